@@ -18,7 +18,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyQuestion, Outcome, Prediction
 from streams.cli.app import main
-from streams.client import either
+from streams.client import listing
 from streams.client.blocking import Client
 from streams.client.watch import line
 from streams.sources.swf import events_of, read_swf
@@ -60,7 +60,7 @@ def samples() -> dict[str, str]:
 
     def run(*arguments: str) -> str:
         with (
-            patch.object(either, "Client", lambda *_, **__: Client(questions=Workers(engines))),
+            patch.object(listing, "Client", lambda *_, **__: Client(questions=Workers(engines))),
             patch.dict("os.environ", {"COLUMNS": "80"}),
             redirect_stdout(StringIO()) as out,
         ):

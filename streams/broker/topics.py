@@ -118,11 +118,7 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
     so that who begins to read them reads little more than the latest.
     """
     topics, kept = Topics(settings.kafka.prefix), settings.topics
-    compacted = {
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0.1",
-        "max.compaction.lag.ms": str(HOUR_MS),
-    }
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "max.compaction.lag.ms": str(HOUR_MS)}
 
     def for_hours(hours: int) -> dict[str, str]:
         kept_for = {"cleanup.policy": "delete", "retention.ms": str(hours * HOUR_MS)}

@@ -72,7 +72,7 @@ def _login_link(serve: "ServeSettings", name: str | None, url: str) -> str:
     Raises:
         UserError: there is no such token.
     """
-    from streams.serve.links import LINK_S, signed
+    from streams.serve.access import LINK_S, signed
 
     tokens = serve.all_tokens()
     chosen = name or ("token" if "token" in tokens else next(iter(tokens), None))

@@ -100,7 +100,7 @@ def ask(
     `queuecast job` asks about one that was submitted already.
     """
     from models.ranking import JobRequest
-    from streams.client import either
+    from streams.client import listing
     from streams.client.ask import check, show
     from streams.client.grid import job_request
     from streams.text.durations import seconds_of
@@ -112,7 +112,7 @@ def ask(
     job = job_request(**described)
     run_s = None if run is None else read_as("--run", seconds_of, run)
     within_s = None if by is None else seconds_until(by)
-    with either.asked_of(settings_of(context, url), url, token) as grid:
+    with listing.asked_of(settings_of(context, url), url, token) as grid:
         found = grid.rank(job, sites=site or (), run_s=run_s, why=True, start_within=within_s)
     if as_json:
         print_json(found)
@@ -146,8 +146,9 @@ def notify(
     """
     import asyncio
 
-    from streams.notify.run import configure_logs, run_notify
+    from streams.notify.run import run_notify
     from streams.notify.watching import NoticeFilter
+    from streams.process import program_log
     from streams.text.durations import seconds_of
 
     if webhook is not None and not webhook.startswith(("http://", "https://")):
@@ -156,7 +157,7 @@ def notify(
     before_s = None if before is None else read_as("--before", seconds_of, before)
     settings = settings_of(context)
     settings = changed(settings, "notify", before_seconds=before_s, webhook=webhook, web_port=web_port)
-    configure_logs(settings)
+    program_log.configure(settings.notify, settings.notify.name)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     def show(notice: "Notice") -> None:

@@ -44,14 +44,14 @@ def jobs(
 
     With --user those that run too.
     """
-    from streams.client import either
+    from streams.client import listing
     from streams.client.listing import show_jobs
 
-    with either.asked_of(settings_of(context, url), url, token) as grid:
+    with listing.asked_of(settings_of(context, url), url, token) as grid:
         if user is None:
-            found = either.longest_queued(grid.every_site(site or (), most))
+            found = listing.longest_queued(grid.every_site(site or (), most))
         else:
-            found = either.user_jobs(grid.jobs(user, site or (), most))
+            found = listing.user_jobs(grid.jobs(user, site or (), most))
     _print(found, as_json, show_jobs)
 
 
@@ -71,7 +71,7 @@ def job(
     """Say when a job starts that was submitted, by when at the latest, since when it queues, and why not yet."""
     from msgspec import to_builtins
 
-    from streams.client import either
+    from streams.client import listing
     from streams.client.job import check, show
 
     if told and url:
@@ -81,8 +81,8 @@ def job(
 
     within_s = None if by is None else seconds_until(by)
     settings = settings_of(context, url)
-    with either.asked_of(settings, url, token) as grid:
-        found = either.answered(grid.job(job_id, site or ()))
+    with listing.asked_of(settings, url, token) as grid:
+        found = listing.answered(grid.job(job_id, site or ()))
     before = {one.site: told_of(settings, one.site, one.live) for one in found if told and one.live is not None}
     if told and as_json:
         print_json([to_builtins(one) | {"told": before.get(one.site, [])} for one in found])
@@ -110,11 +110,11 @@ def sites(
     context: typer.Context, site: Sites = None, url: Url = None, token: Token = None, as_json: AsJson = False
 ) -> None:
     """Print all sites: their size, what is free, their jobs, how old that is, and what is wrong with any."""
-    from streams.client import either
+    from streams.client import listing
     from streams.client.listing import show_sites
 
-    with either.asked_of(settings_of(context, url), url, token) as grid:
-        found = either.site_rows(grid, site or ())
+    with listing.asked_of(settings_of(context, url), url, token) as grid:
+        found = listing.site_rows(grid, site or ())
     _print(found, as_json, show_sites)
 
 

@@ -104,7 +104,7 @@ def names_in(module: str, table: str) -> Callable[[str], list[str]]:
 
 def known_sites(context: typer.Context, incomplete: str) -> list[str]:
     """The sites whose names begin so, for a shell to complete; none where nobody can be asked at once."""
-    from streams.client.either import asked_of
+    from streams.client.listing import asked_of
 
     url, token = context.params.get("url"), context.params.get("token")
     context.obj = context.find_root().params.get("config")

@@ -4,7 +4,7 @@ import sys
 
 from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
 from models.records import Alternative
-from streams.client.either import NO_SITE
+from streams.client.listing import NO_SITE
 from streams.errors import UserError
 from streams.text.sizes import size_text
 from streams.text.terminal import minute, moment, printable, show_listed, show_table, span

@@ -7,7 +7,6 @@ import ssl
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import wraps
 from threading import Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from streams.client.grid import PATIENCE_S, AsyncClient
@@ -100,12 +99,10 @@ class Client:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close all connections."""
         try:
-            self._call(self._grid.__aexit__(kind, error, trace))
+            self._call(self._grid.__aexit__(*error))
         finally:
             self._end()
 

@@ -19,8 +19,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
 from models.records import AnyAnswer, AnyQuestion
-from streams.broker.consumer import Consumer
-from streams.broker.reachable import broker_answers
+from streams.broker.consumer import Consumer, broker_answers
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache
 from streams.client.questions import PendingQuestions, asking_for

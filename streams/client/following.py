@@ -22,11 +22,7 @@ MAX_BATCH_MESSAGES = 500
 
 
 async def follow(
-    settings: Settings,
-    kinds: dict[str, Any],
-    group: str | None,
-    from_beginning: bool,
-    wanted: Callable[[Any], bool],
+    settings: Settings, kinds: dict[str, Any], group: str | None, from_beginning: bool, wanted: Callable[[Any], bool]
 ) -> AsyncGenerator[Any]:
     """Records of topics as they come, without end; the offsets of a group are committed once they were taken.
 

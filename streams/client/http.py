@@ -7,7 +7,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
@@ -74,9 +73,7 @@ class HttpClient:
         """As `Client`; nothing is kept open between two calls."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """As `Client`."""
 
     def within(self, seconds: float) -> Self:

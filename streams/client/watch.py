@@ -10,8 +10,7 @@ from msgspec import UNSET
 
 from models.durations import duration
 from models.records import LiveJob, Outcome, Prediction
-from streams.broker.admin import check_topics
-from streams.broker.errors import kafka_errors
+from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.topics import LATE, Topics, partition_of
 from streams.settings import Settings
 from streams.text.terminal import minute, printable

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -23,11 +24,9 @@ from streams.broker.topics import Topics, event_topics
 from streams.client.grid import AsyncClient
 from streams.errors import UserError
 from streams.notify.metrics import GONE, OUTDATED, NotifyCounts
-from streams.notify.reading import Reader
 from streams.notify.rules import BOUND, StartEstimate, WatchedJob, due, notice
-from streams.notify.watching import NoticeFilter, Watching
+from streams.notify.watching import NoticeFilter, Reader, Watching
 from streams.notify.webhook import Webhook
-from streams.process import program_log
 from streams.process.scraping import serve_metrics
 from streams.settings import Settings
 
@@ -80,28 +79,19 @@ async def run_notify(settings: Settings, wanted: NoticeFilter, tell: Callable[[N
         await asyncio.gather(reader.follow(consumer), teller.run())
 
 
+@dataclass(eq=False)
 class Teller:
     """Looks through the jobs, and tells what is due of them; at most one notice of a job is on its way."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        watching: Watching,
-        counts: NotifyCounts,
-        grid: AsyncClient,
-        producer: Any,
-        hook: Webhook | None,
-        tell: Callable[[Notice], None],
-    ) -> None:
-        self._settings = settings
-        self._watching = watching
-        self._counts = counts
-        self._grid = grid
-        self._producer = producer
-        self._hook = hook
-        self._tell = tell
-        self._open: set[asyncio.Task[None]] = set()
-        self._sending = asyncio.Semaphore(PARALLEL)
+    settings: Settings
+    watching: Watching
+    counts: NotifyCounts
+    grid: AsyncClient
+    producer: Any
+    hook: Webhook | None
+    tell: Callable[[Notice], None]
+    _open: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PARALLEL), init=False)
 
     async def run(self) -> None:
         """Tell without end."""
@@ -109,8 +99,8 @@ class Teller:
             for task in [task for task in self._open if task.done()]:
                 self._open.discard(task)
                 task.result()  # raises what it failed with
-            found = list(self._watching.due())
-            self._counts.waiting = len(self._open) + len(found)
+            found = list(self.watching.due())
+            self.counts.waiting = len(self._open) + len(found)
             for job in found[: MAX_OPEN - len(self._open)]:
                 job.sending = True
                 self._open.add(asyncio.create_task(self._one(job)))
@@ -121,19 +111,19 @@ class Teller:
             async with self._sending:
                 if not await self._still_queues(job):
                     return
-                now = self._watching.now(job.place[0])
-                kind = due(job, now, self._settings.notify.before_seconds)
+                now = self.watching.now(job.place[0])
+                kind = due(job, now, self.settings.notify.before_seconds)
                 if kind is None:  # the worker knows better than the last estimate on the topic
-                    self._counts.dropped[OUTDATED] += 1
+                    self.counts.dropped[OUTDATED] += 1
                     return
-                told = notice(job, kind, now, self._settings.notify.name)
-                if self._hook is not None and (problem := await self._hook.deliver(told)) is not None:
+                told = notice(job, kind, now, self.settings.notify.name)
+                if self.hook is not None and (problem := await self.hook.deliver(told)) is not None:
                     log.warning("the webhook did not take the notice %s: %s", told.id, problem)
                     told = msgspec.structs.replace(told, undelivered=problem)
             await self._keep(told)
-            self._watching.was_told(told)
-            self._counts.told(told.kind, told.undelivered)
-            self._tell(told)
+            self.watching.was_told(told)
+            self.counts.told(told.kind, told.undelivered)
+            self.tell(told)
         finally:
             job.sending = False
 
@@ -141,18 +131,18 @@ class Teller:
         """Ask the site's worker about a job, and take what it says; whether it is known to queue."""
         site, job_id, attempt = job.place
         try:
-            answer = (await self._grid.job(job_id, [site]))[site]
+            answer = (await self.grid.job(job_id, [site]))[site]
         except UserError as error:
             log.warning("nobody can be asked about job %s: %s", job_id, error, extra={"site": site})
             answer = None
         if answer is None:
-            self._counts.unanswered += 1
+            self.counts.unanswered += 1
             await asyncio.sleep(PAUSE_S)
             return False
         live = answer.live
         if live is None or live.start is not None or live.attempt != attempt:
-            self._counts.dropped[GONE] += 1
-            self._watching.forget(job.place)
+            self.counts.dropped[GONE] += 1
+            self.watching.forget(job.place)
             return False
         job.held_back = None if live.held_back is msgspec.UNSET else live.held_back
         if (now := _estimate(answer)) is not None:
@@ -161,14 +151,14 @@ class Teller:
 
     async def _keep(self, told: Notice) -> None:
         """Write a notice to its topic, however long Kafka is away."""
-        topic, value = Topics(self._settings.kafka.prefix).notices, msgspec.json.encode(told)
+        topic, value = Topics(self.settings.kafka.prefix).notices, msgspec.json.encode(told)
         while True:
             try:
-                await self._producer.send_and_wait(topic, value, told.site.encode())
+                await self.producer.send_and_wait(topic, value, told.site.encode())
                 return
             except KafkaError as error:
                 if not error.retriable:
-                    raise UserError(f"kafka at {self._settings.kafka.bootstrap}: {error!r}") from None
+                    raise UserError(f"kafka at {self.settings.kafka.bootstrap}: {error!r}") from None
                 log.warning("the notice %s cannot be written yet: %r", told.id, error)
                 await asyncio.sleep(1.0)
 
@@ -177,13 +167,3 @@ def _estimate(answer: JobAnswer) -> StartEstimate | None:
     if answer.expected_start is None:
         return None
     return StartEstimate.of(answer.expected_start, answer.starts_by.get(BOUND), answer.made_at)
-
-
-def configure_logs(settings: Settings) -> None:
-    """Let this process log to stderr as the settings say."""
-    own = settings.notify
-    program_log.configure(
-        msgspec.structs.replace(settings.worker, instance=own.name, log_format=own.log_format, log_level=own.log_level)
-    )
-    if own.log_level == "info":
-        logging.getLogger("aiokafka").setLevel("WARNING")

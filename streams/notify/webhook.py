@@ -2,15 +2,11 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import aiohttp
 import msgspec
-from tenacity import (
-    AsyncRetrying,
-    retry_if_exception_type,
-    stop_after_delay,
-    wait_random_exponential,
-)
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from models.records import Notice
 from streams.notify.signing import ID, SIGNATURE, TIMESTAMP, signature
@@ -33,6 +29,7 @@ class RefusedForGood(Exception):
     """The receiver did not take it, and would not later."""
 
 
+@dataclass(eq=False)
 class Webhook:
     """Sends notices to an address.
 
@@ -42,24 +39,16 @@ class Webhook:
         on_try: told of each request whether it was taken, and whether it was not the first of its notice.
     """
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        url: str,
-        secret: str | None,
-        patience_s: float,
-        on_try: Callable[[bool, bool], None] = lambda taken, again: None,
-    ) -> None:
-        self._session = session
-        self._url = url
-        self._secret = secret
-        self._patience_s = patience_s
-        self._on_try = on_try
+    session: aiohttp.ClientSession
+    url: str
+    secret: str | None
+    patience_s: float
+    on_try: Callable[[bool, bool], None] = lambda taken, again: None
 
     async def deliver(self, notice: Notice) -> str | None:
         """Send a notice until it is taken; gives None, or why it was not."""
         again = AsyncRetrying(
-            stop=stop_after_delay(self._patience_s),
+            stop=stop_after_delay(self.patience_s),
             wait=wait_random_exponential(0.5, MAX_PAUSE_S),
             retry=retry_if_exception_type(NotTaken),
             reraise=True,
@@ -77,18 +66,18 @@ class Webhook:
         try:
             await self._post(notice_id, body)
         except (NotTaken, RefusedForGood):
-            self._on_try(False, again)
+            self.on_try(False, again)
             raise
-        self._on_try(True, again)
+        self.on_try(True, again)
 
     async def _post(self, notice_id: str, body: bytes) -> None:
         timestamp = str(int(time.time()))
         headers = {"Content-Type": "application/json", ID: notice_id, TIMESTAMP: timestamp}
-        if self._secret is not None:
-            headers[SIGNATURE] = signature(self._secret, timestamp, body)
+        if self.secret is not None:
+            headers[SIGNATURE] = signature(self.secret, timestamp, body)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         try:
-            request = self._session.post(self._url, data=body, headers=headers, timeout=timeout, allow_redirects=False)
+            request = self.session.post(self.url, data=body, headers=headers, timeout=timeout, allow_redirects=False)
             async with request as answer:
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

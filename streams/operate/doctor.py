@@ -16,8 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from models.durations import duration
-from streams.broker.admin import admin, copies_of, group_of, partition_count
-from streams.broker.errors import PERMISSIONS, explain
+from streams.broker.admin import PERMISSIONS, admin, copies_of, explain, group_of, partition_count
 from streams.broker.topics import IN_SYNC, MIN_SAFE_COPIES, Topics, configurations, event_topics, more_partitions
 from streams.errors import UserError
 from streams.operate.checks import CheckResult, check_notify_settings

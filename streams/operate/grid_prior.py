@@ -11,8 +11,7 @@ from kafka import TopicPartition
 
 from models.records import AnyEvent, UsePrior
 from models.waits.boosted.prior import Prior
-from streams.broker.admin import check_topics
-from streams.broker.errors import kafka_errors
+from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.stored import ends_of, messages
 from streams.broker.topics import event_topics
 from streams.client.blocking import Client

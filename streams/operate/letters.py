@@ -8,8 +8,7 @@ import msgspec
 from kafka import KafkaConsumer, TopicPartition
 
 from models.records import DeadLetter
-from streams.broker.admin import check_topics
-from streams.broker.errors import kafka_errors
+from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.topics import Topics
 from streams.errors import UNDECODABLE
 from streams.settings import Settings

@@ -17,8 +17,7 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.consumer.fetcher import ConsumerRecord
 
-from streams.broker.admin import admin, group_of
-from streams.broker.errors import kafka_errors
+from streams.broker.admin import admin, group_of, kafka_errors
 from streams.broker.stored import ends_of, messages
 from streams.broker.topics import (
     STATE_MESSAGE_BYTES,

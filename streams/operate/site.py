@@ -12,8 +12,7 @@ from kafka import KafkaProducer
 
 from models.durations import duration
 from models.records import AnyOperation, SiteAnswer
-from streams.broker.admin import check_topics
-from streams.broker.errors import kafka_errors
+from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.topics import events_topic_of
 from streams.client.blocking import Client
 from streams.settings import Settings

@@ -12,7 +12,8 @@ import logging
 import logging.config
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,8 +23,10 @@ from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from streams.errors import UserError
-from streams.settings import WorkerSettings
+from streams.settings import NotifySettings, ServeSettings, WorkerSettings
 from streams.text.terminal import printable
+
+log = logging.getLogger(__name__)
 
 FIELDS = ("site", "partition", "offset", "client", "address", "path", "user", "status")
 """What a record may say of the message, or of the request, that it is about."""
@@ -38,14 +41,20 @@ CALM_S = 10.0
 """Seconds without a problem after which the next problem is a new one."""
 
 
-def configure(settings: WorkerSettings, one_of_several: bool = False) -> dict[str, Any]:
-    """Let this process, libraries too, log to stderr as the settings say; returns what `dictConfig` was given.
+def configure(
+    settings: WorkerSettings | ServeSettings | NotifySettings, name: str, one_of_several: bool = False
+) -> dict[str, Any]:
+    """Let this process, libraries too, log to stderr as its settings say; returns what `dictConfig` was given.
 
     Parameters:
+        name: which process it is.
         one_of_several: processes log to the same place, so text too says which it is.
     """
-    name = settings.name if one_of_several or settings.log_format == "json" else None
-    lines = {"()": formatter, "log_format": settings.log_format, "instance": name}
+    instance = name if one_of_several or settings.log_format == "json" else None
+    lines = {"()": formatter, "log_format": settings.log_format, "instance": instance}
+    quiet = settings.log_level == "info" and not isinstance(settings, WorkerSettings)
+    # What it has to say comes as errors; at info aiokafka logs every assignment of partitions.
+    loggers: dict[str, Any] = {"kafka": {"propagate": False, "handlers": ["nowhere"]}}
     configuration = {
         "version": 1,
         "disable_existing_loggers": False,
@@ -55,11 +64,27 @@ def configure(settings: WorkerSettings, one_of_several: bool = False) -> dict[st
             "stderr": {"class": "logging.StreamHandler", "formatter": "lines", "filters": ["calm", "once"]},
             "nowhere": {"class": "logging.NullHandler"},
         },
-        "loggers": {"kafka": {"propagate": False, "handlers": ["nowhere"]}},  # what it has to say comes as errors
+        "loggers": loggers | ({"aiokafka": {"level": "WARNING"}} if quiet else {}),
         "root": {"level": settings.log_level.upper(), "handlers": ["stderr"]},
     }
     logging.config.dictConfig(configuration)
     return configuration
+
+
+@contextmanager
+def telling_errors(log_format: str) -> Iterator[None]:
+    """Where the log is in JSON, have an error that ends the program be a line of it.
+
+    Raises:
+        SystemExit: after such a line.
+    """
+    try:
+        yield
+    except UserError as error:
+        if log_format == "text":
+            raise
+        log.critical("%s", error)
+        raise SystemExit(1) from None
 
 
 def formatter(log_format: str, instance: str | None = None) -> ProcessorFormatter:

@@ -1,5 +1,6 @@
-"""Metrics for Prometheus: families that are filled at each scrape, and a page in a process that serves nothing else."""
+"""Web ports, and metrics for Prometheus: families filled at each scrape, a page of a process that serves no other."""
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -44,6 +45,27 @@ class Families(Collector):
         yield from self._found.values()
 
 
+def port_error(host: str, port: int, error: OSError) -> UserError:
+    """The error that a web port cannot be listened at."""
+    return UserError(f"web port {port} of {host}: {error.strerror}; choose another with --web-port")
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that has a web port.
+
+    Raises:
+        UserError: the port is in use, or the host is not an address of this machine.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except OSError as error:
+        raise port_error(host, port, error) from None
+    return found
+
+
 def serve_metrics(collector: Collector, host: str, port: int) -> Callable[[], None]:
     """Serve `/metrics` from a thread of its own; gives what ends it.
 
@@ -57,7 +79,7 @@ def serve_metrics(collector: Collector, host: str, port: int) -> Callable[[], No
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
-        raise UserError(f"web port {port} of {host}: {error.strerror}; choose another with --web-port") from None
+        raise port_error(host, port, error) from None
 
     def end() -> None:
         server.shutdown()

@@ -1,4 +1,9 @@
-"""Who may ask what: tokens and their rights, tokens that change while the service runs, and the log of who asked."""
+"""Who may ask what: tokens and their rights, tokens that change while the service runs, and the log of who asked.
+
+A browser is let in by a link, which it exchanges for a session. Both are a token's name, until when they count, and a
+signature that the token makes. So nothing of them is stored, and a token that is changed or taken away ends the
+sessions that came from it.
+"""
 
 import asyncio
 import hmac
@@ -10,7 +15,7 @@ from hashlib import blake2s
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, unquote
 
 from litestar.connection import ASGIConnection
 from litestar.exceptions import NotAuthorizedException, PermissionDeniedException
@@ -19,7 +24,6 @@ from litestar.types import Message, Scope
 
 from streams.client.questions import asking_for
 from streams.errors import NotUnderstood, UserError
-from streams.serve import links
 from streams.settings.tokens import ServeToken
 
 log = logging.getLogger(__name__)
@@ -38,6 +42,33 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 
 SESSION = "queuecast"
 """The cookie that has a session."""
+
+
+LINK_S = 600
+"""Seconds for which a link counts."""
+
+SESSION_S = 7 * 86_400
+"""Seconds for which a session does."""
+
+
+def signed(kind: str, name: str, token: str, until: float) -> str:
+    """What lets in, as `kind` (link or session), whom the token of this name lets in, until then (Unix seconds)."""
+    text = f"{quote(name, safe='')}.{int(until)}.{secrets.token_urlsafe(9)}"
+    return f"{text}.{_signature(kind, text, token)}"
+
+
+def name_in(kind: str, given: str, tokens: Mapping[str, ServeToken], now: float) -> str | None:
+    """The name of the token that has signed this; None where none has, or where its time is over."""
+    text, _, signature = given.rpartition(".")
+    name, until = [*text.rsplit(".", 2), "", ""][:2]
+    token = tokens.get(unquote(name))
+    if token is None or not hmac.compare_digest(_signature(kind, text, token.token), signature):
+        return None
+    return unquote(name) if now <= float(until) else None
+
+
+def _signature(kind: str, text: str, token: str) -> str:
+    return hmac.digest(token.encode(), f"queuecast {kind} {text}".encode(), "sha256").hex()
 
 
 class Access:
@@ -76,7 +107,7 @@ class Access:
         if (given := connection.headers.get("authorization")) is not None:
             return self.find(given)
         session = connection.cookies.get(SESSION, "")
-        name = links.name_in("session", session, self._tokens, time.time())
+        name = name_in("session", session, self._tokens, time.time())
         return self._named_by_proxy(connection) if name is None else (name, self._tokens[name])
 
     def find(self, authorization: str) -> tuple[str, ServeToken] | None:
@@ -102,10 +133,10 @@ class Access:
         """The session that a link is exchanged for, once; None where it does not count (any more)."""
         now = time.time()
         self._used = {used: until for used, until in self._used.items() if until > now}
-        name = links.name_in("link", link, self._tokens, now)
+        name = name_in("link", link, self._tokens, now)
         if name is None or link in self._used:
             return None
-        self._used[link] = now + links.LINK_S
+        self._used[link] = now + LINK_S
         return self._session(name)
 
     def session_by_token(self, authorization: str) -> str | None:
@@ -114,7 +145,7 @@ class Access:
         return None if found is None else self._session(found[0])
 
     def _session(self, name: str) -> str:
-        return links.signed("session", name, self._tokens[name].token, time.time() + links.SESSION_S)
+        return signed("session", name, self._tokens[name].token, time.time() + SESSION_S)
 
     def identify(self, connection: Connection) -> str:
         """Who a request counts for: the token's name, or else the address."""

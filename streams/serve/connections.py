@@ -7,9 +7,6 @@ waits, one goes whose client does not read its answer.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 import prometheus_client
@@ -31,7 +28,7 @@ for _why in ("slow", "unread", "many"):  # shown from the beginning, so that the
 
 
 class Connections:
-    """The open connections of a service, and which of them wait for a request.
+    """The open connections of a service.
 
     Parameters:
         of_client: how many one address may have.
@@ -46,51 +43,37 @@ class Connections:
         self._of_client = of_client
         self._most = most
         self._open: dict[LimitedProtocol, str] = {}
-        self._waiting: dict[LimitedProtocol, None] = {}  # in the order in which they began to wait
-        self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
 
     def opened(self, connection: "LimitedProtocol", address: str) -> None:
-        """Take in a connection; where there are too many now, drop one that waits or is not read, else this one."""
+        """Take in a connection; where there are too many now, drop one that waits or is not read, else this one.
+
+        O(open connections).
+        """
         self._open[connection] = address
-        self._counts[address] += 1
-        self.waits(connection)
-        if self._counts[address] > self._of_client:
-            self._drop_one(connection, lambda other: self._open[other] == address)
-        elif len(self._open) > self._most:
-            self._drop_one(connection, lambda other: True)
-
-    def _drop_one(self, newest: "LimitedProtocol", may_go: "Callable[[LimitedProtocol], bool]") -> None:
-        waiting = (other for other in self._waiting if other is not newest and may_go(other))
-        unread = (other for other in self._open if other.unread and may_go(other))
-        dropped = next(chain(waiting, unread), newest)
-        self.closed(dropped)
-        dropped.drop("many")
-
-    def waits(self, connection: "LimitedProtocol") -> None:
-        """The connection waits for a request from now on."""
-        self._waiting[connection] = None
-
-    def answers(self, connection: "LimitedProtocol") -> None:
-        """The connection's request has come."""
-        self._waiting.pop(connection, None)
+        own = [other for other, of in self._open.items() if of == address]
+        if len(own) > self._of_client or len(self._open) > self._most:
+            others = [one for one in (own if len(own) > self._of_client else self._open) if one is not connection]
+            waiting = min((one for one in others if not one.answering), key=lambda one: one.since, default=None)
+            dropped = waiting or next((one for one in others if one.unread), connection)
+            self.closed(dropped)
+            dropped.drop("many")
 
     def closed(self, connection: "LimitedProtocol") -> None:
         """Forget a connection."""
-        self._waiting.pop(connection, None)
-        if (address := self._open.pop(connection, None)) is not None:
-            self._counts[address] -= 1
-            if not self._counts[address]:
-                del self._counts[address]
+        self._open.pop(connection, None)
 
 
 class LimitedProtocol(H11Protocol):
     """A connection that is closed when its request or the reading of its answer takes too long."""
 
     limits: Connections
-    _answering = False
+    answering = False
+    """Whether a request is being answered; else one is waited for."""
+    since = 0.0
+    """Since when, by the loop's clock."""
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -129,18 +112,13 @@ class LimitedProtocol(H11Protocol):
     def _follow(self) -> None:
         """Note whether a request is being answered, and give it, or the next one, its time."""
         answering = self.cycle is not None and not self.cycle.response_complete
-        if answering == self._answering or self.transport.is_closing():
-            return
-        self._answering = answering
-        if answering:
-            self.limits.answers(self)
-            self._give(self.limits.answer_s, "unread")
-        else:
-            self.limits.waits(self)
-            self._give(self.limits.header_s, "slow")
+        if answering != self.answering and not self.transport.is_closing():
+            self.answering = answering
+            self._give(self.limits.answer_s, "unread") if answering else self._give(self.limits.header_s, "slow")
 
     def _give(self, seconds: float, why: str) -> None:
         self._stop_timer()
+        self.since = self.loop.time()
         self._timer = self.loop.call_later(seconds, self.drop, why)
 
     def _stop_timer(self) -> None:

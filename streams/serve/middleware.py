@@ -1,14 +1,23 @@
-"""What applies to every request: security headers on its answer, and Prometheus metrics about it."""
+"""What applies to every request: by which name and how often it may come, its path, headers, and metrics about it."""
 
+import asyncio
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import unquote
 
-import prometheus_client
+from litestar import Litestar, Request
 from litestar.exceptions import HTTPException
+from litestar.middleware.rate_limit import RateLimitConfig
 from litestar.plugins.prometheus import PrometheusConfig, PrometheusMiddleware
+from litestar.stores.memory import MemoryStore
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from streams.serve.access import Access
+from streams.settings import ServeSettings
 
 SECURITY_HEADERS = {
     "cache-control": "no-store",
@@ -57,16 +66,6 @@ METRICS = PrometheusConfig(
 )
 """Counts requests by path template and status, and measures how long they take."""
 
-REFUSED = prometheus_client.Counter(
-    "queuecast_http_refused_requests_total",
-    "Requests that were refused: without a right token (401), without the right to it (403), under the name of another "
-    "host (421), too many in a minute (429).",
-    labelnames=["status_code"],
-)
-REFUSALS = (401, 403, 421, 429)
-for _status in REFUSALS:  # so that none is shown too
-    REFUSED.labels(_status)
-
 _headers = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
@@ -76,7 +75,118 @@ async def add_security_headers(message: Message, _: Scope) -> None:
         message["headers"] = [*message.get("headers", ()), *_headers]
 
 
-async def count_refused(message: Message, _: Scope) -> None:
-    """Count an answer that refuses."""
-    if message["type"] == "http.response.start" and message["status"] in REFUSALS:
-        REFUSED.labels(message["status"]).inc()
+OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
+"""What supervisors and Prometheus ask for, under whatever name; there are no jobs and no users in it."""
+
+
+class CheckHost:
+    """A middleware that refuses requests under names that are not ours.
+
+    A page of a stranger's can have its own name lead to this machine (DNS rebinding), and would then be allowed to read
+    what the service says to the browser. The browser's Host header says that name. An address is no name, so it is let
+    through.
+
+    Litestar's own `AllowedHostsConfig` compares the header as a whole: with its port, its last dot, and the case of its
+    letters. It cannot let every address through, and does not refuse a second Host header.
+    """
+
+    def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it with status 421."""
+        if scope["path"] not in OPEN_PATHS:
+            given = [value for name, value in scope["headers"] if name == b"host"]
+            if len(given) != 1 or not is_ours(given[0].decode("latin-1"), self._names):
+                detail = "the Host header names another host; add it to serve.hosts if this one goes by that name"
+                raise HTTPException(status_code=421, detail=detail)
+        await self._app(scope, receive, send)
+
+
+def names_of(settings: ServeSettings) -> frozenset[str]:
+    """The names by which the service goes."""
+    return _lowered(("localhost", settings.web_host, socket.gethostname(), *settings.hosts))
+
+
+def _lowered(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower().rstrip(".") for name in names if name)
+
+
+def is_ours(host: str, names: frozenset[str]) -> bool:
+    """Whether a Host header, with or without a port, names us or is an address."""
+    name, _, port = host.partition(":")
+    if host.startswith("["):
+        name, _, rest = host[1:].partition("]")
+        port = rest.removeprefix(":")
+    if port and not port.isdecimal():
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return name.lower().rstrip(".") in names
+    return True
+
+
+STAND_IN = "\x00"
+"""What no name has."""
+
+
+def keeping_slashes(app: ASGIApp) -> ASGIApp:
+    """The app, given paths whose segments are those that the client sent: `/v1/sites/a%2Fb` is about the site `a/b`.
+
+    Servers hand on a path with all its escapes undone, in which such a slash looks like one between segments. So the
+    path is read again from what the client sent, with a stand-in for slashes within a segment, and handlers are given
+    the name (`restore_slashes`).
+    """
+
+    async def with_segments(scope: Scope, receive: Receive, send: Send) -> None:
+        raw = scope.get("raw_path")  # the app's lifespan has none
+        if raw and b"%2f" in raw.lower():
+            segments = raw.decode("latin-1").partition("?")[0].split("/")
+            scope["path"] = "/".join(unquote(segment).replace("/", STAND_IN) for segment in segments)
+        await app(scope, receive, send)
+
+    return with_segments
+
+
+def answering_head(app: ASGIApp) -> ASGIApp:
+    """The app, which answers HEAD as GET; the server leaves the body out, since its scope stays as it is.
+
+    Not so for a login link, which counts once: who only looks whether it is there must not use it.
+    """
+
+    async def as_get(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") == "HEAD" and scope["path"] != "/login":
+            scope = {**scope, "method": "GET"}  # type: ignore[assignment]
+        await app(scope, receive, send)
+
+    return as_get
+
+
+async def restore_slashes(request: Request[Any, Any, Any]) -> None:
+    """Give the handler of a request the names as they are."""
+    given = request.scope["path_params"]
+    restored = {key: value.replace(STAND_IN, "/") if isinstance(value, str) else value for key, value in given.items()}
+    request.scope["path_params"] = restored
+
+
+STORE = "rate_limit"
+"""The name under which the app keeps the counts."""
+
+CLEAN_S = 60.0
+"""Seconds between two times that the counts of clients who have gone are dropped."""
+
+
+def rate_limit(access: Access, per_minute: int) -> RateLimitConfig:
+    """So many requests a minute for each token, and for each address without one; further ones have status 429."""
+    return RateLimitConfig(rate_limit=("minute", per_minute), identifier_for_request=access.identify, store=STORE)
+
+
+async def forget_counts(app: Litestar) -> None:
+    """Drop the counts that have expired, for ever: by itself Litestar's store keeps each client that ever asked."""
+    while True:
+        await asyncio.sleep(CLEAN_S)
+        store = app.stores.get(STORE)
+        assert isinstance(store, MemoryStore)
+        await store.delete_expired()

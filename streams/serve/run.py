@@ -11,16 +11,16 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import uvicorn
 from litestar import Litestar
 
 from streams.client.client import QuestionClient
 from streams.errors import UserError
 from streams.process import program_log
+from streams.process.scraping import bound
 from streams.serve.access import Access, follow
 from streams.serve.connections import Connections, limited
-from streams.serve.rate import forget_counts
+from streams.serve.middleware import forget_counts
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings, load_settings
@@ -42,44 +42,17 @@ def run_serve(settings: Settings, config: Path | None = None) -> None:
         SystemExit: the same where the log is JSON, after the reason was logged; or a signal came.
     """
     serve = settings.serve
-    name = f"serve-{serve.web_port}"
-    program_log.configure(
-        msgspec.structs.replace(settings.worker, instance=name, log_format=serve.log_format, log_level=serve.log_level)
-    )
-    if serve.log_level == "info":
-        logging.getLogger("aiokafka").setLevel("WARNING")  # at info it logs every assignment of partitions
+    program_log.configure(serve, f"serve-{serve.web_port}")
     signal.signal(signal.SIGTERM, _stopped)
-    try:
+    with program_log.telling_errors(serve.log_format):
         access = Access(serve.all_tokens(), serve.user_header, serve.user_header_from)
         check_closed(serve, access.asks)
-        _run(settings, listen(serve), access, config)
-    except UserError as error:
-        if serve.log_format == "text":
-            raise
-        log.critical("%s", error)
-        raise SystemExit(1) from None
+        _run(settings, bound(serve.web_host, serve.web_port), access, config)
 
 
 def _stopped(*_: Any) -> None:
     """Exit with status 0. While uvicorn runs, it handles the signal itself and raises it again when it has ended."""
     raise SystemExit(0)
-
-
-def listen(settings: ServeSettings) -> socket.socket:
-    """The socket to serve on.
-
-    Raises:
-        UserError: the port is in use, or the host is not an address of this machine.
-    """
-    host, port = settings.web_host, settings.web_port
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-    except OSError as error:
-        raise UserError(f"web port {port} of {host}: {error.strerror}; choose another with --web-port") from None
-    return found
 
 
 def on_loopback(host: str) -> bool:

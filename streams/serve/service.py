@@ -30,8 +30,8 @@ from models.records import (
 from models.site.job import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
+from streams.client.grid import ask_all, ask_ranking
 from streams.client.questions import Kind, UnknownJob, UnknownSite, new_id, of_kind
-from streams.client.ranking import ask_all, ask_ranking
 from streams.errors import Unreachable
 from streams.settings import Settings
 
@@ -194,7 +194,7 @@ class Service:
         why: bool = False,
         start_within_s: float | None = None,
     ) -> Ranking:
-        """The ranking of sites for a job; see `streams.client.ranking.ask_ranking`."""
+        """The ranking of sites for a job; see `streams.client.grid.ask_ranking`."""
         self._check_read()
         return await ask_ranking(self._client, job, self._sites, sites, run_s, why, start_within_s)
 

@@ -27,10 +27,17 @@ from models.records import JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnsw
 from streams.client.estimates import MAX_OUTCOMES
 from streams.client.questions import AnswerTimeout, Busy, NotFound
 from streams.errors import UserError
-from streams.serve.access import SESSION, Access, log_request, sees_all_jobs
-from streams.serve.hosts import CheckHost, names_of
-from streams.serve.links import SESSION_S
-from streams.serve.middleware import METRICS, add_security_headers, count_refused
+from streams.serve.access import SESSION, SESSION_S, Access, log_request, sees_all_jobs
+from streams.serve.middleware import (
+    METRICS,
+    CheckHost,
+    add_security_headers,
+    answering_head,
+    keeping_slashes,
+    names_of,
+    rate_limit,
+    restore_slashes,
+)
 from streams.serve.pages import page, problem_page, rendered_pages, static, static_files
 from streams.serve.parameters import (
     JOB,
@@ -42,16 +49,7 @@ from streams.serve.parameters import (
     job_request,
     refuse_unknown_parameters,
 )
-from streams.serve.paths import answering_head, keeping_slashes, restore_slashes
-from streams.serve.rate import rate_limit
-from streams.serve.service import (
-    Service,
-    SiteEstimateList,
-    SiteList,
-    SiteOutcomes,
-    Status,
-    UserJobs,
-)
+from streams.serve.service import Service, SiteEstimateList, SiteList, SiteOutcomes, Status, UserJobs
 from streams.settings import Settings
 from streams.settings.tokens import Rights
 from streams.version import __version__
@@ -346,7 +344,7 @@ def build_app(
             components=Components(security_schemes={"token": scheme} if access.asks else None),
         ),
         middleware=[METRICS.middleware, DefineMiddleware(CheckHost, names=names_of(serve))],
-        before_send=[add_security_headers, log_request, count_refused],
+        before_send=[add_security_headers, log_request],
         lifespan=lifespan,
         logging_config=None,
     )

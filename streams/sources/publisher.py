@@ -26,8 +26,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from models.records import AnyEvent, Submit
-from streams.broker.admin import check_topics
-from streams.broker.errors import kafka_errors
+from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.topics import Topics, events_topic_of
 from streams.errors import UserError
 from streams.settings import Settings

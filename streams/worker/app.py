@@ -27,13 +27,12 @@ from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.answers.turns import Turns
 from streams.worker.checkpoint.client import connect
+from streams.worker.checkpoint.event_logs import EventLogs
 from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
 from streams.worker.intake.intake import Intake, Places
-from streams.worker.metrics.health import Health
-from streams.worker.metrics.process import Metrics
-from streams.worker.ownership.event_logs import EventLogs
+from streams.worker.metrics.process import Health, Metrics
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import Owner
 from streams.worker.ownership.partition import Means
@@ -62,7 +61,7 @@ def build_app(
     # States are large, so only a few are held at a time while the changelog is read.
     table = app.Table("sites", partitions=partitions, key_type=bytes, value_type=bytes, recovery_buffer_size=4)
     metrics, scores = Metrics(settings.worker.metric_sites), AnswerScores()
-    logs = EventLogs(app, settings, metrics)
+    logs = EventLogs(app, settings, metrics.renewed, metrics.lost)
     freshness = Freshness(logs.place, logs.end)
     intake = Intake(Places(settings, partitions), lambda name: metrics.unknown_fields.labels(name).inc())
     redis = connect(settings.redis)
@@ -167,12 +166,7 @@ def _add_estimates_and_answers(
 
 
 def _add_pages(
-    app: QueuecastApp,
-    owner: Owner,
-    health: Health,
-    metrics: Metrics,
-    freshness: Freshness,
-    events: Collection[str],
+    app: QueuecastApp, owner: Owner, health: Health, metrics: Metrics, freshness: Freshness, events: Collection[str]
 ) -> None:
     """The pages for Prometheus and for those who watch over the process."""
 

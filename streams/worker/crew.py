@@ -21,6 +21,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector, we
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
 
 from streams.errors import UserError
+from streams.process.scraping import port_error
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ ASK_S = 8.0
 
 
 class Orders(msgspec.Struct):
-    """What a process is told at its start, on standard input: its own settings, and what it has in common with others.
+    """What a process is told at its start: its own settings, and what it has in common with others.
 
     Attributes:
         partitions: how many the topics have.
@@ -65,6 +66,8 @@ class Member:
         socket = directory / f"{number}.socket"
         self.number, self.name = number, worker.name
         self._orders = Orders(settings, partitions, str(socket), str(directory / "turns"))
+        self._file = directory / f"{number}.orders"
+        self._file.write_bytes(msgspec.msgpack.encode(self._orders))
         self._socket = socket
         self._process: asyncio.subprocess.Process | None = None
 
@@ -73,15 +76,10 @@ class Member:
         self._socket.unlink(missing_ok=True)
         path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "streams.worker.member"),
+            *(sys.executable, "-m", "streams.worker.process", str(self._file)),
             stdin=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
         )
-        assert self._process.stdin is not None
-        orders = msgspec.msgpack.encode(self._orders)
-        with suppress(ConnectionError):  # it has ended already, which is seen to by who waits for that
-            self._process.stdin.write(len(orders).to_bytes(8, "big") + orders)
-            await self._process.stdin.drain()
 
     async def ended(self) -> int:
         """Wait until it has ended; returns its exit code, negative for a signal."""
@@ -209,7 +207,7 @@ class Crew:
         try:
             await web.TCPSite(runner, worker.web_host, worker.web_port).start()
         except OSError as error:
-            raise UserError(f"web port {worker.web_port} of {worker.web_host}: {error.strerror}") from None
+            raise port_error(worker.web_host, worker.web_port, error) from None
 
     async def _shown(self, page: str) -> list[tuple[Member, tuple[int, str] | None]]:
         answers = await asyncio.gather(*(member.show(page) for member in self._members))

@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 import faust
 from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, KafkaError
-from faust.tables import manager, recovery
+from faust.tables import manager
 from faust.transport.drivers import aiokafka
 from faust.types import TP
 from faust.web.drivers.aiohttp import Web
 
+from streams.broker.admin import PERMISSIONS
 from streams.broker.consumer import wait_for_leaders
-from streams.broker.errors import PERMISSIONS
 from streams.errors import Unreachable, UserError
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.pulse import Pulse
@@ -247,30 +247,16 @@ class RecoveryEnd(asyncio.Event):
         return True if not self._in_recovery() else await super().wait()
 
 
-class Recovery(recovery.Recovery):  # type: ignore[misc]  # faust's classes are untyped
-    """Reads the tables from their changelogs; its end is not missed (`RecoveryEnd`)."""
-
-    _signal_recovery_end: asyncio.Event | None = None
-
-    @property
-    def signal_recovery_end(self) -> asyncio.Event:
-        """The event that Faust waits for."""
-        if self._signal_recovery_end is None:
-            self._signal_recovery_end = RecoveryEnd(lambda: self.in_recovery)
-        return self._signal_recovery_end
-
-
 class TableManager(manager.TableManager):  # type: ignore[misc]  # faust's classes are untyped
-    """Faust's manager of tables, with our recovery."""
-
-    _recovery: Recovery | None = None
+    """Faust's manager of tables; the end of reading them is not missed (`RecoveryEnd`)."""
 
     @property
-    def recovery(self) -> Recovery:
-        """The service that reads the tables."""
-        if self._recovery is None:
-            self._recovery = Recovery(self.app, self, beacon=self.beacon, loop=self.loop)
-        return self._recovery
+    def recovery(self) -> Any:
+        """The service that reads the tables from their changelogs."""
+        found = super().recovery
+        if found._signal_recovery_end is None:
+            found._signal_recovery_end = RecoveryEnd(lambda: found.in_recovery)
+        return found
 
 
 class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are untyped

@@ -3,18 +3,26 @@
 import ctypes
 import gc
 import logging
+import os
+import signal
+import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from models.engine.warm_up import warm_up
 from streams.errors import UserError
+from streams.process import program_log
 from streams.process.compiling import compiling_alone
 from streams.settings import Settings
 from streams.training.processes import processes
 from streams.worker.app import build_app
+from streams.worker.crew import Orders
 from streams.worker.faust_compat import is_of_broker, run_until_stopped
 
 log = logging.getLogger(__name__)
@@ -70,3 +78,32 @@ def run_process(
     if is_of_broker(failed):
         raise UserError(f"kafka at {settings.kafka.bootstrap}: the broker closed the connections ({failed!r})")
     raise UserError(f"the worker stopped: {failed!r}; its log says more")
+
+
+def main() -> int:
+    """Run one of a worker's several processes, which `crew` has started; gives its exit code.
+
+    It is told what to do in the file that is its argument. Its standard input ends with the process that started it.
+    """
+    # A terminal's Ctrl-C goes to all its processes; this one is told to stop by the one that started it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    orders = msgspec.msgpack.decode(Path(sys.argv[1]).read_bytes(), type=Orders)
+    worker = orders.settings.worker
+    threading.Thread(target=_stop_at_end, name="lifeline", daemon=True).start()
+    logging_config = program_log.configure(worker, worker.name, one_of_several=True)
+    processes().turns = Path(orders.turns)
+    try:
+        run_process(orders.settings, orders.partitions, logging_config, Path(orders.socket))
+    except UserError as error:
+        log.critical("%s", error)
+        return 1
+    return 0
+
+
+def _stop_at_end() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import Callable
 
@@ -12,7 +11,8 @@ from streams.broker.admin import check_group, check_topics, partition_count
 from streams.broker.topics import Topics, event_topics, more_partitions
 from streams.errors import Unreachable, UserError
 from streams.process import program_log
-from streams.settings import Settings, WorkerSettings
+from streams.process.scraping import bound
+from streams.settings import Settings
 from streams.worker.checkpoint.client import check_redis, remembered_partitions
 from streams.worker.crew import run_crew
 
@@ -20,22 +20,6 @@ log = logging.getLogger(__name__)
 
 PAUSES_S = (1.0, 2.0, 5.0, 10.0)
 """Seconds between looks at servers that do not answer when a worker starts; the last one is repeated."""
-
-
-def check_port(settings: WorkerSettings) -> None:
-    """Make sure that the web port is free.
-
-    Raises:
-        UserError: it is not free, or the host is not this machine's.
-    """
-    host, port = settings.web_host, settings.web_port
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise UserError(f"web port {port} of {host}: {error.strerror}; choose another with --web-port") from None
 
 
 def await_servers(settings: Settings, sleep: Callable[[float], None] = time.sleep) -> int:
@@ -98,18 +82,14 @@ def run_worker(settings: Settings) -> None:
         UserError: Kafka, its topics, Redis or the web port are not as they must be.
         SystemExit: the same, after the log said so, when the log is in JSON.
     """
-    logging_config = program_log.configure(settings.worker)
-    try:
+    worker = settings.worker
+    logging_config = program_log.configure(worker, worker.name)
+    with program_log.telling_errors(worker.log_format):
         partitions = await_servers(settings)
-        check_port(settings.worker)
-        if settings.worker.shared_by(partitions) > 1:
+        bound(worker.web_host, worker.web_port).close()
+        if worker.shared_by(partitions) > 1:
             run_crew(settings, partitions)
         else:
             from streams.worker.process import run_process  # large: a crew's first process does without
 
             run_process(settings, partitions, logging_config)
-    except UserError as error:
-        if settings.worker.log_format == "text":
-            raise
-        log.critical("%s", error)
-        raise SystemExit(1) from None

@@ -12,7 +12,7 @@ import yaml
 from kafka import KafkaProducer
 
 from deploy.local.demo.progress import DemoProgress
-from deploy.local.demo.records import records_from_topics
+from deploy.local.demo.run import records_from_topics
 from deploy.local.demo.scenario import Scenario, simulated_scenario
 from deploy.local.stack import LocalStack, Prometheus
 from deploy.local.stack.process import LOOPBACK

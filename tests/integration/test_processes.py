@@ -14,7 +14,7 @@ PARTITIONS = 6
 
 def members(worker: WorkerProcess) -> list[psutil.Process]:
     """The processes of a worker."""
-    return [one for one in psutil.Process(worker.pid).children() if "streams.worker.member" in one.cmdline()]
+    return [one for one in psutil.Process(worker.pid).children() if "streams.worker.process" in one.cmdline()]
 
 
 def test_a_process_that_is_killed_comes_back_and_the_records_are_those_of_a_replay(deploy: Deploy) -> None:

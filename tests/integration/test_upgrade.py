@@ -8,8 +8,8 @@ import msgspec
 from deploy.local.stack import StackError
 from models.engine.checkpoint import STATE_VERSION
 from streams.broker.topics import partition_of
+from streams.worker.checkpoint.checkpoint import HEAD_VERSION
 from streams.worker.checkpoint.stored import StoredState, encode_stored
-from streams.worker.checkpoint.writing import HEAD_VERSION
 from tests.support.deployment import PARTITIONS, Deploy, until
 
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from streams.notify.metrics import NotifyCounts
 from streams.serve.connections import DROPPED
-from streams.serve.middleware import REFUSED
 from streams.sources.run import Watch
 from streams.worker.metrics.process import Metrics
 from streams.worker.metrics.sites import SiteFamilies
@@ -33,7 +32,7 @@ def metrics_by_process() -> dict[str, list[MetricText]]:
     """The metrics of the workers, of the HTTP service, of what tells notices and of the sources, by name."""
     found = {
         "Worker": [*map(_own, Metrics(1).registry._collector_to_names), *map(_family, SiteFamilies().collect())],
-        "HTTP service": [*map(_own, (REFUSED, DROPPED)), *LITESTARS],
+        "HTTP service": [_own(DROPPED), *LITESTARS],
         "Notifier": map(_family, NotifyCounts([]).collect()),
         "Source": _of_sources(),
     }

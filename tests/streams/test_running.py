@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streams.cli.app import main
-from streams.client import either
+from streams.client import listing
 from streams.errors import UserError
 from streams.running import (
     announced,
@@ -123,7 +123,7 @@ def test_its_token_goes_to_its_own_service_alone(
         tokens.append(token or settings.serve.token)
         raise UserError("enough")
 
-    monkeypatch.setattr(either, "asked_of", asked_of)
+    monkeypatch.setattr(listing, "asked_of", asked_of)
     config.write_text(config.read_text() + '[serve]\ntoken = "its-own-token"\n')
     with announced(config):
         assert main([*command, "--url", url]) == 1

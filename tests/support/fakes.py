@@ -18,6 +18,7 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.claims import Superseded
+from streams.worker.checkpoint.event_logs import EventLogs
 from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore, Stored
 from streams.worker.checkpoint.stored import Log, Range
@@ -235,7 +236,7 @@ class MemoryStore(SiteStore):
         await self._world.pause()
 
 
-class MemoryEvents:
+class MemoryEvents(EventLogs):
     """The topic of events as it is read once more. Nothing of it was deleted, and no earlier states are there."""
 
     def __init__(self, world: World) -> None:

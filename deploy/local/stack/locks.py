@@ -17,8 +17,8 @@ from streams.errors import UserError
 USER = "queuecast"
 """The one user that the servers know."""
 
-REDIS_COMMANDS = "+@read +@write +@transaction +@connection -@dangerous +eval +info +time +config|get"
-"""What that user may do in Redis, scripts too: nothing that changes the server or reaches beyond its keys."""
+REDIS_COMMANDS = "+@read +@write +@transaction +@connection -@dangerous +info +time +config|get"
+"""What that user may do in Redis: nothing that changes the server or reaches beyond its keys."""
 
 
 def make_private(directory: Path) -> None:

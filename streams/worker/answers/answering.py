@@ -4,6 +4,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -62,6 +63,7 @@ class _Answered(NamedTuple):
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(eq=False)
 class Answering:
     """Answers questions about sites; asking changes nothing.
 
@@ -76,26 +78,15 @@ class Answering:
         clock: a steady clock, in seconds.
     """
 
-    def __init__(
-        self,
-        handles: Mapping[str, SiteHandle],
-        freshness: Freshness | None = None,
-        standing: StandingEstimates | None = None,
-        unknown_fields: Callable[[str], dict[str, int]] = lambda _: {},
-        scores: AnswerScores | None = None,
-        is_late: Callable[[str], bool] = lambda _: False,
-        worker: Callable[[], WorkerState | msgspec.UnsetType] = lambda: msgspec.UNSET,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._worker = worker
-        self._scores = scores or AnswerScores()
-        self._is_late = is_late
-        self._handles = handles
-        self._freshness = freshness or Freshness()
-        self._standing = standing
-        self._unknown_fields = unknown_fields
-        self._clock = clock
-        self._answered: OrderedDict[bytes, _Answered] = OrderedDict()
+    handles: Mapping[str, SiteHandle]
+    freshness: Freshness = field(default_factory=Freshness)
+    standing: StandingEstimates | None = None
+    unknown_fields: Callable[[str], dict[str, int]] = lambda _: {}
+    scores: AnswerScores = field(default_factory=AnswerScores)
+    is_late: Callable[[str], bool] = lambda _: False
+    worker: Callable[[], WorkerState | msgspec.UnsetType] = lambda: msgspec.UNSET
+    clock: Callable[[], float] = time.monotonic
+    _answered: OrderedDict[bytes, _Answered] = field(default_factory=OrderedDict, init=False)
 
     def answer(self, question: AnyQuestion) -> AnyAnswer:
         """The answer, by the site's engine as it is now."""
@@ -109,35 +100,35 @@ class Answering:
         try:
             told = tell(question)
             if isinstance(question, WaitQuestion) and isinstance(told, WaitAnswer):
-                self._scores.asked(question, told)
+                self.scores.asked(question, told)
             return told
         except Exception as error:  # a fault of ours must neither stop other answers nor stay unseen
             log.exception("a question could not be answered", extra={"site": question.site})
             return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))
 
     def _answer(self, question: AnyQuestion) -> AnyAnswer:
-        handle = self._handles.get(question.site)
-        if handle is None and self._is_late(question.site):
+        handle = self.handles.get(question.site)
+        if handle is None and self.is_late(question.site):
             detail = "the site is being read back; ask again later"
             return NoAnswer(id=question.id, site=question.site, reason=BUSY, detail=detail)
         if handle is None:
             detail = f"no event of a site {question.site!r} has been seen"
             return NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail=detail)
-        told = self._freshness.marked(_marked(self._of_now(question, handle.engine), handle.engine), handle)
+        told = self.freshness.marked(_marked(self._of_now(question, handle.engine), handle.engine), handle)
         if not isinstance(told, SiteAnswer):
             return told
         return msgspec.structs.replace(
             told,
-            unknown_fields=self._unknown_fields(question.site),
+            unknown_fields=self.unknown_fields(question.site),
             operations=handle.operations,
-            answers=[*told.answers, *self._scores.accuracy(question.site)],
-            worker=self._worker(),
+            answers=[*told.answers, *self.scores.accuracy(question.site)],
+            worker=self.worker(),
         )
 
     def _of_now(self, question: AnyQuestion, engine: Engine) -> AnyAnswer:
         """The engine's answer, or that to the same question where nothing has changed since."""
         same = _encode(msgspec.structs.replace(question, id="-", asker=None))
-        kept, now = self._answered.get(same), self._clock()
+        kept, now = self._answered.get(same), self.clock()
         if kept is None or not kept.serves(engine, now):
             told = answer(question, engine, site_time(engine))
             self._answered[same] = kept = _Answered(told, engine, engine.events, now)
@@ -147,10 +138,10 @@ class Answering:
         return msgspec.structs.replace(kept.answer, id=question.id)
 
     def _without_work(self, question: AnyQuestion, reason: str) -> AnyAnswer:
-        handle = self._handles.get(question.site)
-        if handle is not None and isinstance(question, WaitQuestion) and self._standing is not None:
+        handle = self.handles.get(question.site)
+        if handle is not None and isinstance(question, WaitQuestion) and self.standing is not None:
             queue = question.queue or next(iter(question.partitions or ()), None)
-            found = self._standing.covering(handle, question.cpus, question.walltime, queue, question.gpus)
+            found = self.standing.covering(handle, question.cpus, question.walltime, queue, question.gpus)
             if found is not None:
                 return _as_answer(question, found, handle.engine)
         return NoAnswer(id=question.id, site=question.site, reason=reason, detail=LATER_DETAILS[reason])

@@ -13,8 +13,7 @@ import msgspec
 
 from models.durations import duration
 from streams.text.terminal import moment
-from streams.worker.checkpoint.arrivals import Arrivals
-from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.checkpoint.stored import Arrivals, SiteHandle
 
 S = TypeVar("S", bound=msgspec.Struct)
 

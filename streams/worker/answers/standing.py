@@ -118,6 +118,7 @@ class PublishedEstimates:
     withdrawn: frozenset[Shape] = frozenset()
 
 
+@dataclass(eq=False)
 class StandingEstimates:
     """Keeps the topic of standing estimates fresh for this worker's sites.
 
@@ -128,34 +129,24 @@ class StandingEstimates:
         turns: lets events go first.
     """
 
-    def __init__(
-        self,
-        handles: Mapping[str, SiteHandle],
-        settings: EstimateSettings,
-        send: Send,
-        clock: Callable[[], float] = time.monotonic,
-        freshness: Freshness | None = None,
-        scores: AnswerScores | None = None,
-        turns: Turns | None = None,
-    ) -> None:
-        self._scores = scores or AnswerScores()
-        self._freshness = freshness or Freshness()
-        self._turns = turns or Turns()
-        self.estimates: dict[str, PublishedEstimates] = {}
-        self.records = 0
-        self._handles = handles
-        self._settings = settings
-        self._send = send
-        self._clock = clock
+    handles: Mapping[str, SiteHandle]
+    settings: EstimateSettings
+    send: Send
+    clock: Callable[[], float] = time.monotonic
+    freshness: Freshness = field(default_factory=Freshness)
+    scores: AnswerScores = field(default_factory=AnswerScores)
+    turns: Turns = field(default_factory=Turns)
+    estimates: dict[str, PublishedEstimates] = field(default_factory=dict, init=False)
+    records: int = field(default=0, init=False)
 
     async def run(self) -> None:
         """Refresh the estimates that are due, for ever."""
-        while self._settings.enabled:
-            for site in [site for site in self.estimates if site not in self._handles]:
+        while self.settings.enabled:
+            for site in [site for site in self.estimates if site not in self.handles]:
                 del self.estimates[site]
-                self._scores.forget(site)
-            for site, handle in list(self._handles.items()):
-                if self._handles.get(site) is handle and self.due(handle):
+                self.scores.forget(site)
+            for site, handle in list(self.handles.items()):
+                if self.handles.get(site) is handle and self.due(handle):
                     await self._try(handle)
             await asyncio.sleep(TICK_S)
 
@@ -166,14 +157,14 @@ class StandingEstimates:
             return True
         if not estimates.shapes:  # how large the site is was not known
             return handle.engine.context.cpus > 0
-        age = self._clock() - estimates.since
-        if age < self._settings.seconds:
-            return age >= self._settings.oldest_seconds
-        turned = (self._freshness.of(handle).stale is not None) != estimates.stale
-        return age >= self._settings.oldest_seconds or turned or self._changed(estimates)
+        age = self.clock() - estimates.since
+        if age < self.settings.seconds:
+            return age >= self.settings.oldest_seconds
+        turned = (self.freshness.of(handle).stale is not None) != estimates.stale
+        return age >= self.settings.oldest_seconds or turned or self._changed(estimates)
 
     def _changed(self, estimates: PublishedEstimates) -> bool:
-        before, now, change = estimates.summary, StateSummary.of(estimates.engine), self._settings.change
+        before, now, change = estimates.summary, StateSummary.of(estimates.engine), self.settings.change
         moved = max(abs(now.queued_cpus - before.queued_cpus), abs(now.running_cpus - before.running_cpus))
         news = now.events - before.events
         live_jobs = len(estimates.engine.context.state)
@@ -192,36 +183,36 @@ class StandingEstimates:
     async def refresh(self, handle: SiteHandle) -> None:
         """Make a site's estimates and send them; delete those of shapes that are no longer offered."""
         engine, before = handle.engine, self.estimates.get(handle.engine.site)
-        shapes, now, share = self.shapes(engine), site_time(engine), self._settings.share
-        estimates = PublishedEstimates(engine, StateSummary.of(engine), self._clock(), time.time(), frozenset(shapes))
+        shapes, now, share = self.shapes(engine), site_time(engine), self.settings.share
+        estimates = PublishedEstimates(engine, StateSummary.of(engine), self.clock(), time.time(), frozenset(shapes))
         if before is not None and before.engine is engine:  # until theirs are made
             estimates.records = {shape: one for shape, one in before.records.items() if shape in estimates.shapes}
         if before is not None:
             estimates.withdrawn = (before.shapes | before.withdrawn) - estimates.shapes
         self.estimates[engine.site] = estimates
-        estimates.stale = self._freshness.of(handle).stale is not None
+        estimates.stale = self.freshness.of(handle).stale is not None
         sent: list[Awaitable[Any]] = []
         told: dict[Shape, ToldWait] = {}
-        estimates.drain_s = await self._turns.take(partial(drain_s, engine, now), share, always=True)
+        estimates.drain_s = await self.turns.take(partial(drain_s, engine, now), share, always=True)
         left = zip(shapes, standing(engine, shapes, now), strict=True)
-        while made := await self._turns.take(partial(_some, left), share, always=True):
+        while made := await self.turns.take(partial(_some, left), share, always=True):
             for shape, estimate in made:
-                if self._handles.get(engine.site) is not handle:
+                if self.handles.get(engine.site) is not handle:
                     return  # another worker's now
                 estimates.waits[shape] = estimate.predicted_wait_s
                 told[shape] = ToldWait(estimate.predicted_wait_s, (estimate.bounds or {}).get(BOUND))
-                record = estimates.records[shape] = _encode(self._freshness.marked(estimate, handle))
-                sent.append(await self._send(key_of(engine.site, shape), record, handle.partition))
+                record = estimates.records[shape] = _encode(self.freshness.marked(estimate, handle))
+                sent.append(await self.send(key_of(engine.site, shape), record, handle.partition))
         withdrawn = estimates.withdrawn
-        sent += [await self._send(key_of(engine.site, shape), None, handle.partition) for shape in withdrawn]
-        self._scores.published(engine.site, {} if estimates.stale else told)
+        sent += [await self.send(key_of(engine.site, shape), None, handle.partition) for shape in withdrawn]
+        self.scores.published(engine.site, {} if estimates.stale else told)
         await asyncio.gather(*sent)
         estimates.withdrawn = frozenset()
         self.records += len(sent)
 
     def shapes(self, engine: Engine) -> list[Shape]:
         """The shapes that a site's estimates are made for."""
-        settings = self._settings
+        settings = self.settings
         topology = Topology.of(engine.context.capacity)
         if topology is not None:
             named = [name for name in settings.queues if name in topology.partitions]

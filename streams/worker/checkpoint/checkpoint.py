@@ -1,14 +1,235 @@
 """Makes what followed from events durable, in the order in which no crash does harm."""
 
 import asyncio
-from collections.abc import Mapping
+import logging
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from streams.worker.checkpoint.histories import Histories
-from streams.worker.checkpoint.pending import Acknowledgements, PendingBatch
-from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.checkpoint.table import OwnedTable, Token
-from streams.worker.checkpoint.writing import SiteCut, compressed
+import msgspec
+from faust import EventT
+
+from models.engine.histories import Changes
+from models.records import AnyEvent
+from streams.worker.checkpoint.claims import WritesLost
+from streams.worker.checkpoint.job_log import Written
+from streams.worker.checkpoint.loader import SiteLoader
+from streams.worker.checkpoint.store import SiteStore
+from streams.worker.checkpoint.stored import (
+    IN_BOTH,
+    SiteHandle,
+    StoredSegment,
+    StoredState,
+    decode_stored,
+    encode_stored,
+)
+from streams.worker.checkpoint.table import OwnedTable, Retries, Token
+
+log = logging.getLogger(__name__)
+
+HEAD_VERSION = 2
+"""Version of a stored head."""
+
+
+class AppliedEvent(NamedTuple):
+    """An event in an engine: the event, its offset, and when it arrived at the broker (Unix seconds; None: unknown)."""
+
+    event: AnyEvent
+    offset: int
+    arrived: float | None
+
+
+class Gone(NamedTuple):
+    """What is to be deleted of a site that has lost its place: a generation, and keys of the table."""
+
+    generation: int
+    keys: list[bytes]
+
+
+@dataclass
+class PendingBatch:
+    """Events of one partition that were processed and are not durable yet, and what followed from them.
+
+    `since` is when the first of them came, on the worker's clock. `sites` are those whose state has changed, if only by
+    the offset. `gone` are sites that have lost their places. `applied` are those events that are in an engine.
+    """
+
+    since: float
+    events: list[EventT] = field(default_factory=list)
+    sends: list[Awaitable[Any]] = field(default_factory=list)
+    sites: set[str] = field(default_factory=set)
+    gone: dict[str, Gone] = field(default_factory=dict)
+    applied: list[AppliedEvent] = field(default_factory=list)
+
+
+class Pending:
+    """The pending batch of a partition: the events since the last checkpoint began.
+
+    Parameters:
+        most: events with which a checkpoint is due.
+        seconds: after which it is due in any case.
+    """
+
+    def __init__(self, most: int, seconds: float, clock: Callable[[], float]) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        self._batch: PendingBatch | None = None
+
+    @property
+    def batch(self) -> PendingBatch:
+        """The batch; a new one where nothing is pending."""
+        if self._batch is None:
+            self._batch = PendingBatch(self._clock())
+        return self._batch
+
+    @property
+    def gone(self) -> Container[str]:
+        """The sites that have lost their places, which is still to be made durable."""
+        return () if self._batch is None else self._batch.gone
+
+    @property
+    def since(self) -> float | None:
+        """When its first event came; None where nothing is pending."""
+        return None if self._batch is None else self._batch.since
+
+    @property
+    def due(self) -> bool:
+        """Whether its events are many enough, or old enough, for a checkpoint."""
+        batch = self._batch
+        return batch is not None and (len(batch.events) >= self._most or batch.since <= self._clock() - self._seconds)
+
+    def take(self) -> PendingBatch | None:
+        """The batch, for a checkpoint; what follows belongs to the next one. None where nothing is pending."""
+        batch, self._batch = self._batch, None
+        return batch
+
+
+class Acknowledgements:
+    """The messages of a partition that are not acknowledged yet, by topic.
+
+    A site that waits is passed over by others' messages, so what is durable may have gaps. Faust would commit beyond a
+    gap where the group has not committed anything yet; therefore no message is acknowledged before all earlier ones of
+    its topic. What lies beyond a gap is delivered again after a crash, and skipped by its site's offset. O(1) each.
+    """
+
+    def __init__(self) -> None:
+        self._taken: defaultdict[str, deque[EventT]] = defaultdict(deque)
+        self._durable: set[EventT] = set()
+
+    def take(self, message: EventT) -> None:
+        """A message has come."""
+        self._taken[message.message.topic].append(message)
+
+    def durable(self, messages: Iterable[EventT]) -> None:
+        """All that followed from these messages is durable."""
+        self._durable.update(messages)
+        for taken in self._taken.values():
+            while taken and taken[0] in self._durable:
+                message = taken.popleft()
+                self._durable.remove(message)
+                message.ack()
+
+
+class SiteChanges(NamedTuple):
+    """What is to be stored in Redis of a site: its changes since its last checkpoint."""
+
+    site: str
+    changes: Changes
+    oldest: int
+    generation: int
+
+
+class Histories:
+    """Stores what sites have learnt, and waits for Redis while it is away.
+
+    Where Redis turns out to have lost its last writes, which it had acknowledged (a failover), they are made good from
+    an earlier state and the events since then: nothing was deleted since, so that state's entries are all there.
+
+    Parameters:
+        stored: gives a site's stored state as the table has it; None where there is none.
+    """
+
+    def __init__(
+        self, store: SiteStore, loader: SiteLoader, retries: Retries, stored: Callable[[str], bytes | None]
+    ) -> None:
+        self._store = store
+        self._loader = loader
+        self._until_done = retries.until_done
+        self._stored = stored
+
+    async def write(self, one: SiteChanges) -> None:
+        """Add a site's new entries."""
+        await self._do("redis: writing", self._store.write, one.site, one.changes, one.generation)
+
+    async def trim(self, one: SiteChanges) -> None:
+        """Delete what the site's stored state does without."""
+        await self._do("redis: trimming", self._store.trim, one.site, one.oldest, one.changes, one.generation)
+
+    async def forget(self, site: str, generation: int) -> None:
+        """Delete all of a site."""
+        await self._do("redis: clearing", self._store.forget, site, generation)
+
+    async def _do(self, what: str, work: Callable[..., Awaitable[None]], site: str, *more: Any) -> None:
+        while True:
+            try:
+                return await self._until_done(what, site, work, site, *more)
+            except WritesLost as error:
+                log.error("Redis has lost what was written last: %s", error, extra={"site": site})
+                await self._make_good(site)
+
+    async def _make_good(self, site: str) -> None:
+        """Claim a site again, and have Redis hold again all that the site's stored state counts.
+
+        Raises:
+            RuntimeError: that cannot be. Who starts afresh goes on with what is left, and says so.
+        """
+        value = self._stored(site)
+        if value is None:
+            return await self._loader.claim(site)
+        stored = decode_stored(value)
+        handle, mended = await self._loader.load(site, stored)
+        if handle.generation != stored.generation:
+            raise RuntimeError(f"Redis has lost entries of the site {site!r} that cannot be made again from its events")
+        if mended:
+            changes, oldest = handle.engine.take_changes(), handle.engine.context.history.oldest
+            again = SiteChanges(site, changes, oldest, stored.generation)
+            await self.write(again)
+            await self.trim(again)
+
+
+class SiteCut(NamedTuple):
+    """What is to be stored of a site as it was between two events: its head, not compressed yet, what is to be written
+    of its jobs beside, and its changes for Redis."""
+
+    head: StoredState
+    jobs: Written
+    changes: SiteChanges
+
+    @classmethod
+    def of(cls, handle: SiteHandle) -> "SiteCut":
+        """A site as it is now; O(what has changed since this was last called)."""
+        cut, jobs = handle.jobs.cut(handle.engine)
+        kept = {name: getattr(handle, name) for name in IN_BOTH} | {
+            "arrivals": msgspec.structs.replace(handle.arrivals)
+        }
+        head = StoredState(v=HEAD_VERSION, state=cut.state, runs=jobs.runs, tail=jobs.tail, **kept)
+        oldest = handle.engine.context.history.oldest
+        return cls(head, jobs, SiteChanges(handle.engine.site, cut.changes, oldest, handle.generation))
+
+
+def compressed(states: Iterable[SiteCut], partition: int) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    """The heads and the segments as they are put into the table. zlib lets other threads run."""
+    heads, segments = {}, {}
+    for one in states:
+        state, tail = zlib.compress(one.head.state, 1), zlib.compress(one.head.tail, 1)
+        heads[one.changes.site.encode()] = encode_stored(msgspec.structs.replace(one.head, state=state, tail=tail))
+        for key, jobs in one.jobs.segments:
+            segments[key] = encode_stored(StoredSegment(1, partition, zlib.compress(jobs, 1)))
+    return heads, segments
 
 
 class Checkpoint:

@@ -181,14 +181,8 @@ async def check_redis(settings: RedisSettings) -> None:
         Unreachable: it does not; the message says where it was looked for, without the password.
         UserError: it refuses, or is not trusted.
     """
-    client = connect(settings)
-    try:
+    async with _open(settings) as client:
         await client.ping()
-    except AWAY as error:
-        kind = UserError if _refused(error) else Unreachable
-        raise kind(f"redis at {address_of(settings)}: {_explained(error)}") from None
-    finally:
-        await client.aclose()
 
 
 async def remembered_partitions(settings: RedisSettings, topic: str, partitions: int | None) -> int | None:
@@ -223,18 +217,16 @@ def _partitions_key(settings: RedisSettings) -> str:
 
 @asynccontextmanager
 async def _open(settings: RedisSettings) -> AsyncIterator[Any]:
-    """A client, closed afterwards; an error of Redis becomes `Unreachable`."""
+    """A client, closed afterwards; an error of Redis becomes an `Unreachable`, or a `UserError` where it refuses."""
     client = connect(settings)
     try:
         yield client
     except AWAY as error:
-        raise Unreachable(f"redis at {address_of(settings)}: {_explained(error)}") from None
+        refuses = isinstance(error, AuthenticationError | ResponseError) or UNTRUSTED.search(str(error)) is not None
+        kind = UserError if refuses else Unreachable
+        raise kind(f"redis at {address_of(settings)}: {_explained(error)}") from None
     finally:
         await client.aclose()
-
-
-def _refused(error: Exception) -> bool:
-    return isinstance(error, AuthenticationError | ResponseError) or UNTRUSTED.search(str(error)) is not None
 
 
 def _explained(error: Exception) -> str:

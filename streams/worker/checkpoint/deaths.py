@@ -1,13 +1,12 @@
 """Finds the event on which workers die, whatever the cause, so that it can be held apart."""
 
 import logging
-from functools import partial
 from typing import Any
 
 import msgspec
 
-from streams.worker.checkpoint.retries import Retries
 from streams.worker.checkpoint.store import SiteStore
+from streams.worker.checkpoint.table import Retries
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ class Deaths:
 
     async def begin(self) -> None:
         """The partition is taken over."""
-        found = await self._until_done("redis: reading marks", partial(self._store.mark, self._partition))
+        found = await self._until_done("redis: reading marks", None, self._store.mark, self._partition)
         if found is None:
             return await self._write(Mark())
         mark = _decode(found)
@@ -91,7 +90,7 @@ class Deaths:
 
     async def _write(self, mark: Mark | None) -> None:
         value = None if mark is None else _encode(mark)
-        await self._until_done("redis: marking", partial(self._store.set_mark, self._partition, value))
+        await self._until_done("redis: marking", None, self._store.set_mark, self._partition, value)
         self._mark = mark or Mark()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from models.engine.checkpoint import SavedState
@@ -11,18 +11,11 @@ from models.engine.engine import Engine
 from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from streams.worker.checkpoint.claims import WritesLost
+from streams.worker.checkpoint.event_logs import EventLogs
 from streams.worker.checkpoint.job_log import keys_of, site_of
-from streams.worker.checkpoint.retries import Retries
 from streams.worker.checkpoint.store import SiteStore, Stored, included
-from streams.worker.checkpoint.stored import (
-    IN_BOTH,
-    Events,
-    ReadState,
-    SiteHandle,
-    StoredState,
-    decode_stored,
-    read_state,
-)
+from streams.worker.checkpoint.stored import IN_BOTH, ReadState, SiteHandle, StoredState, decode_stored, read_state
+from streams.worker.checkpoint.table import Retries
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +35,7 @@ class EngineFailed(Exception):
         self.detail = detail
 
 
+@dataclass(eq=False)
 class SiteLoader:
     """Makes the handles of sites: new ones, and those of stored states.
 
@@ -52,27 +46,18 @@ class SiteLoader:
         replay: applies a message to a handle's engine as the worker would, and sends nothing.
     """
 
-    def __init__(
-        self,
-        store: SiteStore,
-        settings: EngineSettings,
-        retries: Retries,
-        events: Events,
-        segment: Callable[[bytes], bytes | None],
-        replay: Callable[[SiteHandle, Any], None],
-    ) -> None:
-        self._events = events
-        self._replay = replay
-        self._store = store
-        self._settings = settings
-        self._segment = segment
-        self._until_done = retries.until_done
+    store: SiteStore
+    settings: EngineSettings
+    retries: Retries
+    events: EventLogs
+    segment: Callable[[bytes], bytes | None]
+    replay: Callable[[SiteHandle, Any], None]
 
     async def begin(self, site: str, partition: int, own: bool) -> SiteHandle:
         """A site without a stored state. What Redis may hold of its name is left alone: a backup may count it."""
         await self.claim(site)
-        generation = await self._until_done("redis: looking", partial(self._store.begin, site), site)
-        return SiteHandle(Engine(site, self._settings), partition, own=own, generation=generation)
+        generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
+        return SiteHandle(Engine(site, self.settings), partition, own=own, generation=generation)
 
     async def begin_anew(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
         """A site as its events before `offset` make it, as far as the topic has them still, and how many these are.
@@ -85,12 +70,12 @@ class SiteLoader:
         site = handle.engine.site
         fresh = await self.begin(site, handle.partition, handle.own)
         fresh.offset, fresh.epoch, fresh.stamp = handle.offset, handle.epoch, handle.stamp
-        read = partial(self._events.read, handle.log, 0, offset - 1, site.encode())
-        messages = await self._until_done("kafka: reading events", read, site)
+        place = (handle.log, 0, offset - 1, site.encode())
+        messages = await self.retries.until_done("kafka: reading events", site, self.events.read, *place)
         for number, message in enumerate(messages):
             await until_ready(fresh.engine)
             try:
-                self._replay(fresh, message)
+                self.replay(fresh, message)
             except Exception as error:
                 log.exception("the engine failed", extra={"site": site, "offset": message.offset})
                 raise EngineFailed(site, f"at the event of offset {message.offset}: {error!r}") from None
@@ -102,7 +87,7 @@ class SiteLoader:
     async def replace(self, handle: SiteHandle, engine: Engine) -> SiteHandle:
         """The same site with another engine, whose histories begin anew; what it had learnt is left as above."""
         site = engine.site
-        generation = await self._until_done("redis: looking", partial(self._store.begin, site), site)
+        generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
         fresh = SiteHandle(engine, handle.partition, handle.offset, handle.epoch, handle.own, generation, handle.stamp)
         await asyncio.to_thread(fresh.jobs.fill, engine, handle.jobs.all_keys)
         return fresh
@@ -116,7 +101,7 @@ class SiteLoader:
                 log.error("Redis has lost what was written last: %s", error, extra=_where(site, stored))
 
     async def _load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
-        read = await asyncio.to_thread(read_state, site, stored, self._segment)
+        read = await asyncio.to_thread(read_state, site, stored, self.segment)
         await self.claim(site)
         entries = await self._read(site, stored)
         handle, mended = await self._handle(site, stored, read, entries)
@@ -142,19 +127,18 @@ class SiteLoader:
 
     async def claim(self, site: str) -> None:
         """Be the one who writes a site's entries."""
-        await self._until_done("redis: claiming", partial(self._store.claim, site), site)
+        await self.retries.until_done("redis: claiming", site, self.store.claim, site)
 
     async def _read(self, site: str, stored: StoredState) -> Stored:
-        await self._until_done("redis: reading", partial(self._store.take_back, site, stored.generation), site)
-        return await self._until_done("redis: reading", partial(self._store.read, site, stored.generation), site)
+        await self.retries.until_done("redis: reading", site, self.store.take_back, site, stored.generation)
+        return await self.retries.until_done("redis: reading", site, self.store.read, site, stored.generation)
 
     def _engine(self, saved: SavedState, entries: Stored) -> Engine:
-        return Engine.load(saved, entries.started, entries.runs, self._settings, entries.rows)
+        return Engine.load(saved, entries.started, entries.runs, self.settings, entries.rows)
 
     async def _clean(self, site: str, stored: StoredState, entries: Stored, saved: SavedState) -> None:
-        kept = included(entries, saved, self._settings.history)
-        clean = partial(self._store.clean, site, entries, kept, stored.generation)
-        await self._until_done("redis: clearing", clean, site)
+        kept = included(entries, saved, self.settings.history)
+        await self.retries.until_done("redis: clearing", site, self.store.clean, site, entries, kept, stored.generation)
 
     async def _mend(
         self, site: str, stored: StoredState, saved: SavedState, entries: Stored, error: ValueError
@@ -163,15 +147,15 @@ class SiteLoader:
         if again := await self._go_back(site, stored, saved, entries):
             log.warning("Redis has lost entries (%s); made again from the events", error, extra=_where(site, stored))
             return again
-        generation = await self._until_done("redis: looking", partial(self._store.begin, site), site)
+        generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
         if entries.started or entries.runs:
             log.error("Redis has lost entries (%s); the rest is kept, degraded", error, extra=_where(site, stored))
-            engine = salvage(saved, entries.started, entries.runs, entries.rows, self._settings)
+            engine = salvage(saved, entries.started, entries.runs, entries.rows, self.settings)
         else:
             log.error(
                 "Redis has lost entries, all of them; the histories begin again, degraded", extra=_where(site, stored)
             )
-            engine = Engine.load(saved, None, None, self._settings)
+            engine = Engine.load(saved, None, None, self.settings)
         handle = _handle(engine, stored)
         handle.generation = generation
         return handle
@@ -199,8 +183,8 @@ class SiteLoader:
         if (counted.started or counted.runs_kept) and not (entries.started or entries.runs):
             return None
         for most in STATES_AT_A_TIME:
-            read = partial(self._events.earlier_states, stored.partition, site.encode(), most)
-            found = await self._until_done("kafka: reading states", read, site)
+            which = (stored.partition, site.encode(), most)
+            found = await self.retries.until_done("kafka: reading states", site, self.events.earlier_states, *which)
             heads = [decode_stored(value) for key, value in found if site_of(key) == key]
             segments = dict(reversed(found))  # keys that are written once
             for earlier in heads:
@@ -226,24 +210,24 @@ class SiteLoader:
         if not same or earlier.offset >= stored.offset:
             return None
         try:
-            before = read_state(site, earlier, lambda key: self._segment(key) or segments.get(key))
+            before = read_state(site, earlier, lambda key: self.segment(key) or segments.get(key))
             return None if before.fault else (_handle(self._engine(before.saved, entries), earlier), before.saved)
         except ValueError:
             return None
 
     async def _catch_up(self, handle: SiteHandle, stored: StoredState, saved: SavedState) -> bool:
         """Apply a site's events up to a stored state; returns whether that came to the same."""
-        log_of, key = handle.log, handle.engine.site.encode()
-        ranges = await self._until_done("kafka: the ends of partitions", partial(self._events.ranges, [log_of]))
+        log_of, site = handle.log, handle.engine.site
+        ranges = await self.retries.until_done("kafka: the ends of partitions", None, self.events.ranges, [log_of])
         if ranges[log_of].first > handle.offset + 1:
             return False
-        read = partial(self._events.read, log_of, handle.offset + 1, stored.offset, key)
-        for message in await self._until_done("kafka: reading events", read, handle.engine.site):
+        place = (log_of, handle.offset + 1, stored.offset, site.encode())
+        for message in await self.retries.until_done("kafka: reading events", site, self.events.read, *place):
             await until_ready(handle.engine)
             try:
-                self._replay(handle, message)
+                self.replay(handle, message)
             except Exception:  # an event that is in the dead letters as `engine_failed`, and half in this engine
-                log.exception("the engine failed", extra={"site": handle.engine.site})
+                log.exception("the engine failed", extra={"site": site})
                 return False
         handle.offset, handle.stamp, handle.operations = stored.offset, stored.stamp, stored.operations
         context, counted = handle.engine.context, saved.histories

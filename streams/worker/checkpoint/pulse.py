@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from streams.errors import UserError
@@ -48,7 +47,7 @@ class Pulse:
         threading.Thread(target=self._keep_beating, name="pulse", daemon=True).start()
         return self
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
 
     def _keep_beating(self) -> None:

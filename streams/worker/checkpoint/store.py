@@ -29,7 +29,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import ResponseError
 
 from models.engine.checkpoint import SavedState, decode_array, encode_array
 from models.engine.histories import Changes
@@ -46,17 +46,6 @@ BASE_KEYS = ("history", "categories", "methods")
 
 SCAN_MEMBERS = 2000
 """Members of a set that are read at a time."""
-
-DROP_EMPTY = """
-local found, empty = {}, {}
-for i = 2, #ARGV do
-  local into = redis.call('HLEN', ARGV[1] .. ARGV[i]) > 0 and found or empty
-  into[#into + 1] = ARGV[i]
-end
-if #empty > 0 then redis.call('SREM', KEYS[1], unpack(empty)) end
-return found
-"""
-"""Takes the members of a set out to which no hash belongs, and gives the others: one call instead of one a member."""
 
 RETIRED_S = 30 * 86_400
 """Seconds for which entries are kept that no state is known to count."""
@@ -173,31 +162,17 @@ class SiteStore:
         key = partial(self.key, site, generation=generation)
         rows: list[Any] = await self._client.hvals(key("history"))
         runs: dict[int, Run] = {}
-        async for members in self._scan(key("categories")):
-            categories = await self._with_runs(site, key("categories"), key("runs", ""), members)
+        async for categories in self._scan(key("categories")):
             found = await self._values([key("runs", category) for category in categories])
             runs.update((run.number, run) for values in found for run in map(_decode_run, values))
+            empty = [category for category, values in zip(categories, found, strict=True) if not values]
+            await self._drop_categories(site, key("categories"), empty)
         own = {}
         async for methods in self._scan(key("methods")):
             for method in methods:
                 entries: dict[Any, Any] = await self._client.hgetall(key("rows", method))
                 own[unquote(method)] = [Row(int(number), value) for number, value in entries.items()]
         return Stored([_decode_started(row) for row in rows], list(runs.values()), own)
-
-    async def _with_runs(self, site: str, key: str, prefix: str, categories: list[str]) -> list[str]:
-        """Those of the categories that have runs; the others leave the set. Without scripts 20 times as slow."""
-        self._check()
-        try:
-            found: Any = await self._client.eval(DROP_EMPTY, 1, key, prefix, *categories)
-            return [category.decode() for category in found]
-        except NoPermissionError:
-            async with self._client.pipeline(transaction=False) as pipe:
-                for category in categories:
-                    pipe.hlen(prefix + category)
-                counts = await pipe.execute()
-            empty = [name for name, runs in zip(categories, counts, strict=True) if not runs]
-            await self._drop_categories(site, key, empty)
-            return [name for name, runs in zip(categories, counts, strict=True) if runs]
 
     async def _values(self, keys: list[str]) -> list[list[Any]]:
         async with self._client.pipeline(transaction=False) as pipe:

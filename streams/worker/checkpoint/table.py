@@ -1,12 +1,18 @@
-"""The table of sites as the owner of a partition writes it."""
+"""How the owner of a partition writes: with a token, into the table, and again where a server is away."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_chain, wait_fixed
+
+from streams.worker.checkpoint.client import AWAY
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import StoredState, Table, decode_segment, decode_stored
+
+log = logging.getLogger(__name__)
 
 
 class Revoked(Exception):
@@ -89,3 +95,41 @@ def stored_sites(table: Table, partitions: Iterable[int]) -> dict[int, StoredSit
         elif (partition := decode_segment(value).partition) in found:
             found[partition].segments.setdefault(site.decode(), []).append(key)
     return found
+
+
+T = TypeVar("T")
+
+
+RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between attempts at a server that is away; the last one is repeated."""
+
+
+class Retries:
+    """Tries until a server has done it: nothing may be left out, and nothing else can be done meanwhile.
+
+    Parameters:
+        before: called before each attempt; what it raises ends the attempts.
+    """
+
+    def __init__(self, before: Callable[[], None]) -> None:
+        self.obstacle: str | None = None
+        """The server that is being waited for, and its error; None while there is none."""
+        self._before = before
+
+    async def until_done(self, what: str, site: str | None, work: Callable[..., Awaitable[T]], *given: Any) -> T:
+        """Do work with what is given, however often that takes; returns what it gives."""
+
+        def failed(state: RetryCallState) -> None:
+            error = state.outcome and state.outcome.exception()
+            self.obstacle = f"{what} failed: {error}" if site is None else f"{what} {site} failed: {error}"
+            log.warning("%s failed (%s); again in %.1f s", what, error, state.upcoming_sleep, extra={"site": site})
+
+        attempts = AsyncRetrying(
+            retry=retry_if_exception_type(AWAY),
+            wait=wait_chain(*map(wait_fixed, RETRY_S)),
+            before=lambda _: self._before(),
+            before_sleep=failed,
+        )
+        done: T = await attempts(work, *given)
+        self.obstacle = None
+        return done

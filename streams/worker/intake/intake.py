@@ -1,19 +1,40 @@
-"""What a message of the events topic is, and whether it may come there."""
+"""What a message of the events topic is: an event or an operator's change, whether it may come there, unknown fields.
 
+Operators' changes to a site come among its events, so they are part of its fold and survive a crash.
+"""
+
+import logging
 import re
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from fnmatch import translate
 from typing import Any
 
-from models.engine.operations import begun_anew
-from models.records import AnyEvent, AnyOperation, BeginAnew
+import msgspec
+
+from models.engine.engine import Engine
+from models.engine.operations import begun_anew, operate
+from models.records import AnyEvent, AnyOperation, BeginAnew, DoneOperation, Rebuild
 from streams.broker.topics import event_topics, partition_of
+from streams.errors import UNDECODABLE
 from streams.settings import Settings
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.intake.messages import Unreadable, read_event
-from streams.worker.intake.operations import change, read_operation
-from streams.worker.intake.unknown_fields import UnknownFields
+
+log = logging.getLogger(__name__)
+
+MAX_NAMES = 32
+"""Names of fields that are counted one by one at a worker, and at a site; the others count as `other`."""
+
+MAX_SITES = 1000
+"""Sites whose unknown fields are counted; the one that had its first of them before all others is forgotten."""
+
+MAX_NAME_CHARACTERS = 64
+OTHER = "other"
+
+_KNOWN = {kind: frozenset((*kind.__struct_fields__, "type")) for kind in AnyEvent.__args__}
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Places:
@@ -64,6 +85,59 @@ class Places:
         return partition_of(site, self.partitions)
 
 
+def unknown_fields(event: AnyEvent, value: bytes) -> list[str]:
+    """The fields of a message that its event does not have, as far as they can be shown; 3 µs.
+
+    Where a name is not UTF-8, which who reads events passes over, it is one field, `other`.
+    """
+    try:
+        found = [name for name in _decode_fields(value) if name not in _KNOWN[type(event)]]
+    except UNDECODABLE:
+        return [OTHER]
+    return [name[:MAX_NAME_CHARACTERS] if name.isprintable() else OTHER for name in found]
+
+
+class UnknownFields:
+    """Counts fields of events that no event has, such as `wallclock` for `walltime`, by name and at each site.
+
+    They are ignored, so that a later writer does not break this reader. Who misspelt a name would never know, so the
+    first of each name at a site is logged. No state depends on them.
+
+    Parameters:
+        count: counts one for Prometheus, by its name.
+    """
+
+    def __init__(self, count: Callable[[str], None]) -> None:
+        self._count = count
+        self._all: Counter[str] = Counter()
+        self._sites: dict[str, Counter[str]] = {}
+
+    def look(self, event: AnyEvent, value: bytes) -> None:
+        """Count the fields of a message that its event does not have."""
+        for name in unknown_fields(event, value):
+            self._add(event.site, name)
+
+    def of(self, site: str) -> dict[str, int]:
+        """How often each unknown field came from a site."""
+        return dict(self._sites.get(site, {}))
+
+    def _add(self, site: str, name: str) -> None:
+        self._count(_tally(self._all, name))
+        if len(self._sites) >= MAX_SITES and site not in self._sites:
+            self._sites.pop(next(iter(self._sites)))
+        counts = self._sites.setdefault(site, Counter())
+        name = _tally(counts, name)
+        if counts[name] == 1:
+            log.warning("events have a field %r, which is ignored; is it misspelt?", name, extra={"site": site})
+
+
+def _tally(counts: Counter[str], name: str) -> str:
+    """Count a name, or `other` where there are enough names; returns which."""
+    counted = name if name in counts or len(counts) < MAX_NAMES else OTHER
+    counts[counted] += 1
+    return counted
+
+
 class Intake:
     """Reads messages, and counts fields that no event has.
 
@@ -104,3 +178,45 @@ class Intake:
 def arrived(raw: Any) -> float | None:
     """When a message arrived at the broker, Unix seconds; None where that is unknown."""
     return raw.timestamp if raw.timestamp > 0.0 else None
+
+
+MAX_KEPT = 20
+"""Operations that a site's stored state remembers: the latest ones."""
+
+MIN_BETWEEN_REBUILDS_S = 600.0
+"""Seconds, by the broker's stamps, before a site is rebuilt again: a flood of such messages must not stop others."""
+
+MARK = b'"operator_'
+"""What is in every operation, and hardly in any event: to look for it takes far less time than to decode."""
+
+_decode = msgspec.json.Decoder(AnyOperation).decode
+
+
+def read_operation(key: bytes | None, value: bytes | None) -> AnyOperation | None:
+    """The operation that a message carries; None where it is none, or its key is not its site."""
+    if value is None or MARK not in value:
+        return None
+    try:
+        operation = _decode(value)
+    except UNDECODABLE:
+        return None
+    return operation if key == operation.site.encode() else None
+
+
+def rebuilt_lately(handle: SiteHandle, arrived: float) -> bool:
+    """Whether the site was rebuilt too short a time ago to be so again."""
+    rebuilds = [done.at for done in handle.operations if done.type == "operator_rebuild" and done.rebuilt]
+    return bool(rebuilds) and arrived - rebuilds[-1] < MIN_BETWEEN_REBUILDS_S
+
+
+def change(engine: Engine, operation: AnyOperation) -> str:
+    """Do what an operation says, but where it is about the engine as a whole; returns in words what was done."""
+    return "" if isinstance(operation, Rebuild | BeginAnew) else operate(engine, operation)
+
+
+def note(handle: SiteHandle, operation: AnyOperation, arrived: float, done: str, rebuilt: bool = False) -> None:
+    """Remember who changed what, when and why, and log it."""
+    kind: Any = operation.__struct_config__.tag
+    entry = DoneOperation(type=kind, at=arrived, by=operation.by, why=operation.why, done=done, rebuilt=rebuilt)
+    handle.operations = [*handle.operations, entry][-MAX_KEPT:]
+    log.warning("%s by %r (%r): %s", kind, operation.by, operation.why, done, extra={"site": operation.site})

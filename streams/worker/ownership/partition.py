@@ -15,19 +15,22 @@ from models.durations import DAY_S
 from models.engine.operations import begun_anew
 from models.records import AnyEvent, AnyOperation, BeginAnew, Rebuild
 from streams.settings import Settings
-from streams.worker.checkpoint.checkpoint import Checkpoint
+from streams.worker.checkpoint.checkpoint import (
+    Acknowledgements,
+    AppliedEvent,
+    Checkpoint,
+    Histories,
+    Pending,
+    PendingBatch,
+)
 from streams.worker.checkpoint.deaths import MOST_DEATHS, Deaths
-from streams.worker.checkpoint.histories import Histories
+from streams.worker.checkpoint.event_logs import EventLogs, LogGaps
 from streams.worker.checkpoint.loader import EngineFailed, SiteLoader
-from streams.worker.checkpoint.log_gaps import LogGaps
-from streams.worker.checkpoint.pending import Acknowledgements, AppliedEvent, Pending, PendingBatch
-from streams.worker.checkpoint.retries import Retries
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.stored import MOST_FAILURES, Events, Log, SiteHandle, Table
-from streams.worker.checkpoint.table import OwnedTable, Revoked, StoredSites, Token
-from streams.worker.intake.intake import Intake, arrived
+from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle, Table
+from streams.worker.checkpoint.table import OwnedTable, Retries, Revoked, StoredSites, Token
+from streams.worker.intake.intake import Intake, arrived, change, note, rebuilt_lately
 from streams.worker.intake.messages import Unreadable
-from streams.worker.intake.operations import change, note, rebuilt_lately
 from streams.worker.ownership.lanes import Lanes, site_of_message
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.sites import PartitionSites
@@ -66,7 +69,7 @@ class Means:
     settings: Settings
     table: Table
     store: Callable[[Token], SiteStore]
-    events: Events
+    events: EventLogs
     intake: Intake
     outbox: Outbox
     alive: Callable[[], None]

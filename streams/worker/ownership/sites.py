@@ -5,13 +5,14 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from models.engine.engine import Engine
+from streams.worker.checkpoint.checkpoint import AppliedEvent, Gone, Pending
+from streams.worker.checkpoint.event_logs import LogGaps, log_of
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
-from streams.worker.checkpoint.log_gaps import LogGaps, log_of
-from streams.worker.checkpoint.pending import AppliedEvent, Gone, Pending
 from streams.worker.checkpoint.stored import Log, SiteHandle, decode_stored
 from streams.worker.checkpoint.table import OwnedTable, StoredSites
 from streams.worker.intake.messages import Unreadable
@@ -19,6 +20,7 @@ from streams.worker.intake.messages import Unreadable
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class PartitionSites:
     """Knows each site of a partition, and lets it be served before all of them are in memory.
 
@@ -31,28 +33,18 @@ class PartitionSites:
         forget_s: seconds after which a silent site gives its place to another.
     """
 
-    def __init__(
-        self,
-        partition: int,
-        table: OwnedTable,
-        loader: SiteLoader,
-        gaps: LogGaps,
-        pending: Pending,
-        begin: Callable[[Callable[[], Awaitable[None]]], "asyncio.Task[None]"],
-        most: int,
-        forget_s: float,
-    ) -> None:
-        self.handles: dict[str, SiteHandle] = {}
-        self._partition = partition
-        self._table = table
-        self._loader = loader
-        self._gaps = gaps
-        self._pending = pending
-        self._begin = begin
-        self._most = most
-        self._forget_s = forget_s
-        self._unread: dict[str, asyncio.Task[None] | None] = {}  # stored sites, with what reads them back
-        self._segments: dict[str, list[bytes]] = {}  # keys of the table that a site had when the partition came
+    partition: int
+    table: OwnedTable
+    loader: SiteLoader
+    gaps: LogGaps
+    pending: Pending
+    begin: Callable[[Callable[[], Awaitable[None]]], "asyncio.Task[None]"]
+    most: int
+    forget_s: float
+    handles: dict[str, SiteHandle] = field(default_factory=dict, init=False)
+    # Stored sites, with what reads them back; and the keys of the table that a site had when the partition came.
+    _unread: dict[str, asyncio.Task[None] | None] = field(default_factory=dict, init=False)
+    _segments: dict[str, list[bytes]] = field(default_factory=dict, init=False)
 
     async def take_over(self, stored: StoredSites, claiming: asyncio.Semaphore) -> None:
         """Claim every stored site: nobody else may write any more what is read back here.
@@ -61,17 +53,15 @@ class PartitionSites:
             claiming: lets so many sites of this worker be claimed at a time.
         """
         heads = stored.heads
-        behind = await self._gaps.look(self._partition, heads)
+        behind = await self.gaps.look(self.partition, heads)
         latest_first = sorted(heads, key=lambda site: -heads[site].stamp)
         self._unread = dict.fromkeys(latest_first)
         # Segments of a site without a state: their writer died before it had written the first.
-        await self._table.put(
-            {key: None for site, keys in stored.segments.items() if site not in heads for key in keys}
-        )
+        await self.table.put({key: None for site, keys in stored.segments.items() if site not in heads for key in keys})
         self._segments = stored.segments
         for site in latest_first:
             async with claiming:
-                await self._loader.claim(site)
+                await self.loader.claim(site)
         for site, head in heads.items():
             if log_of(site, head) in behind:
                 self._miss_events(await self.get(site, head.own))
@@ -92,7 +82,7 @@ class PartitionSites:
     def reading(self, site: str) -> "asyncio.Task[None] | None":
         """What has to be waited for until a site is in memory; it is read back then. None where nothing has."""
         if site in self._unread and self._unread[site] is None:
-            self._unread[site] = self._begin(partial(self._read_back, site))
+            self._unread[site] = self.begin(partial(self._read_back, site))
         return self._unread.get(site)
 
     async def _read(self, site: str) -> None:
@@ -100,13 +90,13 @@ class PartitionSites:
             await task
 
     async def _read_back(self, site: str) -> None:
-        stored = decode_stored(self._table.get(site.encode()) or b"")
+        stored = decode_stored(self.table.get(site.encode()) or b"")
         self.handles[site] = await self._load(site, stored.own)
         del self._unread[site]
 
     def knows(self, site: str) -> bool:
         """Whether a site is here, in memory or stored."""
-        return site in self.handles or self._table.get(site.encode()) is not None
+        return site in self.handles or self.table.get(site.encode()) is not None
 
     async def get(self, site: str, own: bool) -> SiteHandle:
         """The site's handle: the one in memory, else one made from the stored state, else a new one.
@@ -139,25 +129,25 @@ class PartitionSites:
 
     def _make_room(self, stamp: float) -> None:
         others = {name: one for name, one in self.handles.items() if not one.own}
-        if len(others) < self._most:
+        if len(others) < self.most:
             return
         silent = min(others, key=lambda name: (others[name].stamp, name))
-        if others[silent].stamp >= stamp - self._forget_s:
+        if others[silent].stamp >= stamp - self.forget_s:
             raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
-        where = {"site": silent, "partition": self._partition}
+        where = {"site": silent, "partition": self.partition}
         log.warning("the site has been silent for long and gives its place to another", extra=where)
         gone = self.handles.pop(silent)
-        self._pending.batch.sites.discard(silent)
-        self._pending.batch.gone[silent] = Gone(gone.generation, gone.jobs.all_keys)
+        self.pending.batch.sites.discard(silent)
+        self.pending.batch.gone[silent] = Gone(gone.generation, gone.jobs.all_keys)
 
     async def _load(self, site: str, own: bool) -> SiteHandle:
-        value = self._table.get(site.encode())
+        value = self.table.get(site.encode())
         if value is None:
-            return await self._loader.begin(site, self._partition, own)
-        handle, mended = await self._loader.load(site, decode_stored(value))
+            return await self.loader.begin(site, self.partition, own)
+        handle, mended = await self.loader.load(site, decode_stored(value))
         handle.jobs.free_others(self._segments.pop(site, ()))
         if mended:  # to be stored at once: what it took to mend it may not be there for long
-            self._pending.batch.sites.add(site)
+            self.pending.batch.sites.add(site)
         return handle
 
     async def rebuild(self, site: str, applied: Iterable[AppliedEvent]) -> SiteHandle:
@@ -178,21 +168,21 @@ class PartitionSites:
 
     async def begin_again(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
         """Replace a site's handle by one made from the events before `offset`; gives it, and how many there were."""
-        fresh, count = await self._loader.begin_anew(handle, offset)
+        fresh, count = await self.loader.begin_anew(handle, offset)
         fresh.operations = handle.operations
         self.handles[handle.engine.site] = fresh
         return fresh, count
 
     async def replace(self, handle: SiteHandle, engine: Engine) -> SiteHandle:
         """Replace a site's engine by one that has learnt nothing of what is stored."""
-        fresh = await self._loader.replace(handle, engine)
+        fresh = await self.loader.replace(handle, engine)
         fresh.operations = handle.operations
         self.handles[engine.site] = fresh
         return fresh
 
     async def look_for_gap(self, place: Log, expected: int, found: int) -> None:
         """An event came whose offset is not the expected one: where those between were deleted, its sites say so."""
-        if await self._gaps.is_one(place, expected, found):
+        if await self.gaps.is_one(place, expected, found):
             for site in list(self._unread):
                 await self._read(site)
             for handle in self.handles.values():
@@ -208,4 +198,4 @@ class PartitionSites:
 
     def _miss_events(self, handle: SiteHandle) -> None:
         handle.engine.miss_events()
-        self._pending.batch.sites.add(handle.engine.site)
+        self.pending.batch.sites.add(handle.engine.site)

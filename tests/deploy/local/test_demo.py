@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from deploy.local.demo.progress import DemoProgress, SiteProgress
-from deploy.local.demo.records import Feeder, records_in_process
-from deploy.local.demo.run import _report, demo
+from deploy.local.demo.run import Feeder, _report, demo, records_in_process
 from deploy.local.demo.scenario import (
     GRID,
     MAX_DELAY_S,

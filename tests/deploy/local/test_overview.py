@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.overview import command_as_called, overview
+from deploy.local.up import command_as_called, overview
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from kafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
-from streams.broker.errors import kafka_errors
+from streams.broker.admin import kafka_errors
 from streams.errors import Unreachable, UserError
 from streams.settings import KafkaSettings
 

@@ -16,7 +16,7 @@ import pytest
 from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
 from models.records import Alternative, LiveState, Why
 from streams.cli.app import main
-from streams.client import either
+from streams.client import listing
 from streams.client.ask import check, show, understood
 from streams.client.http import HttpClient
 from streams.errors import Unreachable, UserError
@@ -214,7 +214,7 @@ class TestCommand:
             )
 
         grid = SimpleNamespace(rank=rank)
-        monkeypatch.setattr(either, "Client", lambda *_, **__: nullcontext(grid))
+        monkeypatch.setattr(listing, "Client", lambda *_, **__: nullcontext(grid))
         return found
 
     def test_the_job_is_described_by_the_options(self, asked: list[Any]) -> None:

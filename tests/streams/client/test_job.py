@@ -8,7 +8,7 @@ import pytest
 
 from models.records import JobAnswer, LiveJob, LiveState, Prediction
 from streams.cli.app import main
-from streams.client import either
+from streams.client import listing
 from streams.client.blocking import Client
 from streams.client.http import HttpClient, SiteSummary
 from streams.client.job import check, show
@@ -138,7 +138,7 @@ def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys
 def test_the_workers_are_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     alder = engine("alder", 1)
     job = next(job.id for job in alder.context.state.jobs.values() if job.phase == "queued")
-    monkeypatch.setattr(either, "Client", lambda *_, **__: Client(questions=FakeClient([alder])))
+    monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient([alder])))
     assert main(["job", job]) == 0
     assert f"{job}: starts " in capsys.readouterr().out
     assert main(["job", job, "--site", "nowhere"]) == 1

@@ -7,11 +7,10 @@ import msgspec
 import pytest
 
 from streams.cli.app import main
-from streams.client import either
+from streams.client import listing
 from streams.client.blocking import Client
-from streams.client.either import SiteJobs
 from streams.client.http import HttpClient
-from streams.client.listing import show_jobs
+from streams.client.listing import SiteJobs, show_jobs
 from tests.streams.client.test_job import LIVE
 from tests.support.asked import USER, FakeClient, engine
 
@@ -23,7 +22,7 @@ def grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sites that answer and one that is silent, on engines in this process."""
     sites = [engine("alder", 1), engine("birch", 2), engine("elm", 3)]
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(either, "Client", lambda *_, **__: Client(questions=FakeClient(sites, silent=["elm"])))
+    monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient(sites, silent=["elm"])))
 
 
 def test_a_users_jobs_are_shown_with_their_starts(capsys: Capture) -> None:
@@ -102,7 +101,7 @@ def test_a_name_that_is_none_is_not_understood(capsys: Capture) -> None:
 def test_an_unknown_site_is_said_to_be_unknown(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(either, "Client", lambda *_, **__: Client(questions=FakeClient([engine("alder", 1)])))
+    monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient([engine("alder", 1)])))
     assert main([*command, "--site", "alder", "--site", "ash"]) == 1
     assert capsys.readouterr().err.rstrip().endswith("queuecast: ash: no such site")
 
@@ -111,6 +110,6 @@ def test_an_unknown_site_is_said_to_be_unknown(
 def test_where_no_site_is_known_that_is_said(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(either, "Client", lambda *_, **__: Client(questions=FakeClient()))
+    monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient()))
     assert main(command) == 1
     assert "no site is known yet" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from typing import Any
 from models.engine.settings import SiteSettings
 from models.ranking import JobRequest
 from models.records import AnyAnswer, NoAnswer, WaitQuestion
-from streams.client.ranking import ask_all, ask_ranking
+from streams.client.grid import ask_all, ask_ranking
 from tests.support.asked import FakeClient, engine
 
 HOUR = 3600.0

@@ -141,7 +141,7 @@ def test_everything_else_is_told_each_time() -> None:
         assert times.says("Discovered coordinator %s", 1, level=logging.INFO)
         assert times.says("Heartbeat failed: %s", GroupAuthorizationFailedError("g"))
         assert times.says(
-            "redis: writing failed (%s)", AWAY, name="streams.worker.checkpoint.retries", level=logging.WARNING
+            "redis: writing failed (%s)", AWAY, name="streams.worker.checkpoint.table", level=logging.WARNING
         )
 
 
@@ -156,7 +156,7 @@ def root() -> Iterator[logging.Logger]:
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_libraries_log_the_same_way(root: logging.Logger, log_format: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    configure(WorkerSettings(log_format=log_format, log_level="warning", instance="w-9"))
+    configure(WorkerSettings(log_format=log_format, log_level="warning", instance="w-9"), "w-9")
     logging.getLogger("faust.app").warning("a table\n%s", "+--+")
     logging.getLogger("faust.app").info("not this")
     logging.getLogger("kafka.conn").error("which comes as an error")

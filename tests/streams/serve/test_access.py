@@ -15,8 +15,7 @@ from prometheus_client import REGISTRY
 from streams.errors import UserError
 from streams.serve import access as access_module
 from streams.serve.access import Access, address_of, follow
-from streams.serve.hosts import is_ours, names_of
-from streams.serve.middleware import REFUSALS, REFUSED
+from streams.serve.middleware import is_ours, names_of
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings, load_settings
@@ -331,7 +330,6 @@ def answered() -> Counter[str]:
 
 def test_what_is_refused_is_counted() -> None:
     requests = answered()
-    before = {status: REFUSED.labels(status)._value.get() for status in REFUSALS}
     hosts = ("testserver", "testserver.local")
     settings = Settings(serve=ServeSettings(tokens=TOKENS, requests_per_minute=2, hosts=hosts))
     with TestClient(build_app(Service(FakeClient(), settings), settings)) as client:
@@ -339,6 +337,4 @@ def test_what_is_refused_is_counted() -> None:
         assert status(client, "/v1/sites", None) == 401
         for expected in (403, 403, 429):
             assert status(client, "/v1/users/bob/jobs", "ada") == expected
-    grown = {status: REFUSED.labels(status)._value.get() - before[status] for status in REFUSALS}
-    assert grown == {401: 1, 403: 2, 421: 1, 429: 1}
     assert answered() - requests == {"401": 1, "403": 2, "421": 1, "429": 1}

@@ -5,7 +5,8 @@ import socket
 import pytest
 
 from streams.errors import UserError
-from streams.serve.run import check_closed, listen
+from streams.process.scraping import bound
+from streams.serve.run import check_closed
 from streams.settings import ServeSettings
 
 
@@ -13,12 +14,12 @@ def test_a_port_that_is_taken_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=f"web port {port} of 127.0.0.1: .*; choose another with --web-port"):
-            listen(ServeSettings(web_port=port))
+            bound("127.0.0.1", port)
 
 
 def test_a_host_that_is_not_ours_is_an_error() -> None:
     with pytest.raises(UserError, match=r"web port 6067 of 192\.0\.2\.1: "):
-        listen(ServeSettings(web_host="192.0.2.1"))
+        bound("192.0.2.1", 6067)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])

@@ -11,8 +11,7 @@ import pytest
 
 from streams.cli.app import main
 from streams.errors import UserError
-from streams.serve.access import SESSION, networks
-from streams.serve.links import LINK_S, SESSION_S, name_in, signed
+from streams.serve.access import LINK_S, SESSION, SESSION_S, name_in, networks, signed
 from tests.streams.serve.test_access import TOKENS, Client, client_of
 from tests.support.asked import USER
 

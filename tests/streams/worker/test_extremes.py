@@ -27,8 +27,8 @@ from models.records import (
 )
 from streams.settings import EstimateSettings
 from streams.worker.answers.standing import StandingEstimates
+from streams.worker.checkpoint.checkpoint import SiteCut, compressed
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.checkpoint.writing import SiteCut, compressed
 from streams.worker.metrics.sites import SiteFamilies
 from tests.support.extremes import extreme, read
 

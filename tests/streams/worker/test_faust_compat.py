@@ -25,7 +25,7 @@ from streams.settings import KafkaSettings, Settings
 from streams.worker import faust_compat
 from streams.worker.app import build_app
 from streams.worker.checkpoint.stored import StoredState
-from streams.worker.faust_compat import Consumer, ConsumerThread, NameTaken, Recovery
+from streams.worker.faust_compat import Consumer, ConsumerThread, NameTaken, RecoveryEnd
 
 
 class Coordinator:
@@ -284,7 +284,7 @@ def test_a_forced_end_leaves_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_the_end_of_a_recovery_is_not_missed_by_who_waits_after_it(faust_app: Any) -> None:
     recovery = faust_app.tables.recovery
-    assert type(recovery) is Recovery
+    assert type(recovery.signal_recovery_end) is RecoveryEnd
 
     def end() -> None:  # as Faust does it, with nothing between
         recovery._set_recovery_ended()

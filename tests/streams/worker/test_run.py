@@ -83,11 +83,6 @@ def test_what_ends_a_worker_is_told_in_the_logs_format(
     assert lines == (["topics are missing"] if log_format == "json" else [])
 
 
-def test_a_host_that_is_not_ours_is_an_error() -> None:
-    with pytest.raises(UserError, match=r"web port 6066 of 192\.0\.2\.1: "):
-        run.check_port(WorkerSettings(web_host="192.0.2.1"))
-
-
 def test_a_worker_that_grows_is_not_searched_for_cycles_again_and_again() -> None:
     full: list[str] = []
 

@@ -211,13 +211,13 @@ def test_askers_take_turns_and_none_has_more_questions_waiting_than_its_quota() 
 
 def test_beyond_the_queue_standing_estimates_answer_where_one_fits() -> None:
     asked = AskedWorker(QuestionSettings(waiting=1))
-    asyncio.run(asked.standing.refresh(asked.standing._handles["alder"]))
+    asyncio.run(asked.standing.refresh(asked.standing.handles["alder"]))
     jobs = JobsQuestion(id="jobs", site="alder", user="u1")
     huge = WaitQuestion(id="huge", site="alder", cpus=1000)
     told = {one.id: one for one in asked.flood([wait(0), wait(1), jobs, huge])}
     assert told["ada 0"].source == "what-if"
     standing = told["ada 1"]
-    shape = asked.standing.covering(asked.standing._handles["alder"], 5, 601.0, None, 0)
+    shape = asked.standing.covering(asked.standing.handles["alder"], 5, 601.0, None, 0)
     assert shape is not None and (shape.cpus, shape.walltime) == (8, 3600.0)
     assert standing.source == "standing" and standing.predicted_wait_s == shape.predicted_wait_s
     assert [told[name].reason for name in ("jobs", "huge")] == ["busy", "busy"], "no shape is an answer to these"

@@ -17,12 +17,11 @@ from models.engine.settings import EngineSettings
 from models.records import End, Start, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
-from streams.worker.checkpoint import retries
-from streams.worker.checkpoint.pending import Pending
+from streams.worker.checkpoint import table
+from streams.worker.checkpoint.checkpoint import Pending
 from streams.worker.checkpoint.pulse import StoodStill
-from streams.worker.checkpoint.retries import RETRY_S
 from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored, offset_of
-from streams.worker.checkpoint.table import Token
+from streams.worker.checkpoint.table import RETRY_S, Token
 from tests.support.fakes import MemoryStore, Process, World
 
 ENGINE = EngineSettings(method="median", shadows=(), history=20)
@@ -43,7 +42,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(retries, "AsyncRetrying", partial(AsyncRetrying, sleep=sleep))
+    monkeypatch.setattr(table, "AsyncRetrying", partial(AsyncRetrying, sleep=sleep))
     return waited
 
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from models.records import AnyEvent, Capacity, Start, Submit
+from streams.worker.intake.intake import MAX_NAMES, MAX_SITES, UnknownFields, unknown_fields
 from streams.worker.intake.messages import read_event
-from streams.worker.intake.unknown_fields import MAX_NAMES, MAX_SITES, UnknownFields, unknown_fields
 
 SUBMIT = b'{"type":"submit","site":"alder","time":1,"job":"1"'
 

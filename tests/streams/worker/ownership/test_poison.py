@@ -13,7 +13,7 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, DeadLetter, Rebuild, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
-from streams.worker.checkpoint import writing
+from streams.worker.checkpoint import checkpoint
 from streams.worker.checkpoint.stored import ASIDE_S, MOST_FAILURES
 from tests.support.fakes import Process, World
 from tests.support.stored import heads, saved_state, whole
@@ -49,7 +49,7 @@ def is_poison(event: AnyEvent) -> bool:
 @pytest.fixture
 def unencodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A state with the event in it cannot be stored; nothing else shows."""
-    of = writing.SiteCut.of.__func__  # type: ignore[attr-defined]
+    of = checkpoint.SiteCut.of.__func__  # type: ignore[attr-defined]
 
     def failing(kind: type, handle: Any) -> Any:
         jobs = handle.engine.context.state.jobs.values()
@@ -57,7 +57,7 @@ def unencodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             raise OverflowError("can't serialize ints >= 2**64")
         return of(kind, handle)
 
-    monkeypatch.setattr(writing.SiteCut, "of", classmethod(failing))
+    monkeypatch.setattr(checkpoint.SiteCut, "of", classmethod(failing))
     yield
 
 

@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from streams.worker.checkpoint.pending import Pending
+from streams.worker.checkpoint.checkpoint import Pending
 from streams.worker.checkpoint.stored import StoredState, encode_stored
 from streams.worker.checkpoint.table import StoredSites
 from streams.worker.ownership.sites import PartitionSites
