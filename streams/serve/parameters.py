@@ -1,7 +1,8 @@
 """The parameters of requests: what they may be, and the job that they describe."""
 
 from collections import Counter
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from litestar.connection import ASGIConnection
 from litestar.exceptions import ValidationException
@@ -11,11 +12,13 @@ from litestar.params import FromPath, Parameter
 
 from models.ranking import JobRequest
 from models.records import Name
-from streams.errors import UserError
+from streams.errors import UserError, read_as
 from streams.text.durations import EXPECTED, PATTERN, seconds_of
 from streams.text.sizes import EXPECTED as EXPECTED_SIZE
 from streams.text.sizes import SAFE_PATTERN as SIZE_PATTERN
 from streams.text.sizes import bytes_of
+
+T = TypeVar("T")
 
 MAX_COUNT = 1_000_000_000
 JOB = frozenset(JobRequest.__struct_fields__)
@@ -66,7 +69,7 @@ def job_request(
         walltime=duration_of("walltime", walltime),
         nodes=nodes or None,
         gpus=gpus,
-        memory=_memory_of("memory", memory),
+        memory=_read("memory", bytes_of, memory) or None,
         queue=queue or None,
         user=user or None,
         group=group or None,
@@ -83,21 +86,15 @@ def job_request(
 
 def duration_of(name: str, text: str) -> float | None:
     """The seconds of a parameter that is a duration; None where it is empty."""
-    if not text.strip():
-        return None
-    try:
-        return seconds_of(text)
-    except UserError as error:
-        raise ValidationException(detail=f"{name}: {error}") from None
+    return _read(name, seconds_of, text)
 
 
-def _memory_of(name: str, text: str) -> int | None:
-    if not text.strip():
-        return None
+def _read(name: str, read: Callable[[str], T], text: str) -> T | None:
+    """What a parameter says; None where it is empty."""
     try:
-        return bytes_of(text) or None
+        return read_as(name, read, text) if text.strip() else None
     except UserError as error:
-        raise ValidationException(detail=f"{name}: {error}") from None
+        raise ValidationException(detail=str(error)) from None
 
 
 def refuse_unknown_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:

@@ -12,16 +12,17 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector, web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from streams.errors import UserError
-from streams.process.scraping import port_error
+from streams.process.scraping import Families, port_error
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,12 @@ LONGEST_PLACE = 70
 
 ASK_S = 8.0
 """Seconds within which a process must show a page; Prometheus waits for 10."""
+
+
+FAMILIES = """
+gauge process_up process: Whether a process of the worker answers.
+counter process_restarts process: How often a process of the worker was started again, since it had ended.
+"""
 
 
 class Orders(msgspec.Struct):
@@ -123,16 +130,7 @@ class Crew:
         count = settings.worker.shared_by(partitions)
         self._members = [Member(number, settings, partitions, directory) for number in range(1, count + 1)]
         self._stopping = asyncio.Event()
-        self._registry = CollectorRegistry()
-        self._up = Gauge(
-            "queuecast_process_up", "Whether a process of the worker answers.", ["process"], registry=self._registry
-        )
-        self._restarts = Counter(
-            "queuecast_process_restarts",
-            "How often a process of the worker was started again, since it had ended.",
-            ["process"],
-            registry=self._registry,
-        )
+        self._restarts = Counter[int]()
 
     def stop(self) -> None:
         """Have all of them stop."""
@@ -192,7 +190,7 @@ class Crew:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
                 return
-            self._restarts.labels(str(member.number)).inc()
+            self._restarts[member.number] += 1
             await member.start()
             since = time.monotonic()
 
@@ -217,9 +215,11 @@ class Crew:
         shown = await self._shown("/metrics")
         pages = {member.number: answer[1] for member, answer in shown if answer is not None}
         text = await asyncio.to_thread(merged, pages)
+        found = Families("queuecast", FAMILIES)
         for member, answer in shown:
-            self._up.labels(str(member.number)).set(answer is not None)
-        body = text.encode() + generate_latest(self._registry)
+            found.add("process_up", [str(member.number)], answer is not None)
+            found.add("process_restarts", [str(member.number)], self._restarts[member.number])
+        body = text.encode() + generate_latest(found)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _healthy(self, _: web.Request) -> web.Response:

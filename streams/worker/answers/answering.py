@@ -73,7 +73,7 @@ class Answering:
         standing: keeps the standing estimates.
         unknown_fields: how often a site's events had each field that no event has.
         scores: is shown what is answered, to score it.
-        is_late: whether a site is stored and not in memory yet; has it read back.
+        is_unread: whether a site is stored and not in memory yet; has it read back.
         worker: gives the state of this worker.
         clock: a steady clock, in seconds.
     """
@@ -83,7 +83,7 @@ class Answering:
     standing: StandingEstimates | None = None
     unknown_fields: Callable[[str], dict[str, int]] = lambda _: {}
     scores: AnswerScores = field(default_factory=AnswerScores)
-    is_late: Callable[[str], bool] = lambda _: False
+    is_unread: Callable[[str], bool] = lambda _: False
     worker: Callable[[], WorkerState | msgspec.UnsetType] = lambda: msgspec.UNSET
     clock: Callable[[], float] = time.monotonic
     _answered: OrderedDict[bytes, _Answered] = field(default_factory=OrderedDict, init=False)
@@ -108,7 +108,7 @@ class Answering:
 
     def _answer(self, question: AnyQuestion) -> AnyAnswer:
         handle = self.handles.get(question.site)
-        if handle is None and self.is_late(question.site):
+        if handle is None and self.is_unread(question.site):
             detail = "the site is being read back; ask again later"
             return NoAnswer(id=question.id, site=question.site, reason=BUSY, detail=detail)
         if handle is None:
