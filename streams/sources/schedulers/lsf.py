@@ -18,6 +18,7 @@ from streams.sources.logs.fields import (
     MAX_COUNT,
     MAX_SECONDS,
     BadRecord,
+    by_name,
     count_of,
     name_of,
     text_of,
@@ -48,6 +49,9 @@ LIMITS, WALLTIME_LIMIT = ("rLimits",) * 11, 9
 HEAD = ("jobId", "userId", "options", "numProcessors")
 """What a record of a job's submission or end begins with."""
 
+KINDS = by_name("JOB_NEW JOB_START JOB_EXECUTE JOB_STATUS JOB_REQUEUE JOB_SWITCH JOB_CLEAN JOB_FINISH JOB_FINISH2")
+"""The types of records that are read, each by the method of its name."""
+
 USAGE = 19
 """Fields of resource usage."""
 
@@ -60,7 +64,7 @@ class LsfRecords(Records):
         if not line.strip() or line.startswith("#"):  # the first line of lsb.events tells a place in it
             return []
         kind, _, _ = line[1:].partition('"')
-        make = self._KINDS.get(kind) if line[0] == '"' else None
+        make = getattr(self, f"_{kind.lower()}") if kind in KINDS and line[0] == '"' else None
         if make is None:
             if line[0] != '"' or not kind.isupper():
                 raise BadRecord(None, repr(line[:40]), '"TYPE" "VERSION" TIME …')
@@ -70,7 +74,7 @@ class LsfRecords(Records):
         at = fields.time("event time")
         if not at:
             raise BadRecord("field 3 (event time)", "0", "Unix seconds")
-        events = make(self, fields, at, line)
+        events: list[AnyEvent] = make(fields, at, line)
         return events or self.leave_out(f"records of type {kind} that say nothing new")
 
     def _job_new(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
@@ -248,19 +252,6 @@ class LsfRecords(Records):
             raise BadRecord("field 4 (jobId)", f"{number}[{index}]", "a job's number")
         job = str(number)
         return (f"{job}[{index}]", job) if index else (job, None)
-
-    _KINDS: ClassVar[Mapping[str, Callable[["LsfRecords", Fields, float, str], list[AnyEvent]]]] = {
-        "JOB_NEW": _job_new,
-        "JOB_START": _job_start,
-        "JOB_EXECUTE": _job_execute,
-        "JOB_STATUS": _job_status,
-        "JOB_REQUEUE": _job_requeue,
-        "JOB_SWITCH": _job_switch,
-        "JOB_CLEAN": _job_clean,
-        "JOB_FINISH": _job_finish,
-        "JOB_FINISH2": _job_finish2,
-    }
-    """What is done with the types of records that are read."""
 
 
 class LsfSource(LogSource):

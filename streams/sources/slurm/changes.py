@@ -8,25 +8,14 @@ from zlib import crc32
 import msgspec
 
 from models.records import Alter, JobEvent
+from streams.sources.logs.fields import by_name
 from streams.sources.slurm.rows import JobRow
 
 _ORDINARY = frozenset({None, "Priority", "Resources", "Cleaning", "WaitingForScheduling", "BeginTime"})
 
-_ALTERED = (
-    *(
-        "account",
-        "queue",
-        "partitions",
-        "cpus",
-        "gpus",
-        "gpu_types",
-        "node_features",
-        "memory",
-        "walltime",
-        "unlimited",
-        "eligible",
-    ),
-    *("qos", "reservation", "array_limit"),
+_ALTERED = by_name(
+    "account queue partitions cpus gpus gpu_types node_features memory walltime unlimited eligible qos reservation"
+    " array_limit"
 )
 _altered = attrgetter(*_ALTERED)
 

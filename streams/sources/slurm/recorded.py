@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import tzinfo
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,28 +101,21 @@ _DOCUMENTS = re.compile(rb"\n(?=\{)")
 
 
 def documents(blocks: Iterator[bytes]) -> Iterator[Iterator[bytes]]:
-    """The answers in a file, each in parts; to be read in their order, each one to its end."""
-    pieces = _pieces(blocks)
-    for first, is_last in pieces:
-        yield chain((first,), () if is_last else _until_last(pieces))
+    """The answers in a file, each in parts; to be read in their order."""
+    return (map(itemgetter(1), parts) for _, parts in groupby(_pieces(blocks), itemgetter(0)))
 
 
-def _until_last(pieces: Iterator[tuple[bytes, bool]]) -> Iterator[bytes]:
-    for piece, is_last in pieces:
-        yield piece
-        if is_last:
-            return
-
-
-def _pieces(blocks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Parts of answers, and whether each is the last one of its answer."""
-    kept = b""
+def _pieces(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Parts of answers, with the number of the answer."""
+    number, kept = 0, b""
     for block in blocks:
         *whole, begun = _DOCUMENTS.split(kept + block)
-        yield from ((piece, True) for piece in whole)
+        for piece in whole:
+            yield number, piece
+            number += 1
         kept = NEWLINE if begun.endswith(NEWLINE) else b""  # the next block may begin with an answer
-        yield begun[: len(begun) - len(kept)], False
-    yield kept, True
+        yield number, begun[: len(begun) - len(kept)]
+    yield number, kept
 
 
 class _Counted:

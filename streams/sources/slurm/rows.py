@@ -8,7 +8,7 @@ from types import MappingProxyType
 import msgspec
 
 from models.records import Submit
-from streams.sources.logs.fields import numbers_in
+from streams.sources.logs.fields import by_name, numbers_in
 
 QUEUED, RUNNING, SUSPENDED, REQUEUED, ENDED, UNCLEAR = "queued", "running", "suspended", "requeued", "ended", "unclear"
 """The phases of a row. `requeued`: this attempt is over and another one follows. `unclear`: the next look will tell."""
@@ -101,19 +101,9 @@ def submit_of(row: JobRow, site: str, attempt: int = 0, late: bool = False) -> S
     return Submit(site=site, time=row.submit, attempt=attempt, late=late, **asked)
 
 
-_ENDS = MappingProxyType(
-    {
-        "COMPLETED": "completed",
-        "FAILED": "failed",
-        "CANCELLED": "cancelled",
-        "TIMEOUT": "timeout",
-        "DEADLINE": "deadline",
-        "NODE_FAIL": "node_fail",
-        "BOOT_FAIL": "node_fail",
-        "PREEMPTED": "preempted",
-        "OUT_OF_MEMORY": "out_of_memory",
-        "REVOKED": "revoked",
-    }
+_ENDS = by_name(
+    "COMPLETED:completed FAILED:failed CANCELLED:cancelled TIMEOUT:timeout DEADLINE:deadline NODE_FAIL:node_fail"
+    " BOOT_FAIL:node_fail PREEMPTED:preempted OUT_OF_MEMORY:out_of_memory REVOKED:revoked"
 )
 _QUEUED_FLAGS = frozenset({"REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _RUNNING_FLAGS = frozenset({"CONFIGURING", "RESIZING", "SIGNALING", "STOPPED", "STAGE_OUT", "POWER_UP_NODE"})
