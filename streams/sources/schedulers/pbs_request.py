@@ -5,16 +5,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from streams.sources.logs.fields import (
-    MAX_BYTES,
-    MAX_COUNT,
-    bytes_of,
-    count_of,
-    name_of,
-    seconds_of,
-    tasks_of,
-    text_of,
-)
+from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, bytes_of, count_of, name_of, seconds_of, tasks_of, text_of
 
 LIST = "Resource_List."
 _LISTED = "select nodes nodect ncpus procs mppwidth ngpus gpus gpu mem pmem place walltime qos advres"

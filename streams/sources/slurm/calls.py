@@ -201,11 +201,7 @@ class Commands(SlurmCalls):
                 if self._closed:
                     raise Closed
                 running = self._running = subprocess.Popen(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env=environment,
+                    words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
                 )
             out, err = running.communicate(timeout=TIMEOUT_S)
         except OSError as error:

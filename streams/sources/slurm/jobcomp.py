@@ -103,11 +103,7 @@ class KafkaRecords(Way):
     """
 
     def __init__(
-        self,
-        address: str,
-        on_skipped: OnSkipped,
-        options: str = "",
-        consumer: Callable[..., Any] = KafkaConsumer,
+        self, address: str, on_skipped: OnSkipped, options: str = "", consumer: Callable[..., Any] = KafkaConsumer
     ) -> None:
         super().__init__({})
         brokers, _, topics = address.partition("/")

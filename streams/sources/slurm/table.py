@@ -12,19 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from models.records import (
-    Alter,
-    Cancel,
-    End,
-    ExpectedStart,
-    Hold,
-    JobEvent,
-    Release,
-    Requeue,
-    Resume,
-    Start,
-    Suspend,
-)
+from models.records import Alter, Cancel, End, ExpectedStart, Hold, JobEvent, Release, Requeue, Resume, Start, Suspend
 from streams.sources.slurm.changes import eligible_again, fingerprint, priority_of, reason_of, request_of
 from streams.sources.slurm.rows import QUEUED, REQUEUED, RUNNING, SUSPENDED, UNCLEAR, JobRow, submit_of
 

@@ -158,10 +158,7 @@ def asked_of(told: Told) -> Asked:
 
 
 def row_of(
-    told: Told,
-    time: Callable[[Any], float | None] = json_time,
-    queue: bool = False,
-    asked: Asked | None = None,
+    told: Told, time: Callable[[Any], float | None] = json_time, queue: bool = False, asked: Asked | None = None
 ) -> JobRow | str:
     """The row of an attempt; the name of the field of `told` that is wrong.
 
