@@ -17,7 +17,6 @@ from models.engine.reestimates import Reestimates
 from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
 from models.method import Happened, SiteContext
-from models.site.clock import SiteClock
 from models.site.history import History
 from models.site.job import Job
 from models.site.state import SiteState
@@ -55,11 +54,6 @@ class Parts:
         self.histories = SiteHistories(self.context, {**self.methods.rows, LEARNT_ROWS: self.live.learnt.rows})
         self.arrived: float | None = None
         """When the event that is being applied arrived at the broker."""
-
-    @property
-    def clock(self) -> SiteClock:
-        """Tells the site's time, and which times are not believed."""
-        return self.live.clock
 
     @property
     def degraded(self) -> str | None:

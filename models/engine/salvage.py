@@ -49,12 +49,9 @@ def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: 
     counted.runs_kept, counted.forgotten = len(left), []
     own = {}
     for name, kept in counted.rows.items():
-        there_of = sorted((row for row in rows.get(name, ()) if kept.oldest <= row.number < kept.count), key=_number)
+        there_of = [row for row in rows.get(name, ()) if kept.oldest <= row.number < kept.count]
+        there_of.sort(key=lambda row: row.number)
         counted.rows[name] = RowRange(kept.count, kept.count - len(there_of))
         own[name] = [Row(number, row.value) for number, row in enumerate(there_of, kept.count - len(there_of))]
     renumbered = [msgspec.structs.replace(row, number=number) for number, row in enumerate(found, counted.first)]
     return Changes(started=renumbered, runs=left, rows=own)
-
-
-def _number(row: Row) -> int:
-    return row.number

@@ -95,7 +95,9 @@ class RunTemplate(msgspec.Struct, frozen=True):
         elapsed: int | None = None,
     ) -> "RunTemplate":
         """The template with its attributes in the order in which those of all templates stand."""
-        return cls(tuple(sorted(attributes, key=_place)), predictor, relative, history, elapsed)
+        order = list(ATTRIBUTES)
+        kept = sorted(attributes, key=lambda name: order.index(name.partition("/")[0]))
+        return cls(tuple(kept), predictor, relative, history, elapsed)
 
     def __str__(self) -> str:
         elapsed = () if self.elapsed is None else (f"elapsed/{self.elapsed}",)
@@ -132,10 +134,6 @@ def _size(text: str, name: str) -> int | None:
     if not size.isdecimal() or not 1 <= int(size) <= 1_000_000_000 or size != str(int(size)):
         raise _fault(text, f"{name!r}: expected {kind}/N with N from 1 to 1000000000")
     return int(size)
-
-
-def _place(name: str) -> int:
-    return list(ATTRIBUTES).index(name.partition("/")[0])
 
 
 def _fault(text: str, problem: str) -> ValueError:

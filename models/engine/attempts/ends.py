@@ -147,7 +147,7 @@ class Ends(AttemptHandler):
         method = self._settings.method
         told = job.estimates.get(method)
         bound_s = (bounds_of(job, method, self._settings.bounds) or {}).get(PAST_BOUND)
-        self._past.left(self._parts.clock.now, None if told is None else told.wait_s, bound_s, waited_s)
+        self._past.left(self._live.clock.now, None if told is None else told.wait_s, bound_s, waited_s)
 
     def give_up(self) -> Iterator[Record]:
         """Jobs whose end was never reported leave: unscored, and history for no method."""

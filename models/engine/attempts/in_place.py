@@ -91,7 +91,7 @@ class InPlace(AttemptHandler):
 
     def take_capacity(self, event: Capacity) -> Iterator[Record]:
         """The site says what it has, unless it has said something later."""
-        known, latest = self._context.capacity, max(self._parts.clock.now, self._parts.arrived or 0.0) + MAX_AHEAD_S
+        known, latest = self._context.capacity, max(self._live.clock.now, self._parts.arrived or 0.0) + MAX_AHEAD_S
         if known is not None and event.time < known.time <= latest:
             yield stale(event)
         else:

@@ -26,7 +26,7 @@ class Submits(AttemptHandler):
         job = Job.of(event)
         if event.past:
             job.progress = job.progress.but(past=True, old=event.old)
-        if self._parts.clock.too_late(event.time, self._parts.arrived):
+        if self._live.clock.too_late(event.time, self._parts.arrived):
             job.unscored = True
             yield Anomaly("late_submit", f"job {job.id} was submitted long ago: its wait is neither scored nor learnt")
         elif event.late:
@@ -139,7 +139,7 @@ class Submits(AttemptHandler):
 
     def estimate_again(self) -> Iterator[Record]:
         """Look again at the queued jobs whose turn it is; tell the estimates that have moved."""
-        context, method, now = self._context, self._methods.counting, self._parts.clock.now
+        context, method, now = self._context, self._methods.counting, self._live.clock.now
         withhold_down = self._settings.withhold_down
         if context.areas is None and nodes_down(context.capacity, withhold_down) is not None:
             return

@@ -205,12 +205,9 @@ class Bench:
         for point, asked in zip(points, self._examples.asked, strict=True):
             first = max(asked.learnt - history, 0)
             found = predict(point, columns, first, asked.learnt, neighbours, share, middle)
-            said.append(min(found.value_s if found else 0.0, self._most_s(asked.instance)))
+            most_s = asked.instance.request.walltime if self._examples.target == "run" else None
+            said.append(min(found.value_s if found else 0.0, most_s or math.inf))
         return float(np.abs(np.array(said) - self._truth).mean())
-
-    def _most_s(self, instance: Instance) -> float:
-        """The largest prediction: for a run time the walltime."""
-        return (instance.request.walltime if self._examples.target == "run" else None) or math.inf
 
     def _lay(self, selection: Selection) -> tuple[Columns, list[Point]]:
         """The examples by the selected attributes; those of the last `MAX_LAID` selections are remembered."""
