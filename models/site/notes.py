@@ -75,25 +75,12 @@ class JobNotes:
             return None
         self._append(_encode(_Settled(*key, value)))
         self.jobs += 1
-        return self.take(key)  # None where it has just left, for this row's sake
+        note = self._pending.pop(key, None)  # None where it has just left, for this row's sake
+        return None if note is None else _read(note.value).value
 
     def forget(self, key: JobKey) -> None:
         """A job left the queue without a start."""
         self._pending.pop(key, None)
-
-    def peek(self, key: JobKey) -> bytes | None:
-        """The note of a job that is neither settled nor forgotten."""
-        note = self._pending.get(key)
-        return None if note is None else _read(note.value).value
-
-    def take(self, key: JobKey) -> bytes | None:
-        """The note of a job that left the queue, where only that is wanted: as `settle`, without a row."""
-        note = self._pending.pop(key, None)
-        return None if note is None else _read(note.value).value
-
-    def pending(self) -> Iterator[tuple[JobKey, bytes]]:
-        """The notes of jobs that are neither settled nor forgotten, in the order in which they were made."""
-        return ((key, _read(row.value).value) for key, row in self._pending.items())
 
     def settled(self, count: int | None = None) -> Iterator[Pair]:
         """The jobs that were settled, in that order, of which the note was among the last rows; 4 µs a job.

@@ -126,11 +126,11 @@ class Ends(AttemptHandler):
 
     def _abandon(self, job: Job, at: float) -> Iterator[Record]:
         """A queued job leaves without having started: its wait is censored."""
-        self._live.leave(job)
-        self._observe(job, Happened.WITHDRAWN, at)
         waited_s = max(at - job.ready, 0.0)
         if not job.unscored:
-            self._methods.cancelled(job, waited_s, self._context)
+            self._methods.cancelled(job, waited_s, self._context)  # first, while there is what they keep of it
+        self._live.leave(job)
+        self._observe(job, Happened.WITHDRAWN, at)
         self._methods.forget(job.key)
         if job.unscored:
             return

@@ -1,6 +1,6 @@
 """Times at which it becomes known of queued jobs that they wait longer than was said."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf, nextafter
 
@@ -23,7 +23,7 @@ class Deadlines:
 
     >>> deadlines = Deadlines()
     >>> deadlines.add([(10.0, ("1", 0), 2), (5.0, ("2", 0), 1)])
-    >>> list(deadlines.until(7.0)), deadlines.reached[0]
+    >>> list(deadlines.until(7.0, {("1", 0), ("2", 0)})), deadlines.reached[0]
     ([(5.0, ('2', 0), 1)], 7.0)
     """
 
@@ -44,13 +44,16 @@ class Deadlines:
             if deadline[0] >= begin:
                 heappush(self._heap, deadline)
 
-    def until(self, now: float) -> Iterator[Deadline]:
-        """Those before `now`, which are no longer watched; where they are too many, the first `MAX_TAKEN` of them.
+    def until(self, now: float, jobs: Container[JobKey]) -> Iterator[Deadline]:
+        """Those of these jobs before `now`, which are no longer watched; of too many the first `MAX_TAKEN`.
 
-        The others have their turn the next times.
+        The others have their turn the next times. Those of other jobs are as if they had never been.
         """
         end, taken = max(self.reached, (now, *_FIRST)), 0
         while self._heap and self._heap[0] < end:
+            if self._heap[0][1] not in jobs:
+                heappop(self._heap)
+                continue
             if taken == MAX_TAKEN:
                 end = self._heap[0]
                 break

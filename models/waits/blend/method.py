@@ -13,9 +13,7 @@ from models.durations import AT_ONCE_S
 from models.method import Happened, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
-from models.site.notes import JobNotes
 from models.site.per_job import PerJob
-from models.site.rows import Rows
 from models.site.seen import Seen
 from models.site.size import MIN_STARTED_JOBS
 from models.site.table import QUEUED
@@ -30,9 +28,6 @@ from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
 from models.waits.order import LearntOrder
 from models.waits.qespera import Qespera
-
-NOTES = 12_000
-"""Queued jobs that are remembered with what was said of them; 500 bytes each."""
 
 TRIVIAL = ("zero", "recent")
 """The trivial rules: no wait, and as of the last jobs to start."""
@@ -70,19 +65,23 @@ _UNKNOWN = (np.nan,) * QUANTILES
 
 BOUNDS = tuple(f"{probability:g}" for probability in PROBABILITIES)
 
-_HEAD = struct.Struct(f"<dd{len(CHOICES)}d")  # since when the job waits, from when deadlines are watched, the choices
+_HEAD = struct.Struct(f"<Hdd{len(CHOICES)}d")
 
 
 class _Note(NamedTuple):
-    """What is noted of a job at its submission."""
+    """What is noted of a job at its submission: since when it waits, from when it is watched, and what was said.
 
+    `put_off` are, as bits, the places of bounds that it exceeds and that are judged once it has left; 400 bytes.
+    """
+
+    put_off: int
     ready: float
     watched: float
     choices_s: Floats
     said: Said
 
     def encode(self) -> bytes:
-        return _HEAD.pack(self.ready, self.watched, *self.choices_s) + self.said.encode()
+        return _HEAD.pack(self.put_off, self.ready, self.watched, *self.choices_s) + self.said.encode()
 
     @property
     def marks(self) -> list[float]:
@@ -91,8 +90,8 @@ class _Note(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "_Note":
-        ready, watched, *choices_s = _HEAD.unpack_from(value)
-        return cls(ready, watched, np.array(choices_s), Said.decode(value[_HEAD.size :], experts))
+        put_off, ready, watched, *choices_s = _HEAD.unpack_from(value)
+        return cls(put_off, ready, watched, np.array(choices_s), Said.decode(value[_HEAD.size :], experts))
 
     def passed(self, key: JobKey, marks: Sequence[float], reached: Deadline) -> list[bool]:
         """Which of its marks the job was known to exceed when the deadlines were taken so far."""
@@ -124,22 +123,19 @@ class Blend(WaitMethod):
 
     name: ClassVar[str] = "blend"
     re_estimates: ClassVar[bool] = True
-    rows: Rows
 
     def __init__(self) -> None:
         self._boosted = Boosted()
         self._order, self.site_policy = LearntOrder(), SitePolicy(lambda: self._quantiles.schedule_is_near)
         self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": self._order, "policy": self.site_policy}
         names = [*TRIVIAL, *self._points, *FORESTS]
-        self._notes = JobNotes(NOTES)
-        self.rows = self._notes.rows
         self._quantiles = Quantiles(names, [FIRST_WEIGHTS[name] for name in names], schedules=("policy", "order"))
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
         self._at_once = AtOnce(len(names) + QUANTILES)
         self._deadlines = Deadlines()
         self._told: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
-        self.per_job = self._put_off = PerJob(int)
-        """Of queued jobs, the places (as bits) of bounds that they exceed and that are judged once they have left."""
+        self.per_job = self._notes = PerJob(bytes)
+        """Of queued jobs, their `_Note`s."""
 
     @property
     def parts(self) -> Mapping[str, WaitMethod]:
@@ -160,8 +156,8 @@ class Blend(WaitMethod):
         estimate = self._estimate(mixed, forests, context)
         if mixed is not None:
             said, choice = mixed
-            note = _Note(job.ready, self._deadlines.begin, choice.waits_s, said)
-            self._notes.note(job.key, note.encode())
+            note = _Note(0, job.ready, self._deadlines.begin, choice.waits_s, said)
+            self._notes.put(job.key, note.encode())
             self._deadlines.add(note.deadlines(job.key))
         self._pass(job.submit, context)  # last, so that a considered job is told the same
         return estimate
@@ -238,8 +234,8 @@ class Blend(WaitMethod):
 
     def _pass(self, now: float, context: SiteContext) -> None:
         """Time has passed: jobs that still queue beyond a mark are known to exceed it."""
-        for time, key, place in self._deadlines.until(now):
-            job, value = context.everywhere.jobs.get(key), self._notes.peek(key)
+        for time, key, place in self._deadlines.until(now, self._notes):
+            job, value = context.everywhere.jobs.get(key), self._notes.get(key)
             if job is None or value is None or job.phase is not Phase.QUEUED:
                 continue
             note = _Note.decode(value, self._quantiles.experts)
@@ -254,18 +250,19 @@ class Blend(WaitMethod):
             elif self._quantiles.bound_now(note.said, place) is None:
                 self._quantiles.exceeded(note.said, place)
             else:
-                self._put_off.put(key, (self._put_off.get(key) or 0) | 1 << place)
+                self._notes.put(key, note._replace(put_off=note.put_off | 1 << place).encode())
 
-    def _left(self, job: Job, wait_s: float, at: float, context: SiteContext) -> None:
+    def _left(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
         """A job has left the queue after `wait_s` seconds: what was not known of its marks by then is known now.
 
         A bound that would be another one by now is judged as that.
         """
-        value, put_off = self._notes.take(job.key), self._put_off.pop(job.key) or 0
+        value = self._notes.pop(job.key)
         note = None if value is None else _Note.decode(value, self._quantiles.experts)
         if note is not None:
             known, said, marks = job.ready == note.ready, note.said, note.marks
             passed = note.passed(job.key, marks, self._deadlines.reached)
+            put_off = note.put_off if started else 0
             judged = [not (known and past) or bool(put_off >> place & 1) for place, past in enumerate(passed)]
             if known:
                 before_s = note.exceeded_s(marks, passed)
@@ -285,13 +282,13 @@ class Blend(WaitMethod):
         for expert in self.parts.values():
             expert.learn(job, wait_s, context)
         assert job.start is not None
-        self._left(job, wait_s, job.start, context)
+        self._left(job, wait_s, job.start, context, started=True)
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
         """A job was cancelled in the queue. It counts as if it had started then, as in the measures."""
         for expert in self.parts.values():
             expert.cancelled(job, waited_s, context)
-        self._left(job, waited_s, job.ready + waited_s, context)
+        self._left(job, waited_s, job.ready + waited_s, context, started=False)
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
         """A job ended."""
@@ -302,8 +299,7 @@ class Blend(WaitMethod):
         """The job's wait will not be known."""
         for expert in self.parts.values():
             expert.forget(key)
-        self._notes.forget(key)
-        self._put_off.pop(key)
+        self._notes.pop(key)
 
     @property
     def degraded(self) -> str | None:
@@ -368,8 +364,7 @@ class Blend(WaitMethod):
         self._quantiles.load(found.quantiles)
         self._at_once.load(found.at_once)
         self._guard.load(found.guard)
-        self._notes.load()
-        noted = ((key, _Note.decode(value, self._quantiles.experts)) for key, value in self._notes.pending())
+        noted = ((key, _Note.decode(self._notes.get(key) or b"", self._quantiles.experts)) for key in self._notes)
         watched = (deadline for key, note in noted for deadline in note.deadlines(key))
         self._deadlines.restore(found.reached, watched)
 

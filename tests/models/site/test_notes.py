@@ -112,13 +112,3 @@ def test_a_job_whose_rows_were_lost_pairs_with_no_other() -> None:
     again.rows.restore([msgspec.structs.replace(row, number=n) for n, row in enumerate(left, 2)], 20, 2)
     again.load()
     assert list(again.settled()) == [(b"note %d" % job, b"wait %d" % job) for job in range(10) if job not in (3, 5)]
-
-
-def test_a_note_can_be_read_and_taken_without_a_row() -> None:
-    notes = JobNotes(DEPTH)
-    for job in ("1", "2", "3"):
-        notes.note((job, 0), job.encode())
-    assert notes.peek(("2", 0)) == b"2" and notes.peek(("4", 0)) is None
-    assert notes.take(("2", 0)) == b"2" and notes.take(("2", 0)) is None
-    assert list(notes.pending()) == [(("1", 0), b"1"), (("3", 0), b"3")]
-    assert (notes.count, notes.jobs) == (3, 0)

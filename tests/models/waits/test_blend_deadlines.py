@@ -5,6 +5,8 @@ import pytest
 from models.waits.blend import deadlines
 from models.waits.blend.deadlines import Deadline, Deadlines
 
+EVERY = {(str(number), 0) for number in range(10)}
+
 
 def all_of(times: list[float]) -> list[Deadline]:
     return [(time, (str(number), 0), 1) for number, time in enumerate(times)]
@@ -14,11 +16,11 @@ def test_after_a_silence_some_are_taken_at_each_event(monkeypatch: pytest.Monkey
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 3)
     watched = Deadlines()
     watched.add(all_of([1.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0, 9.0]))
-    assert [time for time, _, _ in watched.until(8.0)] == [1.0, 2.0, 3.0]  # however many there are of one time
+    assert [time for time, _, _ in watched.until(8.0, EVERY)] == [1.0, 2.0, 3.0]  # however many there are of one time
     assert (watched.reached, watched.begin > 3.0) == ((3.0, ("3", 0), 1), True)
-    assert [time for time, _, _ in watched.until(8.0)] == [3.0, 3.0, 4.0]
+    assert [time for time, _, _ in watched.until(8.0, EVERY)] == [3.0, 3.0, 4.0]
     assert watched.reached == (5.0, ("6", 0), 1)
-    assert [time for time, _, _ in watched.until(8.0)] == [5.0]
+    assert [time for time, _, _ in watched.until(8.0, EVERY)] == [5.0]
     assert watched.begin == 8.0
 
 
@@ -26,10 +28,10 @@ def test_new_ones_of_a_time_that_is_half_taken_are_not_watched(monkeypatch: pyte
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 1)
     watched = Deadlines()
     watched.add(all_of([3.0, 3.0]))
-    assert len(list(watched.until(4.0))) == 1
+    assert len(list(watched.until(4.0, EVERY))) == 1
     watched.add([(3.0, ("0", 0), 0), (3.0, ("9", 0), 0)])
-    assert [key for _, key, _ in watched.until(4.0)] == [("1", 0)]
-    assert list(watched.until(4.0)) == []
+    assert [key for _, key, _ in watched.until(4.0, EVERY)] == [("1", 0)]
+    assert list(watched.until(4.0, EVERY)) == []
 
 
 def test_a_restart_between_them_takes_none_twice_and_leaves_none_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,9 +40,17 @@ def test_a_restart_between_them_takes_none_twice_and_leaves_none_out(monkeypatch
     watched, taken = Deadlines(), []
     watched.add(every)
     for now in (3.0, 3.0, 3.0, 6.5, 6.5, 8.0, 8.0):
-        taken += list(watched.until(now))
+        taken += list(watched.until(now, EVERY))
         anew = Deadlines()
         anew.restore(watched.reached, every)
         watched = anew
     assert sorted(taken) == sorted(every)
     assert len(taken) == len(every)
+
+
+def test_those_of_jobs_that_have_left_take_no_share_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "MAX_TAKEN", 1)
+    watched = Deadlines()
+    watched.add(all_of([1.0, 2.0, 3.0, 4.0]))
+    assert [key for _, key, _ in watched.until(9.0, {("1", 0), ("3", 0)})] == [("1", 0)]
+    assert watched.reached == (4.0, ("3", 0), 1)
