@@ -91,7 +91,7 @@ class QesperaDistributions(Qespera):
         found = _samples(self.per_job.get(job.key) or b"")[0]
         history = context.history
         count = len(history)
-        if len(self.rows.kept) < 2:
+        if len(self.rows.values) < 2:
             return None
         self._lay_out(history)
         assert self._window is not None

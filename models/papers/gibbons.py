@@ -218,8 +218,8 @@ class Gibbons(RunMethod):
 
     def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
         """Section 4.2's updateProfiler, for one job."""
-        if len(self.rows.kept) == self.rows.depth:
-            self._count(_read(self.rows.kept[0]), -1)
+        if len(self.rows.values) == self.rows.depth:
+            self._count(_read(Row(self.rows.oldest, self.rows.values[0])), -1)
         ran = Ran(job.user, job.executable, job.cpus, job.memory, job.walltime, run_s)
         self.rows.append(msgspec.msgpack.encode(ran))
         self._count(ran, 1)

@@ -226,7 +226,7 @@ class Qbets(WaitMethod):
             series.append(row)
             if self._changed(series):
                 self._cut(series)
-        leaving = _decode_row(self.rows.kept[0].value) if len(self.rows.kept) == self.rows.depth else None
+        leaving = _decode_row(self.rows.values[0]) if len(self.rows.values) == self.rows.depth else None
         self.rows.append(_encode(_StartedJob(categories, wait_s)))
         for category in leaving.categories if leaving is not None else ():
             self._drop(category)

@@ -6,7 +6,7 @@ from itertools import islice
 import msgspec
 
 from models.records import JobKey
-from models.site.rows import Row, Rows
+from models.site.rows import Rows
 
 Pair = tuple[bytes, bytes]
 """A job that started: its note, and what was added when it was settled."""
@@ -35,7 +35,7 @@ class JobNotes:
     """Notes of a method, each made of a job at its submission and settled at its start, in the last rows.
 
     A method sets its `rows` to these. They hold everything: a checkpoint stores none of it, whatever the number of
-    live jobs, and `load` lays out what came back. Each call takes 2 µs. A job in the rows takes some 250 bytes beside
+    live jobs, and `load` lays out what came back. Each call takes 2 µs. A job in the rows takes some 120 bytes beside
     what was noted.
 
     >>> notes = JobNotes(100)
@@ -54,8 +54,8 @@ class JobNotes:
         self.behind_rows = behind_rows
         self.rows = Rows(depth_rows + behind_rows)
         self._depth = depth_rows
-        self._pending: dict[JobKey, Row] = {}
-        self._latest: dict[int, Row] = {}
+        self._pending: dict[JobKey, bytes] = {}  # their rows
+        self._latest: dict[int, bytes] = {}
         self.jobs = 0
         """How many jobs are settled, of those whose second rows are still kept."""
 
@@ -67,7 +67,7 @@ class JobNotes:
     def note(self, key: JobKey, value: bytes) -> None:
         """A job was submitted."""
         self._append(_encode(_Note(*key, value)))
-        self._pending[key] = self.rows.kept[-1]
+        self._pending[key] = self.rows.values[-1]
 
     def settle(self, key: JobKey, value: bytes) -> bytes | None:
         """A job started; gives its note, None where there is none any more."""
@@ -76,7 +76,7 @@ class JobNotes:
         self._append(_encode(_Settled(*key, value)))
         self.jobs += 1
         note = self._pending.pop(key, None)  # None where it has just left, for this row's sake
-        return None if note is None else _read(note.value).value
+        return None if note is None else _read(note).value
 
     def forget(self, key: JobKey) -> None:
         """A job left the queue without a start."""
@@ -96,9 +96,8 @@ class JobNotes:
         """The rows as they are stored, as they were when there were `count`, and how many of them, the first, do not
         count any more: for `pairs`. 0.05 µs a row.
         """
-        kept = self.rows.kept
-        first = kept[0].number if kept else count
-        return [row.value for row in islice(kept, max(count - first, 0))], max(count - self._depth - first, 0)
+        first = self.count - len(self.rows.values)
+        return list(islice(self.rows.values, max(count - first, 0))), max(count - self._depth - first, 0)
 
     def put(self, kind: int, value: bytes) -> None:
         """Keep something else, such as a model; the latest of each kind stays, however old it is.
@@ -109,12 +108,12 @@ class JobNotes:
         if len(self._latest.keys() | {kind}) >= self.rows.depth:
             raise ValueError(f"{self.rows.depth} rows are too few for {kind} and the other kinds")
         self._append(_encode(_Other(kind, value)))
-        self._latest[kind] = self.rows.kept[-1]
+        self._latest[kind] = self.rows.values[-1]
 
     def latest(self, kind: int) -> bytes | None:
         """What was last put of this kind; None where there is nothing."""
         row = self._latest.get(kind)
-        return None if row is None else _read(row.value).value
+        return None if row is None else _read(row).value
 
     def load(self) -> None:
         """Lay out the rows that have been restored. Notes of forgotten jobs are pending again, till they leave.
@@ -123,11 +122,11 @@ class JobNotes:
             ValueError: they are none of these.
         """
         self._pending, self._latest, self.jobs = {}, {}, 0
-        for row in self.rows.kept:
+        for number, row in enumerate(self.rows.values, self.count - len(self.rows.values)):
             try:
-                said = _read(row.value)
+                said = _read(row)
             except msgspec.MsgspecError as error:
-                raise ValueError(f"row {row.number}: not a job's note: {error}") from error
+                raise ValueError(f"row {number}: not a job's note: {error}") from error
             if isinstance(said, _Note):
                 self._pending[said.id, said.attempt] = row
             elif isinstance(said, _Other):
@@ -138,15 +137,15 @@ class JobNotes:
 
     def _append(self, value: bytes) -> None:
         """Append a row, and before it those that leave for it though they are the latest of their kind."""
-        kept = self.rows.kept
+        kept = self.rows.values
         while len(kept) == self.rows.depth and (again := self._leave(kept[0])) is not None:
             self.rows.append(_exact(_encode(again)))
             self._latest[again.kind] = kept[-1]
         self.rows.append(_exact(value))
 
-    def _leave(self, row: Row) -> _Other | None:
+    def _leave(self, row: bytes) -> _Other | None:
         """Forget the oldest row; gives what it says where that has to stay."""
-        said = _read(row.value)
+        said = _read(row)
         if isinstance(said, _Other):
             return said if self._latest[said.kind] is row else None
         if isinstance(said, _Settled):

@@ -35,7 +35,7 @@ class PerJob(Generic[V]):
     def __iter__(self) -> Iterator[JobKey]:
         return iter(self._values)
 
-    def __contains__(self, key: JobKey) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self._values
 
     def get(self, key: JobKey) -> V | None:

@@ -1,7 +1,7 @@
 """What a method remembers of single jobs, as numbered rows that the stores keep for it."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -27,8 +27,16 @@ class Rows:
         self.depth = depth
         self.count = 0
         self.first = 0
-        self.kept: deque[Row] = deque(maxlen=depth)
-        self._new: list[Row] = []
+        self.values: deque[bytes] = deque(maxlen=depth)
+        self._new: list[bytes] = []
+
+    @property
+    def kept(self) -> list[Row]:
+        """The rows with their numbers, the oldest first; O(rows)."""
+        return self._numbered(self.values)
+
+    def _numbered(self, last: Collection[bytes]) -> list[Row]:
+        return [Row(number, value) for number, value in enumerate(last, self.count - len(last))]
 
     @property
     def oldest(self) -> int:
@@ -38,23 +46,22 @@ class Rows:
     def resize(self, depth: int) -> None:
         """Keep so many rows from now on; those that are too many leave."""
         self.depth = depth
-        self.kept = deque(self.kept, maxlen=depth)
+        self.values = deque(self.values, maxlen=depth)
 
     def append(self, value: bytes) -> None:
         """Add a row; the oldest leaves."""
-        row = Row(self.count, value)
-        self.kept.append(row)
-        self._new.append(row)
+        self.values.append(value)
+        self._new.append(value)
         self.count += 1
 
     def take_changes(self) -> list[Row]:
         """The rows that are new since this was last called."""
         new, self._new = self._new, []
-        return new
+        return self._numbered(new)
 
     def store_anew(self) -> None:
         """Have all rows that are kept stored once more."""
-        self._new = list(self.kept)
+        self._new = list(self.values)
 
     def restore(self, rows: Iterable[Row], count: int, oldest: int) -> None:
         """Take back the rows, in any order, that were kept when there had been `count` and `oldest` was the first.
@@ -67,4 +74,4 @@ class Rows:
         found = {row.number: row for row in rows if self.first <= row.number < count}
         if len(found) < count - self.first:
             raise ValueError(f"{len(found)} of the last {count - self.first} rows")
-        self.kept = deque((found[number] for number in sorted(found)), maxlen=self.depth)
+        self.values = deque((found[number].value for number in sorted(found)), maxlen=self.depth)

@@ -224,14 +224,14 @@ def test_a_distribution_without_width_has_a_tail() -> None:
 
 
 def test_deadlines_before_the_time_that_has_passed_are_not_watched() -> None:
-    deadlines = Deadlines()
-    assert list(deadlines.until(10.0)) == []
+    deadlines, both = Deadlines(), {("1", 0), ("2", 0)}
+    assert list(deadlines.until(10.0, both)) == []
     deadlines.add([(5.0, ("1", 0), 0), (15.0, ("1", 0), 1), (10.0, ("2", 0), 0)])
-    assert [deadline[1] for deadline in deadlines.until(11.0)] == [("2", 0)]
-    assert list(deadlines.until(9.0)) == [] and deadlines.begin == 11.0
+    assert [deadline[1] for deadline in deadlines.until(11.0, both)] == [("2", 0)]
+    assert list(deadlines.until(9.0, both)) == [] and deadlines.begin == 11.0
     other = Deadlines()
     other.restore((11.0, ("", -1), -1), [(5.0, ("1", 0), 0), (15.0, ("1", 0), 1)])
-    assert list(other.until(20.0)) == [(15.0, ("1", 0), 1)]
+    assert list(other.until(20.0, both)) == [(15.0, ("1", 0), 1)]
 
 
 def test_a_schedule_that_may_be_the_median_alone_is_so_while_it_is_good() -> None:
