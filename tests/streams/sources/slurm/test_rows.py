@@ -1,9 +1,11 @@
 """Slurm's words for resources, times, arrays and states."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.records import End
 from streams.sources.slurm.rows import (
     ENDED,
     QUEUED,
@@ -42,6 +44,12 @@ from streams.sources.slurm.rows import (
 )
 def test_phases(words: tuple[str, ...], phase: tuple[str, str] | None) -> None:
     assert phase_of(words) == phase
+
+
+def test_a_usual_end_says_no_state() -> None:
+    found = phase_of(("COMPLETED",))
+    assert found is not None
+    assert b"state" not in msgspec.json.encode(End(site="s", time=1.0, job="1", state=found[1]))
 
 
 def test_resources() -> None:
