@@ -1,13 +1,17 @@
-"""Which queued jobs could have started instead of the one that did: from them the order is learnt."""
+"""Which queued jobs could have started instead of the one that did: from them the order is learnt.
+
+They are much like it. Not among them are those that the scheduler says to wait for something of their own; at a site
+without a topology neither those that a limit keeps, nor those of the same user, which go in their own order, nor those
+that would take what is reserved for the head of the queue.
+"""
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from models.waits.order.features import Floats, Ints, People, Queued, Running
-from models.waits.order.preference import Preference, scores_of
+from models.waits.order.preference import scores_of
 from models.waits.order.schedule import Limits, are_full, are_over
-from models.waits.order.sight import Sight
 from models.waits.schedules import reservation
 
 Flags = NDArray[np.bool_]
@@ -18,38 +22,6 @@ MOST_OTHERS = 12
 ALIKE_CPUS, ALIKE_PLANNED = 2.0, 2.8
 """They ask for so many times its processors and planned run time at most, or it for so many times theirs. Those that
 differ by more are chosen for the gaps that they fill, not for their priority."""
-
-
-def contenders_of(
-    sight: Sight, started: int, before: Floats, preference: Preference, limits: Limits
-) -> tuple[Ints, Ints]:
-    """The jobs that could have started instead, and are much like it; evenly spaced where there are many. Of each, its
-    place in `sight.queued`, and of an array, of which each task is one, how many of its tasks come before it.
-
-    Not among them are those that the scheduler says to wait for something of their own. At a site without a topology
-    those neither that a limit keeps, nor those of the same user, which go in their own order, nor those that would take
-    what is reserved for the head of the queue.
-
-    Parameters:
-        started: the place in `sight.queued` of the job that started.
-        before: of each queued job, how many of its user's queued jobs came before it.
-    """
-    if sight.rooms is not None:
-        could = alike(sight.queued, started) & sight.rooms.contenders(started)
-    else:
-        could = could_start(
-            sight.queued,
-            sight.running,
-            sight.people,
-            sight.cpus,
-            sight.free,
-            started,
-            before,
-            preference.weights,
-            limits,
-        )
-    jobs, nth = chosen(could, sight.tasks)
-    return jobs, nth
 
 
 @njit(cache=True, nogil=True)
@@ -69,6 +41,10 @@ def could_start(
     They leave alone what is reserved for the head of the queue: the first in the learnt order of those that may start
     and find no room. Where the job that started goes before it, nothing is; and where that does not leave it alone, the
     order is not known well enough, and nobody is one.
+
+    Parameters:
+        started: the place among the queued jobs of the one that started.
+        before: of each queued job, how many of its user's queued jobs came before it.
     """
     kept = are_over(queued, people, limits) | are_full(queued, running, limits)
     wide = np.flatnonzero(~kept & (queued.cpus > free))
@@ -104,8 +80,8 @@ def alike(queued: Queued, started: int) -> Flags:
 
 @njit(cache=True, nogil=True)
 def chosen(could: Flags, tasks: Ints) -> tuple[Ints, Ints]:
-    """Of all tasks of the jobs that could have started, at most `MOST_OTHERS`: their jobs, and of each how many tasks
-    of its job come before it.
+    """Of all tasks of the jobs that could have started, at most `MOST_OTHERS`, evenly spaced: their jobs, and of each
+    how many tasks of its job come before it.
     """
     whole = 0
     for job in range(len(could)):

@@ -12,7 +12,7 @@ from models.waits.order.aging import FIRST_S, Aging
 from models.waits.order.features import before_each
 from models.waits.order.guessed import Guessed
 from models.waits.order.preference import Preference, scores_of
-from models.waits.order.schedule import Limits, Line, schedule
+from models.waits.order.schedule import Limits, line_of, schedule
 from models.waits.order.sight import Sight
 
 Floats = NDArray[np.float64]
@@ -126,7 +126,7 @@ class Ordered:
         if sight.rooms is not None:
             rooms, places = (sight.rooms, places) if sight.whole else sight.rooms.repeated(places)
             return rooms.schedule(places, len(people.users), limits, asked, only_now)
-        line = Line.of(queued, places)
+        line = line_of(queued, places)
         first_s = FIRST_S if sight.whole and self.priorities is None else np.inf
         limited = self.limits.several < np.inf
         aging = Aging(queued, places, people, sight.cpus, self.preference.weights, limited, first_s)

@@ -11,7 +11,7 @@ import numpy as np
 from models.method import Floats, Happened, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
 from models.site.reasons import is_of_queue, is_of_user
-from models.waits.order.contenders import contenders_of
+from models.waits.order.contenders import alike, chosen
 from models.waits.order.features import Ints
 from models.waits.order.limits import REFUSED, LimitsSeen, count_place
 from models.waits.order.line import Ahead, Ordered, before
@@ -167,9 +167,9 @@ class LearntOrder(WaitMethod):
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """The wait of each; jobs that are submitted at the same time share one view of the site."""
-        for now, alike in groupby(jobs, lambda job: job.submit):
+        for now, same in groupby(jobs, lambda job: job.submit):
             ordered = self.ordered(context, now)
-            for job in alike:
+            for job in same:
                 yield self._estimate(job, context, ordered)
 
     def ordered(self, context: SiteContext, now: float) -> Ordered:
@@ -282,7 +282,7 @@ class LearntOrder(WaitMethod):
         """The same at a site that tells its topology."""
         assert job.start is not None
         sight = look(context, job.start, self._sums, self.preference, self._runs.known, as_queued=row)
-        if job.counted_cpus > context.cpus:
+        if job.counted_cpus > context.cpus or sight.rooms is None:
             return
         queued, people, started = sight.queued, sight.people, int(np.searchsorted(sight.rows, row))
         user = queued.user[started]
@@ -292,7 +292,7 @@ class LearntOrder(WaitMethod):
         earlier = before(sight)
         if job.extras.array is not None:
             earlier[started] = before_task(queued, started, sight.stands_for * sight.tasks)
-        others, nth = contenders_of(sight, started, earlier, self.preference, self._limits(context.cpus))
+        others, nth = chosen(alike(queued, started) & sight.rooms.contenders(started), sight.tasks)
         weights, squares = self.preference.weights, self.preference.squares
         self._priorities.see(*compare(queued, people, sight.cpus, started, others, nth, earlier, weights, squares))
 

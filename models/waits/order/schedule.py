@@ -36,18 +36,6 @@ class Line(NamedTuple):
     account: Ints
     queue: Ints
 
-    @classmethod
-    def of(cls, queued: Queued, places: Ints) -> "Line":
-        """The jobs at these places of the queue."""
-        return cls(
-            queued.cpus[places],
-            queued.run_s[places],
-            queued.planned_s[places],
-            queued.user[places],
-            queued.account[places],
-            queued.queue[places],
-        )
-
 
 LENGTHS_S: Floats = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 24.0]) * 3600.0
 """Planned run times, up to one of which a job may be short; their places are the first ones, where no queue has its."""
@@ -69,6 +57,19 @@ class Limits(NamedTuple):
     jobs: float = np.inf
     queues: Floats = UNLIMITED
     depth: float = np.inf
+
+
+@njit(cache=True, nogil=True)
+def line_of(queued: Queued, places: Ints) -> Line:
+    """The jobs at these places of the queue."""
+    return Line(
+        queued.cpus[places],
+        queued.run_s[places],
+        queued.planned_s[places],
+        queued.user[places],
+        queued.account[places],
+        queued.queue[places],
+    )
 
 
 @njit(cache=True)

@@ -16,7 +16,7 @@ from models.waits.order.limits import FADING, REFUSED, STARTED, Counts, count, c
 from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
-from models.waits.order.schedule import LENGTHS_S, Limits, Line, are_full, are_over, held_by_long, held_in, schedule
+from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long, held_in, line_of, schedule
 from models.waits.order.sight import Columns, seen_by
 from models.waits.order.usage import used_by
 
@@ -113,7 +113,7 @@ def foretell(
     else:
         line, asked = simulated, nowhere
     aging = Aging(every, line, people, site_cpus, weights, limited, first_s)
-    begun_s = schedule(free, running, _line(every, line), aging, limits, asked, np.bool_(False))
+    begun_s = schedule(free, running, line_of(every, line), aging, limits, asked, np.bool_(False))
     if nth < most:
         return begun_s[nth], nth, jobs[-1], len(on), False
     last_s, rest = 0.0, work[place] - (work[most] if whole else _work(queued, simulated))
@@ -159,7 +159,7 @@ def _due(
     none = Limits(np.inf, np.inf, np.inf, np.full(len(weights), np.inf), np.inf)
     aging = Aging(queued, simulated, people, site_cpus, weights, none.several < np.inf, np.inf)
     nobody = np.int64(-1)
-    starts_s = schedule(free, running, _line(queued, simulated), aging, none, nobody, np.bool_(True))
+    starts_s = schedule(free, running, line_of(queued, simulated), aging, none, nobody, np.bool_(True))
     due: Ints = simulated[np.isfinite(starts_s) & (queued.age_s[simulated] >= SETTLED_S)]
     return due
 
@@ -255,19 +255,6 @@ def _with_job(queued: Queued, new: New) -> Queued:
     every.priority[:size], every.priority[size] = queued.priority, np.nan
     every.barred[:size], every.barred[size] = queued.barred, False
     return every
-
-
-@njit(cache=True, nogil=True)
-def _line(queued: Queued, places: Ints) -> Line:
-    """The jobs at these places of the queue."""
-    return Line(
-        queued.cpus[places],
-        queued.run_s[places],
-        queued.planned_s[places],
-        queued.user[places],
-        queued.account[places],
-        queued.queue[places],
-    )
 
 
 @njit(cache=True, nogil=True)

@@ -10,7 +10,7 @@ from models.waits.order import LearntOrder
 from models.waits.order.aging import FIRST_S, Aging, Use, add_use, people_later, reordered
 from models.waits.order.features import NAMES, People, accrue
 from models.waits.order.preference import NO_QUEUE
-from models.waits.order.schedule import Limits, Line, schedule
+from models.waits.order.schedule import Limits, line_of, schedule
 from models.waits.order.usage import HALVES
 from tests.support.queues import Row, aging_of, people_of, queued_of, running_of
 
@@ -34,7 +34,7 @@ def starts(queued: list[Row], age_s: list[float], on: list[Row], learnt: np.ndar
     jobs, running = queued_of(queued, age_s), running_of(on)
     jobs.queue[1] = len(NAMES)
     aging = aging_of(jobs, 4, 2, learnt, first_s)._replace(people=people_of(4, running))
-    line = Line.of(jobs, np.arange(len(queued)))
+    line = line_of(jobs, np.arange(len(queued)))
     found = schedule(2 - int(running.cpus.sum()), running, line, aging, Limits(), -1, False)
     return [float(start_s / HOUR_S) for start_s in found]
 

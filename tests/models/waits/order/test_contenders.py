@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from models.waits.order.contenders import contenders_of
+from models.waits.order.contenders import chosen, could_start
 from models.waits.order.line import before
 from models.waits.order.preference import Preference
 from models.waits.order.schedule import Limits
@@ -23,11 +23,16 @@ def sight(queued: list[Row], running: list[Row]) -> Sight:
     )
 
 
+def could(seen: Sight, started: int, limits: Limits) -> list[int]:
+    found = could_start(
+        seen.queued, seen.running, seen.people, CPUS, seen.free, started, before(seen), Preference().weights, limits
+    )
+    return list(chosen(found, seen.tasks)[0].tolist())
+
+
 def contenders(queued: list[Row], running: list[Row], started: int = -1, limits: Limits | None = None) -> list[int]:
     """Those of a job of the queue, the last one if not told."""
-    seen = sight(queued, running)
-    found, _ = contenders_of(seen, started % len(queued), before(seen), Preference(), limits or Limits())
-    return list(found.tolist())
+    return could(sight(queued, running), started % len(queued), limits or Limits())
 
 
 def job(cpus: int, user: int, hours: float = 1.0) -> Row:
@@ -64,7 +69,7 @@ def test_those_that_a_limit_of_their_queue_keeps_are_none() -> None:
     )
     seen = seen._replace(queued=queued, running=running)
     for most, others in ((6.0, [1]), (7.0, [0, 1])):
-        assert contenders_of(seen, 2, before(seen), Preference(), limits_of({40: most}))[0].tolist() == others
+        assert could(seen, 2, limits_of({40: most})) == others
 
 
 def test_those_are_none_that_would_take_what_is_reserved_for_the_head() -> None:

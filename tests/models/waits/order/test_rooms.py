@@ -14,7 +14,7 @@ from models.records import Capacity, End, Limit, Partition, Pool, Prediction, Re
 from models.site.extras import EXTRAS
 from models.site.job import Job
 from models.waits.order.pooled import Declared, Jobs, World, occupied, schedule_rooms
-from models.waits.order.schedule import Limits, Line, schedule
+from models.waits.order.schedule import Limits, line_of, schedule
 from tests.support.queues import Row, aging_of, queued_of, running_of
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
@@ -32,7 +32,7 @@ def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology
     sizes, users = table[0].astype(np.int64), table[3].astype(np.int64)
     first, limits = len(on), Limits(several=several)
     jobs_queued = queued_of(queued)
-    line, aging = Line.of(jobs_queued, np.arange(len(queued))), aging_of(jobs_queued, 10, cpus)
+    line, aging = line_of(jobs_queued, np.arange(len(queued))), aging_of(jobs_queued, 10, cpus)
     kinds, kind = np.unique(sizes, return_inverse=True)
     demand = np.stack([kinds, 0 * kinds, 0 * kinds], axis=1)[:, None, :].astype(np.float64)
     parts, group = np.zeros((len(kinds), 1), np.int64), np.zeros(len(kinds), np.int64)

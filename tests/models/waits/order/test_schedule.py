@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from models.waits.order.aging import FIRST_S
 from models.waits.order.preference import NO_QUEUE
-from models.waits.order.schedule import GRAIN, Limits, Line, schedule
+from models.waits.order.schedule import GRAIN, Limits, line_of, schedule
 from models.waits.schedules import Jobs, Live, easy
 from tests.support.queues import Row, aging_of, limits_of, queued_of, running_of
 
@@ -34,7 +34,7 @@ def starts(
     if queues:
         jobs = jobs._replace(queue=np.array(queues[len(running) :]))
         on = on._replace(queue=np.array(queues[: len(running)], np.int64))
-    line = Line.of(jobs, np.arange(len(queued)))
+    line = line_of(jobs, np.arange(len(queued)))
     aging = aging_of(jobs, USERS, 32, weights, np.inf if weights is None else FIRST_S)
     found = schedule(free, on, line, aging, limits or Limits(), asked, only_now)
     return list(found.tolist())
