@@ -1,9 +1,11 @@
 """How a site has been: by the hour, the day and the week, bounded, and the same after a crash."""
 
+import pytest
+
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.past import MAX_DAYS, MAX_HOURS, MAX_WEEKS, Past
-from models.records import SiteAnswer, SitePast, SiteQuestion
+from models.records import Outcome, SiteAnswer, SitePast, SiteQuestion
 from models.site.state import SiteState
 from tests.support.engines import SMALL, engine_after, nodes_at, workload
 from tests.support.events import cancel, capacity, end, start, submit
@@ -70,6 +72,20 @@ def test_it_is_bounded_and_a_wrong_clock_is_got_over() -> None:
     past.pass_to(earlier, state)
     assert past.kept.hours[-1].time == earlier
     assert [hour.time for hour in past.kept.hours] == sorted(hour.time for hour in past.kept.hours)
+
+
+def test_the_sums_are_those_of_the_outcomes() -> None:
+    """A replay of the same events gives these outcomes, so that its report and the pages agree."""
+    engine, told = Engine("s", SMALL), {}
+    for event in workload(3):
+        for record in engine.apply(event):
+            if isinstance(record, Outcome) and record.method == SMALL.method and record.actual_run_s is None:
+                told[record.job, record.attempt] = record
+    weeks = past_of(engine).weeks
+    assert sum(week.jobs for week in weeks) == len(told) > 100
+    for name, field in (("predicted_s", "predicted_wait_s"), ("waited_s", "actual_wait_s")):
+        every = sum(getattr(record, field) or 0.0 for record in told.values())
+        assert sum(getattr(week, name) for week in weeks) == pytest.approx(every)
 
 
 def test_it_is_the_same_after_a_crash() -> None:
