@@ -177,7 +177,12 @@ def test_what_a_page_shows_can_be_saved(browser: Browser, served: Served) -> Non
     browser.run("document.querySelector('#saving button').click()")
     browser.until(lambda: browser.run("return window.saved"))
     heading, *rows = browser.run("return window.saved").splitlines()
-    hours = served.get("sites/alder/past")["hours"]
+    past = served.get("sites/alder/past")
+    hours, days = past["hours"], past["days"]
+    assert len(days) > 1
+    means = [sums[name] / sums["jobs"] for sums in reversed(days) for name in ("predicted_s", "waited_s", "error_s")]
+    script = "return [...document.querySelectorAll('#by-day td:not(:nth-child(2)) data')].map(cell => +cell.value)"
+    assert browser.run(script) == pytest.approx(means)
     assert heading == '"Hour","Queued","Running"'
     assert [row.split(",")[1] for row in rows] == [f'"{hour["queued_jobs"]}"' for hour in reversed(hours)]
 

@@ -5,7 +5,7 @@ import { chart } from "./charts.js";
 import { open, refused, say } from "./door.js";
 import { contents } from "./site.js";
 import { cell, table, update, wide } from "./table.js";
-import { clockTime, datum, dayOf, days, duration, h, localClock, number, percent, seconds } from "./text.js";
+import { clockTime, count, datum, dayOf, days, duration, h, localClock, percent } from "./text.js";
 
 const site = new URLSearchParams(location.search).get("name") ?? "";
 const said = document.getElementById("site-said");
@@ -34,83 +34,58 @@ async function refresh() {
 
 const block = (id) => document.getElementById(id);
 
-function fill(id, used, caption, columns, rows) {
-  const figure = block(id);
-  figure.hidden = !used;
-  if (!used) return null;
-  update(figure.querySelector("details div"), h("div", {}, wide(caption, table(caption, columns, rows))));
-  return figure.querySelector(".chart");
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
+/**
+ * Draw `series` over `times`, and write them below as a table; `named` says a time there, below the heading `first`.
+ * What is only written has no color, and its own `words`.
+ */
+function figure(id, caption, first, named, times, series, how) {
+  const place = block(id);
+  place.hidden = times.length < 2;
+  if (place.hidden) return;
+  const columns = [[first], ...series.map(({ name }) => [capital(name), "figure"])];
+  const rows = times.map((time, at) => [
+    cell(named(time), { head: true }),
+    ...series.map(({ values, words }) => cell(datum(values[at], (words ?? how.words)(values[at])), { kind: "figure" })),
+  ]);
+  const written = table(caption, columns, rows.toReversed());
+  update(place.querySelector("details div"), h("div", {}, wide(caption, written)));
+  chart(place.querySelector(".chart"), { times, series: series.filter(({ color }) => color), ...how });
 }
 
 function draw({ hours, days: kept, weeks }) {
-  queue(hours);
-  const ofDay = ({ begin }) => dayOf(begin);
-  const ofWeek = ({ begin }) => days(begin, begin + LAST_DAY_S);
-  waits("by-day", kept, "Mean waits by the day", "Day (UTC)", ofDay);
-  waits("by-week", weeks, "Mean waits by the week", "Week (UTC)", ofWeek);
-  coverage(weeks.filter(({ bounded }) => bounded), ofWeek);
+  const jobs = (name) => hours.map((hour) => hour[name]);
+  figure("by-hour", "Jobs by the hour", "Hour", clockTime, hours.map(({ time }) => time), [
+    { name: "queued", color: "--tint", values: jobs("queued_jobs"), steps: true, words: count },
+    { name: "running", color: "--other", values: jobs("running_jobs"), steps: true, words: count },
+  ], { words: (number) => (Number.isInteger(number) ? `${count(number)} jobs` : "") });
+  waits("by-day", "Mean waits by the day", "Day (UTC)", dayOf, kept);
+  waits("by-week", "Mean waits by the week", "Week (UTC)", weekOf, weeks);
+  coverage(weeks.filter(({ bounded }) => bounded));
 }
 
-function queue(hours) {
-  const columns = [["Hour"], ["Queued", "figure"], ["Running", "figure"]];
-  const place = fill("by-hour", hours.length > 1, "Jobs by the hour", columns, hours.toReversed().map((hour) => [
-    cell(clockTime(hour.time), { head: true }),
-    cell(number(hour.queued_jobs), { kind: "figure" }),
-    cell(number(hour.running_jobs), { kind: "figure" }),
-  ]));
-  if (!place) return;
-  chart(place, {
-    times: hours.map(({ time }) => time),
-    series: [
-      { name: "queued", color: "--tint", values: hours.map((hour) => hour.queued_jobs), steps: true },
-      { name: "running", color: "--other", values: hours.map((hour) => hour.running_jobs), steps: true },
-    ],
-    words: (jobs) => (Number.isInteger(jobs) ? `${jobs.toLocaleString("en")} jobs` : ""),
-  });
-}
+const weekOf = (begin) => days(begin, begin + LAST_DAY_S);
 
 /** Mean waits by a length of time, as predicted at submission and as they were. */
-function waits(id, kept, caption, first, named) {
+function waits(id, caption, first, named, kept) {
   const means = kept.filter(({ jobs }) => jobs);
-  const columns = [[first], ...["Jobs", "Predicted", "Actual", "Off by"].map((heading) => [heading, "figure"])];
-  const place = fill(id, means.length > 1, caption, columns, means.toReversed().map((sums) => [
-    cell(named(sums), { head: true }),
-    cell(number(sums.jobs), { kind: "figure" }),
-    ...[sums.predicted_s, sums.waited_s, sums.error_s].map((sum) => cell(seconds(sum / sums.jobs), { kind: "figure" })),
-  ]));
-  if (!place) return;
-  chart(place, {
-    times: means.map(({ begin }) => begin),
-    series: [
-      { name: "predicted", color: "--tint", values: means.map((sums) => sums.predicted_s / sums.jobs) },
-      { name: "actual", color: "--other", values: means.map((sums) => sums.waited_s / sums.jobs) },
-    ],
-    words: duration,
-    apart: DURATIONS,
-    day: true,
-  });
+  const mean = (name) => means.map((sums) => sums[name] / sums.jobs);
+  figure(id, caption, first, named, means.map(({ begin }) => begin), [
+    { name: "jobs", values: means.map(({ jobs }) => jobs), words: count },
+    { name: "predicted", color: "--tint", values: mean("predicted_s") },
+    { name: "actual", color: "--other", values: mean("waited_s") },
+    { name: "off by", values: mean("error_s") },
+  ], { words: duration, apart: DURATIONS, day: true });
 }
 
-function coverage(weeks, named) {
+function coverage(weeks) {
   const shares = weeks.map(({ held, bounded }) => held / bounded);
-  const columns = [["Week (UTC)"], ["Jobs with a bound", "figure"], ["In 90 % bound", "figure"]];
-  const place = fill("bounds", weeks.length > 1, "Coverage by the week", columns, weeks.map((week, at) => [
-    cell(named(week), { head: true }),
-    cell(number(week.bounded), { kind: "figure" }),
-    cell(datum(shares[at], percent(shares[at])), { kind: "figure" }),
-  ]).toReversed());
-  if (!place) return;
-  chart(place, {
-    times: weeks.map(({ begin }) => begin),
-    series: [
-      { name: "in the 90 % bound", color: "--tint", values: shares },
-      { name: "promised", color: "--rule", values: weeks.map(() => 0.9), dashed: true },
-    ],
-    words: percent,
-    day: true,
-    least: Math.min(0.7, ...shares),
-    most: 1,
-  });
+  figure("bounds", "Coverage by the week", "Week (UTC)", weekOf, weeks.map(({ begin }) => begin), [
+    { name: "jobs with a bound", values: weeks.map(({ bounded }) => bounded), words: count },
+    { name: "in the 90 % bound", color: "--tint", values: shares },
+    { name: "promised", color: "--rule", values: weeks.map(() => 0.9), dashed: true },
+  ], { words: percent, day: true, least: Math.min(0.7, ...shares), most: 1 });
 }
 
 open(refresh, refresh);
