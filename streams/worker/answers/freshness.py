@@ -7,6 +7,7 @@ by then.
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -39,6 +40,7 @@ class SiteFreshness(NamedTuple):
     stale: str | None
 
 
+@dataclass(eq=False)
 class Freshness:
     """Tells how fresh sites are, and marks what is said of them.
 
@@ -48,16 +50,11 @@ class Freshness:
         clock: the current time in Unix seconds.
     """
 
-    def __init__(
-        self,
-        place: Callable[[Any], TopicPartition] = lambda _: ("", 0),
-        end: Callable[[TopicPartition], int | None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._place = place
-        self._end = end
-        self._clock = clock
-        self._read: dict[TopicPartition, tuple[int, float]] = {}  # the last offset that was read there, and its stamp
+    place: Callable[[Any], TopicPartition] = lambda _: ("", 0)
+    end: Callable[[TopicPartition], int | None] = lambda _: None
+    clock: Callable[[], float] = time.time
+    # The last offset that was read of each place, and its stamp.
+    _read: dict[TopicPartition, tuple[int, float]] = field(default_factory=dict, init=False)
 
     def read(self, place: TopicPartition, offset: int, stamp: float) -> None:
         """A message of a topic of events was read, which had come to the broker at `stamp`."""
@@ -69,8 +66,8 @@ class Freshness:
 
     def of(self, site: SiteHandle) -> SiteFreshness:
         """How fresh a site is now."""
-        now, arrivals = self._clock(), site.arrivals
-        place = self._place(site)
+        now, arrivals = self.clock(), site.arrivals
+        place = self.place(site)
         unread = self.unread(place) or 0
         lag_s = max(now - self._read[place][1], 0.0) if unread else 0.0
         age_s = max(now - arrivals.last, 0.0) if arrivals.last else None
@@ -86,7 +83,7 @@ class Freshness:
 
     def unread(self, place: TopicPartition) -> int | None:
         """How many messages of a place are still to be read; None where nothing of it was read here, or is known."""
-        end = self._end(place)
+        end = self.end(place)
         return None if end is None or place not in self._read else max(end - self._read[place][0] - 1, 0)
 
 

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -159,6 +160,7 @@ WAIT_MS = 100
 """Milliseconds to wait for a question before the next look at which partitions are this worker's."""
 
 
+@dataclass(eq=False)
 class Questions:
     """Answers the questions about this worker's sites.
 
@@ -170,26 +172,18 @@ class Questions:
         producer: sends the answers; by default one of its own, so that answers do not wait for what events lead to.
     """
 
-    def __init__(
-        self,
-        kafka: KafkaSettings,
-        settings: QuestionSettings,
-        partitions: Callable[[], frozenset[int]],
-        count: Counter,
-        latency: Histogram,
-        answering: Answering,
-        turns: Turns | None = None,
-        producer: AIOKafkaProducer | None = None,
-    ) -> None:
-        self._kafka = kafka
-        self._settings = settings
-        self._topics = Topics(kafka.prefix)
-        self._partitions = partitions
-        self._count, self._latency = count, latency
-        self._answering = answering
-        self._turns = turns or Turns()
-        self._producer = producer
-        self._waiting = WaitingQuestions(settings.waiting, settings.waiting_each)
+    kafka: KafkaSettings
+    settings: QuestionSettings
+    partitions: Callable[[], frozenset[int]]
+    count: Counter
+    latency: Histogram
+    answering: Answering
+    turns: Turns = field(default_factory=Turns)
+    producer: AIOKafkaProducer | None = None
+
+    def __post_init__(self) -> None:
+        self._topics = Topics(self.kafka.prefix)
+        self._waiting = WaitingQuestions(self.settings.waiting, self.settings.waiting_each)
 
     async def run(self) -> None:
         """Answer for ever; an error here must not stop the events."""
@@ -201,12 +195,12 @@ class Questions:
                 await asyncio.sleep(PAUSE_S)
 
     async def _listen(self) -> None:
-        options = self._kafka.async_options()
+        options = self.kafka.async_options()
         reading = {"enable_auto_commit": False, "auto_offset_reset": "latest", "fetch_max_wait_ms": WAIT_MS}
         async with AsyncExitStack() as opened:
             consumer = Consumer(**options, **reading)
-            self._producer = AIOKafkaProducer(**options, acks=1, linger_ms=0)
-            for client in (consumer, self._producer):
+            self.producer = AIOKafkaProducer(**options, acks=1, linger_ms=0)
+            for client in (consumer, self.producer):
                 opened.push_async_callback(client.stop)
                 await client.start()
             self._waiting.clear()
@@ -222,8 +216,8 @@ class Questions:
     async def _read_all(self, consumer: Consumer) -> None:
         read: frozenset[int] = frozenset()
         while True:
-            if read != self._partitions():
-                read = self._partitions()
+            if read != self.partitions():
+                read = self.partitions()
                 await self._read_from_now_on(consumer, read)
             if not read:
                 await asyncio.sleep(WAIT_MS / 1000)
@@ -252,14 +246,14 @@ class Questions:
             if error.retriable:
                 raise
             log.warning("a question could not be answered: %r", error, extra=_place_of(message))
-            self._count.labels("failed").inc()
+            self.count.labels("failed").inc()
 
     async def take(self, message: ConsumerRecord) -> None:
         """Have one question wait for its answer, or say why not."""
         try:
             question = read_question(message.key, message.value)
         except Unreadable as error:
-            self._count.labels("malformed").inc()
+            self.count.labels("malformed").inc()
             place = (message.topic, message.partition, message.offset, message.value)
             letter = dead_letter(error.reason, error.detail, None, *place)
             await self._send(self._topics.dead_letters, message.key, letter)
@@ -268,17 +262,17 @@ class Questions:
                 await self._send(self._topics.answers, message.key, refused, message.partition)
             return
         if (reason := self._waiting.put(question, message)) is not None:
-            await self._tell(message, self._answering.without_work(question, reason))
+            await self._tell(message, self.answering.without_work(question, reason))
 
     async def _answer(self, asked: Asked) -> None:
         """Answer a question in its turn; where that came too late, without any work."""
-        work = partial(self._answering.answer, asked.question)
-        if self._waiting.clock() - asked.since > self._settings.patience_seconds:
-            work = partial(self._answering.without_work, asked.question, BUSY)
-        await self._tell(asked.message, await self._turns.take(work, self._settings.share))
+        work = partial(self.answering.answer, asked.question)
+        if self._waiting.clock() - asked.since > self.settings.patience_seconds:
+            work = partial(self.answering.without_work, asked.question, BUSY)
+        await self._tell(asked.message, await self.turns.take(work, self.settings.share))
 
     async def _tell(self, message: ConsumerRecord, told: AnyAnswer) -> None:
-        self._count.labels(_outcome(told)).inc()
+        self.count.labels(_outcome(told)).inc()
         sent = await self._send(self._topics.answers, message.key, told, message.partition)
         sent.add_done_callback(partial(self._answered, message))
 
@@ -289,13 +283,13 @@ class Questions:
         if error := sent.exception():
             log.warning("an answer was not taken by the broker: %r", error, extra=_place_of(message))
             return
-        self._latency.observe(max(sent.result().timestamp - message.timestamp, 0) / 1000)
+        self.latency.observe(max(sent.result().timestamp - message.timestamp, 0) / 1000)
 
     async def _send(
         self, topic: str, key: bytes | None, record: AnyAnswer | DeadLetter, partition: int | None = None
     ) -> "asyncio.Future[RecordMetadata]":
-        assert self._producer is not None
-        sent: asyncio.Future[RecordMetadata] = await self._producer.send(topic, encoded(record), key, partition)
+        assert self.producer is not None
+        sent: asyncio.Future[RecordMetadata] = await self.producer.send(topic, encoded(record), key, partition)
         return sent
 
 

@@ -210,7 +210,7 @@ class TestRefusals:
                 raise TooManyQuestions("5000 questions are open; ask again later")
 
         with TestClient(app_of(Crowded(engines()))) as client:
-            for path in ("sites/alder", "rank", "accuracy"):
+            for path in ("sites/alder", "rank", "status"):
                 assert "questions are open" in told(client, f"/v1/{path}", 503)["detail"]
 
     @pytest.mark.parametrize("reason", ["busy", "quota"])

@@ -176,14 +176,14 @@ def test_a_question_that_the_client_refuses_to_carry_silences_no_other() -> None
         SimpleNamespace(topic="x.questions", partition=3, offset=n, key=b"alder", value=question, timestamp=STAMP_MS)
         for n in range(2)
     )
-    send, refusals = asked.questions._producer.send, [MessageSizeTooLargeError()]  # type: ignore[union-attr]
+    send, refusals = asked.questions.producer.send, [MessageSizeTooLargeError()]  # type: ignore[union-attr]
 
     async def sending(*message: Any) -> Any:
         if refusals:
             raise refusals.pop()
         return await send(*message)
 
-    asked.questions._producer.send = sending  # type: ignore[union-attr,method-assign]
+    asked.questions.producer.send = sending  # type: ignore[union-attr,method-assign]
 
     async def take_both() -> None:
         await asked.questions._take_all([first, second])  # type: ignore[list-item]
