@@ -13,7 +13,7 @@ from streams.sources.slurm.calls import TIMEOUT_S, CallFailed, SlurmCalls, jobs_
 from streams.sources.slurm.json_jobs import JobsDocument
 from streams.sources.slurm.machine import rest
 
-VERSIONS = (42, 41, 43, 44, 40, 45, 39, 38, 37)
+VERSIONS = (42, 41, 43, 44, 40, 45, 46, 39, 38, 37)
 """The versions of the REST service's data that are tried where none is given, the best known first."""
 
 
