@@ -180,7 +180,7 @@ def _condition(answer: JobAnswer, now: float) -> Object:
     """When a job starts, as a condition of Kubernetes."""
     assert answer.expected_start is not None
     likely = answer.starts_by.get("0.9")
-    text = f"about {minute(answer.expected_start)}" + (f", 9 in 10 by {minute(likely)}" if likely else "")
+    text = f"about {minute(answer.expected_start)}" + (f", 90 % by {minute(likely)}" if likely else "")
     at = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%dT%H:%M:%SZ}"
     ahead = f"; {answer.ahead_jobs} jobs ahead"
     return {

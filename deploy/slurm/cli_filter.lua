@@ -1,7 +1,7 @@
 -- Tells who submits a job when it will start, on a line below Slurm's own:
 --
 --     Submitted batch job 4711
---     queuecast: starts in about 40m, 9 in 10 within 2h; 12 jobs ahead
+--     queuecast: starts in about 40m, 90 % within 2h; 12 jobs ahead
 --
 -- It runs in the user's own sbatch, after the job was submitted, and asks `queuecast serve` with curl; srun and salloc
 -- have waited for their job by then.

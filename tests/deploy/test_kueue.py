@@ -199,7 +199,7 @@ def test_who_waits_is_told_when_it_starts(cluster: Cluster) -> None:
 
     looks.look()
     (condition,) = told()
-    assert condition["message"] == "about 2024-05-01 10:13 UTC, 9 in 10 by 2024-05-01 10:53 UTC; 3 jobs ahead"
+    assert condition["message"] == "about 2024-05-01 10:13 UTC, 90 % by 2024-05-01 10:53 UTC; 3 jobs ahead"
     check_condition(condition)
     service.start += 50.0
     looks.look()

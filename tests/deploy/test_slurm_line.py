@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "slurm" / "cli_filter.lua"
-TEXT = "starts in about 40m, 9 in 10 within 2h; 12 jobs ahead"
+TEXT = "starts in about 40m, 90 % within 2h; 12 jobs ahead"
 
 Submit = Callable[..., tuple[str, float]]
 

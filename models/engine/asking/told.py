@@ -33,7 +33,7 @@ def told(
         held_back: why no start is promised.
 
     >>> told("queued", 2400, {"0.9": 7200}, 12)
-    'starts in about 40m, 9 in 10 within 2h; 12 jobs ahead'
+    'starts in about 40m, 90 % within 2h; 12 jobs ahead'
     >>> told("queued", 30, None, 0)
     'starts within a minute'
     """
@@ -46,5 +46,5 @@ def told(
     text = "starts within a minute" if left_s <= 60 else f"starts in about {duration(left_s)}"
     within_s = (bounds_s or {}).get(SHOWN_BOUND)
     if within_s is not None and within_s > max(left_s, 60):
-        text += f", 9 in 10 within {duration(within_s)}"
+        text += f", 90 % within {duration(within_s)}"
     return text + (f"; {ahead:,} {'job' if ahead == 1 else 'jobs'} ahead" if ahead else "")

@@ -30,7 +30,7 @@ BOUND = "0.9"
 
 
 class ToldWait(NamedTuple):
-    """What was told: the wait in seconds (None: no estimate), the bound within which 9 in 10 such jobs start, and the
+    """What was told: the wait in seconds (None: no estimate), the bound within which 90 % of such jobs start, and the
     least wait that was told of another site which was asked about the same job.
     """
 
