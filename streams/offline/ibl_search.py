@@ -53,7 +53,7 @@ def search(
         founders = [(encode(before, target),)]
     except ValueError:  # a value that the search does not try
         founders = []
-    with process_map(bench.error_s, workers) as evaluate:
+    with process_map(bench.error_s, workers, before) as evaluate:
         for step in steps(Chromosomes(target, evaluate), plan, file, examples.fingerprint, founders, list):
             taken.append(step)
             report(step)

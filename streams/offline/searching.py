@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
@@ -37,31 +36,21 @@ def _applied(item: Any) -> Any:
 
 @contextmanager
 def process_map(
-    function: Callable[[Item], Result], workers: int
+    function: Callable[[Item], Result], workers: int, first: Item
 ) -> Iterator[Callable[[Sequence[Item]], Iterable[Result]]]:
     """Gives what maps the function over items, in order, in `workers` processes; a single one is this process.
 
-    Each process has its own copy of the function, so that what belongs to it is sent once. The very first item is done
-    here and alone: what it compiles is in numba's cache, which has no lock, before others look there.
+    Each process has its own copy of the function, so that what belongs to it is sent once. An item, `first`, is done
+    here and alone before: what it compiles is in numba's cache, which has no lock, before others look there.
     """
     if workers == 1:
         yield lambda items: map(function, items)
         return
+    with compiling_alone():
+        function(first)
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _set_function, (function,))
-
-    compiled = False
-
-    def apply_all(items: Sequence[Item]) -> Iterable[Result]:
-        nonlocal compiled
-        if compiled or not items:
-            return pool.map(_applied, items)
-        with compiling_alone():
-            first = function(items[0])
-        compiled = True
-        return chain([first], pool.map(_applied, items[1:]))
-
     try:
-        yield apply_all
+        yield lambda items: pool.map(_applied, items)
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -94,7 +94,7 @@ def search(
     in_force = run_method_named(Templates.name, settings.parameters.get(Templates.name))
     assert isinstance(in_force, Templates)
     taken: list[SearchStep] = []
-    with process_map(workload.estimates, options.workers) as evaluate:
+    with process_map(workload.estimates, options.workers, in_force.set[0]) as evaluate:
         before_s = workload.error_s([*evaluate(in_force.set)], in_force.choice)
         sets = TemplateSets(workload, options.choice, evaluate)
         if options.kind == "greedy":

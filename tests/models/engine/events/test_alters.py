@@ -25,6 +25,7 @@ FIELDS: dict[str, Any] = {
     "eligible": 140.0,
     "qos": "high",
     "reservation": "course",
+    "node_features": [["ib", "gpu"], ["big"]],
     "array_limit": 5,
     "priority": 1000.5,
     "pending_reason": "Resources",
