@@ -5,7 +5,7 @@ Plain values are read here too: typer would import pydantic for them, which take
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 import typer
 
@@ -59,15 +59,19 @@ def _prepare_value(param: Any) -> None:
     shown, limits = _shown(param), _limits(param.min, param.max)
     param.display_type_rich = lambda ctx: shown
     param._get_number_range_help_str = lambda: limits
-    if (read := _reader(param, limits)) is not None:
-        param._runtime_param = _Plain(read)
+    annotation, choices = param.type_descriptor.annotation, param.type_descriptor.choices
+    kind = KINDS.get(get_args(annotation)[0] if get_origin(annotation) is list else annotation)
+    if kind or choices:  # others are left to typer
+        param._runtime_param = _Plain(kind or str, choices, (param.min, param.max), limits)
 
 
-class _Plain:
+class _Plain(NamedTuple):
     """Reads the value of a parameter, in place of typer's own reader."""
 
-    def __init__(self, read: Callable[[Any], Any]) -> None:
-        self._read = read
+    kind: Callable[[Any], Any]
+    choices: Sequence[str] | None
+    bounds: tuple[float | None, float | None]
+    limits: str | None
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value, or what stands for none.
@@ -83,33 +87,17 @@ class _Plain:
         except ValueError as error:
             raise typer.BadParameter(str(error), ctx=ctx, param=param) from None
 
-
-def _reader(param: Any, limits: str | None) -> Callable[[Any], Any] | None:
-    """What reads one value of a parameter; None for kinds that are left to typer."""
-    if choices := param.type_descriptor.choices:
-        return lambda value: _one_of(choices, value)
-    annotation = param.type_descriptor.annotation
-    one = get_args(annotation)[0] if get_origin(annotation) is list else annotation
-    kind = KINDS.get(one)
-    least, most = param.min, param.max
-
-    def read(value: Any) -> Any:
-        assert kind is not None
+    def _read(self, value: Any) -> Any:
+        if self.choices and value not in self.choices:
+            raise ValueError(f"{value!r} is none of {', '.join(self.choices)}.")
         try:
-            found = kind(value)
+            found = self.kind(value)
         except ValueError:
-            raise ValueError(f"{value!r} is no {'whole ' if kind is int else ''}number.") from None
+            raise ValueError(f"{value!r} is no {'whole ' if self.kind is int else ''}number.") from None
+        least, most = self.bounds
         if not (least is None or found >= least) or not (most is None or found <= most):  # nor is NaN
-            raise ValueError(f"{value} is not {limits}.")
+            raise ValueError(f"{value} is not {self.limits}.")
         return found
-
-    return None if kind is None else read
-
-
-def _one_of(choices: Sequence[str], value: str) -> str:
-    if value not in choices:
-        raise ValueError(f"{value!r} is none of {', '.join(choices)}.")
-    return value
 
 
 def _limits(least: float | None, most: float | None) -> str | None:
