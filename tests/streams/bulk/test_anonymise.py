@@ -99,7 +99,7 @@ def test_what_is_written_is_read_and_predicted_alike(tmp_path: Path, capsys: pyt
     assert "events with other names" in capsys.readouterr().out
     text = gzip.decompress(out.read_bytes()).decode()
     assert "alder" not in text and '"u1"' not in text and '"q0"' not in text
-    assert main(["compare", str(trace), "--anonymise", str(tmp_path / "again.gz"), *more, "--site", "alder"]) == 0
+    assert main(["replay", str(trace), "--anonymise", str(tmp_path / "again.gz"), *more, "--site", "alder"]) == 0
     assert (tmp_path / "again.gz").read_bytes() == out.read_bytes()
     capsys.readouterr()
     tables = []
