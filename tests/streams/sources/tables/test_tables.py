@@ -181,6 +181,14 @@ def test_fdata(tmp_path: Path) -> None:
     assert (submit["walltime"], start["time"] - submit["time"], end["state"]) == (600.0, 60.0, "failed")
 
 
+def test_the_size_of_the_machine_may_lie_beside_it(tmp_path: Path) -> None:
+    size = written(tmp_path, f'{{"type":"capacity","v":1,"site":"x","time":{T},"cpus":512}}\n', "size.jsonl")
+    with read_log([written(tmp_path, LUMOS), size], "alder") as (log, _):
+        told = log.surveys["alder"].capacity
+        assert told is not None
+        assert (told.cpus, log.jobs) == (512, 3)
+
+
 MAP = """
 separator = ";"
 timezone = "Europe/Paris"
