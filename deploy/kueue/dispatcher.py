@@ -106,9 +106,8 @@ class Dispatcher:
         conditions, status = conditions_of(workload), inside(workload, "status")
         if "QuotaReserved" not in conditions or "Finished" in conditions or status.get("clusterName"):
             return []
-        states = status.get("admissionChecks") or []
-        pending = [inside(one).get("name") for one in states if inside(one).get("state") == "Pending"]
-        return [cluster for name in pending for cluster in checks.get(str(name), [])]
+        pending = [one for one in map(inside, status.get("admissionChecks") or []) if one.get("state") == "Pending"]
+        return [cluster for one in pending for cluster in checks.get(str(one.get("name")), [])]
 
     def _nominate(self, name: str, workload: Object, clusters: list[str]) -> None:
         status = inside(workload, "status")
