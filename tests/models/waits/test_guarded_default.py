@@ -88,9 +88,9 @@ def errors(seed: int, jobs: int) -> dict[str, np.ndarray]:
     return {name: np.array([of[job] for job in known]) for name, of in found.items()}
 
 
-def check(seed: int, jobs: int) -> None:
+def check(seed: int, jobs: int, first: int = STRETCH) -> None:
     means = {
-        name: of[STRETCH : len(of) // STRETCH * STRETCH].reshape(-1, STRETCH).mean(axis=1)
+        name: of[first : len(of) // STRETCH * STRETCH].reshape(-1, STRETCH).mean(axis=1)
         for name, of in errors(seed, jobs).items()
     }
     allowed_s = FACTOR * np.minimum(means["zero"], means["median"]) + SLACK_S
@@ -99,7 +99,7 @@ def check(seed: int, jobs: int) -> None:
 
 
 def test_no_stretch_is_much_worse_than_the_better_trivial_rule() -> None:
-    check(seed=11, jobs=4200)
+    check(seed=11, jobs=4200, first=0)
 
 
 @pytest.mark.long
