@@ -55,7 +55,7 @@ class JobNotes:
         self.rows = Rows(depth_rows + behind_rows)
         self._depth = depth_rows
         self._pending: dict[JobKey, bytes] = {}  # their rows
-        self._latest: dict[int, bytes] = {}
+        self._latest: dict[int, int] = {}  # the number of its row
         self.jobs = 0
         """How many jobs are settled, of those whose second rows are still kept."""
 
@@ -96,7 +96,7 @@ class JobNotes:
         """The rows as they are stored, as they were when there were `count`, and how many of them, the first, do not
         count any more: for `pairs`. 0.05 µs a row.
         """
-        first = self.count - len(self.rows.values)
+        first = self._first
         return list(islice(self.rows.values, max(count - first, 0))), max(count - self._depth - first, 0)
 
     def put(self, kind: int, value: bytes) -> None:
@@ -108,12 +108,24 @@ class JobNotes:
         if len(self._latest.keys() | {kind}) >= self.rows.depth:
             raise ValueError(f"{self.rows.depth} rows are too few for {kind} and the other kinds")
         self._append(_encode(_Other(kind, value)))
-        self._latest[kind] = self.rows.values[-1]
+        self._is_latest(kind, self.count - 1)
+
+    def _is_latest(self, kind: int, number: int) -> None:
+        """A row is the latest of its kind: what the one before it says, such as a model, is let go here."""
+        before = self._latest.get(kind, -1)
+        if before >= self._first:
+            self.rows.values[before - self._first] = _encode(_Other(kind, b""))
+        self._latest[kind] = number
+
+    @property
+    def _first(self) -> int:
+        """The number of the oldest row."""
+        return self.count - len(self.rows.values)
 
     def latest(self, kind: int) -> bytes | None:
         """What was last put of this kind; None where there is nothing."""
-        row = self._latest.get(kind)
-        return None if row is None else _read(row).value
+        number = self._latest.get(kind)
+        return None if number is None else _read(self.rows.values[number - self._first]).value
 
     def load(self) -> None:
         """Lay out the rows that have been restored. Notes of forgotten jobs are pending again, till they leave.
@@ -122,7 +134,7 @@ class JobNotes:
             ValueError: they are none of these.
         """
         self._pending, self._latest, self.jobs = {}, {}, 0
-        for number, row in enumerate(self.rows.values, self.count - len(self.rows.values)):
+        for number, row in enumerate([*self.rows.values], self._first):
             try:
                 said = _read(row)
             except msgspec.MsgspecError as error:
@@ -130,7 +142,7 @@ class JobNotes:
             if isinstance(said, _Note):
                 self._pending[said.id, said.attempt] = row
             elif isinstance(said, _Other):
-                self._latest[said.kind] = row
+                self._is_latest(said.kind, number)
             else:
                 self.jobs += 1
                 self._pending.pop((said.id, said.attempt), None)
@@ -140,14 +152,14 @@ class JobNotes:
         kept = self.rows.values
         while len(kept) == self.rows.depth and (again := self._leave(kept[0])) is not None:
             self.rows.append(_exact(_encode(again)))
-            self._latest[again.kind] = kept[-1]
+            self._latest[again.kind] = self.count - 1
         self.rows.append(_exact(value))
 
     def _leave(self, row: bytes) -> _Other | None:
         """Forget the oldest row; gives what it says where that has to stay."""
         said = _read(row)
         if isinstance(said, _Other):
-            return said if self._latest[said.kind] is row else None
+            return said if self._latest[said.kind] == self._first else None
         if isinstance(said, _Settled):
             self.jobs -= 1
         elif self._pending.get((said.id, said.attempt)) is row:
