@@ -5,6 +5,7 @@ All sites are equally fast, so the response time is shortest where the wait is; 
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from math import inf
 from random import Random
 from typing import Protocol
 
@@ -128,14 +129,17 @@ class ByWhatIf:
             self._engine(event.site).apply(event)
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        """The one with the least wait."""
-        return min(sites, key=lambda site: self.wait_s(job, site))
+        """The one with the least wait, the less sure ones being taken for longer."""
+        return min(sites, key=lambda site: cautious_s(*self.told(job, site)))
 
     def wait_s(self, job: Job, site: str) -> float:
-        """The wait that a site predicts, in seconds, as waits are compared; infinity where it predicts none."""
+        """The wait that a site predicts, in seconds; infinity where it predicts none."""
+        return self.told(job, site)[0]
+
+    def told(self, job: Job, site: str) -> tuple[float, Mapping[str, float] | None]:
+        """That wait, and its bounds where there are any."""
         (told,) = consider(self._engine(site), [job])
-        wait_s = told.predicted_wait_s
-        return float("inf") if wait_s is None else cautious_s(wait_s, told.bounds)
+        return (inf, None) if told.predicted_wait_s is None else (told.predicted_wait_s, told.bounds)
 
     def _engine(self, site: str) -> Engine:
         if site not in self.engines:
@@ -160,13 +164,13 @@ class ByEstimates(ByWhatIf):
         for event in events:
             self._unseen[event.site].append(event)
 
-    def wait_s(self, job: Job, site: str) -> float:
-        """The estimate for the job's shape, in seconds; infinity where there is none."""
+    def told(self, job: Job, site: str) -> tuple[float, Mapping[str, float] | None]:
+        """The estimate for the job's shape, in seconds, and its bounds; infinity where there is none."""
         self._refresh(site, job.submit)
         engine = self._engine(site)
         shapes = grid(sizes(engine.context.cpus), WALLTIMES, engine.open_queues(MOST_QUEUES))
         shape = covering(shapes, job.cpus, job.walltime, job.queue)
-        return float("inf") if shape is None else super().wait_s(shape.job(self._made[site]), site)
+        return (inf, None) if shape is None else super().told(shape.job(self._made[site]), site)
 
     def _refresh(self, site: str, now: float) -> None:
         """Make the estimates that were due before now."""

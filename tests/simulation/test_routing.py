@@ -234,11 +234,11 @@ def test_standing_estimates_are_of_shapes() -> None:
 def test_standing_estimates_are_of_the_jobs_queue_where_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Job] = []
 
-    def wait_s(router: ByWhatIf, job: Job, site: str) -> float:
+    def answer(router: ByWhatIf, job: Job, site: str) -> tuple[float, None]:
         asked.append(job)
-        return 0.0
+        return 0.0, None
 
-    monkeypatch.setattr(ByWhatIf, "wait_s", wait_s)
+    monkeypatch.setattr(ByWhatIf, "told", answer)
     router = ByEstimates(BY_POLICY)
     told(router, capacity(10, site="a"), submit("1", site="a", queue="long"), submit("2", site="a", queue="short"))
     for queue in ("long", "short", "other"):
