@@ -73,7 +73,7 @@ def test_a_method_is_shown_how_long_a_job_had_waited_that_was_cancelled(recorder
     method = recorder.methods.waits[Recorder.name]
     assert isinstance(method, Recorder)
     assert [shown for shown in method.shown if shown[0] != "predict"] == [
-        ("cancelled", "1", 60.0, 0, 0),
+        ("cancelled", "1", 60.0, 1, 0),  # while it is still in the queue, for what is kept of it is beside it
         ("forget", "1", None, 0, 0),
         ("forget", "2", None, 0, 0),  # cancelled long before its submission: nobody knows how long it waited
     ]
