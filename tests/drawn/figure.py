@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -141,7 +142,7 @@ def _stack(axes: Any, series: Sequence[Series], begin: float, as_bars: bool) -> 
 def _legend(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
     """The names with the last value and the largest, as Grafana has them below the plot."""
     size = axes.get_position().height * axes.figure.get_figheight()
-    for place, head in ((0.86, "last"), (1.0, "max")):
+    for place, head in ((0.8, "last"), (1.0, "max")):
         down = -0.36 / size
         axes.text(place, down, head, transform=axes.transAxes, fontsize=8, color="#666666", va="center", ha="right")
     for number, one in enumerate(series[: MAX_LEGEND + 1], 1):
@@ -153,7 +154,7 @@ def _legend(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
         last, most = (shown(value, _unit(panel)) for value in (one.values[-1], max(one.values)))
         axes.plot([0, 0.012], [down, down], lw=2, color=_color(one.legend), transform=axes.transAxes, clip_on=False)
         axes.text(0.02, down, one.legend or "(no name)", transform=axes.transAxes, fontsize=8, va="center")
-        axes.text(0.86, down, last, transform=axes.transAxes, fontsize=8, va="center", ha="right")
+        axes.text(0.8, down, last, transform=axes.transAxes, fontsize=8, va="center", ha="right")
         axes.text(1.0, down, most, transform=axes.transAxes, fontsize=8, va="center", ha="right")
 
 
@@ -253,6 +254,6 @@ def shown(value: float, unit: str) -> str:
     return f"{value:,.0f}{ending}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}{ending}"
 
 
-def _color(name: str) -> str:
+def _color(name: str) -> Any:
     """A name has the same color in each panel."""
-    return f"C{crc32(name.encode()) % 10}"
+    return colormaps["tab20"](crc32(name.encode()) % 20)

@@ -141,8 +141,10 @@ def _play(
             log.write(b"".join(line + b"\n" for _, line in zip(range(40), elm, strict=False)) + b"no event\n")
             log.flush()
             producer.send(topic, key=b"birch", value=wrong[int(due) % len(wrong)])
-            with suppress(urllib.error.HTTPError):
-                _opener.open(f"{serve.url.rstrip('/')}{QUESTION}", timeout=10).close()
+            for headers in ({}, {"Host": "elsewhere"}):  # the second is refused
+                asked = urllib.request.Request(f"{serve.url.rstrip('/')}{QUESTION}", headers=headers)
+                with suppress(urllib.error.HTTPError):
+                    _opener.open(asked, timeout=10).close()
     producer.close()
 
 
