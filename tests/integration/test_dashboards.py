@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import HTTPError
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
 import pytest
@@ -66,9 +66,11 @@ def ask(here: Deployment) -> None:
 
 
 def look(url: str) -> None:
-    """Read a page of the HTTP service's."""
-    with suppress(HTTPError), build_opener(ProxyHandler({})).open(url, timeout=PATIENCE_S) as answer:
-        answer.read()
+    """Read a page of the HTTP service's, and be refused under another host's name."""
+    for headers in ({}, {"Host": "elsewhere"}):
+        asked = Request(url, headers=headers)
+        with suppress(HTTPError), build_opener(ProxyHandler({})).open(asked, timeout=PATIENCE_S) as answer:
+            answer.read()
 
 
 def cluster(time: float) -> Capacity:
