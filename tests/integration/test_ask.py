@@ -252,7 +252,7 @@ def test_without_a_worker_there_is_an_error_in_time(deploy: Deploy, tmp_path: Pa
     assert nobody.err.startswith("queuecast: no site is known yet")
     silent = command(here, tmp_path, *JOB, "--site", "alder", seconds=0.5)
     assert silent.process.returncode == 1
-    assert "alder: no worker answers for this site" in silent.err
+    assert "no worker answers for this site" in silent.out
 
 
 @pytest.mark.long
