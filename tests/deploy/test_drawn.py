@@ -71,6 +71,7 @@ def test_the_marks_of_durations_are_round_and_a_name_has_one_color() -> None:
     from tests.drawn.figure import _color, marks
 
     assert [duration(mark) for mark in marks(32_000.0)] == ["0s", "2h", "4h", "6h", "8h"]
+    assert [duration(mark) for mark in marks(4.2)] == ["0s", "1s", "2s", "3s", "4s"]
     assert _color("blend") == _color("blend") != _color("zero")
 
 

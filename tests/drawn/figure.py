@@ -34,7 +34,7 @@ MAX_ROWS = 13
 
 DOTS_PER_INCH = 80
 
-STEPS_S = (15, 30, 60, 300, 600, 1800, 3600, 7200, 4 * 3600, 6 * 3600, 12 * 3600, 86_400, 2 * 86_400, 7 * 86_400)
+STEPS_S = (1, 2, 5, 15, 30, 60, 300, 600, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
 """How far apart marks of durations are."""
 
 
@@ -98,7 +98,7 @@ def _lines(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
             axes.plot([time - begin for time in one.times], one.values, style, lw=1.3, color=_color(one.legend))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, _unit(panel))))
     axes.yaxis.set_major_locator(MaxNLocator(5))
-    if _unit(panel) == "s" and (most := max(max(one.values) for one in series)) >= 60:
+    if _unit(panel) == "s" and (most := max(max(one.values) for one in series)) >= 2:
         axes.set_yticks(marks(most))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{int(value) // 60}:{int(value) % 60:02}"))
     least, most = min(min(one.values) for one in series), axes.get_ylim()[1]
