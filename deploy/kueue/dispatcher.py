@@ -13,7 +13,8 @@ made as this one, with all of the status that is its own: what a manager leaves 
 import argparse
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from deploy.kueue.api import Conflict, KueueApi
 from models.ranking import JobRequest
 from models.records import JobAnswer
 from streams.client.http import HttpClient
-from streams.client.questions import UnknownJob
+from streams.client.questions import AnswerTimeout, UnknownJob
 from streams.errors import UserError
 from streams.sources.logs.fields import Object, inside
 from streams.sources.schedulers.kueue_workloads import conditions_of, request
@@ -68,28 +69,43 @@ class Dispatcher:
         self._nominated: dict[str, float] = {}
         self._asked: dict[str, float] = {}
         self._told: dict[str, float] = {}
+        self._failed = set[str]()
 
     def look(self) -> None:
-        """Nominate clusters, and tell when workloads start.
+        """Nominate clusters, and tell when workloads start. What fails for one workload is logged when it is new.
 
         Raises:
-            UserError: the API server or the service does not answer.
+            UserError: the API server does not list what it has.
         """
         checks = self._checks()
         workloads = {_name_of(one): one for one in self._api.items("workloads")}
         for known in (self._nominated, self._asked, self._told):
             for name in known.keys() - workloads.keys():
                 del known[name]
+        failed = set[str]()
         for name, workload in workloads.items():
-            try:
+            with self._each(name, failed):
                 if clusters := self._waits_for(workload, checks):
                     self._nominate(name, workload, clusters)
-            except Conflict:
-                log.info("%s has changed meanwhile; it is looked at again", name)
         to_tell = [name for name, one in workloads.items() if _is_told(one) or self._site_of(one) is not None]
         for name in sorted(to_tell, key=lambda name: self._asked.get(name, 0.0))[:MOST_ASKED]:
             self._asked[name] = self._clock()
-            self._tell(name, workloads[name])
+            with self._each(name, failed):
+                self._tell(name, workloads[name])
+        self._failed = failed
+
+    @contextmanager
+    def _each(self, name: str, failed: set[str]) -> Iterator[None]:
+        """What is done for one workload: where it fails, the others' turn comes all the same."""
+        try:
+            yield
+        except Conflict:
+            log.info("%s has changed meanwhile; it is looked at again", name)
+        except (UserError, msgspec.MsgspecError) as error:
+            text = f"{name}: {error}"
+            if text not in self._failed | failed:
+                log.warning("%s", text)
+            failed.add(text)
 
     def _checks(self) -> dict[str, list[str]]:
         """The clusters of each admission check that MultiKueue does."""
@@ -115,8 +131,8 @@ class Dispatcher:
         since = self._nominated.setdefault(name, now)
         if before and (now - since < self._patience_s or len(before) == len(clusters)):
             return
-        ranked = self._ranked(workload, [one for one in clusters if one not in before])
-        chosen = [*before, *(ranked[:1] or clusters)][: len(clusters)]
+        rest = [one for one in clusters if one not in before]
+        chosen = [*before, *(self._ranked(workload, rest)[:1] or rest)]
         own = {field: value for field, value in status.items() if field != "conditions"}
         own["conditions"] = [one for one in status.get("conditions") or [] if inside(one).get("type") != CONDITION]
         version = inside(workload, "metadata").get("resourceVersion")
@@ -160,10 +176,18 @@ class Dispatcher:
         return self._here if cluster is None else self._sites.get(str(cluster), str(cluster))
 
     def _answer(self, name: str, site: str) -> JobAnswer | None:
+        """What the site tells of a workload; None where it does not know it.
+
+        Raises:
+            AnswerTimeout: no worker answers, so that a condition stays as it is.
+        """
         try:
-            return self._client.job(name, [site]).get(site)
+            answer = self._client.job(name, [site])[site]
         except UnknownJob:  # its submission has not come there yet
             return None
+        if answer is None:
+            raise AnswerTimeout(f"{site}: no worker answers")
+        return answer
 
 
 def _is_told(workload: Object) -> bool:

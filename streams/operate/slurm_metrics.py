@@ -43,8 +43,9 @@ def check_slurm(settings: Settings, given: str) -> CheckResult:
             known = grid.site(site)
     except UserError as error:
         return CheckResult("slurm", "warn", f"{site} cannot be asked about: {error}")
+    pending = known.live.queued_jobs + known.held_jobs  # Slurm counts jobs that are held, or wait for others, too
     pairs = {
-        "jobs queued": (known.live.queued_jobs, counted.get("jobs_pending", 0.0), MAX_APART_JOBS),
+        "jobs queued or held": (pending, counted.get("jobs_pending", 0.0), MAX_APART_JOBS),
         "jobs running": (known.live.running_jobs, counted.get("jobs_running", 0.0), MAX_APART_JOBS),
         "processors": (known.cpus, counted.get("node_cpus", 0.0), 0),
     }

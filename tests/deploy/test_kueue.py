@@ -37,6 +37,7 @@ class Cluster(ThreadingHTTPServer):
         self.objects: dict[str, list[Object]] = {"multikueueconfigs": [CONFIG], "admissionchecks": [CHECK]}
         self.objects["workloads"] = []
         self.applied: dict[str, dict[str, Object]] = {}
+        self.refused = set[str]()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def add(self, found: Object) -> Object:
@@ -47,6 +48,8 @@ class Cluster(ThreadingHTTPServer):
     def apply(self, name: str, manager: str, body: Object) -> int:
         (found,) = (one for one in self.objects["workloads"] if one["metadata"]["name"] == name)
         known = found["metadata"]["resourceVersion"]
+        if name in self.refused:
+            return 422
         if body["metadata"].get("resourceVersion", known) != known:
             return 409
         found["metadata"]["resourceVersion"] = str(int(known) + 1)
@@ -103,6 +106,7 @@ class Service:
 
     def __init__(self, *ranked: str) -> None:
         self.ranked, self.asked, self.start = list(ranked), list[JobRequest](), NOW + 720.0
+        self.is_slow = False
 
     def rank(self, job: JobRequest, sites: list[str]) -> Any:
         self.asked.append(job)
@@ -111,8 +115,10 @@ class Service:
         found = [SimpleNamespace(site=site, predicted_response_s=1.0) for site in self.ranked if site in sites]
         return SimpleNamespace(ranking=found)
 
-    def job(self, name: str, sites: list[str]) -> dict[str, JobAnswer]:
+    def job(self, name: str, sites: list[str]) -> dict[str, JobAnswer | None]:
         (site,) = sites
+        if self.is_slow:
+            return {site: None}
         if site != "birch":
             raise UnknownJob(name)
         said = {"job": name, "text": "", "expected_start": self.start, "starts_by": {"0.9": self.start + 2400}}
@@ -171,6 +177,29 @@ def test_without_estimates_all_clusters_are_nominated(cluster: Cluster) -> None:
     assert nominated(found) == ["worker1", "worker2", "worker3"]
 
 
+def test_where_estimates_end_the_clusters_that_are_left_follow(cluster: Cluster) -> None:
+    found, service, clock = cluster.add(with_quota()), Service("birch"), Clock()
+    looks = dispatcher(cluster, service, clock)
+    looks.look()
+    service.ranked.clear()
+    clock.now += 600.0
+    looks.look()
+    assert nominated(found) == ["worker2", "worker1", "worker3"]
+
+
+def test_a_workload_that_is_refused_holds_up_no_other(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """Once where a cluster is nominated, and once where its start is told."""
+    for name in "abcd":
+        cluster.add(with_quota(name) if name in "ab" else workload(name))
+    cluster.refused |= {"a", "c"}
+    looks = dispatcher(cluster, Service("birch"), Clock(), here="birch")
+    looks.look()
+    looks.look()
+    _, b, _, d = cluster.objects["workloads"]
+    assert nominated(b) == ["worker2"] and CONDITION in json.dumps(b) and CONDITION in json.dumps(d)
+    assert [one.message.split(": ")[0] for one in caplog.records] == ["ml/a", "ml/c"]
+
+
 def test_of_many_workloads_each_is_told_in_its_turn(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_ASKED", 2)
     clock = Clock()
@@ -206,7 +235,12 @@ def test_who_waits_is_told_when_it_starts(cluster: Cluster) -> None:
     assert told() == [condition]  # that is little
     service.start += 50.0
     looks.look()
-    assert told() != [condition]
+    (condition,) = told()
+    assert condition["message"].startswith("about 2024-05-01 10:15")
+    service.is_slow = True
+    looks.look()
+    assert told() == [condition]  # nobody answers
+    service.is_slow = False
     found["status"]["conditions"].append(
         {"type": "Admitted", "status": "True", "reason": "Admitted", "lastTransitionTime": at(5)}
     )

@@ -50,24 +50,32 @@ def address() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("queued", "running", "cpus", "state"),
-    [(40, 7, 128, "ok"), (31, 2, 128, "ok"), (20, 7, 128, "warn"), (40, 7, 64, "warn")],
+    ("queued", "held", "running", "cpus", "state"),
+    [
+        (40, 0, 7, 128, "ok"),
+        (31, 0, 2, 128, "ok"),
+        (20, 0, 7, 128, "warn"),
+        (20, 20, 7, 128, "ok"),  # Slurm counts those that are held too
+        (40, 20, 7, 128, "warn"),
+        (40, 0, 7, 64, "warn"),
+    ],
 )
 def test_a_site_is_compared_with_what_slurm_counts(
-    address: str, queued: int, running: int, cpus: int, state: str, monkeypatch: pytest.MonkeyPatch
+    address: str, queued: int, held: int, running: int, cpus: int, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = SimpleNamespace(queued_jobs=queued, running_jobs=running)
 
     @contextmanager
     def client(*_: Any, **__: Any) -> Iterator[Any]:
-        yield SimpleNamespace(site=lambda site: SimpleNamespace(site=site, live=live, cpus=cpus))
+        known = SimpleNamespace(live=live, held_jobs=held, cpus=cpus)
+        yield SimpleNamespace(site=lambda _: known)
 
     monkeypatch.setattr(slurm_metrics, "Client", client)
     found = check_slurm(Settings(), f"alder={address}")
     assert found.state == state
     assert found.found == (
-        f"alder: {queued} jobs queued where Slurm counts 40, {running} jobs running where Slurm counts 7, "
-        f"{cpus} processors where Slurm counts 128"
+        f"alder: {queued + held} jobs queued or held where Slurm counts 40, "
+        f"{running} jobs running where Slurm counts 7, {cpus} processors where Slurm counts 128"
     )
 
 
