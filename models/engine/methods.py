@@ -183,14 +183,17 @@ class SiteMethods:
         return SavedMethods(waits, {name: method.save() for name, method in self.runs.items()})
 
     def load(self, saved_methods: SavedMethods, with_rows: bool) -> None:
-        """Take back what the methods saved; one that has rows goes on only with these, else it begins empty."""
+        """Take back what the methods saved; one that has rows, or a part with rows, goes on only with these.
+
+        Else it begins empty: what it saved counts rows that are not there any more.
+        """
         kinds: tuple[tuple[Mapping[str, Method], Mapping[str, bytes]], ...] = (
             (self.waits, saved_methods.waits),
             (self.runs, saved_methods.runs),
         )
         for methods, saved in kinds:
             for name, method in methods.items():
-                if name in saved and (with_rows or method.rows is None):
+                if name in saved and (with_rows or all(one.rows is None for _, one in _with_parts(name, method))):
                     method.load(saved[name])
 
 

@@ -196,6 +196,6 @@ class Scores(msgspec.Struct, kw_only=True):
 
 def burst_weight(job: Job) -> float:
     """What a job weighs where a burst is not to be thousands of pieces of evidence: 1/(1 + n), where n jobs of its user
-    queued when it came.
+    queued, in its part of the machine, when it came.
     """
     return 1.0 if job.features is None else 1.0 / (1.0 + job.features.item(USER_QUEUED))

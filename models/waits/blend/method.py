@@ -71,7 +71,8 @@ _HEAD = struct.Struct(f"<Hdd{len(CHOICES)}d")
 class _Note(NamedTuple):
     """What is noted of a job at its submission: since when it waits, from when it is watched, and what was said.
 
-    `put_off` are, as bits, the places of bounds that it exceeds and that are judged once it has left; 400 bytes.
+    `put_off` are, as bits, the places of bounds that it exceeds and that are judged once it has started; those of a job
+    that is cancelled are not. 400 bytes.
     """
 
     put_off: int

@@ -21,6 +21,8 @@ from models.site.history import Started
 from models.site.job import Job
 from models.site.rows import Row
 from models.site.runs import Run
+from models.waits.boosted.method import Boosted
+from tests.support.deployment import simulated
 from tests.support.engines import (
     EVERY,
     MEDIAN,
@@ -268,6 +270,23 @@ def test_without_its_rows_an_engine_keeps_its_jobs_and_begins_its_histories_anew
     prediction = predicted(engine, submit("3", 100.0))
     assert (prediction.reason, prediction.degraded) == ("no history", "history lost: begun again")
     assert kinds(engine.apply(start("2", 120.0))) == ["Outcome"]
+
+
+def test_forests_whose_rows_are_lost_begin_as_at_a_new_site() -> None:
+    """Where a training stands is told by numbers of rows, which are not there any more."""
+    settings = EngineSettings()
+    engine = Engine("alder", settings)
+    for event in simulated("alder", 250):
+        engine.apply(event)
+    assert training_of(engine)["counts"] > 0
+    lost = Engine.load(engine.checkpoint()[0], None, None, settings)
+    assert training_of(lost) == training_of(Engine("alder", settings))
+
+
+def training_of(engine: Engine) -> dict[str, Any]:
+    """Where the training of the default's forests stands."""
+    (boosted,) = (part for part in engine.methods.counting.parts.values() if isinstance(part, Boosted))
+    return msgspec.structs.asdict(boosted.training._state)
 
 
 def test_an_engine_says_that_its_histories_were_lost_until_they_have_grown_again() -> None:
