@@ -46,14 +46,20 @@ class History:
         return max(self.count - self.size, self.first)
 
     def learn(self, job: Job, wait_s: float) -> Started:
-        """Take a job in that has just started; the oldest leaves. 40 µs at 6000 jobs."""
+        """Take a job in that has just started; the oldest leaves. 40 µs at 6000 jobs.
+
+        Raises:
+            ValueError: its wait or a feature is not finite; then nothing is changed.
+        """
         assert job.features is not None
         row = Started(self.count, wait_s, job.features)
+        leaves = None
         if len(self.latest) == min(LATEST_JOBS, self.size):
             leaves = self.waits.item((self.count - len(self.latest) - self.first) % self.size)
+        self.window.push(row.features, wait_s)  # first: it may refuse the row
+        if leaves is not None:
             del self.latest[bisect_left(self.latest, leaves)]
         insort(self.latest, wait_s)
-        self.window.push(row.features, wait_s)
         self.count += 1
         return row
 

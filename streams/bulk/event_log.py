@@ -249,9 +249,10 @@ class _Story:
     def add(self, event: AnyJobEvent) -> None:
         """Take an event of it in."""
         self.events.append(event)
-        if isinstance(event, Submit):
+        is_own = event.job == self.names[0]
+        if isinstance(event, Submit) and is_own:
             self.size = event.array_size or 1
-        elif isinstance(event, End | Cancel) and event.job == self.names[0]:
+        elif isinstance(event, End | Cancel) and is_own:
             self.size = len(self.names) - 1  # of an array, tasks may still run
         elif isinstance(event, End | Cancel):
             self._left += 1

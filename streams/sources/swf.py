@@ -22,7 +22,7 @@ from msgspec import Meta
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import OnSkipped, Recorded, Skipped, check_site, refuse
-from streams.sources.logs.fields import by_name
+from streams.sources.logs.fields import MAX_COUNT, by_name
 from streams.sources.logs.files import BROKEN, open_text
 
 FIELDS = tuple(
@@ -39,7 +39,7 @@ WIDER = "lines with columns beyond the eighteenth, of which only a size such as 
 
 Since = Annotated[float, Meta(ge=0.0, le=1e11)]
 Number = Annotated[float, Meta(ge=-1e11, le=1e11)]
-Size = Annotated[int, Meta(le=1_000_000_000)]
+Size = Annotated[int, Meta(le=MAX_COUNT)]
 
 
 class SwfJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -72,7 +72,7 @@ class SwfJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _HEADER = re.compile(rb"^;\s*UnixStartTime:", re.MULTILINE)
-_SIZE = re.compile(r"[^:]+:[^:]+:(\d{1,6})x(\d{1,4})", re.ASCII)
+_SIZE = re.compile(r"[^:]+:[^:]+:([1-9]\d{0,5})x([1-9]\d{0,3})", re.ASCII)
 _FRACTION = re.compile(r"(?<=\d)\.0+$")
 _KINDS = tuple(field.type for field in msgspec.structs.fields(SwfJob))
 _WHOLE = "a whole number, -1 for unknown"
@@ -159,9 +159,9 @@ def _job(fields: list[str]) -> SwfJob | None:
     if len(fields) < len(FIELDS):
         return None
     known = fields[: len(FIELDS)]
-    if size := next(filter(None, map(_SIZE.fullmatch, fields[len(FIELDS) :])), None):
-        cpus = str(int(size[1]) * int(size[2]))
-        known[4] = known[7] = cpus
+    size = next(filter(None, map(_SIZE.fullmatch, fields[len(FIELDS) :])), None)
+    if size and (cpus := int(size[1]) * int(size[2])) <= MAX_COUNT:
+        known[4] = known[7] = str(cpus)
         known.append(size[1])
     for text in (known, _whole(known)):
         try:

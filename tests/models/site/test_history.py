@@ -128,3 +128,13 @@ def test_a_history_of_another_size_goes_on_with_the_jobs_that_both_hold(before: 
     again = History(after)
     again.restore(new.stored(), new.count, new.first, after)
     assert np.array_equal(again.waits, new.waits)
+
+
+@pytest.mark.parametrize("count", [2, 7])
+def test_a_job_that_is_refused_changes_nothing(count: int) -> None:
+    history, _ = filled(7, count)
+    known = list(history.latest)
+    job, _ = start(count, random.Random(0))
+    with pytest.raises(ValueError, match="target is nan"):
+        history.learn(job, float("nan"))
+    assert (history.count, len(history), list(history.latest)) == (count, count, known)

@@ -175,3 +175,13 @@ def test_nothing_is_kept_of_jobs_and_arrays_that_are_over() -> None:
     assert list(live) == [("s", "7_1")]
     live.add(Cancel(site="s", time=30.0, job="7_1"))
     assert not live and not live.events()
+
+
+def test_a_task_that_is_submitted_after_its_start_leaves_the_others_in_the_row() -> None:
+    live = _Live()
+    live.add(Submit(site="s", time=10.0, job="9", array_size=3))
+    live.add(Start(site="s", time=11.0, job="9_1", array="9"))
+    live.add(End(site="s", time=12.0, job="9_1"))
+    live.add(Start(site="s", time=12.0, job="9_2", array="9"))
+    live.add(Submit(site="s", time=13.0, job="9_2", array="9", late=True))
+    assert list(live) == [("s", "9"), ("s", "9_1"), ("s", "9_2")]

@@ -318,6 +318,14 @@ def test_a_further_column_may_have_the_size(tmp_path: Path) -> None:
     assert (submit.cpus, submit.nodes, start.cpus) == (280_000, 2500, 280_000)
 
 
+@pytest.mark.parametrize("size", ["0x112", "16x0", "999999x9999"])
+def test_a_further_column_that_is_no_size_overwrites_nothing(tmp_path: Path, size: str) -> None:
+    submit, start, _ = events(tmp_path, f"7 10 5 60 8 -1 -1 4 600 -1 1 3 1 -1 2 -1 -1 -1 a:b:{size}\n")
+    assert isinstance(submit, Submit)
+    assert isinstance(start, Start)
+    assert (submit.cpus, submit.nodes, start.cpus) == (4, None, 8)
+
+
 def test_a_line_that_comes_twice_counts_once_and_a_trace_needs_no_header(tmp_path: Path) -> None:
     path = tmp_path / "twice.swf"
     path.write_text("1 0 10.5 3600.25 8 -1 -1 8 7200 -1 1 4 5 6 2 1 -1 -1 {n1 n2} batch\n" * 2)
