@@ -172,7 +172,7 @@ class Alter(JobEvent, kw_only=True, frozen=True):
     """A job's request was changed, or what it runs on; a field that is absent stays as it was.
 
     Once it runs, `cpus`, `nodes` and `gpus` are what it has now. `unlimited` takes the walltime away. An empty
-    `dependency` or `pending_reason` says that there is none any more.
+    `dependency`, `pending_reason` or `node_features` says that there is none any more.
     """
 
     account: Name | None = None

@@ -28,6 +28,9 @@ RARE = (
 )
 """What its extras have; `dependency` is for `Eligibility`."""
 
+EMPTIED = ("node_features", "pending_reason")
+"""Those of them that an empty value takes away."""
+
 
 class InPlace(AttemptHandler):
     """Requests that are altered, starts that others expect, and what the site has."""
@@ -57,7 +60,7 @@ class InPlace(AttemptHandler):
             changes["planned_run_s"] = planned_run_s(changes["walltime"], job.run_s)
         rare = _changes(event, RARE)
         if rare:
-            rare["pending_reason"] = rare.get("pending_reason", job.extras.pending_reason) or None
+            rare |= {name: rare.get(name, getattr(job.extras, name)) or None for name in EMPTIED}
             changes["extras"] = job.extras.but(**rare)
         if job.start is not None:
             changes |= _resized(job, event)

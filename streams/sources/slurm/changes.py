@@ -36,8 +36,9 @@ def priority_of(row: JobRow) -> int:
 
 
 def request_of(row: JobRow) -> dict[str, Any]:
-    """What an alteration of a queued job can change."""
-    return dict(zip(_ALTERED, _altered(row), strict=True)) | {"dependency": row.dependency or ""}
+    """What an alteration of a queued job can change; what is empty has been taken away."""
+    kept = {"dependency": row.dependency or "", "node_features": row.node_features or []}
+    return dict(zip(_ALTERED, _altered(row), strict=True)) | kept
 
 
 def eligible_again(site: str, row: JobRow, attempt: int) -> Iterator[JobEvent]:

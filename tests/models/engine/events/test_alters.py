@@ -63,9 +63,12 @@ def test_a_field_that_is_altered_is_another_and_the_rest_stays(name: str, starte
     assert job == old
 
 
-def test_a_reason_that_is_taken_back_is_none() -> None:
-    job = job_after(event("submit@100", pending_reason="Priority"), event("alter@110", pending_reason=""))
-    assert job.extras.pending_reason is None
+@pytest.mark.parametrize(
+    ("name", "value", "none"), [("pending_reason", "Priority", ""), ("node_features", [["ib"]], [])]
+)
+def test_what_is_taken_back_is_none(name: str, value: object, none: object) -> None:
+    job = job_after(event("submit@100", **{name: value}), event("alter@110", **{name: none}))
+    assert getattr(job.extras, name) is None
 
 
 @pytest.mark.parametrize("walltime", [None, 60.0])

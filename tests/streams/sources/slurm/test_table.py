@@ -46,6 +46,14 @@ def test_a_hold_and_its_release() -> None:
     assert altered.eligible == NOON + 40
 
 
+def test_a_constraint_that_is_taken_away_is_told() -> None:
+    queue = Followed(MadeJob(number=1, submit=0))
+    (submit,) = queue.at(5, node_features=[["ib"]])
+    (altered,) = queue.at(10, node_features=None)
+    assert (submit.node_features, altered.node_features) == ([["ib"]], [])
+    assert queue.at(15) == []
+
+
 def test_a_job_is_suspended_and_runs_on() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=10, end=100, suspended=(30, 50)))
     assert says(queue.at(40)) == ["0 submit 1", "10 start 1", "30 suspend 1"]
