@@ -24,8 +24,9 @@ class _Unreadable(Exception):
 def alternatives(text: str) -> list[list[str]] | None:
     """The features of `a&(b|c)`, as a submit has them: of one of these lists a node has to have all. None for none.
 
-    Brackets are parentheses, a comma is an "and", and how many nodes of a kind it wants (`a*4&b*2`) is left out. What
-    cannot be read is one name. It is shared by all who ask the same: do not change what is in it.
+    Brackets are parentheses, and a comma is an "and". `a*4&b*2` wants nodes of two kinds: each is one of the lists, and
+    the numbers are left out. What cannot be read is one name. It is shared by all who ask the same: do not change what
+    is in it.
 
     >>> alternatives("x86&(big|huge)"), alternatives("[rack1*2|rack2*2]"), alternatives("f(")
     ([['big', 'x86'], ['huge', 'x86']], [['rack1'], ['rack2']], [['f(']])
@@ -53,28 +54,38 @@ def _any_of(tokens: list[str]) -> _Found:
     while tokens and tokens[0] in ("|", "||"):
         tokens.pop(0)
         found |= _all_of(tokens)
-    return found
+    return _checked(found)
 
 
 def _all_of(tokens: list[str]) -> _Found:
-    found = _one(tokens)
+    found, counted = _one(tokens)
     while tokens and tokens[0] in ("&", "&&", ","):
         tokens.pop(0)
-        found = {one | other for one, other in product(found, _one(tokens))}
-        if len(found) > MAX_ALTERNATIVES or any(len(one) > MAX_FEATURES for one in found):
-            raise _Unreadable
+        other, is_counted = _one(tokens)
+        counted |= is_counted
+        found = _checked(found | other if counted else {one | more for one, more in product(found, other)})
     return found
 
 
-def _one(tokens: list[str]) -> _Found:
+def _checked(found: _Found) -> _Found:
+    if len(found) > MAX_ALTERNATIVES or any(len(one) > MAX_FEATURES for one in found):
+        raise _Unreadable
+    return found
+
+
+def _one(tokens: list[str]) -> tuple[_Found, bool]:
+    """An operand, and whether it says how many nodes of the kind it wants."""
     token = tokens.pop(0)
     if token in ("(", "["):
         found = _any_of(tokens)
         if tokens.pop(0) not in (")", "]"):
             raise _Unreadable
-        return found
-    if _OPERATORS.fullmatch(token):
-        raise _Unreadable
+        counted = bool(tokens) and _TIMES.fullmatch(tokens[0]) is not None
+        del tokens[:counted]
+        return found, counted
     if _USUAL.search(token):
-        return {frozenset()}
-    return {frozenset({_TIMES.sub("", token)[:MAX_NAME]})}
+        return {frozenset()}, False
+    name = _TIMES.sub("", token)
+    if not name or _OPERATORS.fullmatch(token):
+        raise _Unreadable
+    return {frozenset({name[:MAX_NAME]})}, name != token

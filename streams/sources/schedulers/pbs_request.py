@@ -5,7 +5,18 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, bytes_of, count_of, name_of, seconds_of, tasks_of, text_of
+from streams.sources.logs.fields import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_NAME,
+    bytes_of,
+    count_of,
+    name_of,
+    seconds_of,
+    tasks_of,
+    text_of,
+)
+from streams.sources.logs.node_features import MAX_ALTERNATIVES, MAX_FEATURES
 
 LIST = "Resource_List."
 _LISTED = "select nodes nodect ncpus procs mppwidth ngpus gpus gpu mem pmem place walltime qos advres"
@@ -110,7 +121,7 @@ def _request(*values: str | None) -> dict[str, Any]:
         "memory": min(memory, MAX_BYTES) or None,
         "walltime": seconds_of(walltime),
         "exclusive": "excl" in place or None,
-        "node_features": [list(one) for one in sorted(asked.features)][:64] if any(asked.features) else None,
+        "node_features": [*map(list, sorted(asked.features)[:MAX_ALTERNATIVES])] if any(asked.features) else None,
         "qos": name_of(qos),
         "reservation": name_of(of["resvID"] or advres),
         "dependency": text_of(of["depend"]),
@@ -147,7 +158,7 @@ def _asked(select: str, nodes: str) -> Asked:
                 features.append(first)
         if not chunk:
             continue
-        asked.features.add(tuple(sorted(features)))
+        asked.features.add(tuple(sorted(part[:MAX_NAME] for part in features if part)[:MAX_FEATURES]))
         asked.cpus += times * (count_of(named.get("ncpus") or named.get("ppn")) or 1)
         asked.gpus += times * (count_of(named.get("ngpus") or named.get("gpus") or named.get("gpu")) or 0)
         asked.memory += times * (bytes_of(named.get("mem")) or 0)

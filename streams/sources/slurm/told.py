@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from streams.sources.logs.fields import MAX_NAME
 from streams.sources.logs.node_features import alternatives
 from streams.sources.slurm.rows import (
     ENDED,
@@ -294,7 +295,7 @@ def _node_features(told: Told) -> list[list[str]] | None:
     """The features that its nodes have to have; a list of nodes that it names, or not, is one more in each case."""
     found = alternatives(told.features) if name_of(told.features) and told.features else None
     listed = [
-        f"{sign}{name}"
+        f"{sign}{name}"[:MAX_NAME]
         for sign, text in (("", told.required_nodes), ("not ", told.excluded_nodes))
         if (name := name_of(text))
     ]

@@ -32,7 +32,12 @@ PARTITION = "PartitionName=batch State=UP"
         ("", None),
         ("a", [["a"]]),
         ("a|b&c", [["a"], ["b", "c"]]),
-        ("[r1*2&r2*4]", [["r1", "r2"]]),
+        ("[r1*2&r2*4]", [["r1"], ["r2"]]),
+        ("[(a&b)*4&c]|d", [["a", "b"], ["c"], ["d"]]),
+        ("x&(a*4&b*2)", [["a", "x"], ["b", "x"]]),
+        ("|".join(f"n{n:02}" for n in range(64)), [[f"n{n:02}"] for n in range(64)]),
+        ("|".join(f"n{n}" for n in range(80)), "one"),
+        ("*3", "one"),
         ("&".join(f"(a{n}|b{n})" for n in range(8)), "one"),
         ("a)", "one"),
         ("(" * 3000, "one"),
@@ -52,6 +57,12 @@ def of_pbs(words: str) -> Any:
         (of_pbs("Resource_List.select=1:ncpus=4:big=true:mem=4gb+2:ncpus=2"), [[], ["big=true"]]),
         (of_pbs("Resource_List.nodes=4:ppn=8:big:ib"), [["big", "ib"]]),
         (of_pbs("Resource_List.select=2:ncpus=4:scratch=10gb"), None),
+        (of_pbs("Resource_List.select=1:ncpus=4:+2:ncpus=4::mem=1gb+:ncpus=2"), None),
+        (of_pbs(f"Resource_List.nodes=4:{'big' * 100}"), [[("big" * 100)[:256]]]),
+        (
+            of_pbs("Resource_List.nodes=4:" + ":".join(f"f{n:03}" for n in range(300))),
+            [[f"f{n:03}" for n in range(32)]],
+        ),
         (lsf_request.request(4, "select[type == any && mem>100] rusage[mem=4000]").get("node_features"), None),
         (lsf_request.request(4, "select[(big) && (type==X86_64)]").get("node_features"), [["big", "type==X86_64"]]),
         (
@@ -74,6 +85,7 @@ def test_every_way_to_slurm_tells_them() -> None:
     assert queued(features="x86&ib") == [["ib", "x86"]]
     assert queued(features="", required_nodes="n[1-2]", excluded_nodes="n3") == [["n[1-2]", "not n3"]]
     assert queued(features="", required_nodes="", excluded_nodes="") is None
+    assert queued(features="", excluded_nodes="n" * 254) == [["not " + "n" * 252]]
     row = "7|batch|2026-01-01T10:00:00|2026-01-01T10:01:00|Unknown|RUNNING|x86|ib\n"
     (told,) = read_sacct(["JobID;Partition;Submit;Start;End;State;Constraints", row.replace("|", ";", 6)], pytest.fail)
     assert told.node_features == [["ib"], ["x86"]]
