@@ -4,8 +4,9 @@ A thread would: events feel each stretch of Python in it, most of all on a busy 
 priority may be put aside while it holds the lock. The process is started for the first training, without the program's
 main module, and ends when its parent does. While it works it says every second that it is alive.
 
-Work and result are files of a folder that the parent makes, and only words go through the pipe. So neither process ever
-waits for the other to take something, which one that hangs would not do.
+Work and result stand, one after the other, in a file that both have open, and only words go through the pipe. So
+neither process ever waits for the other to take something, which one that hangs would not do. The file has no name, so
+that nothing is left of it whoever is killed.
 """
 
 import os
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 NICENESS = 5
 """By how much its priority is lower; not by more, for on a busy machine an event may have to wait for a training."""
@@ -34,9 +35,6 @@ DEADLINE_S = 900.0
 
 ALIVE, DONE, FAILED = "alive", "done", "failed"
 """What the process says."""
-
-WORK, RESULT = "work", "result"
-"""The files: the pickled work and its items, one after the other; what was made of them, or a traceback."""
 
 
 class ChildDied(Exception):
@@ -60,13 +58,15 @@ class Child:
 
     def __init__(self) -> None:
         self._pipe, theirs = Pipe()
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # open as long as the process runs
         path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
         with theirs:
+            files = [theirs.fileno(), self._file.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-m", __name__, *map(str, files)],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
-                pass_fds=[theirs.fileno()],
+                pass_fds=files,
                 env={**os.environ, "PYTHONPATH": path},
                 start_new_session=True,
             )
@@ -88,22 +88,22 @@ class Child:
             ChildHangs: there is none in time.
             OSError: the items cannot be written down.
         """
-        with tempfile.TemporaryDirectory(prefix="queuecast-") as name:
-            folder = Path(name)
-            with (folder / WORK).open("wb") as file:
-                file.write(work)
-                for item in items:
-                    pickle.dump(item, file)
-            said = self._answer(name, patience_s)
-            result = (folder / RESULT).read_bytes()
+        file = self._file.fileno()
+        with _opened(file, "wb") as writer:
+            writer.write(work)
+            for item in items:
+                pickle.dump(item, writer)
+        said = self._answer(patience_s)
+        with _opened(file, "rb") as reader:
+            result: bytes = reader.read()
         if said == FAILED:
             raise WorkFailed(result.decode())
         return result
 
-    def _answer(self, folder: str, patience_s: float) -> str:
+    def _answer(self, patience_s: float) -> str:
         end, said = time.monotonic() + DEADLINE_S, ALIVE
         try:
-            self._pipe.send(folder)
+            self._pipe.send(ALIVE)
             while said == ALIVE:
                 seconds = max(min(patience_s, end - time.monotonic()), 0.0)
                 # The second look: this process may have stood still itself.
@@ -123,6 +123,15 @@ class Child:
         self.kill()
         self._process.wait()
         self._pipe.close()
+        self._file.close()
+
+
+def _opened(file: int, mode: str) -> IO[Any]:
+    """The file of work and result from its beginning, empty where it is written; closed, it stays open to both."""
+    os.lseek(file, 0, os.SEEK_SET)
+    if mode == "wb":
+        os.ftruncate(file, 0)
+    return open(file, mode, closefd=False)
 
 
 def _items(file: IO[bytes]) -> Iterator[bytes]:
@@ -130,14 +139,15 @@ def _items(file: IO[bytes]) -> Iterator[bytes]:
         yield pickle.load(file)
 
 
-def _done(folder: Path) -> str:
-    """Do what is in a folder; gives what to say of it."""
+def _done(file: int) -> str:
+    """Do what is in a file; gives what to say of it."""
     try:
-        with (folder / WORK).open("rb") as file:
-            said, result = DONE, pickle.load(file)(_items(file))
+        with _opened(file, "rb") as reader:
+            said, result = DONE, pickle.load(reader)(_items(reader))
     except Exception:
         said, result = FAILED, traceback.format_exc().encode()
-    (folder / RESULT).write_bytes(result)
+    with _opened(file, "wb") as writer:
+        writer.write(result)
     return said
 
 
@@ -154,13 +164,13 @@ def main() -> None:
     """Do what the parent says, until it is no more."""
     os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = Connection(int(sys.argv[1]))
+    parent, file = Connection(int(sys.argv[1])), int(sys.argv[2])
     try:
-        while True:
-            folder, over = Path(parent.recv()), threading.Event()
+        while parent.recv():
+            over = threading.Event()
             beats = threading.Thread(target=_beat, args=(parent, over), daemon=True)
             beats.start()
-            said = _done(folder)
+            said = _done(file)
             over.set()
             beats.join()
             parent.send(said)

@@ -73,8 +73,6 @@ class Member:
         socket = directory / f"{number}.socket"
         self.number, self.name = number, worker.name
         self._orders = Orders(settings, partitions, str(socket), str(directory / "turns"))
-        self._file = directory / f"{number}.orders"
-        self._file.write_bytes(msgspec.msgpack.encode(self._orders))
         self._socket = socket
         self._process: asyncio.subprocess.Process | None = None
 
@@ -82,11 +80,15 @@ class Member:
         """Start the process. Its standard input stays open: it ends when that does, as when this process is killed."""
         self._socket.unlink(missing_ok=True)
         path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "streams.worker.process", str(self._file)),
-            stdin=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        with tempfile.TemporaryFile() as orders:  # without a name, for passwords are in it
+            orders.write(msgspec.msgpack.encode(self._orders))
+            orders.seek(0)
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "streams.worker.process", str(orders.fileno())),
+                stdin=asyncio.subprocess.PIPE,
+                pass_fds=[orders.fileno()],
+                env={**os.environ, "PYTHONPATH": path},
+            )
 
     async def ended(self) -> int:
         """Wait until it has ended; returns its exit code, negative for a signal."""

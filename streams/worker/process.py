@@ -83,11 +83,13 @@ def run_process(
 def main() -> int:
     """Run one of a worker's several processes, which `crew` has started; gives its exit code.
 
-    It is told what to do in the file that is its argument. Its standard input ends with the process that started it.
+    It is told what to do in the open file whose number is its argument. Its standard input ends with the process that
+    started it.
     """
     # A terminal's Ctrl-C goes to all its processes; this one is told to stop by the one that started it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    orders = msgspec.msgpack.decode(Path(sys.argv[1]).read_bytes(), type=Orders)
+    with os.fdopen(int(sys.argv[1]), "rb") as file:
+        orders = msgspec.msgpack.decode(file.read(), type=Orders)
     worker = orders.settings.worker
     threading.Thread(target=_stop_at_end, name="lifeline", daemon=True).start()
     logging_config = program_log.configure(worker, worker.name, one_of_several=True)

@@ -2,9 +2,11 @@
 
 import ast
 import os
+import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable
@@ -16,7 +18,7 @@ import pytest
 
 from models.trainer import AtOnce, Trainer, Work
 from streams.training import processes as room
-from streams.training.child import NICENESS, ChildDied, WorkFailed
+from streams.training.child import NICENESS, Child, ChildDied, WorkFailed
 from streams.training.processes import Processes
 
 TRAINER = Processes()
@@ -46,6 +48,22 @@ def test_trainings_come_one_by_one_and_those_of_sites_without_a_model_last() -> 
     assert renewed.result(0) == b"renewed"
     assert done == ["under way", "renewed", "new 0", "new 1", "new 2"]
     assert TRAINER.waiting == 0
+
+
+def names_in(folder: str, items: Iterable[bytes]) -> bytes:
+    return b",".join([*items, *(one.name.encode() for one in Path(folder).iterdir())])
+
+
+def test_work_and_results_have_no_name_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is killed, nothing of them is left there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    child = Child()
+    try:
+        for items in ([b"row"] * 1000, [], [b"one"]):  # each by itself, whatever stood in the file before
+            work = pickle.dumps(partial(names_in, str(tmp_path)))
+            assert child.call(work, items, 60.0) == b",".join(items)
+    finally:
+        child.close()
 
 
 def test_a_training_that_was_cancelled_is_left_out() -> None:

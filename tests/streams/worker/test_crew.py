@@ -1,12 +1,16 @@
 """A worker of several processes: how many, what they are told, and their metrics on one page."""
 
+import asyncio
+import os
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streams.settings import Settings, WorkerSettings, sections
+from streams.settings import KafkaSettings, Settings, WorkerSettings, sections
 from streams.worker.crew import Member, Orders, merged
 
 PAGE = '# HELP a_total Of a.\n# TYPE a_total counter\na_total{site="x {y"} 1.0\na_total 2.0\n'
@@ -41,3 +45,20 @@ def test_each_has_a_name_of_its_own_and_all_settings(tmp_path: Path) -> None:
     assert first.turns == second.turns and first.socket != second.socket
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=Orders) == first
     assert first.settings.worker.late_seconds == 7.0
+
+
+def test_what_a_process_is_told_has_no_name_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are passwords in it, and a process that is started again is told the same."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    told: list[Orders] = []
+
+    async def starts(*command: str, pass_fds: list[int], **_: Any) -> None:
+        assert [str(number) for number in pass_fds] == [command[-1]] and not [*tmp_path.iterdir()]
+        told.append(msgspec.msgpack.decode(os.pread(pass_fds[0], 1 << 20, 0), type=Orders))
+        assert os.lseek(pass_fds[0], 0, os.SEEK_CUR) == 0
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", starts)
+    member = Member(1, Settings(kafka=KafkaSettings(password="hunter2", username="ada")), 12, tmp_path)
+    for _ in range(2):
+        asyncio.run(member.start())
+    assert told == [member._orders] * 2 and told[0].settings.kafka.password == "hunter2"
