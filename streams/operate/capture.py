@@ -1,7 +1,8 @@
 """What a site's scheduler answers or logs, recorded as text with other words: a folder that its source reads.
 
 A word stays where the format's own vocabulary has it, or where it is the name of a field; each other one becomes a
-hash, the same everywhere. Numbers stay, but users' and addresses. What the source makes of both texts is compared.
+hash, the same everywhere. Numbers stay, but users' and addresses. Environments, arguments and labels are left out.
+What the source makes of both texts is compared.
 """
 
 import os
@@ -24,6 +25,7 @@ from streams.errors import UserError
 from streams.sources.contract import Source
 from streams.sources.formats import head_of
 from streams.sources.registry import source_named
+from streams.sources.schedulers.pbs_request import KEYS as PBS_KEYS
 from streams.sources.slurm.calls import COLUMNS, ENVIRONMENT, SEPARATOR
 from streams.sources.slurm.machine.capacity import hosts
 
@@ -34,12 +36,16 @@ TIMEOUT_S = 300.0
 
 Words = tuple[str, ...]
 
+_NONE = r"(?!)"
+"""A pattern of nothing."""
+
 
 class Scheduler(msgspec.Struct, frozen=True):
     """The sources that read its texts, the vocabulary of these, and the commands that tell its version and answer.
 
     Answers are by the ends of their files' names; one alone of them has to be there, the first. None where there are
     logs alone. `looks` is how often they are asked for where nobody says it. Where `as_folder`, they are read together.
+    `fields` is a pattern of names of fields in text that is no JSON; by default there are none.
     """
 
     sources: tuple[str, ...]
@@ -48,6 +54,7 @@ class Scheduler(msgspec.Struct, frozen=True):
     answers: Mapping[str, Words] = MappingProxyType({})
     looks: int = 1
     as_folder: bool = False
+    fields: str = _NONE
 
     def source_of(self, path: Path) -> type[Source]:
         """The source that recognises a file, else the first one."""
@@ -62,13 +69,13 @@ true false null True False TRUE FALSE NONE none UNDEFINED undefined UNLIMITED un
 _PBS = """
 Resource_List resources_used select place ncpus mem vmem pmem walltime ngpus mpiprocs ppn nodes nodect procs mppwidth
 lprocs excl exclhost scatter pack free shared vscatter depend afterok afterany afternotok beforeok qos advres
-_pbs_project_default
+_pbs_project_default pbs_version tasks memory swap
 """
 _LSF = """
 select rusage span hosts ptile order same cu affinity ngpus_physical num mode exclusive_process shared mps block gmodel
 any local done ended started exit post_done numdone userId userName numProcessors numAskedHosts numExHosts options
 jStatus submitTime beginTime termTime startTime endTime resReq effectiveResReq execHosts jobName command dependCond
-exitStatus exitInfo projectName runLimit idx jobId queue fromHost rLimits userGroup
+ngpus ngpus_excl_p ngpus_shared exitStatus exitInfo projectName runLimit idx jobId queue fromHost rLimits userGroup
 """
 _GRIDENGINE = """
 new_job job_log acct pending sent delivered deleted finished error suspended unsuspended released held hold migrated
@@ -92,12 +99,27 @@ _SLURM = f"""
 PLANNED CLOUD UNKNOWN Unknown PENDING RUNNING COMPLETED COMPLETING CONFIGURING CANCELLED FAILED TIMEOUT PREEMPTED HOLD
 SUSPENDED DEADLINE REQUEUED RESIZING REVOKED SIGNALING STOPPED STAGING EXPEDITING by assigned cpus node nodes billing
 gres license energy disk vmem fs afterok afterany afternotok aftercorr after singleton unfulfilled fulfilled slurm
+Gn Gc Mn Mc Kn Kc SUCCESS ERROR SIGNALED NODE_FAIL OUT_OF_MEMORY BOOT_FAIL SPECIAL_EXIT STAGE_OUT LAUNCH_FAILED
+RESV_DEL_HOLD REQUEUE_FED REQUEUE_HOLD UPDATE_DB RECONFIG_FAIL POWER_UP_NODE NOT_RESPONDING NO_RESPOND POWER_DOWN
+POWERED_DOWN POWERING_DOWN POWER_UP POWERING_UP POWER_DRAIN REBOOT_ISSUED REBOOT_REQUESTED REBOOT_CANCELED DYNAMIC_NORM
+DYNAMIC_FUTURE INVALID_REG FUTURE BLOCKED DEFAULT SPEC_NODES ALL_NODES ANY_NODES PART_NODES IGNORE_JOBS OVERLAP FLEX
+NO_HOLD_JOBS_AFTER_END TIME_FLOAT PURGE_COMP REPLACE REPLACE_DOWN USER_DELETE FORCE_START STATIC MAGNETIC HOURLY DAILY
+WEEKLY WEEKDAY WEEKEND KILL_INVALID_DEPENDENCY NO_KILL_INVALID_DEPENDENCY HAS_STATE_DIRECTORY TESTING_BACKFILL
+BACKFILL_SCHEDULER BACKFILL_ATTEMPTED SCHEDULING_ATTEMPTED ACCRUE_COUNT_CLEARED JOB_WAS_RUNNING JOB_ACCRUE_TIME_RESET
+GRES_BINDING_ENFORCED GRES_BINDING_DISABLED SEND_JOB_ENVIRONMENT SPREAD_JOB USE_MINIMUM_NODE_COUNT PARTITION_ASSIGNED
+USING_DEFAULT_ACCOUNT USING_DEFAULT_PARTITION USING_DEFAULT_QOS USING_DEFAULT_WCKEY HETEROGENEOUS_JOB CRON_JOB
+CLEAR_SCHEDULING JOB_ACCRUE_OVER JOB_CPUS_SET JOB_MEM_SET NOT_SET ONE_ROW PREEMPT_DYNAMIC SHOW_ALL SHOW_DETAIL
+SHOW_LOCAL STARTED_ON_BACKFILL STARTED_ON_SCHEDULE STARTED_ON_SUBMIT START_RECEIVED
+EXACT_TASK_COUNT_REQUESTED EXACT_CPU_COUNT_REQUESTED EXACT_MEMORY_REQUESTED TOP_PRIORITY_JOB DEPENDENT STEPMGR_ENABLED
 """
 _KUEUE = """
 List Workload Job PodGroup JobSet ADDED MODIFIED DELETED kueue x-k8s io v1 v1beta1 v1beta2 nvidia com amd intel memory
 PodsReady QuotaReserved Admitted Evicted Finished Requeued Preempted Pending Inadmissible Succeeded Failed JobFinished
 OutOfSync Deactivated AdmissionCheck
 """
+_FIELD = r"(?<!\S)[A-Za-z_][\w.]*(?==(?!=))"
+"""A name before an equals sign, at the beginning of a line or after a blank."""
+
 _SHOW = ("scontrol", "--oneliner", "show")
 _SACCT = ("sacct", "--allusers", "--allocations", "--duplicates", "--parsable2", f"--delimiter={SEPARATOR}")
 
@@ -116,17 +138,23 @@ SCHEDULERS: Mapping[str, Scheduler] = MappingProxyType(
             },
             5,
             True,
+            _FIELD,
         ),
         "pbs": Scheduler(
-            ("qstat", "pbs"), _PBS, ("qstat", "--version"), {"qstat.txt": ("qstat", "-x", "-f", "-F", "json")}
+            ("qstat", "pbs"),
+            _PBS,
+            ("qstat", "--version"),
+            {"qstat.txt": ("qstat", "-x", "-f", "-F", "json")},
+            fields=rf"(?<![^\s;])(?:{PBS_KEYS})(?==)|(?<=\d;)[A-Za-z](?=;)",
         ),
-        "lsf": Scheduler(("lsf",), _LSF, ("lsid",)),
+        "lsf": Scheduler(("lsf",), _LSF, ("lsid",), fields=r'^"[A-Z]+(?:_[A-Z0-9]+)+"(?= "[\d.]+" \d+ )'),
         "gridengine": Scheduler(("gridengine",), _GRIDENGINE, ("qstat", "-help")),
         "htcondor": Scheduler(
             ("htcondor",),
             _HTCONDOR,
             ("condor_version",),
             {"history.txt": ("condor_history", "-long", "-limit", "1000")},
+            fields=r"^\s*[A-Za-z_]\w*(?= = )",
         ),
         "flux": Scheduler(("flux-log",), _FLUX, ("flux", "version")),
         "kueue": Scheduler(
@@ -138,20 +166,40 @@ SCHEDULERS: Mapping[str, Scheduler] = MappingProxyType(
     }
 )
 
-_WORD = re.compile(
-    r'(?P<key>(?<=")[A-Za-z_]\w*(?="\s*:)|(?<![\w./@-])[A-Za-z_][\w.]*(?=\s?=(?!=)))'
-    r"|\A(?:\w+\|){10,}\w*\n|\d{4}-\d\d-\d\dT[\d:.]+|(?P<address>\b\d{1,3}(?:\.\d{1,3}){3}\b)"
-    r"|(?P<word>[^\W\d_][\w@]*(?:-(?=[^\W\d])[\w@]+)*|_\w+)"
+_TABLE = re.compile(r"\A(?:\w+\|){3,}\w*\n")
+"""The header of sacct's rows."""
+
+_FIELDS_OF_JSON = r'"job_state"\s*:\s*"[A-Z]"|"[A-Za-z_]\w*"(?=\s*:)'
+
+_WORDS = (
+    r'\bN/A\b|(?<![^\s:="])-[A-Za-z](?=\s)|\\(?P<escape>u[\da-fA-F]{4}|["\\/nrtbf])|\d{4}-\d\d-\d\dT[\d:.]+Z?'
+    r"|(?P<address>\b\d{1,3}(?:\.\d{1,3}){3}\b)"
+    r"|(?P<word>[^\W\d_][\w@]*(?:-(?=[^\W\d])[\w@]+)*(?:(?:-\d{1,3}){4})?|_\w+)"
 )
+"""What is no name of a field: options and times stay; the address of a host may be the end of its name."""
+
+_WORD, _LINE = re.compile(_WORDS), re.compile(r"[^\n]+")
+_FREE = r"\b(?:Reason|\w*[Cc]omment|Extra|[Ss]ubmit_arg\w*|Variable_List)=.*"
+_QUOTED = r'"(?:\\.|""|[^"\\\n])*"?'
+"""What a user may have written: no word in it is the name of a field."""
+
+_LEFT_OUT = re.compile(
+    r'("(?:labels|annotations|nodeSelector|matchLabels|environment|Variable_List)"\s*:\s*\{)'
+    r'(?:"(?:\\.|[^"\\])*"|\{[^{}]*\}|[^"{}])*'
+    r'|("(?:env|args|Submit_arguments)"\s*:\s*\[)(?:"(?:\\.|[^"\\])*"|[^"\]])*'
+    r'|("(?:submit_line|Submit_arguments|Env|Environment|Args|Arguments)"\s*:\s*")(?:\\.|[^"\\])*'
+    r"|(^[ \t]*(?:Env|Environment|Args|Arguments)\s*=\s?).*",
+    re.MULTILINE,
+)
+"""What no source reads, and what may hold secrets; in JSON, and in HTCondor's lines."""
+
 _USERS = re.compile(
-    r'("(?:userid|uid|user_id|gid)"\s*:\s*|"userId" "|CANCELLED by |^"JOB_(?:SWITCH|MOVE)" "[^"]*" \d+ '
-    r'|^"JOB_(?:NEW|EXECUTE|FINISH|SIGNAL)" "[^"]*" \d+ \d+ )\d+(?=[",\s}|])',
+    r'("(?:userid|uid|user_id|gid|group_id|runAsUser|runAsGroup|fsGroup)"\s*:\s*(?:\{[^{}]*"number"\s*:\s*)?"?'
+    r'|"userId" "|CANCELLED by |\b(?:Owner|User|UserId|GroupId)=[^\s()]*\(|^"JOB_(?:SWITCH|MOVE)" "[^"]*" \d+ '
+    r'|^"JOB_(?:NEW|EXECUTE|FINISH|SIGNAL)" "[^"]*" \d+ \d+ )\d+(?=[",\s}|)])',
     re.MULTILINE,
 )
 """Numbers of users: in JSON, by name, and where LSF's records have them without one."""
-
-_TYPE = re.compile(r"[A-Z]+(?:_[A-Z0-9]+)+")
-"""Types of LSF's records, such as JOB_NEW, and flags of Slurm's."""
 
 _HOSTS = re.compile(r"[A-Za-z][\w.-]*\[[\d,-]+\][\w.-]*")
 """Several nodes of Slurm's by one name."""
@@ -161,15 +209,42 @@ def hidden(text: str, scheduler: Scheduler, names: Anonymiser) -> str:
     """The text with other words."""
     known = frozenset(f"{_COMMON} {scheduler.words}".split()) | STATES
 
-    def replace(found: re.Match[str]) -> str:
-        word = found["word"]
+    def word(found: re.Match[str]) -> str:
         if found["address"]:
             return "0.0.0.0"
-        if word is None or len(word) == 1 or word in known or _TYPE.fullmatch(word) or is_known(word):
+        if found["escape"]:
+            return " "
+        name, at = found["word"], found.start()
+        if name is None or name in known or is_known(name):
             return found[0]
-        return names.name("word", word)
+        if len(name) == 1 and found.string[at - 1 : at].isdigit():  # a unit
+            return found[0]
+        return names.name("word", name)
 
-    return _USERS.sub(r"\g<1>0", _WORD.sub(replace, text))
+    def part(found: re.Match[str]) -> str:
+        if found["field"]:
+            return found[0]
+        return _WORD.sub(word, found[0]) if found["free"] or found["quoted"] else word(found)
+
+    table = _TABLE.match(text)
+    head = table[0] if table else ""
+    plain = _parts(_NONE if table else scheduler.fields)
+    of_json = plain if table or "lsf" in scheduler.sources else _parts(_FIELDS_OF_JSON)
+
+    def line(found: re.Match[str]) -> str:
+        return (of_json if found[0].lstrip()[:1] in tuple('{["}') else plain).sub(part, found[0])
+
+    return head + _USERS.sub(r"\g<1>0", _LINE.sub(line, _LEFT_OUT.sub(_emptied, text[len(head) :])))
+
+
+def _parts(fields: str) -> re.Pattern[str]:
+    """What a line is made of, with names of fields by this pattern."""
+    return re.compile(f"(?P<free>{_FREE})|(?P<field>{fields})|(?P<quoted>{_QUOTED})|{_WORDS}")
+
+
+def _emptied(found: re.Match[str]) -> str:
+    """What is before that which is left out."""
+    return f'{found[4]}""' if found[4] else found[1] or found[2] or found[3]
 
 
 def capture(
@@ -235,9 +310,14 @@ def _looks(scheduler: Scheduler, looks: int, every_s: float, told: Callable[[str
 
 
 def _plain(text: str) -> str:
-    """What Slurm's programs print, with bars between sacct's columns, and with each node's own name."""
+    """What Slurm's programs print, of sacct's columns those that are read, with each node's own name."""
     if SEPARATOR in text:
-        text = text.replace("|", " ").replace(SEPARATOR, "|")
+        head, _, rows = text.partition("\n")
+        columns = head.split(SEPARATOR)
+        read = [place for place, column in enumerate(columns) if column in COLUMNS.split()]
+        row = re.compile(rf"(?:[^{SEPARATOR}]*{SEPARATOR}){{{len(columns) - 1}}}[^{SEPARATOR}\n]*\n?")
+        whole = [columns, *(found[0].removesuffix("\n").split(SEPARATOR) for found in row.finditer(rows))]
+        text = "".join("|".join(fields[place].replace("|", " ") for place in read) + "\n" for fields in whole)
     return _HOSTS.sub(lambda found: ",".join(hosts(found[0])), text)
 
 

@@ -24,12 +24,15 @@ _ASKED = (*(f"{LIST}{name}" for name in _LISTED.split()), "Resource_Request_2.0"
 
 NO_PROJECT = "_pbs_project_default"
 
-_KEYS = re.compile(
-    r"(?:^| )((?:Resource_List|resources_used|resource_assigned)\.[\w-]+|Resource_Request_2\.0|user|group|account|owner"
+KEYS = (
+    r"(?:Resource_List|resources_used|resource_assigned)\.[\w-]+|Resource_Request_2\.0|user|group|account|owner"
     r"|project|accounting_id|jobname|queue|resvname|resvID|[cqe]time|start|start_count|exec_host|exec_vnode|session|end"
     r"|Exit_status|run_count|eligible_time|depend|array_indices|total_execution_slots|unique_node_count|requestor"
-    r"|destination)="
+    r"|destination"
 )
+"""A pattern of the names of attributes; a value may have blanks and equals signs."""
+
+_KEYS = re.compile(rf"(?:^| )({KEYS})=")
 _CHUNK_CPUS = re.compile(r":ncpus=(\d{1,9})")
 _CHUNK_GPUS = re.compile(r":ngpus=(\d{1,9})")
 _TASK = re.compile(r"(\d+)\[\d+\]", re.ASCII)

@@ -33,11 +33,12 @@ def answers(directory: Path) -> None:
     """Stand-ins of Slurm's programs, whose queue has what no release had yet."""
     document = json.loads(squeue(JOBS, 100))
     for job in document["jobs"]:
-        job |= {"name": "secret", "a_new_field": {"of": ["physics"]}, "user_id": 1234, "account": "physics"}
+        job |= {"name": "secret", "a_new_field": {"of": ["physics"]}, "account": "physics"}
+        job |= {"user_id": 1234, "group_id": 1234}
     (directory / "squeue.json").write_text(json.dumps(document))
-    (directory / "sacct.txt").write_text(
-        sacct(JOBS[:2], 100).replace("|", "\x1f").replace("COMPLETED", "CANCELLED by 1234")
-    )
+    rows = sacct(JOBS[:2], 100).replace("|", "\x1f").replace("COMPLETED", "CANCELLED by 1234").splitlines()
+    more = ["UID\x1fSubmitLine\x1fGID", *["1234\x1fsbatch --export=secret=1234\nx\x1f1234"] * 2]
+    (directory / "sacct.txt").write_text("".join(f"{a}\x1f{b}\n" for a, b in zip(more, rows, strict=True)))
     for what, line in MACHINE.items():
         (directory / f"{what}.txt").write_text(f"{line}\n")
     programs = {
