@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from kafka.admin import KafkaAdminClient
-from kafka.errors import UnknownBrokerIdError
 
 from deploy.local.stack import Kafka
 from deploy.local.stack.jars import VERSION, kafka_jars, pinned, require
@@ -56,12 +55,10 @@ def start_all(brokers: Sequence[KafkaOf]) -> None:
 
 
 def _known_to(broker: Kafka) -> int:
-    """How many brokers this one knows, itself included."""
+    """How many brokers this one knows, itself included: what it tells a client that begins there."""
     client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
-        return len(client.describe_cluster()["brokers"])
-    except UnknownBrokerIdError:
-        return 0
+        return len(client._manager.cluster.brokers())
     finally:
         client.close()
 
