@@ -11,6 +11,7 @@ from msgspec import UNSET
 from models.durations import duration
 from models.records import LiveJob, Outcome, Prediction
 from streams.broker.admin import check_topics, kafka_errors
+from streams.broker.stored import read_to
 from streams.broker.topics import LATE, Topics, partition_of
 from streams.settings import Settings
 from streams.text.terminal import minute, printable
@@ -105,11 +106,9 @@ def told_of(settings: Settings, site: str, job: LiveJob) -> list[Prediction]:
         end = consumer.end_offsets([place])[place]
         first = consumer.offsets_for_times({place: max(round(1000 * (job.submit - SKEW_S)), 0)})[place]
         consumer.seek(place, end if first is None else first.offset)
-        while consumer.position(place) < end:
-            for batch in consumer.poll(timeout_ms=500).values():
-                for record, *_ in read(batch, {topic: Prediction}, WatchFilter(site, job.job)):
-                    if isinstance(record, Prediction) and (record.attempt, record.method) == (job.attempt, job.method):
-                        found.append(record)
+        for record, *_ in read(read_to(consumer, place, end), {topic: Prediction}, WatchFilter(site, job.job)):
+            if isinstance(record, Prediction) and (record.attempt, record.method) == (job.attempt, job.method):
+                found.append(record)
     return list({record.made_at: record for record in found}.values())
 
 

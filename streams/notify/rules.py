@@ -61,9 +61,9 @@ class WatchedJob(msgspec.Struct):
     sending: bool = False
 
     def estimated(self, estimate: StartEstimate) -> None:
-        """Take a later estimate."""
+        """Take a later estimate. Whether it is held back still, its worker knows, which is asked before telling."""
         if estimate.made_at >= self.now.made_at:
-            self.now = estimate
+            self.now, self.held_back = estimate, None
 
     def was_told(self, notice: Notice, before_s: float) -> None:
         """Take a notice that was delivered. What slipped to a start within `before_s` need not be told so again."""

@@ -139,3 +139,11 @@ def test_no_start_is_told_of_a_job_that_is_held_back() -> None:
     assert due(job, 21 * HOUR_S, BEFORE_S) == "slipped"
     told = notice(job, "slipped", 21 * HOUR_S, "notify").text
     assert told == "job 4711 at kth has no start that can be promised: held back by a limit"
+
+
+def test_a_later_estimate_is_asked_about_although_the_job_was_held_back() -> None:
+    job = watched(PLACE, FIRST, BEFORE_S)
+    job.held_back = "held back by a limit"
+    job.estimated(StartEstimate(4 * HOUR_S, 9 * HOUR_S, HOUR_S))
+    assert due(job, HOUR_S, BEFORE_S) == "sooner"
+    assert due(job, 4 * HOUR_S - BEFORE_S, BEFORE_S) == "about_to_start"

@@ -1,0 +1,48 @@
+"""What is told of a job, and what is not, once its site's worker was asked."""
+
+import asyncio
+from types import SimpleNamespace
+
+import msgspec
+
+from models.records import Notice
+from streams.notify.metrics import NotifyCounts
+from streams.notify.run import Teller
+from streams.settings import Settings
+from tests.streams.client.test_job import KNOWN, LIVE
+from tests.streams.notify.test_watching import HOUR_S, NOW, prediction, watching
+
+
+async def _nothing(*_: object) -> None:
+    """Keeps no notice."""
+
+
+def test_a_job_that_was_held_back_is_told_once_it_is_released() -> None:
+    clock = [NOW]
+    found = watching(clock)
+    told: list[Notice] = []
+    held = msgspec.structs.replace(LIVE, held_back="held back by a limit")
+    answered = msgspec.structs.replace(KNOWN, live=held, made_at=NOW + 60, expected_start=None)
+
+    async def ask(*_: object) -> object:
+        return {"kth": answered}
+
+    grid, producer = SimpleNamespace(job=ask), SimpleNamespace(send_and_wait=_nothing)
+    teller = Teller(Settings(), found, NotifyCounts(found.jobs), grid, producer, None, told.append)  # type: ignore[arg-type]
+
+    def look() -> int:
+        """Tell what is due; how many jobs the worker was asked about."""
+        due = list(found.due())
+        for job in due:
+            asyncio.run(teller._one(job))
+        return len(due)
+
+    found.predicted(prediction("4711", 2 * HOUR_S), NOW)
+    clock[0] = NOW + 2 * HOUR_S - 600
+    assert [look(), look()] == [1, 0] and told == []
+    found.predicted(prediction("4711", 300.0, clock[0]), clock[0])
+    assert [look(), look()] == [1, 0] and told == []  # still held back, as the worker says
+    answered = msgspec.structs.replace(KNOWN, made_at=clock[0] + 60, expected_start=clock[0] + 360)
+    found.predicted(prediction("4711", 300.0, clock[0] + 60), clock[0] + 60)
+    assert look() == 1
+    assert [one.kind for one in told] == ["about_to_start"]
