@@ -301,7 +301,7 @@ class SitePast(msgspec.Struct, kw_only=True, frozen=True):
 
     hours: list[HourState]
     days: list[LeftJobs]
-    weeks: list[LeftJobs]
+    weeks: list[LeftJobs] = []
 
 
 class WorkerState(msgspec.Struct, kw_only=True, frozen=True):

@@ -85,7 +85,7 @@ def job(
         found = listing.answered(grid.job(job_id, site or ()))
     before = {one.site: told_of(settings, one.site, one.live) for one in found if told and one.live is not None}
     if told and as_json:
-        print_json([to_builtins(one) | {"told": before.get(one.site, [])} for one in found])
+        print_json([to_builtins(one) | {"predictions": before.get(one.site, [])} for one in found])
     else:
         _print(found, as_json, lambda answers: show(answers, within_s, before))
     check(found)

@@ -54,7 +54,7 @@ SESSION_S = 7 * 86_400
 def signed(kind: str, name: str, token: str, until: float) -> str:
     """What lets in, as `kind` (link or session), whom the token of this name lets in, until then (Unix seconds)."""
     text = f"{quote(name, safe='')}.{int(until)}.{secrets.token_urlsafe(9)}"
-    return f"{text}.{_signature(kind, text, token)}"
+    return f"{text}.{_signature(kind, text, token).decode()}"
 
 
 def name_in(kind: str, given: str, tokens: Mapping[str, ServeToken], now: float) -> str | None:
@@ -62,13 +62,13 @@ def name_in(kind: str, given: str, tokens: Mapping[str, ServeToken], now: float)
     text, _, signature = given.rpartition(".")
     name, until = [*text.rsplit(".", 2), "", ""][:2]
     token = tokens.get(unquote(name))
-    if token is None or not hmac.compare_digest(_signature(kind, text, token.token), signature):
+    if token is None or not hmac.compare_digest(_signature(kind, text, token.token), signature.encode()):
         return None
     return unquote(name) if now <= float(until) else None
 
 
-def _signature(kind: str, text: str, token: str) -> str:
-    return hmac.digest(token.encode(), f"queuecast {kind} {text}".encode(), "sha256").hex()
+def _signature(kind: str, text: str, token: str) -> bytes:
+    return hmac.digest(token.encode(), f"queuecast {kind} {text}".encode(), "sha256").hex().encode()
 
 
 class Access:

@@ -1,5 +1,6 @@
 """How a site has been: by the hour, the day and the week, bounded, and the same after a crash."""
 
+import msgspec
 import pytest
 
 from models.engine.asking.answers import answer
@@ -18,6 +19,10 @@ def past_of(engine: Engine) -> SitePast:
     told = answer(SiteQuestion(id="1", site="s", past=True), engine, engine.time)
     assert isinstance(told, SiteAnswer) and told.past
     return told.past
+
+
+def test_the_past_of_a_worker_that_keeps_no_weeks_is_read() -> None:
+    assert msgspec.convert({"hours": [], "days": []}, SitePast).weeks == []
 
 
 def test_the_queue_is_noted_once_an_hour_by_its_first_event() -> None:

@@ -70,7 +70,7 @@ def test_a_session_ends_with_its_token(client: Client) -> None:
     assert client.get("/v1/sites").status_code == 401
 
 
-@pytest.mark.parametrize("given", ["", "x", "a.b", "ada.x.y.z", "ada.9e9.n.", "é.1.2.3"])
+@pytest.mark.parametrize("given", ["", "x", "a.b", "ada.x.y.z", "ada.9e9.n.", "é.1.2.3", "ada.9e9.n.é"])
 def test_what_nobody_has_signed_names_nobody(given: str) -> None:
     assert name_in("session", given, TOKENS, 0.0) is None
     assert name_in("session", signed("link", "ada", ADA, 10.0), TOKENS, 0.0) is None

@@ -62,15 +62,15 @@ function contents(found) {
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
     ...(live?.why ? [h("p", {}, `${live.why[0].toUpperCase()}${live.why.slice(1)}.`)] : []),
     ...(stale ? [h("p", { class: "wrong" }, `Stale: ${stale}.`)] : []),
-    ...changes(found.told),
+    ...changes(found.told, live?.submit),
   ];
 }
 
 /** Its estimates over time: those that went out, and below them those of now as this page was told. */
-function changes(sent) {
+function changes(sent, submit) {
   const out = sent.map(({ at, start, starts_by: by }) => ({ at, start, latest: atLatest(by) }));
-  const rows = [...told, ...out.toReversed()].map(({ at, start, latest }, place) => [
-    cell([place === told.length + out.length - 1 ? "At its submission, " : null, clockTime(at)], { head: true }),
+  const rows = [...told, ...out.toReversed()].map(({ at, start, latest }) => [
+    cell([at === submit ? "At its submission, " : null, clockTime(at)], { head: true }),
     cell(start == null ? "–" : clockTime(start)),
     cell(latest == null ? "–" : clockTime(latest)),
   ]);
