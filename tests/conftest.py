@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 import tests.support.compiled  # noqa: F401  # before anything that imports numba
-from deploy.local.stack import LocalStack, StackUnavailable, fetch, process
+from deploy.local.stack import LocalStack, StackUnavailable, fetch
 from streams.training.processes import processes
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, settings_on
 
@@ -33,7 +33,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what the tests start, and keep each process of pytest-xdist to ports and notes of its own.
+    """Let Ctrl-C reach what the tests start, and keep each process of pytest-xdist to notes of its own.
 
     A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C. What a `queuecast
     up` of whoever runs the tests has noted is none of the tests' business, nor the other way.
@@ -42,9 +42,6 @@ def pytest_configure() -> None:
     atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if share := os.environ.get("PYTEST_XDIST_WORKER"):  # a port must be free when its server comes back
-        number, processes = int(share.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-        process._untried_ports = (port for port in process._untried_ports if port % processes == number)
 
 
 @pytest.hookimpl(tryfirst=True)

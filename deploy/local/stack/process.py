@@ -22,10 +22,11 @@ from streams.errors import UserError
 
 LOOPBACK = "127.0.0.1"
 
-# Below the range that systems hand to outgoing connections: a client that retries a stopped server's port there can
-# be given that very port as its own, connect to itself, and keep the server from coming back. None is given twice.
-_PORTS = range(20_000, 30_000)
-_untried_ports: Iterator[int] = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
+# Below the range that systems hand to outgoing connections, also with the 10,000 added at which a node of a Redis
+# Cluster talks to the others: a client that retries a stopped server's port there can be given that very port as its
+# own, connect to itself, and keep the server from coming back.
+_PORTS = range(12_000, 22_000)
+_SHARE = 50
 
 # A server waits for a line on its standard input before it becomes itself, so that its guard is there first.
 _LAUNCH = 'umask 077 && read -r _ && exec "$@" </dev/null'
@@ -69,8 +70,25 @@ def is_free(port: int) -> bool:
         return True
 
 
+def _own_ports() -> Iterator[int]:
+    """Yield ports that no other process here is given: whoever holds the first of a share has the others too."""
+    held = []
+    for first in random.SystemRandom().sample(_PORTS[::_SHARE], len(_PORTS) // _SHARE):
+        guard = socket.socket()
+        try:
+            guard.bind((LOOPBACK, first))
+        except OSError:  # another process holds it
+            guard.close()
+        else:
+            held.append(guard)
+            yield from range(first + 1, first + _SHARE)
+
+
+_untried_ports = _own_ports()
+
+
 def free_port() -> int:
-    """Return a port of the loopback address at which nothing listens, another one at each call."""
+    """Return a port of the loopback address at which nothing listens, another one at each call, in each process."""
     try:
         return next(port for port in _untried_ports if is_free(port))
     except StopIteration:

@@ -1,6 +1,9 @@
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -100,6 +103,19 @@ def test_ports_stay_with_the_directory_while_they_are_free(tmp_path: Path) -> No
         other = Toy(tmp_path).port
     assert other != port
     assert is_free(other)
+
+
+def test_processes_are_never_given_the_same_port() -> None:
+    code = "from deploy.local.stack import free_port; print([free_port() for _ in range(120)]); input()"
+    command = [sys.executable, "-c", code]
+    others = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(3)]
+    given = [free_port() for _ in range(120)]
+    for other in others:
+        assert other.stdout is not None
+        given += json.loads(other.stdout.readline())
+    for other in others:
+        other.communicate(b"\n")
+    assert len(set(given)) == 480
 
 
 def test_a_directory_has_one_server_at_a_time(tmp_path: Path) -> None:

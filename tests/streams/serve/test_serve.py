@@ -234,13 +234,13 @@ class TestRefusals:
                 askers.append(asking_for.get())
                 return await super().ask(question)
 
-        tokens = {"ada": ServeToken(token="a" * 20), "bob": ServeToken(token="b" * 20)}
+        tokens = {"mira": ServeToken(token="a" * 20), "bob": ServeToken(token="b" * 20)}
         with TestClient(app_of(Noting(engines()), tokens=tokens)) as client:
             for letter in "aab":
                 header = {"Authorization": f"Bearer {letter * 20}"}
                 assert client.get("/v1/sites/alder", headers=header).status_code == 200
-        ada, again, bob = askers
-        assert ada is not None and ada == again != bob and "ada" not in ada
+        mira, again, bob = askers
+        assert mira is not None and mira == again != bob and "mira" not in mira
 
     def test_a_flaw_of_ours_tells_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         class Broken(FakeClient):
