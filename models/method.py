@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from models.arrays import Floats
 from models.records import Capacity, JobKey
 from models.site.areas import Areas
 from models.site.history import History
@@ -21,8 +21,6 @@ from models.site.size import MIN_STARTED_JOBS, SizeSeen
 from models.site.state import SITE, SiteState
 from models.site.topology import Area, Topology, ask_of
 from models.site.topology.layout import Layout
-
-Floats = npt.NDArray[np.float64]
 
 
 class Happened(Enum):

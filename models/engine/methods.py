@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from models.arrays import Floats
 from models.engine.declared import no_earlier
 from models.engine.settings import EngineSettings
-from models.method import Floats, Happened, Method, RunMethod, SiteContext, WaitMethod
+from models.method import Happened, Method, RunMethod, SiteContext, WaitMethod
 from models.records import JobKey
 from models.registry import method_named, run_method_named
 from models.site.features import features_of

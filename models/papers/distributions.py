@@ -20,10 +20,10 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta
 from numba import njit
 
+from models.arrays import Floats, Singles
 from models.method import SiteContext
 from models.records import JobKey
 from models.site.history import History
@@ -32,9 +32,9 @@ from models.site.per_job import PerJob
 from models.site.rows import Rows
 from models.site.spearman import RollingSpearman
 from models.site.state import SiteState
-from models.waits.qespera import Floats, Qespera, contiguous
+from models.waits.qespera import Qespera, contiguous
 
-Samples = npt.NDArray[np.float32]
+Samples = Singles
 """Six sorted sets, (6, SET_VALUES), each padded with NaN."""
 
 SETS = 6

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-Floats = npt.NDArray[np.float64]
+from models.arrays import Floats
 
 CONFIDENCE = 0.95
 """The confidence of the intervals that go out with predictions: that of the thesis' schedulers (section 5.3)."""

@@ -11,18 +11,15 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta
 from numba import njit
 
+from models.arrays import Floats, Ints
 from models.method import RunMethod
 from models.papers.run_template import LAST_RESORT, PREDICTORS, UNIT, RunTemplate
 from models.runtimes.walltime import within
 from models.site.job import Job, RunEstimate
 from models.site.runs import Category, Run, RunHistory
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 CONFIDENCE = 0.9
 """Probability with which a run time is to be within its interval: that of the papers' figures."""
@@ -78,7 +75,7 @@ def plus(sums: Sums, point: int, nodes: int, sign: int) -> Sums:
 
 
 @njit(cache=True)
-def sums_of(data: Integers, first: int, last: int, least_s: int) -> Sums:
+def sums_of(data: Ints, first: int, last: int, least_s: int) -> Sums:
     """The sums over the runs from place `first` up to `last` that took at least `least_s` seconds."""
     n, y, yy, x, xx, xy = NOTHING
     for i in range(first, last):
@@ -166,7 +163,7 @@ class _Points:
         self.runs = runs
         self.number = 0  # of the last run that was taken over
         self.first = self.last = 0
-        self.data: Integers = np.empty((3, 8), np.int64)
+        self.data: Ints = np.empty((3, 8), np.int64)
         self.sums = NOTHING
 
     def update(self) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from models.arrays import Floats
 from models.simulation.scheduler import RunningJob, Scheduler
 from models.simulation.workload import SimulatedJob
-from models.waits.schedules import Floats, plan
+from models.waits.schedules import plan
 
 
 @dataclass(slots=True)

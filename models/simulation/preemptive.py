@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from models.arrays import Flags, Ints
 from models.simulation.backfill import Conservative
 from models.simulation.scheduler import Ordered, RunningJob, Scheduler, shortest
 from models.simulation.workload import SimulatedJob
@@ -64,7 +65,7 @@ class Preemptive(Scheduler):
         super()._end(running, state)
         del self.processors[running.job.job]
 
-    def _reluctance(self, queue: Iterable[SimulatedJob]) -> NDArray[np.int64]:
+    def _reluctance(self, queue: Iterable[SimulatedJob]) -> Ints:
         """How little each processor should go to a new job: 1 for those of the first in the queue that has any."""
         reluctance = np.zeros(self.cpus, dtype=np.int64)
         following = next((job for job in queue if job.job in self.processors), None)
@@ -73,7 +74,7 @@ class Preemptive(Scheduler):
         return reluctance
 
     @staticmethod
-    def _pick(cpus: int, free: NDArray[np.bool_], reluctance: NDArray[np.int64]) -> Numbers:
+    def _pick(cpus: int, free: Flags, reluctance: Ints) -> Numbers:
         """The numbers of `cpus` free processors, those of the least reluctance."""
         numbers = np.flatnonzero(free)
         return numbers[np.argsort(reluctance[numbers], kind="stable")[:cpus]]
@@ -126,9 +127,7 @@ class Lerwf(Preemptive, Ordered):
                 reluctance[self.processors[job.job]] = place
         return self._walk(every, reluctance)
 
-    def _walk(
-        self, every: list[tuple[int, int, SimulatedJob]], reluctance: NDArray[np.int64] | None
-    ) -> dict[str, SimulatedJob]:
+    def _walk(self, every: list[tuple[int, int, SimulatedJob]], reluctance: Ints | None) -> dict[str, SimulatedJob]:
         """Give all jobs their processors, in order; while `reluctance` is None those of new ones are only counted."""
         chosen: dict[str, SimulatedJob] = {}
         free = np.ones(self.cpus, dtype=np.bool_)

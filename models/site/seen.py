@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from models.arrays import Floats, Ints
 from models.records import JobKey
 
 MOST_WAITING: Final = 4096
@@ -32,8 +33,8 @@ class Seen(NamedTuple):
     and the last that came.
     """
 
-    rows: npt.NDArray[np.int64]
-    stands_for: npt.NDArray[np.float64]
+    rows: Ints
+    stands_for: Floats
     whole: bool
     """Whether these are all."""
 
@@ -72,7 +73,7 @@ def warm_up() -> None:
 
 
 @njit(cache=True, nogil=True)
-def _all(marks: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _all(marks: npt.NDArray[np.uint8]) -> tuple[Ints, Floats]:
     rows, count = np.empty(len(marks), np.int64), 0
     for row in range(len(marks)):
         rows[count] = row
@@ -81,9 +82,7 @@ def _all(marks: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArr
 
 
 @njit(cache=True, nogil=True)
-def _see(
-    marks: npt.NDArray[np.uint8], waiting: int, first: int, last: int, level: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _see(marks: npt.NDArray[np.uint8], waiting: int, first: int, last: int, level: int) -> tuple[Ints, Floats]:
     rows, middle = np.empty(len(marks), np.int64), np.zeros(len(marks), np.bool_)
     count, place, chosen = 0, 0, 0
     for row in range(len(marks)):

@@ -38,8 +38,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from models.arrays import Floats, Ints
+
 Ranks = npt.NDArray[np.int32]
 
 MAX_WINDOW_ROWS = 3_024_616
@@ -67,7 +67,7 @@ class RollingSpearman:
         # One row of memory a column, the target last; the system provides it as the slots are filled.
         self._columns: Floats = np.empty((features + 1, size))
         self._ranks: Ranks = np.zeros((features + 1, size), np.int32)
-        self._sums: Integers = np.zeros((2, features + 1), np.int64)  # Σ s_i·t_i and Σ s_i²
+        self._sums: Ints = np.zeros((2, features + 1), np.int64)  # Σ s_i·t_i and Σ s_i²
         self._extremes: Floats = np.full((2, features + 1), np.nan)  # minimum and maximum
         self._count = 0
         self._next = 0
@@ -170,7 +170,7 @@ def _read_only(view: Floats) -> Floats:
 
 
 @njit(cache=True)
-def _push(columns: Floats, ranks: Ranks, sums: Integers, extremes: Floats, row: Floats, slot: int, count: int) -> None:
+def _push(columns: Floats, ranks: Ranks, sums: Ints, extremes: Floats, row: Floats, slot: int, count: int) -> None:
     """Puts a row into a slot, among `count` rows with it, and brings ranks, sums and extremes up to date."""
     for feature in range(len(columns) - 1, -1, -1):  # the target first, for the others' sums need its ranks
         column, entering, left = columns[feature][:count], row[feature], ranks[feature, slot]
@@ -196,7 +196,7 @@ def _rerank(column: Floats, ranks: Ranks, slot: int, entering: float) -> None:
 
 
 @njit(cache=True)
-def _correlations(sums: Integers) -> Floats:
+def _correlations(sums: Ints) -> Floats:
     """Of each feature, from Σ s_i·t_i and Σ s_i²."""
     features = sums.shape[1] - 1
     found = np.full(features, np.nan)

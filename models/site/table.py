@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from models.arrays import Flags, Floats, Ints
 from models.records import JobKey
 from models.site.seen import PHASE, PHASE_BITS, Seen, level_of, see
 
@@ -64,15 +65,15 @@ class Columns(NamedTuple):
     """
 
     phase: npt.NDArray[np.int8]
-    cpus: npt.NDArray[np.int64]
-    submit: npt.NDArray[np.float64]
-    ready: npt.NDArray[np.float64]
-    start: npt.NDArray[np.float64]
-    walltime: npt.NDArray[np.float64]
-    planned_s: npt.NDArray[np.float64]
-    run_s: npt.NDArray[np.float64]
-    priority: npt.NDArray[np.float64]
-    barred: npt.NDArray[np.bool_]
+    cpus: Ints
+    submit: Floats
+    ready: Floats
+    start: Floats
+    walltime: Floats
+    planned_s: Floats
+    run_s: Floats
+    priority: Floats
+    barred: Flags
     user: npt.NDArray[np.int32]
     queue: npt.NDArray[np.int32]
     account: npt.NDArray[np.int32]
@@ -248,7 +249,7 @@ class ByCode:
         self._of: tuple[_Codes | None, int] = None, 0
         self._found = np.zeros(0, np.int64)
 
-    def of(self, table: LiveTable, kind: str) -> npt.NDArray[np.int64]:
+    def of(self, table: LiveTable, kind: str) -> Ints:
         """Those of the "user", "queue" or "account" of each code, from code -1 on, (codes + 2,): the first and the last
         are that of None.
         """

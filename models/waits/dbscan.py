@@ -17,19 +17,16 @@ array([ 0,  0,  0, -1,  1,  1])
 import math
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from models.arrays import Flags, Floats, Ints
 
 NOISE = -1
 """The label of a point that is in no cluster."""
 
 
 @njit(cache=True)
-def dbscan(x: Floats, y: Floats, eps: float, min_pts: int) -> Integers:
+def dbscan(x: Floats, y: Floats, eps: float, min_pts: int) -> Ints:
     """The cluster of each point (x, y), numbered from 0 in the order of their first core points, or `NOISE`.
 
     A border point that two clusters reach goes to that of its first core neighbour. The grid has about (extent/eps)²
@@ -79,7 +76,7 @@ def outliers(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
 
 
 @njit(cache=True)
-def _grid(x: Floats, y: Floats, eps: float) -> tuple[int, int, Integers, Integers]:
+def _grid(x: Floats, y: Floats, eps: float) -> tuple[int, int, Ints, Ints]:
     """Rows and columns of the grid, the points sorted by cell, and where each cell's begin."""
     side = eps / math.sqrt(2.0) * (1.0 - 1e-9)  # a little less, so that rounding cannot part two points of a cell
     left, right, low, high = x[0], x[0], y[0], y[0]
@@ -109,9 +106,7 @@ def _near(x: Floats, y: Floats, one: int, other: int, eps: float) -> bool:
 
 
 @njit(cache=True)
-def _cores(
-    x: Floats, y: Floats, eps: float, min_pts: int, rows: int, columns: int, order: Integers, first: Integers
-) -> Flags:
+def _cores(x: Floats, y: Floats, eps: float, min_pts: int, rows: int, columns: int, order: Ints, first: Ints) -> Flags:
     core = np.ones(len(x), np.bool_)
     for cell in range(rows * columns):
         if first[cell + 1] - first[cell] < min_pts:
@@ -130,8 +125,8 @@ def _is_core(
     min_pts: int,
     rows: int,
     columns: int,
-    order: Integers,
-    first: Integers,
+    order: Ints,
+    first: Ints,
 ) -> bool:
     row, column = divmod(cell, columns)
     near = 0
@@ -154,8 +149,8 @@ def _core_near(
     core: Flags,
     rows: int,
     columns: int,
-    order: Integers,
-    first: Integers,
+    order: Ints,
+    first: Ints,
 ) -> int:
     """A core point within eps of this one, or -1."""
     row, column = divmod(cell, columns)
@@ -168,9 +163,7 @@ def _core_near(
 
 
 @njit(cache=True)
-def _join(
-    x: Floats, y: Floats, eps: float, core: Flags, rows: int, columns: int, order: Integers, first: Integers
-) -> Integers:
+def _join(x: Floats, y: Floats, eps: float, core: Flags, rows: int, columns: int, order: Ints, first: Ints) -> Ints:
     """Of each cell, the cell that represents the cluster of its core points: union-find over the cells."""
     parent = np.arange(rows * columns)
     for cell in range(rows * columns):
@@ -188,7 +181,7 @@ def _join(
 
 
 @njit(cache=True)
-def _root(parent: Integers, cell: int) -> int:
+def _root(parent: Ints, cell: int) -> int:
     while parent[cell] != cell:
         parent[cell] = parent[parent[cell]]
         cell = int(parent[cell])
@@ -196,9 +189,7 @@ def _root(parent: Integers, cell: int) -> int:
 
 
 @njit(cache=True)
-def _touch(
-    cell: int, other: int, x: Floats, y: Floats, eps: float, core: Flags, order: Integers, first: Integers
-) -> bool:
+def _touch(cell: int, other: int, x: Floats, y: Floats, eps: float, core: Flags, order: Ints, first: Ints) -> bool:
     """Whether a core point of one cell is within eps of one of the other."""
     for place in range(first[cell], first[cell + 1]):
         if core[order[place]]:

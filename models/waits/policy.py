@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from models.method import Floats, Method, SiteContext, WaitMethod
+from models.arrays import Floats
+from models.method import Method, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
 from models.site.per_job import PerJob

@@ -37,15 +37,13 @@ from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta
 from numba import njit
 
+from models.arrays import Floats, Ints
 from models.method import SiteContext, WaitMethod
 from models.site.job import Estimate, Job
 from models.waits.dbscan import NOISE, dbscan, outliers
-
-Floats = npt.NDArray[np.float64]
 
 MIN_EXTENT = 1e-290
 """A feature whose values differ by less counts as constant: dividing by less would give no finite number."""
@@ -323,5 +321,5 @@ def _nth(distance: Floats, n: int) -> float:
 
 
 @njit(cache=True)
-def _within(distance: Floats, most: float) -> npt.NDArray[np.int64]:
+def _within(distance: Floats, most: float) -> Ints:
     return np.flatnonzero(distance <= most)

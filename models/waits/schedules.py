@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from models.arrays import Floats, Ints
 
 MAX_PLAN_STEPS = 4_000_000
 """Steps of planning after which conservative backfilling plans for the last time; 10 ms."""

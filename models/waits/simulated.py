@@ -12,24 +12,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from models.arrays import Floats, Ints
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
 from models.site.per_job import PerJob
 from models.site.table import QUEUED, RUNNING
-from models.waits.schedules import (
-    Floats,
-    Ints,
-    Jobs,
-    Live,
-    Schedule,
-    conservative,
-    easy,
-    easy_openings,
-    fcfs,
-    lwf,
-    wait_s,
-)
+from models.waits.schedules import Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
 
 DEFAULT_RUN_S = 3600.0
 """The run time of a job that has neither an estimate nor a walltime."""

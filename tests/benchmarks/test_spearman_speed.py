@@ -5,9 +5,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from models.arrays import Floats
 from models.site.spearman import RollingSpearman
-
-Floats = npt.NDArray[np.float64]
 
 FEATURES, SIZE = 16, 6000
 

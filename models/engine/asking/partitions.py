@@ -3,8 +3,8 @@
 from collections import Counter
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Floats
 from models.engine.engine import Engine
 from models.method import SiteContext
 from models.records import PartitionState, WaitQuestion
@@ -100,7 +100,7 @@ def gpus_of(context: SiteContext) -> tuple[int, int] | None:
 def _free(areas: Areas, number: int, asks: list[Ask], now: float) -> dict[int, tuple[int, int]]:
     """The processors and GPUs that are free in each pool of an area, by its place, if jobs run that ask for these."""
     layout = areas.layouts[number]
-    holds: NDArray[np.float64] = layout.timeline(now).holds[0]
+    holds: Floats = layout.timeline(now).holds[0]
     known = {ask: code for code, ask in enumerate(dict.fromkeys(asks))}
     kinds, kind = [layout.kind(ask) for ask in known], np.array([known[ask] for ask in asks], np.int64)
     free = holds - lie(layout, None, kinds, kind, np.zeros(len(asks)), holds).sum(axis=0)

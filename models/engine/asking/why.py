@@ -6,10 +6,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from models.arrays import Floats
 from models.durations import AT_ONCE_S, duration
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
-from models.method import Floats, SiteContext
+from models.method import SiteContext
 from models.records import Alternative, Prediction, Why
 from models.site.job import Job, Phase
 from models.site.shapes import HOUR_S

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-Floats = npt.NDArray[np.float64]
+from models.arrays import Floats
+
 Ints = npt.NDArray[np.int32]
 Places = npt.NDArray[np.int64]
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from models.arrays import Floats
 from models.papers.ibl.attributes import (
     JOB,
     NOMINAL,
@@ -20,7 +21,7 @@ from models.papers.ibl.attributes import (
     Request,
     StateAttribute,
 )
-from models.papers.ibl.distance import UNKNOWN, UNSEEN, Columns, Floats, Ints, Point
+from models.papers.ibl.distance import UNKNOWN, UNSEEN, Columns, Ints, Point
 
 
 class Selection(NamedTuple):

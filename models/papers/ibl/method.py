@@ -6,9 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from models.arrays import Floats
 from models.method import RunMethod, SiteContext, WaitMethod
 from models.papers.ibl.attributes import Instance, JobAttribute, PolicyAttribute, StateAttribute, request_of, state_of
-from models.papers.ibl.distance import Columns, Floats, Point, nearest
+from models.papers.ibl.distance import Columns, Point, nearest
 from models.papers.ibl.memory import InstanceMemory, Selection
 from models.records import JobKey
 from models.site.job import Estimate, Job, RunEstimate

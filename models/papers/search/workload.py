@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from models.arrays import Flags, Floats, Ints
 from models.papers.run_template import LAST_RESORT, PREDICTORS, UNIT, RunTemplate
 from models.papers.template import (
     MIN_HALF_WIDTH_S,
@@ -24,9 +24,6 @@ from models.papers.template import (
 )
 from models.site.job import REQUEST, Job
 from models.site.runs import ATTRIBUTES, Template
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 TemplateSet = tuple[RunTemplate, ...]
 """A set of templates, in their order."""
@@ -79,18 +76,18 @@ class Workload:
         listed = list(moments)
         self.jobs = list(jobs)
         self.run_s: Floats = np.array(run_s, np.float64)
-        self.place: Integers = np.array([moment.place for moment in listed], np.int64)
+        self.place: Ints = np.array([moment.place for moment in listed], np.int64)
         self.elapsed_s: Floats = np.array([np.nan if m.elapsed_s is None else m.elapsed_s for m in listed])
         asked = ~np.isnan(self.elapsed_s)
         if not asked.any():
             raise ValueError("no job to predict")
-        self.asked: Integers = self.place[asked]
+        self.asked: Ints = self.place[asked]
         self._asked_after = self.elapsed_s[asked]
         walltimes = np.array([job.walltime or np.inf for job in self.jobs])
         self._most = np.maximum(walltimes[self.asked], self._asked_after)
-        self._ids: dict[tuple[str, ...], Integers] = {}
-        self._points: dict[bool, tuple[Integers, Floats]] = {}
-        self._nodes: dict[str, Integers] = {}
+        self._ids: dict[tuple[str, ...], Ints] = {}
+        self._points: dict[bool, tuple[Ints, Floats]] = {}
+        self._nodes: dict[str, Ints] = {}
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
@@ -115,7 +112,7 @@ class Workload:
             digest.update(array.tobytes())
         return digest.hexdigest()
 
-    def _categories(self, attributes: tuple[str, ...]) -> Integers:
+    def _categories(self, attributes: tuple[str, ...]) -> Ints:
         """The number of each job's category; -1 where it has none."""
         known = self._ids.get(attributes)
         if known is None:
@@ -155,7 +152,7 @@ class Workload:
         )
         return TemplateEstimates(template, told[0], told[1])
 
-    def _columns(self, template: RunTemplate) -> tuple[Integers, Floats, Integers]:
+    def _columns(self, template: RunTemplate) -> tuple[Ints, Floats, Ints]:
         """Each job as a data point, the scale of its estimates, and its place on the axis of a regression."""
         if template.relative not in self._points:
             self._points[template.relative] = (
@@ -205,14 +202,14 @@ def _mean(told: Sequence[TemplateEstimates], count: int) -> tuple[Floats, Floats
 
 @njit(cache=True)
 def _tell(
-    categories: Integers,
-    place: Integers,
-    ends: npt.NDArray[np.bool_],
-    least_s: Integers,
+    categories: Ints,
+    place: Ints,
+    ends: Flags,
+    least_s: Ints,
     scales: Floats,
-    nodes: Integers,
-    data: Integers,
-    begins: Integers,
+    nodes: Ints,
+    data: Ints,
+    begins: Ints,
     history: int,
     regression: bool,
     quantiles: Floats,

@@ -2,10 +2,8 @@
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from models.arrays import Floats, Ints
 
 WHOLE = 1.0 - 1e-9
 """The shares of a job that fits sum up to one, but for rounding."""

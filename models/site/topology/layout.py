@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from models.arrays import Floats, Ints
 from models.records import Reservation
 from models.site.topology.asks import Ask
-from models.site.topology.fitting import Ints, fit
+from models.site.topology.fitting import fit
 from models.site.topology.reasons import applies
-from models.site.topology.topology import RESOURCES, Area, Floats, Topology, whole_nodes
+from models.site.topology.topology import RESOURCES, Area, Topology, whole_nodes
 
 MAX_RESERVATIONS = 12
 """Reservations of an area that are looked at, the first to begin."""

@@ -4,13 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Floats
 from models.records import Capacity, Limit, Partition, Pool, Reservation
 from models.site.size import MAX_CPUS
 from models.site.topology.asks import Ask
-
-Floats = NDArray[np.float64]
 
 RESOURCES = ("cpus", "gpus", "memory")
 """What a job takes of a pool, in the order of the vectors here."""

@@ -4,8 +4,8 @@ import msgspec
 import numpy as np
 from numba import njit
 
+from models.arrays import Floats
 from models.durations import AT_ONCE_S
-from models.waits.blend.mixture import Floats
 
 RATE = 0.3
 """Of the regression: how far the first jobs move a coefficient; later ones move it less (AdaGrad)."""

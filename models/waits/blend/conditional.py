@@ -3,7 +3,8 @@
 import numpy as np
 from numba import njit
 
-from models.waits.blend.mixture import Floats, scaled, seconds
+from models.arrays import Floats
+from models.waits.blend.mixture import scaled, seconds
 
 MIN_TAIL = 0.25
 """How far, on the scale, the wait that half of the longest waits exceed lies beyond the last bound, at least."""

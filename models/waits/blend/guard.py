@@ -19,11 +19,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from models.waits.blend.mixture import Floats
-
-Ints = NDArray[np.int64]
+from models.arrays import Floats, Ints
 
 CHOICES = ("the mixture", "the experts' median", "the median with the trivial rules", "the two best")
 MIXTURE, EXPERTS, ALL, TWO_BEST = range(len(CHOICES))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
+from models.arrays import Floats
 from models.durations import AT_ONCE_S
 from models.method import Happened, SiteContext, WaitMethod
 from models.records import JobKey
@@ -21,7 +22,6 @@ from models.waits.blend.at_once import AtOnce
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.guard import CHOICES, Choice, Guard
-from models.waits.blend.mixture import Floats
 from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid

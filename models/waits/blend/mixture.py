@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
+from models.arrays import Floats, Singles
 
 UNIT_S = 10.0
 """Below this the scale is linear: seconds count where half of the jobs start within some."""

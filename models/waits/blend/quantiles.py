@@ -6,20 +6,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from models.waits.blend.mixture import (
-    Floats,
-    Learnt,
-    Mixed,
-    Singles,
-    follow,
-    learn,
-    mix,
-    scaled,
-    seconds,
-    weights,
-)
+from models.arrays import Flags, Floats, Ints, Singles
+from models.waits.blend.mixture import Learnt, Mixed, follow, learn, mix, scaled, seconds, weights
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
 """The bounds that are given; that of a half is the point estimate."""
@@ -203,7 +192,7 @@ class Quantiles:
         """Whether the mean error of the schedule alone is little more than the mixture's, of late."""
         return bool(self._schedule_errors[2] <= ALONE_HARM * self._schedule_errors[1])
 
-    def left(self, said: Said, wait_s: float, known: bool, judged: NDArray[np.bool_]) -> None:
+    def left(self, said: Said, wait_s: float, known: bool, judged: Flags) -> None:
         """A job of which this was said has left the queue after so long: which bounds held, and whether the schedule
         helped, is known; 10 µs.
 
@@ -320,10 +309,10 @@ def _left(
     shift: Floats,
     deficits: Floats,
     schedule_errors: Floats,
-    schedules: NDArray[np.int64],
+    schedules: Ints,
     wait_s: float,
     known: bool,
-    judged: NDArray[np.bool_],
+    judged: Flags,
 ) -> None:
     learnt = Learnt(total, squares, extent, seen, shift)
     row = 1 if weight < BURST_WEIGHT else 0

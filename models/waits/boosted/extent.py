@@ -4,10 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-Singles = npt.NDArray[np.float32]
+from models.arrays import Singles
 
 WORDS: Final = {
     "queued_all_jobs": "queued jobs",

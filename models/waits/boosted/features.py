@@ -6,6 +6,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from models.arrays import Flags, Floats
 from models.durations import DAY_S
 from models.method import SiteContext
 from models.site.features import FEATURES
@@ -76,7 +77,7 @@ class RowMaker:
         return np.concatenate([row, stored(np.array(further), np.ones(len(further), np.bool_))])
 
 
-def stored(values: npt.NDArray[np.float64], logarithmic: npt.NDArray[np.bool_]) -> Stored:
+def stored(values: Floats, logarithmic: Flags) -> Stored:
     """Values as they are stored: finite, in 16 bits, on a logarithmic scale where asked."""
     logs = np.copysign(np.log2(1.0 + np.abs(values)), values)
     return np.where(logarithmic, logs, values).clip(-60_000.0, 60_000.0).astype(np.float16)

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-Rows = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.float64]
+from models.arrays import Floats, Singles
+
+Rows = Singles
 Ints = npt.NDArray[np.int32]
 Shorts = npt.NDArray[np.int16]
 

@@ -6,13 +6,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from models.arrays import Floats, Singles
 from models.waits.boosted.extent import Extent
 from models.waits.boosted.forest import Binned, Boosting, Forest, Grove
 from models.waits.boosted.prior import Aim, Lesson, Prior
-
-Floats = npt.NDArray[np.float64]
 
 SCALE_S: Final = 30.0
 """On the logarithmic scale, waits are told apart down to about so many seconds."""
@@ -39,7 +37,7 @@ class TrainingRows(NamedTuple):
     prior says of each, (n, its aims), where that is known already.
     """
 
-    features: npt.NDArray[np.float32]
+    features: Singles
     waits: Floats
     weights: Floats
     begins: Floats | None = None
@@ -109,7 +107,7 @@ class Forests:
             found[aim] = Forest.fit(binned, target, aim.quantile, chosen, names, begin=begin[aim])
         return cls(found, len(rows.waits), Extent.of(rows.features, names), prior)
 
-    def say(self, row: npt.NDArray[np.float32], begins: Floats | None = None) -> "Said":
+    def say(self, row: Singles, begins: Floats | None = None) -> "Said":
         """What the forests say of a job, by its features (f); 30 µs for five.
 
         Parameters:

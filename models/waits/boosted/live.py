@@ -4,10 +4,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from models.arrays import Flags, Floats, Ints
 from models.site.job import Job
 from models.site.table import HELD, NO_NAME, QUEUED, RUNNING, LiveTable
-
-Floats = npt.NDArray[np.float64]
 
 GROUPS = ("all", "smaller", "shorter", "less_work", "same_queue", "same_user", "similar", "own_similar")
 """Which queued jobs are summed up: those with no more processors, planned run time, or work than the job; those of its
@@ -98,11 +97,11 @@ def live_features(job: Job, table: LiveTable, now: float, site_cpus: int) -> Flo
 
 @njit(cache=True)
 def _live_features(
-    live: npt.NDArray[np.int64],
+    live: Ints,
     stands_for: Floats,
     phase: npt.NDArray[np.int8],
-    barred: npt.NDArray[np.bool_],
-    cpus: npt.NDArray[np.int64],
+    barred: Flags,
+    cpus: Ints,
     submit: Floats,
     ready: Floats,
     start: Floats,
@@ -203,9 +202,7 @@ def _within_two(one: float, other: float) -> bool:
 
 
 @njit(cache=True)
-def _left(
-    running: npt.NDArray[np.int64], start: Floats, planned_s: Floats, run_s: Floats, now: float
-) -> tuple[Floats, Floats]:
+def _left(running: Ints, start: Floats, planned_s: Floats, run_s: Floats, now: float) -> tuple[Floats, Floats]:
     """How much longer the running jobs are expected to run, and are planned to.
 
     One that has outrun its expected time is expected to run half as long again, within its plan.
@@ -225,8 +222,8 @@ def _left(
 def _running_features(
     out: Floats,
     place: int,
-    running: npt.NDArray[np.int64],
-    cpus: npt.NDArray[np.int64],
+    running: Ints,
+    cpus: Ints,
     start: Floats,
     planned_s: Floats,
     run_s: Floats,
@@ -260,10 +257,10 @@ def _running_features(
 
 @njit(cache=True)
 def _fits_in(
-    order: npt.NDArray[np.int64],
+    order: Ints,
     left: Floats,
-    running: npt.NDArray[np.int64],
-    cpus: npt.NDArray[np.int64],
+    running: Ints,
+    cpus: Ints,
     free: float,
     wanted: float,
 ) -> tuple[float, float]:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_type_hints
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta
 
-from models.method import Floats, SiteContext, WaitMethod
+from models.arrays import Floats, Singles
+from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
 from models.site.notes import JobNotes, Pair
@@ -35,7 +35,6 @@ _PRIOR: Final = 1
 _BINS: Final = 63
 """Ranges that a feature is cut into: as good as more, and faster."""
 
-Singles = npt.NDArray[np.float32]
 Share = Annotated[float, Meta(gt=0.0, le=1.0)]
 
 

@@ -15,16 +15,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from models.arrays import Floats
 from models.waits.boosted.features import NAMES
 from models.waits.boosted.forest import Binned, Boosting, Forest, Grove, Rows
 
 FILE: Final = Path(__file__).with_name("prior.bin")
 """The prior of this package."""
 
-Floats = npt.NDArray[np.float64]
 
 SITE: Final = NAMES.index("site")
 

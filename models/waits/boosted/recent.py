@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from models.arrays import Floats, Ints
 from models.durations import AT_ONCE_S
 from models.site.job import Job
-
-Floats = npt.NDArray[np.float64]
 
 USER, QUEUE, EXECUTABLE, SIZE, TIME, GROUP = range(6)
 
@@ -247,11 +246,11 @@ def _doubled(array: npt.NDArray[N]) -> npt.NDArray[N]:
 
 @njit(cache=True, nogil=True)
 def _push(
-    slots: npt.NDArray[np.int64],
+    slots: Ints,
     values: Floats,
-    numbers: npt.NDArray[np.int64],
+    numbers: Ints,
     times: Floats,
-    counts: npt.NDArray[np.int64],
+    counts: Ints,
     value: float,
     number: int,
     at: float,
@@ -266,11 +265,11 @@ def _push(
 @njit(cache=True, nogil=True)
 def _by_kind(
     out: Floats,
-    slots: npt.NDArray[np.int64],
+    slots: Ints,
     values: Floats,
-    numbers: npt.NDArray[np.int64],
+    numbers: Ints,
     starts: Floats,
-    counts: npt.NDArray[np.int64],
+    counts: Ints,
     now: float,
     oldest: int,
 ) -> None:

@@ -8,14 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from models.arrays import Floats, Ints
 from models.waits.order.features import People, Queued, before_each
 from models.waits.order.preference import scores_of
 from models.waits.order.usage import HALVES
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FIRST_S = 3600.0
 """The order as it is now is kept for so long."""

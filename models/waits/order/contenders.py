@@ -7,14 +7,12 @@ that would take what is reserved for the head of the queue.
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from models.waits.order.features import Floats, Ints, People, Queued, Running
+from models.arrays import Flags, Floats, Ints
+from models.waits.order.features import People, Queued, Running
 from models.waits.order.preference import scores_of
 from models.waits.order.schedule import Limits, are_full, are_over
 from models.waits.schedules import reservation
-
-Flags = NDArray[np.bool_]
 
 MOST_OTHERS = 12
 """Jobs that the one that started is compared with, at most."""

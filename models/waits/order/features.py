@@ -4,13 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from models.arrays import Flags, Floats, Ints
 from models.durations import DAY_S
 from models.waits.order.usage import HALF_LIVES_S, HALVES, LN_2
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 USER_SCALES = (0.02, 0.06, 0.2, 0.6)
 """Shares of the machine: a user's fairshare is 2 to the minus of the share that he used over each of these."""
@@ -72,7 +69,7 @@ class Queued(NamedTuple):
     account: Ints
     queue: Ints
     priority: Floats
-    barred: NDArray[np.bool_]
+    barred: Flags
 
 
 class Running(NamedTuple):

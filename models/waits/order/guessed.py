@@ -9,13 +9,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Floats, Ints
 from models.durations import DAY_S
 from models.waits.order.features import MIN_PLANNED_S, Queued
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 AGES_D = (1.0, 7.0, np.inf)
 """Days after which age may count no further; each has a slope of its own."""

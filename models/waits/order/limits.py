@@ -10,11 +10,11 @@ one that backfills nothing at the very first.
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from models.arrays import Singles
 from models.waits.order.schedule import Limits
 
-Counts = NDArray[np.float32]
+Counts = Singles
 
 STEPS = 100
 """Of shares of the machine, or numbers of jobs, up to which it is counted."""

@@ -6,17 +6,14 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Flags, Floats, Ints
 from models.waits.order.aging import FIRST_S, Aging
 from models.waits.order.features import before_each
 from models.waits.order.guessed import Guessed
 from models.waits.order.preference import Preference, scores_of
 from models.waits.order.schedule import Limits, line_of, schedule
 from models.waits.order.sight import Sight
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MAX_SIMULATED, MAX_SIMULATED_OF_PART = 2000, 250
 """Jobs of the queue that are simulated, the first in the order: where all are looked at, and where a part is."""
@@ -170,7 +167,7 @@ def _range(descending: Ints | Floats, value: float, first: int, end: int) -> tup
     return left, right
 
 
-def _least_wrong(before: NDArray[np.bool_]) -> int:
+def _least_wrong(before: Flags) -> int:
     """The place among others with the fewest on the wrong side: `before` says which of them should be before it. Of
     several such places the last.
     """

@@ -8,11 +8,11 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from models.method import Floats, Happened, SiteContext, WaitMethod
+from models.arrays import Floats, Ints
+from models.method import Happened, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
 from models.site.reasons import is_of_queue, is_of_user
 from models.waits.order.contenders import alike, chosen
-from models.waits.order.features import Ints
 from models.waits.order.limits import REFUSED, LimitsSeen, count_place
 from models.waits.order.line import Ahead, Ordered, before
 from models.waits.order.placement import nodes_of

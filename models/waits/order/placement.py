@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Floats, Ints
 from models.site.table import RUNNING, LiveTable
 from models.site.topology import Ask
 from models.site.topology.fitting import fit_parts
 from models.site.topology.layout import Kind, Layout, Nodes
 from models.site.topology.topology import RESOURCES
 from models.waits.order.pooled import occupied
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MAX_PLACES = 40_000
 """Nodes of an area times its live jobs, up to which it is simulated on which nodes these lie."""

@@ -10,14 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from models.arrays import Flags, Floats, Ints
 from models.site.topology.fitting import fit, fit_parts
 from models.waits.order.schedule import GRAIN, Limits, is_over
 from models.waits.schedules import insert, remove
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MAX_HEADS = 4
 """Jobs that keep what they will start with, at most."""
@@ -224,7 +221,7 @@ def schedule_rooms(
 
 
 @njit(cache=True)
-def may_start(world: World, jobs: Jobs, occupied: Floats, declared: Declared) -> NDArray[np.bool_]:
+def may_start(world: World, jobs: Jobs, occupied: Floats, declared: Declared) -> Flags:
     """Which jobs that do not run could start now, each alone, (queued,); no user has a limit but those declared."""
     first, begins = len(occupied), world.begins
     used, room, ahead = np.zeros(world.holds.shape[1:]), np.empty(world.holds.shape[1:]), np.zeros(world.holds.shape)
@@ -243,7 +240,7 @@ def may_start(world: World, jobs: Jobs, occupied: Floats, declared: Declared) ->
 
 
 @njit(cache=True)
-def _never(holds: Floats, demand: Floats, parts: Ints) -> NDArray[np.bool_]:
+def _never(holds: Floats, demand: Floats, parts: Ints) -> Flags:
     """Which kinds of jobs fit at no time, whatever else runs, (kinds,)."""
     most, shares = holds[0].copy(), np.empty(holds.shape[1])
     for time in range(1, len(holds)):

@@ -6,13 +6,10 @@ Logistic regression on the differences of their features, by AdaGrad (Duchi, Haz
 import msgspec
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from models.arrays import Floats, Ints
 from models.site.table import ByCode
 from models.waits.order.features import BEFORE, COUNT, HELD, NAMES, People, Queued, features_of
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MOST_QUEUES = 32
 """Queues that have a weight of their own; the one longest without a start leaves."""

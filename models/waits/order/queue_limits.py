@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from models.arrays import Floats
 from models.waits.order.features import COUNT
 from models.waits.order.limits import FADING, REFUSED, STARTED, Counts, limit_of, step_of
 from models.waits.order.preference import NO_QUEUE
@@ -58,7 +58,7 @@ class QueueLimitsSeen:
         """A job of so many processors could have started, and has not."""
         count_in(self.counts[place, REFUSED], held, cpus, site_cpus)
 
-    def limits(self, site_cpus: int) -> NDArray[np.float64]:
+    def limits(self, site_cpus: int) -> Floats:
         """The limits that have been found, processors by place, infinity for none."""
         return np.asarray(queue_limits(self.counts, site_cpus))
 
@@ -87,7 +87,7 @@ def count_in(counts: Counts, held: int, cpus: int, site_cpus: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def queue_limits(counts: Counts, site_cpus: int) -> NDArray[np.float64]:
+def queue_limits(counts: Counts, site_cpus: int) -> Floats:
     """What the jobs of a queue may hold together, processors by the place of its weight, infinity for no limit."""
     found = np.full(len(counts), np.inf)
     for place in range(NO_QUEUE):

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from models.arrays import Flags, Floats, Ints
 from models.site.job import Job
 from models.site.table import LiveTable
 from models.site.topology import Ask, ask_of
@@ -14,10 +14,6 @@ from models.waits.order.features import Queued, Running
 from models.waits.order.placement import in_parts, lie, stacked
 from models.waits.order.pooled import Declared, Jobs, World, may_start, schedule_rooms
 from models.waits.order.schedule import Limits
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 Counts = dict[tuple[int, str | None], int]
 """Where what a limit counts is: by its number, and whose jobs are counted together."""
@@ -55,7 +51,7 @@ class Rooms(NamedTuple):
         jobs = Jobs._make(column[which] for column in self.jobs)
         return self._replace(jobs=jobs, tiers=self.tiers[line]), np.arange(len(line))
 
-    def contenders(self, started: int) -> Bools:
+    def contenders(self, started: int) -> Flags:
         """Which queued jobs could have started instead of this one of them: in the same partitions, where they fit."""
         group = self.world.group[self.jobs.kind[len(self.occupied) :]]
         could = np.asarray(may_start(self.world, self.jobs, self.occupied, self.declared))

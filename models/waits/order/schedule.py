@@ -9,15 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from models.arrays import Flags, Floats, Ints
 from models.waits.order.aging import GROWTH, Aging, Use, add_use, people_later, reordered
 from models.waits.order.features import People, Queued, Running
 from models.waits.order.preference import NO_QUEUE
 from models.waits.schedules import insert, remove, reservation
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 GRAIN = 0.02
 """Jobs that end within so small a share of the time until then are taken to end together: a few hundred looks at the
@@ -217,7 +214,7 @@ def held_by_long(running: Running, long_s: float) -> int:
 
 
 @njit(cache=True)
-def are_over(queued: Queued, people: People, limits: Limits) -> NDArray[np.bool_]:
+def are_over(queued: Queued, people: People, limits: Limits) -> Flags:
     """Of each queued job, whether a limit of its user's keeps it now; nobody has a limit."""
     found = np.empty(len(queued.cpus), np.bool_)
     for job in range(len(found)):
@@ -227,7 +224,7 @@ def are_over(queued: Queued, people: People, limits: Limits) -> NDArray[np.bool_
 
 
 @njit(cache=True)
-def are_full(queued: Queued, running: Running, limits: Limits) -> NDArray[np.bool_]:
+def are_full(queued: Queued, running: Running, limits: Limits) -> Flags:
     """Of each queued job, whether a limit of its queue's keeps it now, or that of long jobs."""
     found, in_queue = np.empty(len(queued.cpus), np.bool_), held_in(running, len(limits.queues))
     most_long, long_s = long_of(limits.queues)

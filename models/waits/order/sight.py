@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from models.arrays import Floats, Ints
 from models.method import SiteContext
 from models.site.job import Job
 from models.site.state import UNKNOWN_RUN_S
@@ -16,8 +17,6 @@ from models.waits.order.preference import Preference
 from models.waits.order.rooms import Rooms, see_rooms, with_queued
 from models.waits.order.usage import Usage, used_by
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Records = NDArray[np.void]
 
 MIN_REMAINING_S = 1.0

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from models.arrays import Flags, Floats, Ints
 from models.waits.order.aging import FIRST_S, Aging
 from models.waits.order.contenders import chosen, could_start
-from models.waits.order.features import Floats, Ints, People, Queued, Running, before_each, features_of
+from models.waits.order.features import People, Queued, Running, before_each, features_of
 from models.waits.order.limits import FADING, REFUSED, STARTED, Counts, count, count_place, limits_of
 from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.preference import learn, scores_of
@@ -201,7 +201,7 @@ def _refuse(
 
 
 @njit(cache=True, nogil=True)
-def first_due(due: Ints, order: Ints, kept: NDArray[np.bool_]) -> int:
+def first_due(due: Ints, order: Ints, kept: Flags) -> int:
     """The place in the order, from 1, of the first due job among those that no limit keeps; 0 where there is none.
 
     Both are places in the queue, those that are `due` in the same order.
@@ -219,7 +219,7 @@ def first_due(due: Ints, order: Ints, kept: NDArray[np.bool_]) -> int:
 
 
 @njit(cache=True, nogil=True)
-def place_of(its: int, scores: Floats, many: Floats, kept: NDArray[np.bool_]) -> int:
+def place_of(its: int, scores: Floats, many: Floats, kept: Flags) -> int:
     """The place of a job in the order of these scores, from 1, among those that no limit keeps.
 
     Each stands for so `many` jobs, as in the schedule that is simulated.

@@ -5,13 +5,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from models.arrays import Floats, Ints
 from models.durations import DAY_S
 from models.site.table import ByCode
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 HALF_LIVES_S = (1.0 * DAY_S, 6.0 * DAY_S)
 """After how many seconds a use counts half. Sites' fairshare has half-lives of a day to a fortnight."""

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from models.arrays import Floats
 from models.site import spearman
 from models.site.spearman import MAX_WINDOW_ROWS, RollingSpearman
-
-Floats = npt.NDArray[np.float64]
 
 TIED = st.sampled_from([0.0, -0.0, 1.0, 2.0])
 ANY = st.floats(allow_nan=False, allow_infinity=False)

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from models.arrays import Floats
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext
@@ -13,7 +14,7 @@ from models.site.history import History
 from models.site.job import Job
 from models.site.runs import RunHistory
 from models.site.state import SiteState
-from models.waits.qespera import MIN_HISTORY_JOBS, PAPER, Floats, Qespera, QesperaParameters, distances, predict
+from models.waits.qespera import MIN_HISTORY_JOBS, PAPER, Qespera, QesperaParameters, distances, predict
 
 
 def columns_of(rows: list[list[float]]) -> Floats:

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.waits.schedules import Floats, Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
+from models.arrays import Floats
+from models.waits.schedules import Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
 
 Row = tuple[int, float, float]
 POLICIES: dict[str, Schedule] = {"fcfs": fcfs, "lwf": lwf, "easy": easy, "conservative": conservative}

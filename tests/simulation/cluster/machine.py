@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from models.arrays import Ints
 from models.records import Limit, Partition, Pool, Reservation, Submit
 
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 CPUS, GPUS, MEMORY = range(3)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from tests.simulation.cluster.machine import ClusterJob, Ints, Mask
+from models.arrays import Ints
+from tests.simulation.cluster.machine import ClusterJob, Mask
 
 
 class Claims(NamedTuple):

@@ -15,8 +15,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from models.arrays import Ints
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Limit, Partition, Start
-from tests.simulation.cluster.machine import CPUS, GPUS, Cluster, ClusterJob, Ints, Mask, Window
+from tests.simulation.cluster.machine import CPUS, GPUS, Cluster, ClusterJob, Mask, Window
 from tests.simulation.cluster.room import Claims, Nodes, Wanted
 
 ENDS, WITHDRAWN, WINDOW = range(3)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.waits.boosted.forest import Binned, Boosting, Floats, Forest, Rows
+from models.arrays import Floats
+from models.waits.boosted.forest import Binned, Boosting, Forest, Rows
 
 SMALL = Boosting(trees=12, leaves=7, leaf_rows=3)
 

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models.arrays import Floats
 from models.engine.engine import Engine
 from models.engine.operations import operate
 from models.engine.settings import EngineSettings
 from models.records import Prediction, UsePrior
 from models.site.job import Job
 from models.waits.boosted.features import NAMES
-from models.waits.boosted.forest import Boosting, Floats, Rows
+from models.waits.boosted.forest import Boosting, Rows
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
 from models.waits.boosted.method import Boosted
 from models.waits.boosted.prior import SHARES, SITE, Lesson, Prior, shares, shipped
