@@ -22,6 +22,7 @@ from models.site.reasons import is_known
 from streams.bulk.anonymise import STATES, Anonymiser
 from streams.bulk.event_log import number_of
 from streams.errors import UserError
+from streams.operate.numbered_names import lettered
 from streams.sources.contract import Source
 from streams.sources.formats import head_of
 from streams.sources.registry import source_named
@@ -234,7 +235,7 @@ def hidden(text: str, scheduler: Scheduler, names: Anonymiser) -> str:
     def line(found: re.Match[str]) -> str:
         return (of_json if found[0].lstrip()[:1] in tuple('{["}') else plain).sub(part, found[0])
 
-    return head + _USERS.sub(r"\g<1>0", _LINE.sub(line, _LEFT_OUT.sub(_emptied, text[len(head) :])))
+    return head + _USERS.sub(r"\g<1>0", _LINE.sub(line, lettered(_LEFT_OUT.sub(_emptied, text[len(head) :]), head)))
 
 
 def _parts(fields: str) -> re.Pattern[str]:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,13 +16,14 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from deploy.local.stack import LocalStack
 from deploy.local.stack.process import free_port
-from models.records import AnyEvent
+from models.records import AnyEvent, Limit
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.source import SlurmSource
 from streams.sources.slurm.text import read_sacct
 from tests.support.deployment import Deploy, Deployment, metrics, until
 from tests.support.followed import await_predictions, command, events, following, sent
 from tests.support.made_slurm import MadeJob, records, squeue
+from tests.support.real_scheduler import PATH
 from tests.support.slurm import RealSlurm
 
 pytestmark = pytest.mark.long
@@ -159,6 +161,49 @@ def check_predictions(here: Deployment, rows: list[JobRow]) -> None:
     scored = metrics(here.worker)["queuecast_wait_error_seconds_count"]
     assert any("slurm" in labels for labels in scored), scored
     assert not here.dead_letters()
+
+
+def ways() -> list[str]:
+    """How Slurm is looked at: by its commands, and by slurmrestd where that package is installed."""
+    return ["squeue+sacct", *(["rest"] if shutil.which("slurmrestd", path=PATH) else [])]
+
+
+LIMITS = {"GrpTRES": "cpu=64", "GrpJobs": "90", "MaxTRESPerUser": "cpu=60", "MaxJobsPerUser": "80"}
+
+
+@pytest.mark.parametrize("way", ways())
+def test_a_resized_job_is_one_attempt_and_limits_are_read(
+    slurm: RealSlurm, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.run("sacctmgr", "--immediate", "modify", "qos", "normal", "set", *(f"{k}={v}" for k, v in LIMITS.items()))
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, slurm.environment[name])
+    address = f"{slurm.rest()}+slurmdb" if way == "rest" else way
+    source = SlurmSource.open(address, "alder", lambda part: pytest.fail(str(part)), "1s", "2s", "1s")
+    steps, said = source.events(), list[Any]()
+
+    def told(kind: str, job: str = "") -> bool:
+        event, _ = next(steps)
+        said.extend([] if event is None else [event])
+        return any(one.kind == kind and getattr(one, "job", "") == job for one in said)
+
+    slurm.until(lambda: told("capacity"))
+    job = slurm.submit("--nodes=2", "--ntasks=2", "--time=5", sleep=200)
+    slurm.until(lambda: told("start", job))
+    slurm.run("scontrol", "update", f"JobId={job}", "NumNodes=1")
+    slurm.until(lambda: told("alter", job))
+    slurm.run("scancel", job)
+    slurm.until(lambda: told("end", job))
+    slurm.until(lambda: len([row for row in accounted(slurm) if row.job == job and row.end]) == 1)
+    accounting = source.calls["sacct" if way != "rest" else "slurmdb jobs"]
+    looked = accounting.count
+    slurm.until(lambda: told("never") or accounting.count >= looked + 2)  # it knows both rows, and tells nothing more
+    kinds = [one.kind for one in said if getattr(one, "job", "") == job and one.kind != "expected_start"]
+    assert kinds == ["submit", "start", "alter", "end"]
+    assert [one.cpus for one in said if one.kind == "alter" and one.job == job] == [1]
+    machine = next(one for one in said if one.kind == "capacity")
+    assert Limit(per="all", qos="normal", cpus=64, jobs=90) in machine.limits
+    assert Limit(per="user", qos="normal", cpus=60, jobs=80) in machine.limits
 
 
 def history(count: int) -> list[MadeJob]:

@@ -64,6 +64,15 @@ class RealSlurm(RealScheduler):
         """Submit a job that sleeps; gives its number."""
         return self.run("sbatch", "--parsable", "--output=/dev/null", *words, f"--wrap=sleep {sleep}").partition(";")[0]
 
+    def rest(self) -> str:
+        """The address of its REST service, on a socket here. It is Debian's package slurmrestd."""
+        socket_at = self.directory / "rest.socket"
+        safe = {"SLURMRESTD_SECURITY": "disable_user_check,disable_unshare_sysv,disable_unshare_files"}  # we are root
+        words = ("slurmrestd", "-f", self.environment["SLURM_CONF"], "-a", "rest_auth/local", f"unix:{socket_at}")
+        self._run(*words, more=safe)
+        self.until(socket_at.exists)
+        return f"unix://{socket_at}"
+
     def states(self) -> dict[str, str]:
         """The jobs that slurmctld knows and their states."""
         lines = self.run("squeue", "--noheader", "--states=all", "--format=%i %T").splitlines()
@@ -120,8 +129,8 @@ class RealSlurm(RealScheduler):
         )
         self.until((self.directory / "db.socket").exists)
 
-    def _run(self, *words: str) -> None:
-        own = {"MYSQL_UNIX_PORT": f"{self.directory}/db.socket"}
+    def _run(self, *words: str, more: dict[str, str] | None = None) -> None:
+        own = {"MYSQL_UNIX_PORT": f"{self.directory}/db.socket"} | (more or {})
         name = "-".join(words) if words[0] == "slurmd" else words[0]
         with (self.directory / f"{name}.log").open("wb") as log:
             started = psutil.Popen(

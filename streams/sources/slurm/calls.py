@@ -35,7 +35,8 @@ SEPARATOR = "\x1f"
 
 COLUMNS = (
     "JobID JobIDRaw JobName Cluster Partition QOS Account Group User Submit Eligible Start End Restarts TimelimitRaw "
-    "NNodes NCPUS ReqCPUS ReqMem ReqTRES AllocTRES NodeList Reservation Constraints Priority Reason State"
+    "NNodes NCPUS ReqCPUS ReqMem ReqTRES AllocTRES NodeList Reservation Constraints Priority Reason SLUID "
+    "OriginalSLUID State"
 )
 """The columns that are asked for, as far as this release has them. A name may have line breaks: it is not the last."""
 

@@ -35,9 +35,13 @@ _NAMES = by_name(
     "job_id:jobid job_state:state submit_time:@submit eligible_time:@eligible start_time:@start end_time:@end"
     " user_name:username group_name:groupname name:job_name cpus:total_cpus node_count:total_nodes tasks:ntasks"
     " walltime:time_limit tres_req_str:tres_req tres_alloc_str:tres_alloc resv_name:reservation_name cluster account"
-    " partition qos nodes features excluded_nodes elapsed array_job_id array_task_id het_job_id"
+    " partition qos nodes features excluded_nodes elapsed array_job_id array_task_id het_job_id sluid"
+    " original_sluid"
 )
 """The names that a record has for the fields of `Told`. Times are UTC, its `time_limit` is in seconds."""
+
+RESIZED = "RESIZING"
+"""The state in the record of a size that has ended: the job runs on with another one."""
 
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
@@ -57,8 +61,8 @@ def row_of(value: bytes) -> JobRow | str:
     word = (words_of(record.job_state) or ("",))[0].partition(" ")[0]
     if record.end_time is None:
         word = "RUNNING"
-    elif (phase := phase_of((word,))) is not None and phase[0] != ENDED:  # `scontrol requeue` writes PENDING
-        word = "REQUEUED"
+    elif word != RESIZED and (phase := phase_of((word,))) is not None and phase[0] != ENDED:
+        word = "REQUEUED"  # `scontrol requeue` writes PENDING
     record.job_state = word
     row = told.row_of(record, _time)
     if isinstance(row, JobRow) and row.phase == RUNNING and row.start is None:

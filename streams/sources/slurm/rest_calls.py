@@ -4,7 +4,6 @@ import urllib.error
 import urllib.request
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import urlencode
 
 from streams.errors import UserError
 from streams.sources.contract import Calls, OnSkipped
@@ -39,7 +38,7 @@ class Rest(SlurmCalls):
 
     def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
         """`GET /slurmdb/…/jobs`."""
-        data = self._get("slurmdb", "jobs", start_time=f"{since:.0f}", skip_steps="true", show_duplicates="true")
+        data = self._get("slurmdb", "jobs", since)
         return jobs_of(data, on_skipped, "slurmdb jobs")
 
     def machine(self, what: str) -> Any:
@@ -50,23 +49,27 @@ class Rest(SlurmCalls):
         except ValueError as error:
             raise CallFailed(what, str(error)) from None
 
-    def _get(self, service: str, what: str, **query: str) -> bytes:
+    def _get(self, service: str, what: str, since: float | None = None) -> bytes:
         name = what if service == "slurm" else f"{service} {what}"
+
+        def of_version(version: str) -> bytes:
+            query = "" if since is None else _query(version, since)
+            return self._measured(name, lambda: self._fetch(name, f"/{service}/{version}/{what}{query}"))
+
         if self._version is not None:
-            path = f"/{service}/{self._version}/{what}"
-            return self._measured(name, lambda: self._fetch(name, path, query))
+            return of_version(self._version)
         for number in VERSIONS:
             version = f"v0.0.{number}"
             try:
-                data = self._measured(name, lambda v=version: self._fetch(name, f"/{service}/{v}/{what}", query))  # type: ignore[misc]
+                data = of_version(version)
             except _NotFound:
                 continue
             self._version = version
             return data
         raise CallFailed(name, f"no version from {min(VERSIONS)} to {max(VERSIONS)} of the data is served there")
 
-    def _fetch(self, name: str, path: str, query: dict[str, str]) -> bytes:
-        url = f"{self._server.base}{path}{'?' if query else ''}{urlencode(query)}"
+    def _fetch(self, name: str, path: str) -> bytes:
+        url = f"{self._server.base}{path}"
         try:
             headers = {"Accept": "application/json"} | self._token.headers()
             with self._server.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S) as answer:
@@ -81,6 +84,13 @@ class Rest(SlurmCalls):
             raise CallFailed(name, str(error)) from None
         except (OSError, ValueError, HTTPException) as error:  # the last: the server died in mid-answer
             raise CallFailed(name, f"{url}: {error}") from None
+
+
+def _query(version: str, since: float) -> str:
+    """Asks for all attempts that lived since then; up to v0.0.38 that is the rule, and times are `uts` and seconds."""
+    if version in ("v0.0.37", "v0.0.38"):
+        return f"?start_time=uts{since:.0f}&skip_steps=true"
+    return f"?start_time={since:.0f}&skip_steps=true&show_duplicates=true"
 
 
 class _NotFound(CallFailed):

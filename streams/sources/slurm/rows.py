@@ -31,6 +31,8 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     `End`. `walltime` is in seconds and `memory` in bytes, of the whole job; `unlimited` says that there is no walltime.
     `partitions` are those it may start in, where it names several; `partition` is where it ran. `started_…` is what was
     allocated. `still_since` is when it was last suspended or resumed.
+    `began` is the start where it was told to lie before the submission: of a job that was resized while it ran, the
+    accounting has a row for each size, submitted when it was given that. `resized` says that this is such a row.
     """
 
     job: str
@@ -75,11 +77,13 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     started_cpus: int | None = None
     started_nodes: int | None = None
     started_gpus: int | None = None
+    began: float | None = None
+    resized: bool = False
 
     def __post_init__(self) -> None:
         """Clocks of several machines, and of summer and winter, differ: nothing comes before what it follows from."""
         if self.start is not None and self.start < self.submit:
-            self.start = self.submit
+            self.began, self.start = self.start, self.submit
         if self.end is not None:
             self.end = max(self.end, self.submit if self.start is None else self.start)
 

@@ -38,8 +38,8 @@ class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
 
     `request` is the fingerprint of the request as the queue last told it, 0 where that has not been. `left` counts the
     tasks of an array that are still queued as this row. `awaited`: it was requeued, and not seen queued again.
-    `of_row`: a task of which nothing was told but that its array is queued. `depends`: it waits for other jobs. The
-    rest is what was told last.
+    `of_row`: a task of which nothing was told but that its array is queued. `depends`: it waits for other jobs.
+    `resized` is when the accounting last told another size of it. The rest is what was told last.
     """
 
     attempt: int
@@ -54,6 +54,7 @@ class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     reason: str = ""
     priority: int = 0
     depends: bool = False
+    resized: int = 0
 
 
 class _Place(NamedTuple):
@@ -203,6 +204,8 @@ class JobTable:
         """
         entry = self.entries.get(row.job)
         before: Iterable[JobEvent] = ()
+        if entry is not None and _is_resized(row, entry):
+            before, row = self._resized(row, entry), msgspec.structs.replace(row, submit=float(entry.submit))
         if entry is not None and int(row.submit) < entry.submit < (row.start or row.end or 0.0):
             row = msgspec.structs.replace(
                 row, submit=float(entry.submit)
@@ -213,7 +216,7 @@ class JobTable:
         elif entry is not None and int(row.submit) < entry.submit:
             return  # an attempt before the last one
         if entry is None or int(row.submit) > entry.submit:
-            entry, before = self._new(row, entry, queue, late and row.phase != QUEUED)
+            entry, before = self._new(row, entry, queue, (late or row.resized) and row.phase != QUEUED)
         steps = _Steps(self.site, row, entry, at, queue, share)
         place = _Place(row.submit, _SUBMIT_RANK) if entry.of_row else _Place(0.0, 0)
         for event in chain(before, steps.events(superseded)):  # they stay in their order, whatever their times
@@ -241,6 +244,13 @@ class JobTable:
         if before.phase == GONE:
             return entry, [again]
         return entry, [End(**name, state="requeued") if ran else Cancel(**name), again]
+
+    def _resized(self, row: JobRow, entry: Entry) -> list[JobEvent]:
+        """What a running job has now, unless the queue tells it, or this was told."""
+        told = entry.phase == GONE or int(row.submit) <= entry.resized or entry.request
+        entry.resized = int(row.submit)
+        name: Any = {"site": self.site, "time": row.submit, "job": row.job, "attempt": entry.attempt}
+        return [] if told else [Alter(**name, cpus=row.started_cpus, nodes=row.started_nodes, gpus=row.started_gpus)]
 
     def _enter(self, row: JobRow, attempt: int, queue: bool) -> Entry:
         submit = int(row.submit)
@@ -355,6 +365,15 @@ class _Steps:
             yield End(**self._name, time=row.end, state=row.state or "unknown")
         else:
             yield Cancel(**self._name, time=row.end, array=row.array if entry.of_row else None)
+
+
+def _is_resized(row: JobRow, entry: Entry) -> bool:
+    """Whether a row is of another size of an attempt that ran: that began when the attempt did, not after its end."""
+    if entry.phase not in (RUNS, STILL, GONE) or int(row.submit) <= entry.submit:
+        return False
+    began = row.start if row.began is None else row.began
+    same = began is not None and entry.submit <= began and began < entry.since + (entry.phase != GONE)
+    return row.resized or same
 
 
 def _in_turn(rows: Sequence[JobRow]) -> list[JobRow]:

@@ -160,7 +160,7 @@ def records(lines: Iterable[str], layout: _Layout) -> Iterator[tuple[int, str]]:
 
 _COLUMNS = by_name(
     "jobname:name state:job_state submit:submit_time eligible:eligible_time start:start_time end:end_time"
-    " restarts:restart_cnt nodelist:nodes priority reason:state_reason"
+    " restarts:restart_cnt nodelist:nodes priority reason:state_reason sluid originalsluid:original_sluid"
 )
 _ASKED = by_name(
     "cluster user:user_name group:group_name account partition qos nnodes:node_count alloccpus:cpus ncpus:cpus"

@@ -44,6 +44,7 @@ class Told(msgspec.Struct, gc=False):
 
     `time_limit` is in minutes, `walltime` the same in seconds. `required_cpus` were asked for, `cpus` may be what it
     got. `requested_memory` is in sacct's words. `nodes` are the names of those that it has, None where nothing says.
+    Each attempt, and each size of one, has an SLUID of its own; the original one is that of the attempt's first size.
     """
 
     job_id: Number = None
@@ -98,6 +99,8 @@ class Told(msgspec.Struct, gc=False):
     priority: Number = None
     hold: bool | None = None
     state_reason: str | None = None
+    sluid: str | None = None
+    original_sluid: str | None = None
 
 
 @lru_cache(4096, typed=True)
@@ -213,6 +216,7 @@ def row_of(
         executable=name_of(told.name),
         array=array,
         het_group=None if het is None else str(het),
+        resized=bool(told.sluid and told.original_sluid and told.sluid != told.original_sluid),
         **asked.request,
         **(asked.given if ran else {}),
         **more,

@@ -16,7 +16,8 @@ _PLACES = {
         " end_time:time.end elapsed:time.elapsed time_limit:time.limit array_job_id:array.job_id"
         " array_task_id:array.task_id array_task_string:array.task het_job_id:het.job_id required_cpus:required.CPUs"
         " state_reason:state.reason user_name:user group_name:group node_count:allocation_nodes features:constraints"
-        " job_id restart_cnt cluster account partition qos name nodes priority hold"
+        " job_id restart_cnt cluster account partition qos name nodes priority hold sluid"
+        " original_sluid"
     ).items()
 }
 """Where the fields of `Told` are in a job."""

@@ -47,7 +47,8 @@ def read_json(what: str, data: bytes) -> list[Any]:
     Raises:
         ValueError: it is none.
     """
-    found = msgspec.json.decode(data, type=dict[str, Any]).get(what)
+    told = msgspec.json.decode(data, type=dict[str, Any])
+    found = told.get(what, told.get(what.upper()))  # up to v0.0.38 it is QOS
     if not isinstance(found, list):
         raise ValueError(f"there is no list of {what} in it")
     words = [{word: _at(one, place) for word, place in _PLACES[what].items()} for one in found]

@@ -215,3 +215,12 @@ def test_a_request_that_fails_after_the_source_was_closed_did_not_fail(served: S
         calls.machine("nodes")
     assert (measured["jobs"].count, measured["jobs"].failed) == (1, 0)
     assert len(served.asked) == 1
+
+
+def test_releases_before_23_02_are_asked_in_their_own_way(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PAGES, "/slurmdb/v0.0.38/jobs", squeue(JOBS, 30))
+    calls = Rest(f"{served.address}/slurm/v0.0.38", {})
+    assert len(calls.accounting(100.0, no_skips).rows) == 2
+    assert served.asked[-1][0] == "/slurmdb/v0.0.38/jobs?start_time=uts100&skip_steps=true"
+    monkeypatch.setitem(PAGES, "/slurmdb/v0.0.38/qos", b'{"QOS":[{"name":"normal"}]}')
+    assert [one.name for one in calls.machine("qos")] == ["normal"]

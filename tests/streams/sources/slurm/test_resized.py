@@ -1,0 +1,125 @@
+"""A job that is resized while it runs is one attempt, though the accounting has a row for each of its sizes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.bulk.reading import read_log
+from streams.sources.slurm.jobcomp import look_at
+from streams.sources.slurm.json_jobs import read_jobs
+from streams.sources.slurm.rows import JobRow
+from streams.sources.slurm.table import JobTable
+from streams.sources.slurm.text import read_sacct
+from tests.support.made_slurm import NOON, MadeJob, squeue, stamp
+
+SLUIDS = ("sBR1JB8J1YM400", "sBR1JB8J1YM401")
+"""As Slurm 26.05 prints them."""
+
+
+def accounted(sluids: bool = False, began: int = 10, ended: int | None = 90, whole: bool = True) -> str:
+    """What sacct of 22.05 printed of a job that `scontrol update JobId=1 NumNodes=1` made smaller, with other times;
+    `sluids`: with the columns of 26.05.
+    """
+    head = "JobID|JobIDRaw|Submit|Eligible|Start|End|State|NNodes|NodeList|AllocTRES|User"
+    size = "billing={0},cpu={0},mem=100M,node={0}"
+    last = f"{stamp(ended)}|CANCELLED by 0" if ended else "Unknown|RUNNING"
+    rows = [
+        f"1|1|{stamp(0)}|{stamp(0)}|{stamp(10)}|{stamp(50)}|RESIZING|2|n[1-2]|{size.format(2)}|ada",
+        f"1|1|{stamp(50)}|{stamp(50)}|{stamp(began)}|{last}|1|n1|{size.format(1)}|ada",
+    ]
+    if sluids:
+        head += "|SLUID|OriginalSLUID"
+        rows = [f"{row}|{one}|{SLUIDS[0]}" for row, one in zip(rows, SLUIDS, strict=True)]
+    return "\n".join([head, *(rows if whole else rows[1:])]) + "\n"
+
+
+def told(text: str) -> list[JobRow]:
+    return list(read_sacct(text.splitlines(), lambda skipped: pytest.fail(str(skipped))))
+
+
+def says(events: list[Any]) -> list[str]:
+    return [f"{event.time - NOON:.0f} {event.kind} {event.attempt}" for event in events]
+
+
+WHOLE = ["0 submit 0", "10 start 0", "50 alter 0", "90 end 0"]
+
+
+@pytest.mark.parametrize("sluids", [False, True])
+def test_a_file_tells_of_one_attempt(sluids: bool, tmp_path: Path) -> None:
+    (tmp_path / "sacct.txt").write_text(accounted(sluids))
+    with read_log([tmp_path / "sacct.txt"], "alder") as (log, _):
+        events = [event for event in log.events(0) if event.kind != "capacity"]
+    assert says(events) == WHOLE
+    assert (events[1].cpus, events[2].cpus, events[2].nodes) == (2, 1, 1)
+
+
+def test_sluids_tell_it_whatever_the_start_is() -> None:
+    table = JobTable("alder")
+    assert says(table.look(told(accounted(sluids=True, began=50)), NOON + 100)) == WHOLE
+
+
+def test_without_the_first_row_it_is_not_known_when_it_was_submitted() -> None:
+    (submit, *_) = JobTable("alder").look(told(accounted(sluids=True, whole=False)), NOON + 100)
+    assert submit.late
+
+
+def test_a_requeue_has_other_sluids_and_stays_one() -> None:
+    text = accounted(sluids=True, began=60).replace(f"{SLUIDS[1]}|{SLUIDS[0]}", f"{SLUIDS[1]}|{SLUIDS[1]}")
+    assert "50 requeue 0" in says(JobTable("alder").look(told(text), NOON + 100))
+
+
+def test_polls_tell_it_once() -> None:
+    table = JobTable("alder", accounted=True)
+    running = told(accounted(ended=None))
+    assert says(table.look(running, NOON + 60)) == WHOLE[:3]
+    assert table.look(running, NOON + 70) == []
+    assert says(table.look(told(accounted()), NOON + 100)) == WHOLE[3:]
+    assert table.look(told(accounted()), NOON + 110) == []
+
+
+def test_it_may_be_resized_in_the_second_in_which_it_starts() -> None:
+    table = JobTable("alder", accounted=True)
+    job = MadeJob(number=1, submit=0, start=50, end=90, cpus=1)
+    table.look(read_jobs(squeue([job], 55), lambda _: None, "squeue").rows, NOON + 55, queue=True)
+    assert table.look(told(accounted(began=50, ended=None)), NOON + 60) == []
+
+
+def test_the_queue_tells_it_and_the_accounting_says_nothing_more() -> None:
+    table = JobTable("alder", accounted=True)
+    job = MadeJob(number=1, submit=0, start=10, end=90, cpus=2, state="CANCELLED")
+    for at, cpus in ((5, 2), (20, 2), (55, 1), (95, 1)):
+        job.cpus = cpus
+        found = read_jobs(squeue([job], at), lambda _: None, "squeue").rows
+        events = table.look(found, NOON + at, queue=True)
+        if at == 55:
+            assert says(events) == ["55 alter 0"]
+            assert events[0].cpus == 1
+    assert table.look(told(accounted()), NOON + 100) == []
+
+
+def test_an_answer_in_json_has_sluids_too() -> None:
+    def one(sluid: str, submit: int, state: str, end: int) -> dict[str, Any]:
+        times = {"submission": NOON + submit, "eligible": NOON + submit, "start": NOON + 10, "end": NOON + end}
+        tres = {"allocated": [{"type": "cpu", "name": "", "count": 2 if submit == 0 else 1}], "requested": []}
+        sluids = {"sluid": sluid, "original_sluid": SLUIDS[0]}
+        return {"job_id": 1, "time": times, "state": {"current": [state]}, "nodes": "n1", "tres": tres, **sluids}
+
+    jobs = [one(SLUIDS[0], 0, "RESIZING", 50), one(SLUIDS[1], 50, "COMPLETED", 90)]
+    found = read_jobs(json.dumps({"jobs": jobs}).encode(), lambda _: None, "sacct").rows
+    assert [row.resized for row in found] == [False, True]
+    assert says(JobTable("alder").look(found, NOON + 100)) == WHOLE
+
+
+def test_jobcomps_record_of_a_size_that_ended_is_no_requeue() -> None:
+    def record(state: str, end: int, sluid: str) -> bytes:
+        times = {"@submit": stamp(0), "@start": stamp(10), "@end": stamp(end)}
+        fields = {"jobid": 1, "state": state, "total_cpus": 1, "nodes": "n1", "elapsed": end - 10}
+        return json.dumps(fields | times | {"sluid": sluid, "original_sluid": SLUIDS[0]}).encode()
+
+    table, events = JobTable("alder"), list[Any]()
+    for state, end, sluid in (("RESIZING", 50, SLUIDS[0]), ("COMPLETED", 90, SLUIDS[1])):
+        look = look_at(record(state, end, sluid), "records", None, lambda skipped: pytest.fail(str(skipped)))
+        events += table.look(look.rows, look.at, late=True)
+    assert says(events) == ["0 submit 0", "10 start 0", "90 end 0"]
