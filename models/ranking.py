@@ -22,6 +22,7 @@ from models.records import (
     WaitQuestion,
     Why,
 )
+from models.site.node_features import alternatives
 
 Reply = WaitAnswer | StandingEstimate | str
 """What is known about the job at a site: the worker's answer, else a standing estimate, else why there is neither."""
@@ -31,7 +32,8 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
     """A job that may be submitted to any site; `walltime` is in seconds at a site of speed 1, `memory` bytes in all.
 
     `partition` is one, or several with commas between; they are its queue too, where it names none. `gpu_type` is the
-    type of all its GPUs; who names it asks for one at least.
+    type of all its GPUs; who names it asks for one at least. `constraint` says what its nodes have to have, in Slurm's
+    words: `ib&(a100|h100)`.
     """
 
     cpus: Size = 1
@@ -50,6 +52,7 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
     exclusive: bool = False
     qos: Name | None = None
     reservation: Name | None = None
+    constraint: Name | None = None
 
     @property
     def partitions(self) -> list[str]:
@@ -65,7 +68,7 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
         """The question how long the job would wait at a site of this speed, and `why`."""
         asked = msgspec.structs.asdict(self) | {"walltime": self.walltime_at(speed), "gpus": self.counted_gpus}
         partitions, gpu_type = self.partitions, self.gpu_type
-        del asked["partition"], asked["gpu_type"]
+        del asked["partition"], asked["gpu_type"], asked["constraint"]
         if partitions and self.queue is None:
             asked["queue"] = partitions[0]
         return WaitQuestion(
@@ -74,6 +77,7 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
             why=why,
             partitions=partitions or None,
             gpu_types={gpu_type: self.counted_gpus} if gpu_type else None,
+            node_features=alternatives(self.constraint) if self.constraint else None,
             **asked,
         )
 
@@ -182,7 +186,7 @@ def rank(
     reference = run_s if run_s is not None else _reference(found.values())
     limits = [seconds for seconds in (reference, job.walltime) if seconds is not None]
     reference = min(limits, default=None)
-    ranking = [_ranked(site, told, speed, reference, start_within_s) for site, (told, speed) in found.items()]
+    ranking = [_ranked(job, site, told, speed, reference, start_within_s) for site, (told, speed) in found.items()]
     return Ranking(
         job=job,
         reference_run_s=reference,
@@ -211,6 +215,7 @@ def _reference(found: Iterable[tuple[WaitAnswer | StandingEstimate, float]]) -> 
 
 
 def _ranked(
+    job: JobRequest,
     site: str,
     told: WaitAnswer | StandingEstimate,
     speed: float,
@@ -219,6 +224,8 @@ def _ranked(
 ) -> RankedSite:
     run_s = None if reference is None else reference / speed
     wait_s, bounds = told.predicted_wait_s, told.bounds
+    source = told.source if isinstance(told, WaitAnswer) else "standing"
+    any_nodes = "a standing estimate is for any nodes" if job.constraint and source == "standing" else None
     return RankedSite(
         site=site,
         predicted_response_s=None if wait_s is None or run_s is None else wait_s + run_s,
@@ -233,12 +240,12 @@ def _ranked(
         degraded=told.degraded,
         live=told.live,
         site_cpus=told.site_cpus,
-        source=told.source if isinstance(told, WaitAnswer) else "standing",
+        source=source,
         as_of=told.as_of,
         lag_events=told.lag_events,
         lag_s=told.lag_s,
         stale=told.stale,
-        weak=told.weak or None,
+        weak="; ".join(filter(None, (told.weak or None, any_nodes))) or None,
         why=told.why if isinstance(told, WaitAnswer) else None,
         recent=(told.recent or None) if isinstance(told, WaitAnswer) else None,
     )

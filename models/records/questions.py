@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from models.records.fields import VERSION, Bytes, Count, Counts, Name, Names, Seconds, Version
+from models.records.fields import VERSION, Alternatives, Bytes, Count, Counts, Name, Names, Seconds, Version
 from models.records.operations import DoneOperation
 from models.records.predictions import LiveState
 
@@ -50,6 +50,7 @@ class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
     exclusive: bool = False
     qos: Name | None = None
     reservation: Name | None = None
+    node_features: Alternatives | None = None
 
 
 class JobsQuestion(Question, tag="jobs", kw_only=True, frozen=True):

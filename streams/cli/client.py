@@ -73,6 +73,9 @@ def ask(
     ] = None,
     qos: Annotated[str | None, typer.Option(help="The quality of service.")] = None,
     reservation: Annotated[str | None, typer.Option(help="The reservation to run in.")] = None,
+    constraint: Annotated[
+        str | None, typer.Option(metavar="FEATURES", help="What its nodes have to have: 'ib&(a100|h100)'.")
+    ] = None,
     user: Annotated[str | None, typer.Option(help="Who submits it.")] = None,
     group: Annotated[str | None, typer.Option(help="The user's group.")] = None,
     account: Annotated[str | None, typer.Option(help="Who pays for it.")] = None,

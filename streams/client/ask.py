@@ -54,7 +54,7 @@ def understood(job: JobRequest) -> str:
         words += f" of type {job.gpu_type}" if job.gpu_type else ""
     words += " without a walltime" if job.walltime is None else f" for {span(job.walltime)}"
     memory = None if job.memory is None else size_text(job.memory)
-    named = ("queue", "partition", "user", "group", "account", "qos", "reservation", "executable")
+    named = ("queue", "partition", "user", "group", "account", "qos", "reservation", "constraint", "executable")
     more = {"nodes": job.nodes, "tasks": job.tasks, "memory": memory, **{name: getattr(job, name) for name in named}}
     whole = ["whole nodes"] if job.exclusive else []
     return ", ".join([words, *whole, *(f"{name} {value}" for name, value in more.items() if value)])

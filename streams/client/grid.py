@@ -70,6 +70,7 @@ class JobFields(TypedDict, total=False):
     exclusive: bool
     qos: str | None
     reservation: str | None
+    constraint: str | None
 
 
 class AsyncClient:

@@ -62,6 +62,7 @@ def job_request(
     exclusive: Annotated[bool, Parameter(description="Whether it needs whole nodes.")] = False,
     qos: Word = "",
     reservation: Word = "",
+    constraint: Annotated[Word, Parameter(description="What its nodes have to have: ib&(a100|h100).")] = "",
 ) -> JobRequest:
     """The job that a request describes; an empty value, or 0, means that it is not given."""
     return JobRequest(
@@ -81,6 +82,7 @@ def job_request(
         exclusive=exclusive,
         qos=qos or None,
         reservation=reservation or None,
+        constraint=constraint or None,
     )
 
 

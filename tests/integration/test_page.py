@@ -232,12 +232,12 @@ def test_names_are_text_whatever_they_are(browser: Browser, served: Served) -> N
 
 
 def test_what_else_a_job_may_need_is_asked(browser: Browser, served: Served) -> None:
-    asked = {"partition": "gpu", "tasks": "2", "exclusive": "true", "reservation": "none"}
+    asked = {"partition": "gpu", "tasks": "2", "exclusive": "true", "reservation": "none", "constraint": "ib|hdr"}
     browser.open(f"{served.url}?{urlencode({**JOB, **asked})}")
     browser.until(lambda: browser.all("#ranking .understood"))
     assert browser.one("[name=exclusive]").is_selected() and browser.one("#more").get_attribute("open")
     told = browser.text(".understood")
-    for words in ("2 tasks", "whole nodes", "partition gpu", "reservation none"):
+    for words in ("2 tasks", "whole nodes", "partition gpu", "reservation none", "nodes with ib|hdr"):
         assert words in told
     browser.click("[name=exclusive]")
     browser.click("#ask-form button")

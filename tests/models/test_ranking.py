@@ -141,7 +141,7 @@ def test_a_question_says_all_that_is_known_of_the_job() -> None:
     assert (question.id, question.site) == ("7", "alder")
     alike = [name for name in JobRequest.__struct_fields__ if hasattr(question, name)]
     assert {name: getattr(question, name) for name in alike} == {name: getattr(job, name) for name in alike}
-    assert {*JobRequest.__struct_fields__} - {*alike} == {"partition", "gpu_type"}
+    assert {*JobRequest.__struct_fields__} - {*alike} == {"partition", "gpu_type", "constraint"}
     assert JobRequest().question("7", "alder", 2.0).walltime is None
 
 
@@ -199,3 +199,9 @@ def test_sites_alike_are_equally_likely_the_best(count: int) -> None:
 def test_a_fast_site_is_the_best_where_its_run_makes_up_for_the_wait() -> None:
     told = {"fast": bounded(600.0, 60.0), "slow": bounded(0.0, 60.0)}
     assert ranked(rank(JOB, told, {"fast": SiteSettings(speed=2.0)}))["fast"].p_best == pytest.approx(1.0)
+
+
+def test_a_standing_estimate_knows_no_kinds_of_nodes_and_ranks_behind() -> None:
+    found = rank(JobRequest(constraint="ib"), {"stood": stands(10.0), "asked": said(20.0)}, {})
+    weak = "a standing estimate is for any nodes"
+    assert [(one.site, one.weak) for one in found.ranking] == [("asked", None), ("stood", weak)]

@@ -129,6 +129,13 @@ def weak(context: SiteContext, bounds: Mapping[str, float] | None) -> str | None
     return "; ".join([*guesses(context), *([] if bounds else ["it has no bounds"])]) or None
 
 
+def unknown_features(job: Job, context: SiteContext) -> str | None:
+    """That the site tells of no node some features that a job wants its nodes to have: these count for nothing."""
+    known = context.areas.topology.features if context.areas is not None else frozenset[str]()
+    unknown = {name for one in job.extras.node_features or () for name in one} - known
+    return f"which nodes have {' and '.join(sorted(unknown))} is not told" if unknown else None
+
+
 def guesses(context: SiteContext) -> Iterator[str]:
     """What an answer about a site is based on and is not well known yet."""
     if context.capacity is None:

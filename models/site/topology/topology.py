@@ -61,7 +61,7 @@ class Topology:
         self._area_of = {name: area.number for area in self.areas for name in area.partitions}
         defaults = tuple(name for name, one in self.partitions.items() if one.default)
         self._usual = defaults or tuple(self.partitions)
-        self._features = {name for pool in self.pools for name in pool.node_features}
+        self.features = frozenset(name for pool in self.pools for name in pool.node_features)
 
     @classmethod
     def of(cls, capacity: Capacity | None) -> "Topology | None":
@@ -132,7 +132,7 @@ class Topology:
         """Whether single nodes of this pool have what the job needs of each of its nodes."""
         pool = self.pools[place]
         has = set(pool.node_features)
-        if ask.node_features and not any(self._features & set(one) <= has for one in ask.node_features):
+        if ask.node_features and not any(self.features & set(one) <= has for one in ask.node_features):
             return False
         if ask.gpu_types and not any(name in pool.gpus for name in ask.gpu_types):
             return False

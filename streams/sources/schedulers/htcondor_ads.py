@@ -4,8 +4,8 @@ import re
 from html import unescape
 from typing import Any, NamedTuple
 
+from models.site.node_features import alternatives
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, name_of
-from streams.sources.logs.node_features import alternatives
 
 Ad = dict[str, Any]
 """The attributes of an ad whose values are numbers, strings or truth values; of others (expressions) the text."""

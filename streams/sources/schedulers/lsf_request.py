@@ -4,8 +4,8 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from models.site.node_features import alternatives
 from streams.sources.logs.fields import MAX_COUNT, count_of, name_of, tasks_of
-from streams.sources.logs.node_features import alternatives
 
 TIMEOUTS, CANCELLED, PREEMPTED = {"5", "6"}, {"8", "9", "14", "15", "23"}, {"1"}
 """Codes of why LSF or a user ended a job."""

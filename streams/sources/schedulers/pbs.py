@@ -19,7 +19,7 @@ from models.records import Alter, AnyEvent, End, Start, Submit
 from streams.sources.logs.fields import BadRecord, by_name, count_of, iso_time, job_of, name_of, seconds_of, unix_time
 from streams.sources.logs.source import LogSource, Memory, Records
 from streams.sources.logs.stories import BARE, QUEUED, RUNNING
-from streams.sources.schedulers.pbs_request import NO_PROJECT, Fields, allocation, array_of, array_size, request
+from streams.sources.schedulers.pbs_request import LIST, NO_PROJECT, Fields, allocation, array_of, array_size, request
 
 HEADER = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];[^;\n]*;", re.MULTILINE)
 SECONDS_PER_ZONE_STEP = 900
@@ -135,6 +135,8 @@ class PbsRecords(Records):
         changes = self._changes(fields) | ({"queue": name_of(fields.get("queue"))} if fields.get("queue") else {})
         if not changes:
             return self.leave_out("changes of what no event has")
+        if "nodes" in changes and (f"{LIST}select" in fields or f"{LIST}nodes" in fields):
+            changes.setdefault("node_features", [])  # it asks for other nodes, of any kind
         events = self.stories.alter(Alter(site=self.site, time=at, job=job, **changes))
         return events or self.leave_out("changes of jobs that were not seen submitted")
 

@@ -9,12 +9,13 @@ import re
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import ClassVar
+from zlib import crc32
 
 import msgspec
 
-from models.records import AnyEvent
+from models.records import Alter, AnyEvent
 from streams.errors import UNDECODABLE
-from streams.sources.logs.fields import BadRecord, Object, by_name, job_of
+from streams.sources.logs.fields import BadRecord, Object, by_name, job_of, name_of
 from streams.sources.logs.source import LogSource
 from streams.sources.logs.stories import HELD
 from streams.sources.schedulers.pbs import SECONDS_PER_ZONE_STEP, SECONDS_TO_WRITE, PbsRecords
@@ -31,8 +32,11 @@ NAMES = by_name(
 TIMES = by_name("ctime qtime etime stime:start mtime:end obittime:end")
 """The same of times, the later ones before the earlier where both are told."""
 
-RUNS, LEFT, SUSPENDED = frozenset("REBSU"), frozenset("FXM"), frozenset("SU")
-"""States of jobs that run (or stand still), that have left, and that stand still."""
+RUNS, LEFT, SUSPENDED, QUEUES = frozenset("REBSU"), frozenset("FXM"), frozenset("SU"), frozenset("QHW")
+"""States of jobs that run (or stand still), that have left, that stand still, and that queue."""
+
+KINDS = "k"
+"""Stands in a job's note before the fingerprint of a request for nodes of some kind."""
 
 
 class _Answer(msgspec.Struct):
@@ -81,6 +85,8 @@ class QstatRecords(PbsRecords):
         events = self.queued(job, at, fields) if known is None else []
         if state in LEFT:
             return events + self._left(job, float(fields.get("end") or at))
+        if state in QUEUES:
+            events += self._altered(job, at, fields)
         if state == "H" and known != HELD:
             return events + self.stories.hold(job, at)
         if state != "H" and known == HELD:
@@ -89,6 +95,19 @@ class QstatRecords(PbsRecords):
             events += self.started(job, at, fields)
             events += self.stories.suspend(job, at) if state in SUSPENDED else self.stories.resume(job, at)
         return events
+
+    def _altered(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """What a queued job asks for, where that is not what it asked for at the last look."""
+        story = self.stories.known.get(job)
+        if story is None:
+            return []
+        changes = self._changes(fields) | {"queue": name_of(fields.get("queue"))}
+        before, has = story.note, KINDS if "node_features" in changes else ""
+        story.note = f"{has}{crc32(msgspec.json.encode(changes)):x}"
+        if before.startswith(KINDS) and not has:
+            changes["node_features"] = []
+        alter = Alter(site=self.site, time=at, job=job, unlimited="walltime" not in changes, **changes)
+        return self.stories.alter(alter) if before not in ("", story.note) else []
 
     def _fields(self, told: Object) -> Fields:
         found = {ours: str(told[name]) for name, ours in NAMES.items() if name in told}

@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from models.site.node_features import MAX_ALTERNATIVES, MAX_FEATURES
 from streams.sources.logs.fields import (
     MAX_BYTES,
     MAX_COUNT,
@@ -16,7 +17,6 @@ from streams.sources.logs.fields import (
     tasks_of,
     text_of,
 )
-from streams.sources.logs.node_features import MAX_ALTERNATIVES, MAX_FEATURES
 
 LIST = "Resource_List."
 _LISTED = "select nodes nodect ncpus procs mppwidth ngpus gpus gpu mem pmem place walltime qos advres"

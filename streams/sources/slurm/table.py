@@ -39,7 +39,8 @@ class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     `request` is the fingerprint of the request as the queue last told it, 0 where that has not been. `left` counts the
     tasks of an array that are still queued as this row. `awaited`: it was requeued, and not seen queued again.
     `of_row`: a task of which nothing was told but that its array is queued. `depends`: it waits for other jobs.
-    `resized` is when the accounting last told another size of it. The rest is what was told last.
+    `resized` is when the accounting last told another size of it. `featured`: it asks for kinds of nodes. The rest is
+    what was told last.
     """
 
     attempt: int
@@ -55,6 +56,7 @@ class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     priority: int = 0
     depends: bool = False
     resized: int = 0
+    featured: bool = False
 
 
 class _Place(NamedTuple):
@@ -255,6 +257,7 @@ class JobTable:
     def _enter(self, row: JobRow, attempt: int, queue: bool) -> Entry:
         submit = int(row.submit)
         entry = Entry(attempt, submit, QUEUING, submit, depends=row.phase == QUEUED and bool(row.dependency))
+        entry.featured = bool(row.node_features)
         if queue and row.phase == QUEUED:  # the submission says it all
             entry.request, entry.reason, entry.priority = fingerprint(request_of(row)), reason_of(row), priority_of(row)
         self.entries[row.job] = entry
@@ -302,8 +305,10 @@ class _Steps:
     def _altered(self, request: dict[str, Any]) -> Iterator[JobEvent]:
         row, entry = self._row, self._entry
         before, entry.request = entry.request, fingerprint(request)
-        entry.depends = bool(row.dependency)
-        changed = {} if before == entry.request else {name: x for name, x in request.items() if x is not None}
+        kept = {"dependency": entry.depends, "node_features": entry.featured}  # what was never there is not taken away
+        entry.depends, entry.featured = bool(row.dependency), bool(row.node_features)
+        told = {name: x for name, x in request.items() if x is not None and (x or kept.get(name, True))}
+        changed = {} if before == entry.request else told
         if not before:  # it was told by who knows less of it
             changed = {"dependency": row.dependency} if row.dependency else {}
         if row.phase == QUEUED:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from models.site.node_features import alternatives
 from streams.sources.logs.fields import MAX_NAME
-from streams.sources.logs.node_features import alternatives
 from streams.sources.slurm.rows import (
     ENDED,
     MIB,

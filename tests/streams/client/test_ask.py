@@ -225,12 +225,16 @@ class TestCommand:
 
     def test_gpus_partitions_and_memory(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
         options = "--gpus 4 --gpu-type a100 --partition gpu,old --mem 64G --qos high --tasks 8 --exclusive"
-        assert main(["ask", *options.split(), "--reservation", "course", "--account", "lab"]) == 0
+        more = ["--reservation", "course", "--account", "lab", "--constraint", "ib|hdr"]
+        assert main(["ask", *options.split(), *more]) == 0
         job = JobRequest(gpus=4, gpu_type="a100", partition="gpu,old", memory=64 << 30, qos="high", tasks=8)
-        job = msgspec.structs.replace(job, exclusive=True, reservation="course", account="lab")
+        job = msgspec.structs.replace(job, exclusive=True, reservation="course", account="lab", constraint="ib|hdr")
         assert asked == [(job, (), None)]
         said = "1 cpu and 4 gpus of type a100 without a walltime, whole nodes, tasks 8, memory 64G"
-        assert understood(job) == f"{said}, partition gpu,old, account lab, qos high, reservation course"
+        assert (
+            understood(job)
+            == f"{said}, partition gpu,old, account lab, qos high, reservation course, constraint ib|hdr"
+        )
 
     def test_by_a_time(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["ask", "--by", "3h"]) == 0

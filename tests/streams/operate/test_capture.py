@@ -80,7 +80,7 @@ SECRETS: list[tuple[str, str, str]] = [
     ("pbs", "11/14/2023 22:13:20;Q;7.s;user=2023 exec_host=n1/0", "11/14/2023 22:13:20;Q;7.…;user=… exec_host=…/0"),
     ("pbs", '{"Job_Owner": "2023@login", "queue": "q"}', '{"Job_Owner": "…", "queue": "…"}'),
     ("lsf", '"JOB_NEW" "10.1" 1700000000 7 1000 "2023" 4 "5"', '"JOB_NEW" "10.1" 1700000000 7 0 "…" 4 "…"'),
-    ("lsf", '"JOB_FINISH2" "10" 1 7 "userName" "2023" "jStatus" "6"', '"JOB_FINISH2" "10" 1 7 "userName" "…" "jStatus" "6"'),
+    ("lsf", '"JOB_FINISH2" "10" 7 "userName" "23" "jStatus" "6"', '"JOB_FINISH2" "10" 7 "userName" "…" "jStatus" "6"'),
     ("gridengine", "q:h:2023:2024:x:43:sge:19:1:2:3:0:0:1", "…:…:…:…:…:43:sge:19:1:2:3:0:0:1"),
     ("htcondor", 'Owner = "2023"\nProcId = 2023', 'Owner = "…"\nProcId = 2023'),
     ("slurm", "A|B|C|D\nbob|NONE|x=1|N/A\n{\"bob\": 1", "A|B|C|D\n…|NONE|…=1|N/A\n{\"…\": 1"),

@@ -121,11 +121,13 @@ class TestAnswers:
         questions = FakeClient(engines())
         with TestClient(app_of(questions)) as client:
             query = "gpus=4&gpu_type=a100&partition=gpu,old&memory=64G&qos=high&tasks=2&exclusive=true&reservation=r"
+            query += "&constraint=ib%26(a100|h100)"
             told(client, f"/v1/sites/alder/wait?{query}")
             assert told(client, f"/v1/rank?{query}")["job"]["memory"] == 64 << 30
         asked = questions.asked[0]
         said = {"gpus": 4, "gpu_types": {"a100": 4}, "partitions": ["gpu", "old"], "queue": "gpu", "memory": 64 << 30}
         said |= {"qos": "high", "tasks": 2, "exclusive": True, "reservation": "r"}
+        said |= {"node_features": [["a100", "ib"], ["h100", "ib"]]}
         assert {name: getattr(asked, name) for name in said} == said
 
     def test_the_ranking(self, client: Client) -> None:

@@ -140,11 +140,12 @@ export function verdict({ ranking, left_out }) {
 function understood({ cpus, gpus, gpu_type: type, walltime, memory, queue, qos, partition, ...more }) {
   const cards = gpus || type ? ` and ${plural(gpus || 1, "GPU")}${type ? ` of type ${type}` : ""}` : "";
   const words = `${plural(cpus, "CPU")}${cards}${walltime == null ? " without a walltime" : ` for ${duration(walltime)}`}`;
-  const { nodes, tasks, exclusive, reservation, account, user } = more;
+  const { nodes, tasks, exclusive, reservation, constraint, account, user } = more;
   const further = [
     nodes ? plural(nodes, "node") : "", tasks ? plural(tasks, "task") : "", exclusive ? "whole nodes" : "",
     memory ? `${size(memory)} of memory` : "", queue ? `queue ${queue}` : "", partition ? `partition ${partition}` : "",
-    qos ? `QOS ${qos}` : "", reservation ? `reservation ${reservation}` : "", account ? `account ${account}` : "",
+    qos ? `QOS ${qos}` : "", reservation ? `reservation ${reservation}` : "",
+    constraint ? `nodes with ${constraint}` : "", account ? `account ${account}` : "",
     user ? `user ${user}` : "",
   ];
   return h("p", { class: "hint understood" }, `Asked for ${[words, ...further.filter(Boolean)].join(", ")}.`);

@@ -108,3 +108,29 @@ def test_where_it_cannot_run_is_told_with_the_reason() -> None:
     told = answer(WaitQuestion(id="1", site="a", queue="gpu", gpus=9), engine, 5.0)
     assert isinstance(told, WaitAnswer) and told.predicted_wait_s is None
     assert told.cannot_run == told.reason == "larger than partition gpu: 9 of 8 GPUs"
+
+
+def test_kinds_of_nodes_count_where_the_site_tells_them() -> None:
+    pools = [
+        msgspec.structs.replace(POOLS[0], node_features=["ib"]),
+        msgspec.structs.replace(POOLS[1], node_features=["hdr"]),
+    ]
+    engine = Engine("a", EngineSettings(method="median", shadows=()))
+    engine.apply(Capacity(site="a", time=0.0, cpus=128, pools=pools, partitions=PARTITIONS))
+
+    def asked(features: list[list[str]], queue: str = "batch") -> WaitAnswer:
+        found = answer(WaitQuestion(id="1", site="a", queue=queue, node_features=features), engine, 10.0)
+        assert isinstance(found, WaitAnswer)
+        return found
+
+    assert asked([["hdr"]]).cannot_run == "needs nodes with hdr: none in batch"
+    assert asked([["hdr"], ["ib"]]).cannot_run is msgspec.UNSET
+    assert "not told" not in str(asked([["ib"]]).weak)
+    misspelt = asked([["ib", "hrd"]])
+    assert misspelt.cannot_run is msgspec.UNSET and str(misspelt.weak).endswith("which nodes have hrd is not told")
+
+
+def test_of_a_site_without_kinds_of_nodes_the_estimate_is_weak() -> None:
+    engine = Engine("a", EngineSettings(method="median", shadows=()))
+    found = answer(WaitQuestion(id="1", site="a", node_features=[["ib"]]), engine, 10.0)
+    assert isinstance(found, WaitAnswer) and str(found.weak).endswith("which nodes have ib is not told")

@@ -265,3 +265,15 @@ def test_sample_logs_are_read(file: str, jobs: int, ends: int, skipped: list[str
     assert sum(event.kind == "submit" for event in found.whole) == jobs
     assert sum(event.kind == "end" for event in found.whole) == ends
     assert found.told == skipped
+
+
+def test_kinds_of_nodes_are_taken_away_by_a_request_for_others_alone(tmp_path: Path) -> None:
+    lines = [
+        QUEUED.replace("ngpus=1:mem=4gb", "ngpus=1:mem=4gb:big=true"),
+        "11/14/2023 22:13:40;a;7.srv;Resource_List.walltime=04:00:00\n",
+        "11/14/2023 22:13:50;a;7.srv;Resource_List.select=3:ncpus=4\n",
+    ]
+    submit, longer, other = plain(read("pbs", tmp_path, "".join(lines)).live)
+    assert submit["node_features"] == [["big=true"]]
+    assert "node_features" not in longer
+    assert (other["node_features"], other["nodes"]) == ([], 3)

@@ -102,3 +102,17 @@ class TestQstat(SourceContract):
         lines = ["what is this\n", '{"timestamp": "soon", "Jobs": {}}\n', answer(5000, j7=LEFT, j8=LEFT, j9=LEFT)]
         (directory / "looks.json").write_text("".join(lines))
         return str(directory / "looks.json")
+
+
+def test_what_was_altered_between_two_looks_is_told(tmp_path: Path) -> None:
+    def asks(select: str, **more: Any) -> dict[str, Any]:
+        return {"job_state": "Q", "Resource_List": JOB["Resource_List"] | {"select": select, **more}}
+
+    kinds = asks("2:ncpus=8:mem=4gb:big=true")
+    plainly = asks("2:ncpus=8:mem=4gb", walltime="01:00:00")
+    looks = (kinds, kinds, plainly, plainly, {**plainly, "queue": "long"})
+    text = "".join(answer(10 * place, j7=look) for place, look in enumerate(looks, 1))
+    submit, altered, moved = plain(read("qstat", tmp_path, text, timezone="Europe/Paris").live)
+    assert submit["node_features"] == [["big=true"]]
+    assert (altered["time"], altered["walltime"], altered["node_features"]) == (T + 30, 3600.0, [])
+    assert (moved["time"], moved["queue"]) == (T + 50, "long") and "node_features" not in moved

@@ -54,6 +54,13 @@ def test_a_constraint_that_is_taken_away_is_told() -> None:
     assert queue.at(15) == []
 
 
+def test_what_was_never_asked_for_is_not_taken_away() -> None:
+    queue = Followed(MadeJob(number=1, submit=0))
+    queue.at(5)
+    (altered,) = queue.at(10, walltime=60.0)
+    assert (altered.walltime, altered.node_features, altered.dependency) == (60.0, None, None)
+
+
 def test_a_job_is_suspended_and_runs_on() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=10, end=100, suspended=(30, 50)))
     assert says(queue.at(40)) == ["0 submit 1", "10 start 1", "30 suspend 1"]

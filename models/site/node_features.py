@@ -4,8 +4,7 @@ import re
 from functools import lru_cache
 from itertools import product
 
-from streams.sources.logs.fields import MAX_NAME
-
+MAX_NAME = 256
 MAX_ALTERNATIVES = 64
 MAX_FEATURES = 32
 MAX_TOKENS = 200

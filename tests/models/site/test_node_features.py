@@ -8,9 +8,9 @@ import pytest
 
 from models.records import Capacity, Submit
 from models.site.job import Job
+from models.site.node_features import alternatives
 from models.site.topology import Topology, cannot_run
 from streams.bulk.anonymise import Anonymiser
-from streams.sources.logs.node_features import alternatives
 from streams.sources.schedulers import lsf_request, pbs_request
 from streams.sources.schedulers.htcondor_ads import classad, request
 from streams.sources.slurm.json_jobs import read_jobs
