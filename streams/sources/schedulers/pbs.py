@@ -135,7 +135,7 @@ class PbsRecords(Records):
         changes = self._changes(fields) | ({"queue": name_of(fields.get("queue"))} if fields.get("queue") else {})
         if not changes:
             return self.leave_out("changes of what no event has")
-        if "nodes" in changes and (f"{LIST}select" in fields or f"{LIST}nodes" in fields):
+        if f"{LIST}select" in fields or f"{LIST}nodes" in fields:
             changes.setdefault("node_features", [])  # it asks for other nodes, of any kind
         events = self.stories.alter(Alter(site=self.site, time=at, job=job, **changes))
         return events or self.leave_out("changes of jobs that were not seen submitted")

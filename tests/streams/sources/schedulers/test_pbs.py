@@ -276,4 +276,4 @@ def test_kinds_of_nodes_are_taken_away_by_a_request_for_others_alone(tmp_path: P
     submit, longer, other = plain(read("pbs", tmp_path, "".join(lines)).live)
     assert submit["node_features"] == [["big=true"]]
     assert "node_features" not in longer
-    assert (other["node_features"], other["nodes"]) == ([], 3)
+    assert (other["node_features"], other["cpus"]) == ([], 12)
