@@ -1,18 +1,23 @@
-"""The reference's pages, made from the code: commands, settings, records, metrics."""
+"""The reference's pages, made from the code: commands, settings, records, metrics, the package for programs."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import typer
 
+import queuecast
 from deploy.cli import app
 from streams.broker.schema import RECORDS, schema
 from streams.settings import PREFIX, SECTIONS
 from tests.site.metrics import MetricText, metrics_by_process
 
 Fields = Sequence[str]
+
+WIDTH = 100
+"""A signature that is wider has a parameter a line."""
 
 
 def _page(title: str, introduction: str, sections: Iterable[str]) -> str:
@@ -203,10 +208,57 @@ def _metric(one: MetricText) -> Fields:
     return f"`{one.name}`", ", ".join(f"`{label}`" for label in one.labels), f"{_text(one.text)} ({one.kind})"
 
 
+# The package for programs.
+
+
+def python() -> str:
+    """Every public name of the package `queuecast`, from its docstring, its parameters and its public methods."""
+    return _page(
+        "Python",
+        "What `import queuecast` offers; [how it is used](../howto/ask.md#in-a-program). Other modules may change "
+        "at any time.",
+        (_name(name, getattr(queuecast, name)) for name in queuecast.__all__),
+    )
+
+
+def _name(name: str, found: Any) -> str:
+    if not callable(found):
+        return f"## {name}\n\n`{found}`"
+    parts = [f"## {name}", _signature(name, found), _documented(found)]
+    if inspect.isclass(found):
+        for method, function in inspect.getmembers(found, lambda one: callable(one) or isinstance(one, property)):
+            if not method.startswith("_") and not hasattr(BaseException, method):
+                signature = "" if isinstance(function, property) else _signature(method, function)
+                parts += [f"### {name}.{method}", signature, _documented(function)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _signature(name: str, found: Any) -> str:
+    """How it is called; of methods without `self`. Errors are only caught."""
+    if inspect.isclass(found) and issubclass(found, BaseException):
+        return ""
+    said = inspect.signature(found)
+    said = said.replace(parameters=[one for one in said.parameters.values() if one.name != "self"])
+    text = re.sub(r"\b(?:[a-z]\w*\.)+(?=[A-Z])", "", str(said))
+    text = re.sub(r"\*<class '(\w+)'>", r"Unpack[\1]", text).replace("'", "")
+    if len(name) + len(text) > WIDTH:
+        inside, _, result = text[1:].rpartition(")")
+        text = "(\n    " + re.sub(r", (?=\w+:|\*)", ",\n    ", inside) + f",\n){result}"
+    return f"```python\n{name}{text}\n```"
+
+
+def _documented(found: Any) -> str:
+    """A docstring; its sections of parameters and errors as lists."""
+    text = re.sub(r"^    (\w[\w, *]*): ", r"- `\1`: ", _text(inspect.getdoc(found)), flags=re.MULTILINE)
+    text = re.sub(r"^ {8}", "  ", text, flags=re.MULTILINE)
+    return re.sub(r"^(Parameters|Raises):\n", r"\1:\n\n", text, flags=re.MULTILINE)
+
+
 REFERENCE: dict[str, Callable[[], str]] = {
     "reference/commands.md": commands,
     "reference/settings.md": settings,
     "reference/records.md": records,
     "reference/metrics.md": metrics,
+    "reference/python.md": python,
 }
 """Makers of the pages by their place on the site."""

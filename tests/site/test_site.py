@@ -10,13 +10,14 @@ import msgspec
 import pytest
 import typer
 
+import queuecast
 from deploy.cli import app
 from streams.broker.schema import RECORDS, schema
 from streams.settings import SECTIONS
 from tests.site.metrics import metrics_by_process
 from tests.site.pages import READMES, ROOT, included, linked_files, with_site_links
 from tests.site.picture import TEXT, picture
-from tests.site.reference import REFERENCE, commands, metrics, records, settings
+from tests.site.reference import REFERENCE, commands, metrics, python, records, settings
 from tests.support.dashboards import FILES, asked
 
 
@@ -64,6 +65,16 @@ def test_metrics_have_the_labels_that_they_are_made_with() -> None:
     assert found["queuecast_notify_dropped_total"] == ("reason",)
     assert found["queuecast_notify_waiting"] == ()
     assert found["queuecast_source_skipped_total"] == ("source", "site", "reason")
+
+
+def test_every_public_name_for_programs_is_in_the_reference_with_its_methods() -> None:
+    page = python()
+    for name in queuecast.__all__:
+        assert f"\n## {name}\n" in page
+    for client in (queuecast.Client, queuecast.AsyncClient, queuecast.HttpClient):
+        for method in (name for name in vars(client) if not name.startswith("_")):
+            assert f"\n### {client.__name__}.{method}\n" in page
+    assert "`start_within`: within which time" in page and "**asked: Unpack[JobFields]" in page
 
 
 def test_links_of_readmes_lead_to_their_pages() -> None:
