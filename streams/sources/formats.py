@@ -10,6 +10,7 @@ from streams.sources.logs.files import first_bytes, open_log
 from streams.sources.registry import source_named, sources
 
 _NO_JOBS = re.compile(rb'^\s*\{.*"jobs"\s*:\s*\[\s*\]', re.DOTALL)
+_TABLE = re.compile(rb"[A-Za-z_][\w .-]*(?:[,;\t][A-Za-z_][\w .-]*)+\r?\n")
 _ROWS = re.compile(rb"(?:[^|\n]*\|){6,}[^|\n]*(?:\n|$)")
 
 
@@ -45,6 +46,9 @@ def _why_unknown(head: bytes) -> str | None:
         return "there are no jobs in it: of the span that was asked for there is none, or none that one may see"
     if _ROWS.match(head):
         return "rows between bars without a header; sacct prints one unless it is told --noheader"
+    if table := _TABLE.match(head):
+        names = ", ".join(re.split(r"[,;\t]", table[0].decode().strip()))
+        return f"a table whose columns are those of no known data set: {names}; --map FILE says what they mean"
     return None
 
 
