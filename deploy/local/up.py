@@ -145,7 +145,8 @@ def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) 
             worker = WorkerProcess(stack.data_dir / "worker", settings, ports.web, on_progress)
             serve = ServeProcess(stack.data_dir / "serve", settings, ports.serve, on_progress)
             if stack.prometheus:
-                stack.prometheus.scrape({"queuecast": [worker.address], "queuecast-serve": [serve.address]})
+                targets = {"queuecast": [worker.address], "queuecast-serve": [serve.address]}
+                stack.prometheus.scrape(targets, serve.url)
             running.enter_context(stack)
             create_topics(settings)
             for process in (worker, serve):

@@ -1,4 +1,4 @@
-"""What goes out of an engine: predictions, outcomes, and anomalies; and why an estimate is withheld or degraded."""
+"""What goes out of an engine: predictions, outcomes, and anomalies; and why there is no estimate or a degraded one."""
 
 from collections.abc import Collection, Iterator
 
@@ -13,13 +13,13 @@ from models.site.job import Estimate, Job, LaterEstimate, RunEstimate
 class Anomaly(msgspec.Struct, frozen=True):
     """An event that did not fit what was known. A `rejected` one changed nothing; the others had a defined effect.
 
-    `quarantine` marks a rejected one that fits no site: its time or size is not believed.
+    `doubted` marks a rejected one that fits no site: its time or size is not believed.
     """
 
     reason: str
     detail: str
     rejected: bool = False
-    quarantine: bool = False
+    doubted: bool = False
 
 
 EFFECTIVE = frozenset(

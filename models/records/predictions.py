@@ -40,7 +40,7 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
     """A prediction beside what happened.
 
     Written when the job starts or is cancelled in the queue (`actual_run_s` null), and again when it ends. `error_s`
-    is predicted minus actual wait, with a withheld estimate counted as zero. `censored` marks a job that was
+    is predicted minus actual wait, with no estimate counted as zero. `censored` marks a job that was
     cancelled in the queue: its wait is how long it had waited by then. `preempted` marks a job that was ended to make
     room for others: how long it would have run is not known. It is left out of all other outcomes.
     `before_eligible_s` is for how long the job could not start before its wait began (`wait_from` is "eligible"): by a
@@ -71,7 +71,7 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
 class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
     """A message that could not be processed, with the reason; `value` is its beginning, escaped.
 
-    `quarantine` marks an event that was held apart: it is well formed, but its time or size is not believed.
+    `doubted` marks an event that is not plausible: it is well formed, but its time or size is not believed.
     """
 
     v: Version = VERSION
@@ -83,7 +83,7 @@ class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
     offset: int
     value: str
     value_bytes: int
-    quarantine: bool = False
+    doubted: bool = False
 
 
 class LiveState(msgspec.Struct, kw_only=True, frozen=True):

@@ -113,7 +113,7 @@ class Why(msgspec.Struct, kw_only=True, frozen=True):
     """Why a job waits: `text` says it in words.
 
     `ahead_jobs` queued jobs are expected to start before it, `ahead_in_queue` of them in its queue. They need
-    `ahead_cpu_hours`, which is `ahead_drain_s` seconds of the whole machine. Where a site tells its partitions, all of
+    `ahead_cpu_hours`, which is `ahead_work_s` seconds of the whole machine. Where a site tells its partitions, all of
     it is of those that share nodes with the job's, and a job that takes more of the GPUs or the memory counts for as
     large a part of the processors; `free_cpus` alone are what they say.
     """
@@ -123,7 +123,7 @@ class Why(msgspec.Struct, kw_only=True, frozen=True):
     ahead_jobs: int = 0
     ahead_in_queue: int = 0
     ahead_cpu_hours: float = 0.0
-    ahead_drain_s: float | None = None
+    ahead_work_s: float | None = None
     instead: list[Alternative] = []
 
 
@@ -229,7 +229,7 @@ class JobAnswer(Answer, tag="job", kw_only=True, frozen=True):
 
     `text` says it in a line. `expected_start`, and `starts_by` with a probability, are Unix seconds, of a job that
     queues. `ahead_jobs` queued jobs are expected to start before it. `told` is what went out of it: the prediction at
-    its submission, and the last later estimate.
+    its submission, and each later estimate.
     """
 
     job: str
@@ -284,7 +284,7 @@ class HourState(msgspec.Struct, kw_only=True, frozen=True):
 class LeftJobs(msgspec.Struct, kw_only=True):
     """Sums over the jobs that left the queue in the day or week from `begin` (Unix seconds, UTC), by the site's method.
 
-    `held` of `bounded` jobs waited no longer than their bound of 0.9. Durations in seconds; a withheld estimate counts
+    `held` of `bounded` jobs waited no longer than their bound of 0.9. Durations in seconds; no estimate counts
     as a prediction of none, a cancelled job as if it had started then.
     """
 
@@ -336,8 +336,8 @@ class PartitionState(msgspec.Struct, kw_only=True, frozen=True):
 class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     """A site: its size, its live jobs by phase, its open queues, the accuracy by week, and the head of its queue.
 
-    `drain_s` is how long its processors need for what is left of the live jobs, as far as that is known. `queued` are
-    those that have queued longest. `more` entries of `queued`, `weeks` and `queues` were left out, since the answer
+    `work_left_s` is how long its processors need for what is left of the live jobs, as far as that is known. `queued`
+    are those that have queued longest. `more` entries of `queued`, `weeks` and `queues` were left out, since the answer
     would not have fitted a message. `unknown_fields` counts the fields of its events that were ignored because no event
     has them, by name, since its worker started. `operations` are the last that operators did. `partitions` are left out
     where the site tells none. `answers` tell how right estimates were that were made at other moments than the
@@ -350,7 +350,7 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     held_jobs: int
     queued_cpus: int
     running_cpus: int
-    drain_s: float | None
+    work_left_s: float | None
     queues: list[str]
     method: str
     degraded: str | None

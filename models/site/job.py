@@ -58,10 +58,14 @@ class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A later estimate of a job's whole wait, made while it queued, at `made_at` (Unix seconds)."""
+    """A later estimate of a job's whole wait, made while it queued, at `made_at` (Unix seconds), and the one `before`.
+
+    They are few: a job is looked at again after it has waited twice as long.
+    """
 
     made_at: float
     estimate: Estimate
+    before: "LaterEstimate | None" = None
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):

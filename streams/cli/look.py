@@ -61,7 +61,7 @@ def job(
     job_id: Annotated[str, typer.Argument(metavar="ID", callback=named, help="The job's id.")],
     by: By = None,
     told: Annotated[
-        bool, typer.Option("--told", help="What was told of it so far, too; from Kafka, not --url.")
+        bool, typer.Option("--told", help="Print its estimates over time, too, from its submission on.")
     ] = False,
     site: Sites = None,
     url: Url = None,
@@ -69,25 +69,13 @@ def job(
     as_json: AsJson = False,
 ) -> None:
     """Say when a job starts that was submitted, by when at the latest, since when it queues, and why not yet."""
-    from msgspec import to_builtins
-
     from streams.client import listing
     from streams.client.job import check, show
 
-    if told and url:
-        raise typer.BadParameter("--told reads Kafka: it does not go with --url.")
-    if told:  # the light client, which asks a service, has no Kafka
-        from streams.client.watch import told_of
-
     within_s = None if by is None else seconds_until(by)
-    settings = settings_of(context, url)
-    with listing.asked_of(settings, url, token) as grid:
+    with listing.asked_of(settings_of(context, url), url, token) as grid:
         found = listing.answered(grid.job(job_id, site or ()))
-    before = {one.site: told_of(settings, one.site, one.live) for one in found if told and one.live is not None}
-    if told and as_json:
-        print_json([to_builtins(one) | {"predictions": before.get(one.site, [])} for one in found])
-    else:
-        _print(found, as_json, lambda answers: show(answers, within_s, before))
+    _print(found, as_json, lambda answers: show(answers, within_s, told))
     check(found)
 
 

@@ -1,12 +1,12 @@
 """The command `job`: prints when a live job starts."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from models.chances import chance_within
-from models.records import JobAnswer, Prediction
+from models.records import JobAnswer, ToldStart
 from streams.client.ask import chance
 from streams.errors import UserError
 from streams.text.terminal import minute, moment, show_named, show_table, show_wrapped, span
@@ -23,29 +23,26 @@ def check(answers: Sequence[JobAnswer]) -> None:
         raise UserError("; ".join(f"{', '.join(sites)}: {text}" for text, sites in said.items()))
 
 
-def show(
-    answers: Sequence[JobAnswer], within_s: float | None = None, told: Mapping[str, Sequence[Prediction]] | None = None
-) -> None:
+def show(answers: Sequence[JobAnswer], within_s: float | None = None, told: bool = False) -> None:
     """Print a line for each site that knows the job, with why it waits.
 
     Parameters:
         within_s: say how probable it is that it starts within so many seconds.
-        told: what was predicted of it so far, by site; printed too.
+        told: print its estimates over time too.
     """
     for answer in filter(_is_known, answers):
         start = "" if answer.expected_start is None else f" ({minute(answer.expected_start)})"
         show_wrapped(f"{answer.site} {answer.job}: {answer.text}{start}")
         show_named([*_in_time(answer, within_s), *_details(answer)])
-        if rows := [_told(one) for one in (told or {}).get(answer.site, ())]:
+        if told and answer.told:
             sys.stdout.write("\n")
-            show_table(["told (UTC)", "starts (UTC)", "90 % by (UTC)"], rows)
+            show_table(["told (UTC)", "starts (UTC)", "90 % by (UTC)"], [_told(one) for one in answer.told])
 
 
-def _told(said: Prediction) -> list[str]:
+def _told(said: ToldStart) -> list[str]:
     """When it was said, and the start and the latest one that were."""
-    start, bound = said.predicted_start, (said.bounds or {}).get("0.9")
-    latest = None if start is None or bound is None else start - (said.predicted_wait_s or 0.0) + bound
-    return ["–" if time is None else minute(time, zone=False) for time in (said.made_at, start, latest)]
+    times = (said.at, said.start, said.starts_by.get("0.9"))
+    return ["–" if time is None else minute(time, zone=False) for time in times]
 
 
 def _is_known(answer: JobAnswer) -> bool:

@@ -1,23 +1,18 @@
 """The command `watch`: predictions and outcomes as they come, as text for people or JSON for programs."""
 
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
 from typing import Any, Protocol
 
 import msgspec
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
 from msgspec import UNSET
 
 from models.durations import duration
-from models.records import LiveJob, Outcome, Prediction
+from models.records import Outcome, Prediction
 from streams.broker.admin import check_topics, kafka_errors
-from streams.broker.stored import read_to
-from streams.broker.topics import LATE, Topics, partition_of
+from streams.broker.topics import LATE, Topics
 from streams.settings import Settings
 from streams.text.terminal import minute, printable
-
-SKEW_S = 600.0
-"""By how much a scheduler's clock may be ahead of the broker's."""
 
 SHOWN_BOUND = "0.9"
 """The bound that a line shows; JSON has all of them, and the reasons."""
@@ -87,29 +82,6 @@ def _follow(
             yield from read(consumer, kinds, shown)
         finally:
             consumer.close()
-
-
-def told_of(settings: Settings, site: str, job: LiveJob) -> list[Prediction]:
-    """What was told of a live job so far, as far as the topic still has it, by the method that counts.
-
-    Reads what came to the site's partition since the job was submitted.
-
-    Raises:
-        UserError: as `watch`.
-    """
-    topic = Topics(settings.kafka.prefix).predictions
-    check_topics(settings, {topic: "read"})
-    found: list[Prediction] = []
-    with kafka_errors(settings.kafka), closing(KafkaConsumer(**settings.kafka.client_options())) as consumer:
-        place = TopicPartition(topic, partition_of(site, len(consumer.partitions_for_topic(topic) or ())))
-        consumer.assign([place])
-        end = consumer.end_offsets([place])[place]
-        first = consumer.offsets_for_times({place: max(round(1000 * (job.submit - SKEW_S)), 0)})[place]
-        consumer.seek(place, end if first is None else first.offset)
-        for record, *_ in read(read_to(consumer, place, end), {topic: Prediction}, WatchFilter(site, job.job)):
-            if isinstance(record, Prediction) and (record.attempt, record.method) == (job.attempt, job.method):
-                found.append(record)
-    return list({record.made_at: record for record in found}.values())
 
 
 def read(

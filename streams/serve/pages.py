@@ -13,8 +13,10 @@ from litestar import MediaType, Request, Response, get
 from litestar.datastructures import State
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
+from markdown_it import MarkdownIt
 
 FILES = Path(__file__).parent / "page"
+RUNBOOK = Path(__file__).parents[2] / "deploy" / "prometheus" / "RUNBOOK.md"
 
 CHARTS = ('<link rel="stylesheet" href="static/uPlot.min.css">', '<script src="static/uPlot.iife.min.js"></script>')
 """What a page loads that has charts."""
@@ -43,18 +45,32 @@ class Page(msgspec.Struct, frozen=True):
 PAGES = {
     "/": Page("ask.html", "queuecast", "app.js", skip="Skip to the question"),
     "/jobs": Page("jobs.html", "My jobs – queuecast", "jobs-page.js"),
-    "/job": Page("job.html", "A job – queuecast", "job-page.js"),
+    "/job": Page("job.html", "A job – queuecast", "job-page.js", head=CHARTS),
     "/site": Page("site.html", "A site – queuecast", "site-page.js", head=CHARTS),
     "/status": Page("status.html", "Status – queuecast", "status-page.js"),
     "/http": Page("http.html", "HTTP interface – queuecast", "http-page.js"),
 }
 """The pages by their paths."""
 
+ALERTS = "/alerts"
+"""The path of one more, which the alerts' `runbook_url` names."""
+
 
 def rendered_pages() -> dict[str, bytes]:
     """The pages by their paths, as they are sent."""
     frame = Template((FILES / "frame.html").read_text(encoding="utf-8"))
-    return {path: page.rendered(frame) for path, page in PAGES.items()}
+    return {path: page.rendered(frame) for path, page in PAGES.items()} | {ALERTS: _runbook(frame)}
+
+
+def _runbook(frame: Template) -> bytes:
+    """What each alert means, with an anchor for each; what it links to in the repository is plain text here."""
+    text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", RUNBOOK.read_text(encoding="utf-8"))
+    html = MarkdownIt().render(re.sub(r"\n(?=\*\*)", "\n\n", text))
+    html = re.sub(r"<h2>(\w+)</h2>", lambda found: f'<h2 id="{found[1].lower()}">{found[1]}</h2>', html)
+    content = f'    <section class="prose">{html}</section>'
+    return frame.substitute(
+        title="When an alert comes – queuecast", head="", skip="Skip to the alerts", content=content
+    ).encode()
 
 
 def problem_page(path: str, status: int, detail: str) -> bytes:
@@ -73,7 +89,7 @@ def static_files() -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in FILES.rglob("*.*") if file.suffix != ".html"}
 
 
-@get(list(PAGES), include_in_schema=False, media_type=MediaType.HTML)
+@get([*PAGES, ALERTS], include_in_schema=False, media_type=MediaType.HTML)
 async def page(state: State, request: Request[Any, Any, State]) -> bytes:
     """A page."""
     pages: Mapping[str, bytes] = state.pages

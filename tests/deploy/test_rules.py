@@ -63,9 +63,9 @@ def bounds(bound: str, held: float, jobs: float, steps: int, method: str = "qesp
     }
 
 
-def withheld(share: float, jobs: float, steps: int = 120, method: str = "qespera") -> Series:
+def unestimated(share: float, jobs: float, steps: int = 120, method: str = "qespera") -> Series:
     labels = f'{{site="s",method="{method}",jobs="started"}}'
-    counted = {f"queuecast_withheld_jobs_total{labels}": f"0+{share * jobs:g}x{steps}"}
+    counted = {f"queuecast_jobs_without_estimate_total{labels}": f"0+{share * jobs:g}x{steps}"}
     return counted | errors(method, 60, jobs, steps)
 
 
@@ -87,8 +87,8 @@ def rejects(values: str, reason: str = "not_json") -> Series:
     return {f'queuecast_rejects_total{{reason="{reason}",instance="a"}}': values}
 
 
-def held_apart(values: str) -> Series:
-    return {'queuecast_quarantined_total{reason="implausible_time",instance="a"}': values}
+def doubted(values: str) -> Series:
+    return {'queuecast_doubted_events_total{reason="implausible_time",instance="a"}': values}
 
 
 def lag(values: str) -> Series:
@@ -147,7 +147,7 @@ FIRES = {
         Data("90m", rejects("100+1x100")),
         Data("35m", rejects("_x30 1x10", "poison")),
     ],
-    "QueuecastEventsDoubted": [Data("10m", held_apart("_x5 25x10")), Data("60m", held_apart("100+2x60"))],
+    "QueuecastEventsDoubted": [Data("10m", doubted("_x5 25x10")), Data("60m", doubted("100+2x60"))],
     "QueuecastTrainingHangs": [
         Data("20m", {"queuecast_training_seconds": "0+60x20"}),
         Data("50m", {"queuecast_training_restarts": "0x10 1x10 2x40"}),
@@ -178,8 +178,8 @@ FIRES = {
         Data("70h", OUT | role("wait", instance="b") | bounds("0.95", 0.98, 10, 400) | waited(0.2, 10, 400), "30m"),
     ],
     "QueuecastNoEstimates": [
-        Data("90m", OUT | withheld(0.5, 1)),
-        Data("90m", OUT | role("wait", instance="b") | withheld(0.5, 1)),
+        Data("90m", OUT | unestimated(0.5, 1)),
+        Data("90m", OUT | role("wait", instance="b") | unestimated(0.5, 1)),
     ],
 }
 """Data on which each alert fires."""
@@ -210,7 +210,7 @@ SHORT_OF_IT = {
     "QueuecastUnknownFields": [Data("120m", {'queuecast_unknown_fields_total{field="wallclock"}': "1x150"})],
     "QueuecastLagGrowing": [Data("30m", lag("9000-100x30")), Data("30m", lag("0+10x30"))],
     "QueuecastDeadLetters": [Data("90m", rejects("100x100")), Data("35m", rejects("_x30 5x10"))],
-    "QueuecastEventsDoubted": [Data("60m", held_apart("100x60")), Data("10m", held_apart("_x5 15x10"))],
+    "QueuecastEventsDoubted": [Data("60m", doubted("100x60")), Data("10m", doubted("_x5 15x10"))],
     "QueuecastTrainingHangs": [
         Data("20m", {"queuecast_training_seconds": "0x5 200x5 0x10"}),
         Data("50m", {"queuecast_training_restarts": "5x10 6x40"}),
@@ -242,10 +242,10 @@ SHORT_OF_IT = {
         Data("62h", OUT | bounds("0.9", 1.0, 10, 400), "30m"),
     ],
     "QueuecastNoEstimates": [
-        Data("90m", OUT | withheld(0.1, 1)),
-        Data("90m", OUT | withheld(1.0, 0.2)),
-        Data("90m", OUT | withheld(1.0, 1, method="median")),
-        Data("90m", TRIED | withheld(1.0, 1)),
+        Data("90m", OUT | unestimated(0.1, 1)),
+        Data("90m", OUT | unestimated(1.0, 0.2)),
+        Data("90m", OUT | unestimated(1.0, 1, method="median")),
+        Data("90m", TRIED | unestimated(1.0, 1)),
     ],
 }
 """Data that look like it, and on which it is quiet."""
@@ -268,7 +268,7 @@ HEALTHY = Data(
         **OUT,
         **trivial(3, 600),
         **waited(0.6, 3, 600),
-        **withheld(0.01, 3, 600),
+        **unestimated(0.01, 3, 600),
         **bounds("0.95", 0.96, 3, 600),
         **bounds("0.9", 0.93, 3, 600),
         **bounds("0.5", 0.58, 3, 600),
@@ -342,7 +342,10 @@ def test_an_alert_is_quiet_short_of_it(alert: str, tmp_path: Path) -> None:
 
 
 def test_all_alerts_are_quiet_on_healthy_data(tmp_path: Path) -> None:
-    measures = ("site_method:queuecast_wait_error_seconds:mean1d", "site_method:queuecast_withheld_jobs:ratio1h")
+    measures = (
+        "site_method:queuecast_wait_error_seconds:mean1d",
+        "site_method:queuecast_jobs_without_estimate:ratio1h",
+    )
     there = [(f"count(count by (site) ({name}))", 1.0) for name in measures]
     found(tmp_path, HEALTHY, ("count(ALERTS)", None), *there)
 
@@ -380,7 +383,7 @@ def test_an_alert_says_how_bad_it_is_what_it_is_and_what_to_do(alert: str) -> No
     assert rule["labels"]["severity"] in ("info", "warning", "critical")
     assert rule["annotations"]["summary"]
     assert rule["annotations"]["description"]
-    assert rule["annotations"]["runbook_url"] == f"RUNBOOK.md#{anchor}"
+    assert rule["annotations"]["runbook_url"] == f"http://127.0.0.1:6067/alerts#{anchor}"
 
 
 def test_the_runbook_has_a_section_for_each_alert_and_no_other() -> None:

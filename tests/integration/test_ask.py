@@ -42,10 +42,8 @@ from queuecast import Client, UnknownSite
 from streams.broker.admin import create_topics
 from streams.client.client import QuestionClient
 from streams.client.questions import AnswerTimeout, new_id
-from streams.client.watch import told_of
 from streams.errors import Unreachable
 from streams.settings import ServeSettings, Settings
-from tests.streams.client.test_job import LIVE
 from tests.support.asked import FRESH_ESTIMATES, SITES, answer_of_worker, two_sites
 from tests.support.command import Command
 from tests.support.deployment import (
@@ -391,10 +389,6 @@ def test_a_program_asks_and_follows_through_the_client(here: Deployment) -> None
 
         again = jobs(3)
         assert len(again) == 3 and jobs(3) == again  # what was not taken to its end comes again
-        with closing(grid.predictions(site="alder", from_beginning=True)) as found:
-            said = next(found)
-        live = msgspec.structs.replace(LIVE, job=said.job, attempt=said.attempt, method=said.method)
-        assert told_of(here.settings, "alder", live)[0] == said
 
 
 def test_the_commands_that_list_show_what_the_workers_know(here: Deployment, tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def test_other_sites_are_predicted_to_the_byte_as_ever(deploy: Callable[..., Dep
     reasons = {letter.reason for letter in here.dead_letters()}
     assert {"wrong_key", "too_many_sites", "wrong_partition", "implausible_time", "implausible_size"} <= reasons
     assert "engine_failed" not in reasons
-    held_apart = sum(letter.quarantine for letter in here.dead_letters())
-    assert sum(told["queuecast_quarantined_total"].values()) == held_apart > 0
+    doubted = sum(letter.doubted for letter in here.dead_letters())
+    assert sum(told["queuecast_doubted_events_total"].values()) == doubted > 0
     assert len(told["queuecast_events_total"]) <= MAX_SITES * PARTITIONS
     said, expected = here.said(), here.expected(good)
     assert {where: values for where, values in said.items() if where in expected} == expected

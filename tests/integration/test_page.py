@@ -169,12 +169,13 @@ def test_a_site_has_a_page_of_its_own(browser: Browser, served: Served) -> None:
 
 def test_a_job_has_a_page_with_its_estimates_over_time(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}job?{urlencode({'site': SLASHED, 'name': 'held'})}")
-    browser.until(lambda: browser.all("#job-now table"))
+    browser.until(lambda: browser.all("#job-told table"))
     told = served.get(f"sites/{quote(SLASHED, safe='')}/jobs/held")["told"]
-    assert len(browser.texts("#job-now tbody tr")) == len(told) + 1  # what is told now is another
-    assert browser.texts("#job-now tbody th")[-1].startswith("At its submission, 1 Jan 1970")
+    assert len(browser.texts("#job-told tbody tr")) == len(told) + 1  # what is told now is another
+    assert browser.texts("#job-told tbody th")[-1].startswith("At its submission, 1 Jan 1970")
+    assert browser.all("#job-drawn canvas") and browser.complaints() == []
     browser.run(WITHOUT_FIRST)
-    browser.until(lambda: browser.texts("#job-now tbody th")[-1].startswith("1 Jan 1970"))
+    browser.until(lambda: browser.texts("#job-told tbody th")[-1].startswith("1 Jan 1970"))
     browser.open(f"{served.url}job?{urlencode({'site': SLASHED, 'name': 'gone'})}")
     browser.until(lambda: browser.all("#job-said.wrong"))
     assert browser.one("#job-now a").get_attribute("href").endswith(f"site?{urlencode({'name': SLASHED})}")

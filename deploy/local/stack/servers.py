@@ -48,6 +48,9 @@ _KAFKA_STARTED = "Kafka Server started"
 RULES = tuple(Path(__file__).parents[2] / "prometheus" / name for name in ("rules.yaml", "alerts.yaml"))
 """The project's own recording and alerting rules."""
 
+PAGE = "http://127.0.0.1:6067/"
+"""Where the alerts' `runbook_url` has the page."""
+
 
 class Kafka(Server):
     """Apache Kafka: one node, broker and controller (KRaft), on loopback; with a `password`, for its one user alone.
@@ -230,17 +233,17 @@ class Prometheus(Server):
         super().__init__(directory, {"port": port}, on_progress, ready_within=60.0)
         self.url = f"http://{self.address}"
         self._interval = f"{round(interval * 1000)}ms"
-        self._targets = dict(targets or {})
-        self._rules = [str(path.absolute()) for path in rules]
+        self._targets, self._page = dict(targets or {}), PAGE
+        self._rules = rules
 
     @staticmethod
     def available() -> bool:
         """Whether a `prometheus` program is on PATH."""
         return shutil.which("prometheus") is not None
 
-    def scrape(self, targets: Targets) -> None:
-        """Scrape these targets from now on instead of those before."""
-        self._targets = dict(targets)
+    def scrape(self, targets: Targets, page: str = PAGE) -> None:
+        """Scrape these targets from now on instead of those before; the alerts point to the service at `page`."""
+        self._targets, self._page = dict(targets), page
         if self.running:
             self._configure()
             os.kill(self.pid, signal.SIGHUP)  # by HTTP, any user of this machine could reload it, or end it
@@ -248,7 +251,10 @@ class Prometheus(Server):
     def _configure(self) -> None:
         every = {"scrape_interval": self._interval, "evaluation_interval": self._interval}
         jobs = [{"job_name": job, "static_configs": [{"targets": [*some]}]} for job, some in self._targets.items()]
-        config = {"global": every, "rule_files": self._rules, "scrape_configs": jobs}
+        for path in self._rules:
+            self._write(path.name, path.read_text(encoding="utf-8").replace(PAGE, self._page))
+        names = [path.name for path in self._rules]
+        config = {"global": every, "rule_files": names, "scrape_configs": jobs}
         self._write("prometheus.yml", json.dumps(config, indent=2))  # JSON is YAML
 
     def _prepare(self) -> Sequence[str]:

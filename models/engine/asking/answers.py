@@ -38,7 +38,7 @@ from models.records import (
     WaitQuestion,
     WeekAccuracy,
 )
-from models.site.job import Job, Phase
+from models.site.job import Job, LaterEstimate, Phase
 from models.site.shapes import Shape
 from models.site.state import SITE
 from models.site.table import RUNNING
@@ -99,7 +99,7 @@ def live_state(engine: Engine, gpus: tuple[int, int] | None = None) -> LiveState
     )
 
 
-def drain_s(engine: Engine, now: float) -> float | None:
+def work_left_s(engine: Engine, now: float) -> float | None:
     """How long the site's processors need for what is left of the live jobs; None where their number is unknown.
 
     As if they could be packed without a gap, and by the run times as they were predicted; suspended jobs are left out.
@@ -192,12 +192,14 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
 
 
 def _estimates(engine: Engine, job: Job) -> Iterator[tuple[float, float | None, dict[str, float] | None]]:
-    """The estimates of a job that went out: when, the wait, and its bounds."""
-    method = engine.settings.method
+    """The estimates of a job that went out, the first one first: when, the wait, and its bounds."""
+    method, later, again = engine.settings.method, job.later, list[LaterEstimate]()
     if (first := job.estimates.get(method)) is not None:
         yield job.submit, first.wait_s, bounds_of(job, method, engine.settings.bounds)
-    if job.later is not None:
-        yield job.later.made_at, job.later.estimate.wait_s, job.later.estimate.bounds
+    while later is not None:
+        again.append(later)
+        later = later.before
+    yield from ((one.made_at, one.estimate.wait_s, one.estimate.bounds) for one in reversed(again))
 
 
 def _told_start(job: Job, at: float, wait_s: float | None, bounds: Mapping[str, float] | None) -> ToldStart:
@@ -291,7 +293,7 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         held_jobs=held.count,
         queued_cpus=queued.cpus,
         running_cpus=running.cpus,
-        drain_s=drain_s(engine, now),
+        work_left_s=work_left_s(engine, now),
         queues=engine.open_queues(MAX_OPEN_QUEUES),
         method=engine.settings.method,
         degraded=engine.degraded,

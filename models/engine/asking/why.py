@@ -191,20 +191,20 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
         return Why(text=reason, free_cpus=here.cpus)
     starts = job.ready + wait_s
     ahead = order.ahead(job.queue, starts)
-    drain_s = ahead.work_cpu_s / site_cpus if site_cpus else None
+    work_s = ahead.work_cpu_s / site_cpus if site_cpus else None
     left_s = max(starts - orders.now, 0.0)
     return Why(
-        text=_words(seen, wait_s, left_s, here, ahead, drain_s, _is_new(there)),
+        text=_words(seen, wait_s, left_s, here, ahead, work_s, _is_new(there)),
         free_cpus=here.cpus,
         ahead_jobs=ahead.jobs,
         ahead_in_queue=ahead.same_queue,
         ahead_cpu_hours=ahead.work_cpu_s / HOUR_S,
-        ahead_drain_s=drain_s,
+        ahead_work_s=work_s,
     )
 
 
 def _words(
-    job: Job, wait_s: float, left_s: float, here: FreeNow, ahead: Ahead, drain_s: float | None, is_new: bool
+    job: Job, wait_s: float, left_s: float, here: FreeNow, ahead: Ahead, work_s: float | None, is_new: bool
 ) -> str:
     """The reason in a sentence or two, of a job that is expected to start in `left_s` seconds."""
     beside = NEW if is_new else MAY_BE_HELD
@@ -215,9 +215,9 @@ def _words(
             f"{here.words()}: it starts at once" if here.cpus >= wanted else "it starts at once, as a running job ends"
         )
     if ahead.jobs:
-        more = drain_s is not None and left_s > max(MUCH_LONGER * drain_s, AT_ONCE_S)
-        less = drain_s is not None and drain_s > MUCH_LONGER * left_s
-        line = _in_line(job, ahead, drain_s, here.place) + (", but it may start beside them" if less else "")
+        more = work_s is not None and left_s > max(MUCH_LONGER * work_s, AT_ONCE_S)
+        less = work_s is not None and work_s > MUCH_LONGER * left_s
+        line = _in_line(job, ahead, work_s, here.place) + (", but it may start beside them" if less else "")
         return f"{line}; {here.words()}{_beside(fits, beside) if more else ''}"
     if fits:
         return f"{here.words()} and no job is ahead of it, but {beside}"
@@ -234,7 +234,7 @@ def _beside(fits: bool, beside: str) -> str:
     return ", so running jobs must end first"
 
 
-def _in_line(job: Job, ahead: Ahead, drain_s: float | None, place: str) -> str:
+def _in_line(job: Job, ahead: Ahead, work_s: float | None, place: str) -> str:
     """What is ahead: `12 jobs ahead of it, 7 of them in batch, need 3,400 core-hours, about 3h6m of the machine`."""
     one = ahead.jobs == 1
     among = f", {ahead.same_queue} of them in {job.queue}," if ahead.same_queue and job.queue and not one else ""
@@ -242,7 +242,7 @@ def _in_line(job: Job, ahead: Ahead, drain_s: float | None, place: str) -> str:
     hours = ahead.work_cpu_s / HOUR_S
     if hours < 0.1:
         return f"{jobs} ahead of it{among} {need} less than 0.1 core-hours"
-    machine = "" if drain_s is None else f", about {duration(drain_s)} of {place or 'the machine'}"
+    machine = "" if work_s is None else f", about {duration(work_s)} of {place or 'the machine'}"
     return f"{jobs} ahead of it{among} {need} {hours:,.{0 if hours >= 10 else 1}f} core-hours{machine}"
 
 

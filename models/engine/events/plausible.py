@@ -1,4 +1,4 @@
-"""Which events are believed. What is not is held apart: it is a dead letter, and changes nothing at the site."""
+"""Which events are believed. One that is doubted is a dead letter, and changes nothing at the site."""
 
 from models.engine.outgoing import Anomaly
 from models.method import SiteContext
@@ -17,13 +17,13 @@ def doubt(event: AnyEvent, arrived: float | None, clock: SiteClock, context: Sit
     """
     reason = clock.doubt(event.time, arrived) or _doubted_eligible(event)
     if reason is not None:
-        return _held_apart("implausible_time", reason)
+        return _doubted("implausible_time", reason)
     reason = _doubted_size(event, context, clock.now)
-    return None if reason is None else _held_apart("implausible_size", reason)
+    return None if reason is None else _doubted("implausible_size", reason)
 
 
-def _held_apart(reason: str, detail: str) -> Anomaly:
-    return Anomaly(reason, detail, rejected=True, quarantine=True)
+def _doubted(reason: str, detail: str) -> Anomaly:
+    return Anomaly(reason, detail, rejected=True, doubted=True)
 
 
 def _doubted_eligible(event: AnyEvent) -> str | None:

@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 from faust.exceptions import NotReady
 
 from models.durations import DAY_S
-from models.engine.asking.answers import drain_s, standing
+from models.engine.asking.answers import standing, work_left_s
 from models.engine.engine import Engine
 from models.records import StandingEstimate
 from models.site.job import Phase
@@ -101,7 +101,7 @@ class PublishedEstimates:
     """The standing estimates of one site.
 
     `since` and `made` say when they were made: on the clock, and in Unix seconds. `shapes` are those that were sent,
-    `waits` their predicted waits in seconds (None: no estimate), `drain_s` the work left over the processors,
+    `waits` their predicted waits in seconds (None: no estimate), `work_left_s` the work left over the processors,
     `stale` whether the site was stale when they were made, `records` are the estimates as they were sent last.
     `withdrawn` are shapes that are no longer offered, and of which the topic may still have estimates.
     """
@@ -112,7 +112,7 @@ class PublishedEstimates:
     made: float
     shapes: frozenset[Shape] = frozenset()
     waits: dict[Shape, float | None] = field(default_factory=dict)
-    drain_s: float | None = None
+    work_left_s: float | None = None
     stale: bool = False
     records: dict[Shape, bytes] = field(default_factory=dict)
     withdrawn: frozenset[Shape] = frozenset()
@@ -193,7 +193,7 @@ class StandingEstimates:
         estimates.stale = self.freshness.of(handle).stale is not None
         sent: list[Awaitable[Any]] = []
         told: dict[Shape, ToldWait] = {}
-        estimates.drain_s = await self.turns.take(partial(drain_s, engine, now), share, always=True)
+        estimates.work_left_s = await self.turns.take(partial(work_left_s, engine, now), share, always=True)
         left = zip(shapes, standing(engine, shapes, now), strict=True)
         while made := await self.turns.take(partial(_some, left), share, always=True):
             for shape, estimate in made:

@@ -1,4 +1,4 @@
-"""Finds the event on which workers die, whatever the cause, so that it can be held apart."""
+"""Finds the event on which workers die, whatever the cause, so that it can be rejected."""
 
 import logging
 from typing import Any
@@ -11,7 +11,7 @@ from streams.worker.checkpoint.table import Retries
 log = logging.getLogger(__name__)
 
 MOST_DEATHS = 2
-"""Workers that may die on one event; after that it is held apart."""
+"""Workers that may die on one event; after that it is rejected."""
 
 FEW = 50
 """Events of a checkpoint after a worker's death: so many checkpoints cost some tenths of a second."""
@@ -36,7 +36,7 @@ class Deaths:
     A worker that gives a partition up deletes its mark; who finds one has a predecessor that died. It makes small
     checkpoints, `FEW` events each, of the first events, among which are those of which the predecessor made none. If it
     dies, too, the event is among the next `FEW`: its successor makes a checkpoint after each event, some 10 ms, and
-    marks it before. So if that dies, the mark names the event; and if another dies on it, it is held apart.
+    marks it before. So if that dies, the mark names the event; and if another dies on it, it is rejected.
 
     Parameters:
         most: events of a checkpoint at most; twice as many can follow the last one of a worker that died.

@@ -101,7 +101,7 @@ def dead_letter(
     partition: int,
     offset: int,
     value: bytes | None,
-    quarantine: bool = False,
+    doubted: bool = False,
 ) -> DeadLetter:
     """The record for a message that was not processed, with the beginning of it in printable form."""
     raw = value or b""
@@ -114,7 +114,7 @@ def dead_letter(
         offset=offset,
         value=_printable(raw[:MAX_SHOWN_BYTES].decode("utf-8", "backslashreplace")),
         value_bytes=len(raw),
-        quarantine=quarantine,
+        doubted=doubted,
     )
 
 

@@ -53,7 +53,7 @@ class Metrics:
 
         self._read = counter("messages_read", "Messages read from the events topic.")
         self._rejected = counter("rejects", "Messages sent to the dead letters, by reason.", "reason")
-        self._held_apart = counter("quarantined", "Events held apart, as they are not plausible; by reason.", "reason")
+        self._doubted = counter("doubted_events", "Events that are not plausible; by reason.", "reason")
         self.unknown_fields = counter("unknown_fields", "Fields of events that no event has; ignored.", "field")
         self._latency = latency("prediction_latency_seconds", "From a submit event at the broker to its predictions.")
         self._event_time = gauge("last_message_timestamp_seconds", "When the last message read came to the broker.")
@@ -84,7 +84,7 @@ class Metrics:
         self._rejected.labels(reason).inc()
         self.rejections[reason] = self.rejections.get(reason, 0) + 1
         if held_apart:
-            self._held_apart.labels(reason).inc()
+            self._doubted.labels(reason).inc()
 
     def predicted(self, arrived: float) -> None:
         """The predictions of a submit event have left, which had arrived at the broker at `arrived`."""

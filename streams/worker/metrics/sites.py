@@ -46,7 +46,7 @@ counter degraded_predictions site,method: Predictions in a state unlike any that
 histogram wait_error_seconds site,method,jobs: Absolute error of the predicted wait; no estimate counts as 0 s.
 histogram wait_error_response_ratio site,method,jobs: That error as a share of the response time.
 counter within_factor_2_jobs site,method,jobs: Jobs predicted within a factor of 2.
-counter withheld_jobs site,method,jobs: Jobs that left without an estimate.
+counter jobs_without_estimate site,method,jobs: Jobs that left without an estimate.
 counter bound_held_jobs site,method,jobs,bound: Jobs at or below a bound.
 counter bound_jobs site,method,jobs,bound: Jobs that had a bound.
 counter bound_burst_held_jobs site,method,bound: Jobs at or below a bound, each as 1/(1+n), n of its user queueing then.
@@ -69,7 +69,7 @@ gauge last_event_age_seconds site: How long ago a site's last event came to the 
 counter estimate_records: Records sent to the topic of standing estimates.
 gauge estimated_wait_seconds site,cpus,walltime: What a job of this shape would wait if it came now.
 gauge estimates_timestamp_seconds site: When a site's estimates were last made.
-gauge drain_seconds site: Work of the live jobs that is still to be done, by predicted run times, over the processors.
+gauge work_left_seconds site: Work of the live jobs still to be done, by predicted run times, over the processors.
 """
 
 
@@ -111,8 +111,8 @@ class SiteFamilies(Families):
         self.add("estimate_records", [], standing.records)
         for site, estimates in list(standing.estimates.items())[:most_sites]:
             self.add("estimates_timestamp_seconds", [site], estimates.made)
-            if estimates.drain_s is not None:
-                self.add("drain_seconds", [site], estimates.drain_s)
+            if estimates.work_left_s is not None:
+                self.add("work_left_seconds", [site], estimates.work_left_s)
             for shape, wait_s in standing.shown(estimates):
                 if wait_s is not None:
                     labels = [site, str(shape.cpus), f"{shape.walltime:.0f}"]
@@ -175,7 +175,7 @@ class SiteFamilies(Families):
                 self._add_histogram("wait_error_seconds", labels, accuracy.error)
                 self._add_histogram("wait_error_response_ratio", labels, accuracy.ppe, PPE_BUCKETS)
                 self.add("within_factor_2_jobs", labels, accuracy.within_x2)
-                self.add("withheld_jobs", labels, accuracy.missing)
+                self.add("jobs_without_estimate", labels, accuracy.missing)
                 self._add_bounds("bound", labels, accuracy)
         for estimate, accuracy in (("first", scores.later_first), ("last", scores.later)):
             if accuracy.jobs:

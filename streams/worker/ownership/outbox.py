@@ -55,18 +55,18 @@ class Outbox:
             elif isinstance(record, Outcome):
                 sends.append(await self._out(self._topics.outcomes, raw, record, raw.partition))
             elif record.rejected:
-                sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.quarantine))
+                sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.doubted))
         if isinstance(event, Submit):
             self._metrics.predicted(raw.timestamp)
         self._score(event, records)
         return sends
 
     async def reject(
-        self, reason: str, detail: str, site: str | None, raw: Any, quarantine: bool = False
+        self, reason: str, detail: str, site: str | None, raw: Any, doubted: bool = False
     ) -> Awaitable[Any]:
         """Send a message to the dead letters."""
-        self._metrics.rejected(reason, quarantine)
-        letter = dead_letter(reason, detail, site, raw.topic, raw.partition, raw.offset, raw.value, quarantine)
+        self._metrics.rejected(reason, doubted)
+        letter = dead_letter(reason, detail, site, raw.topic, raw.partition, raw.offset, raw.value, doubted)
         return await self._out(self._topics.dead_letters, raw, letter)
 
     async def _out(

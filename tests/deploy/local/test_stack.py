@@ -181,8 +181,12 @@ def test_prometheus_scrapes(tmp_path: Path) -> None:
             return [sample["value"][1] for sample in json.load(answer)["data"]["result"]] == ["1"]
 
     with Prometheus(tmp_path, interval=0.2) as server:
-        server.scrape({"self": [server.address]})
+        server.scrape({"self": [server.address]}, "http://127.0.0.1:7777/")
         until(lambda: up(server, server.address))
+        with urllib.request.urlopen(f"{server.url}/api/v1/rules?type=alert") as answer:
+            groups = json.load(answer)["data"]["groups"]
+        links = [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]]
+        assert links and all(link.startswith("http://127.0.0.1:7777/alerts#") for link in links)
     with Prometheus(tmp_path, interval=0.2, targets={"self": [server.address]}) as again:
         assert again.url == server.url
         until(lambda: up(again, again.address))

@@ -61,6 +61,7 @@ def test_a_job_that_queues_is_estimated_anew_where_its_start_has_moved() -> None
     assert isinstance(answered, JobAnswer)
     assert [(told.at, told.start, told.starts_by) for told in answered.told] == [
         (1000.0, 4600.0, {"0.9": 8200.0}),
+        (1600.0, 2200.0, {"0.9": 2800.0}),
         (2500.0, 4000.0, {"0.9": 5500.0}),
     ]
     [outcome] = [record for record in engine.apply(start("1", 4000.0)) if isinstance(record, Outcome)]

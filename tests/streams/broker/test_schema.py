@@ -167,7 +167,7 @@ EXAMPLES: dict[str, st.SearchStrategy[Any]] = {
             held_jobs=count,
             queued_cpus=count,
             running_cpus=count,
-            drain_s=maybe(number),
+            work_left_s=maybe(number),
             queues=st.lists(name, max_size=2),
             method=name,
             degraded=maybe(st.text()),

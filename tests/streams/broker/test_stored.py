@@ -1,6 +1,6 @@
 """Messages that a topic holds: their reading ends, also where the broker goes away meanwhile."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,10 +8,8 @@ import pytest
 from kafka import TopicPartition
 
 from streams.broker import stored
-from streams.client import watch
 from streams.errors import Unreachable
 from streams.settings import Settings
-from tests.streams.client.test_job import LIVE
 
 PLACE = TopicPartition("queuecast.predictions", 0)
 
@@ -40,9 +38,6 @@ class GoneBroker:
     def beginning_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, 0)
 
-    def offsets_for_times(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, None]:
-        return dict.fromkeys(places)
-
     def partitions_for_topic(self, _: str) -> set[int]:
         return {0}
 
@@ -52,22 +47,10 @@ class GoneBroker:
     assign = seek = close = nothing
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda settings: list(stored.messages(settings, PLACE, 0, 3)),
-        lambda settings: watch.told_of(settings, "kth", LIVE),
-    ],
-    ids=["messages", "told_of"],
-)
-def test_a_broker_that_goes_away_meanwhile_is_told(
-    read: Callable[[Settings], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_goes_away_meanwhile_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = GoneBroker()
     monkeypatch.setattr("time.monotonic", lambda: broker.now)
-    for module in (stored, watch):
-        monkeypatch.setattr(module, "KafkaConsumer", lambda **_: broker)
-    monkeypatch.setattr(watch, "check_topics", lambda *_: {})
+    monkeypatch.setattr(stored, "KafkaConsumer", lambda **_: broker)
     with pytest.raises(Unreachable, match=r"queuecast.predictions, partition 0, offset 2: nothing came for 30 s"):
-        read(Settings())
+        list(stored.messages(Settings(), PLACE, 0, 3))
     assert broker.now == 50.0

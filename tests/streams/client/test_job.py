@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.records import JobAnswer, LiveJob, LiveState, Prediction, ToldStart
+from models.records import JobAnswer, LiveJob, LiveState, ToldStart
 from streams.cli.app import main
-from streams.client import listing, watch
+from streams.client import listing
 from streams.client.blocking import Client
 from streams.client.http import HttpClient, SiteSummary
 from streams.client.job import check, show
@@ -48,20 +48,6 @@ KNOWN = JobAnswer(
 UNKNOWN = JobAnswer(id="2", site="ctc", made_at=0.0, job="4711", text="no such job queues or runs here")
 
 
-SAID = Prediction(
-    site="kth",
-    job="4711",
-    attempt=0,
-    made_at=0.0,
-    predicted_wait_s=600.0,
-    predicted_run_s=None,
-    predicted_start=600.0,
-    bounds={"0.9": 3600.0},
-    method="blend",
-    reason="",
-)
-
-
 def test_no_line_is_wider_than_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,22 +64,20 @@ def test_a_bound_before_the_expected_start_is_not_told(capsys: pytest.CaptureFix
     assert "at the latest" not in capsys.readouterr().out
 
 
-def test_what_was_told_before_is_shown_below(capsys: pytest.CaptureFixture[str]) -> None:
-    show([KNOWN], told={"kth": [SAID, msgspec.structs.replace(SAID, predicted_start=None, bounds=None)]})
-    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[-2:]]
-    assert rows[0] == ["1970-01-01 00:00", "1970-01-01 00:10", "1970-01-01 01:00"]
-    assert [cell.strip() for cell in rows[1] if cell] == ["1970-01-01 00:00", "–", "–"]
-
-
-def test_what_was_told_before_is_beside_what_a_worker_answers(
+def test_all_estimates_are_shown_below_where_they_are_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = msgspec.structs.replace(KNOWN, told=[ToldStart(at=0.0, start=600.0, starts_by={"0.9": 3600.0})])
+    told = [ToldStart(at=0.0, start=600.0, starts_by={"0.9": 3600.0}), ToldStart(at=600.0, start=None, starts_by={})]
+    known = msgspec.structs.replace(KNOWN, told=told)
     monkeypatch.setattr(listing, "asked_of", lambda *_: nullcontext(SimpleNamespace(job=lambda *_: {"kth": known})))
-    monkeypatch.setattr(watch, "told_of", lambda *_: [SAID])
-    assert main(["job", "4711", "--told", "--json"]) == 0
-    [found] = json.loads(capsys.readouterr().out)
-    assert found == msgspec.to_builtins(known) | {"predictions": [msgspec.to_builtins(SAID)]}
+    assert main(["job", "4711"]) == 0
+    assert "told (UTC)" not in capsys.readouterr().out
+    assert main(["job", "4711", "--told"]) == 0
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[-2:]]
+    assert rows[0] == ["1970-01-01 00:00", "1970-01-01 00:10", "1970-01-01 01:00"]
+    assert [cell.strip() for cell in rows[1] if cell] == ["1970-01-01 00:10", "–", "–"]
+    assert main(["job", "4711", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [msgspec.to_builtins(known)]
 
 
 def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

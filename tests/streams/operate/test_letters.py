@@ -26,7 +26,7 @@ def letter(reason: str, site: str | None = "kth", detail: str = "") -> DeadLette
         offset=7,
         value="{\x1b",
         value_bytes=2,
-        quarantine=reason == "implausible_time",
+        doubted=reason == "implausible_time",
     )
 
 
@@ -72,7 +72,7 @@ def test_the_command_shows_the_counts_and_follows(
 
 def test_a_line_says_where_it_stands_and_cannot_steer_the_terminal() -> None:
     assert line(letter("implausible_time", detail="year 2100"), AT) == (
-        "1996-06-26 21:06:00 UTC  kth  implausible_time (held apart): year 2100"
+        "1996-06-26 21:06:00 UTC  kth  implausible_time (doubted): year 2100"
         "  [queuecast.events, partition 1, offset 7]  {\\u001b"
     )
 

@@ -54,6 +54,16 @@ def test_a_page_is_whole(client: Client, path: str) -> None:
     assert not re.search(r"\$\w", answer.text)
 
 
+def test_each_alert_leads_to_its_place_on_the_page(client: Client) -> None:
+    rules = (FILES.parents[2] / "deploy" / "prometheus" / "alerts.yaml").read_text(encoding="utf-8")
+    links = re.findall(r"runbook_url: http://127.0.0.1:6067/(\S+)#(\S+)", rules)
+    assert len(links) == rules.count("- alert:") and {path for path, _ in links} == {"alerts"}
+    found = Elements(client.get("/alerts").text)
+    assert [tag for tag, _ in found.all].count("h1") == 1
+    assert {anchor for _, anchor in links} <= set(found.values("id"))
+    assert not [link for link in found.values("href") if link.endswith((".md", ".yaml"))]
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_what_a_page_loads_and_leads_to_is_there(client: Client, path: str) -> None:
     found = Elements(client.get(path).text)

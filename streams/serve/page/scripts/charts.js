@@ -4,6 +4,10 @@ import { h } from "./text.js";
 
 const HEIGHT = 220;
 const DAYS = [1, 2, 7, 14, 28].map((days) => days * 86_400);
+const HOURS = [60, 300, 900, 1800, ...[1, 2, 3, 6, 12, 24].map((hours) => hours * 3600)];
+const SHORT_S = 3 * 86_400;
+/** Marks of an axis of durations are one of these apart. */
+export const DURATIONS = [60, 300, 600, 1800, ...[1, 2, 3, 6, 12, 24, 48, 120, 240].map((hours) => hours * 3600)];
 const DATE = { day: "numeric", month: "short" };
 const CLOCK = { hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
 const drawn = new Map();
@@ -30,6 +34,12 @@ export function chart(place, { times, series, words, apart, day = false, least =
   const zone = day ? { timeZone: "UTC" } : {};
   const written = new Intl.DateTimeFormat("en-GB", { ...DATE, ...zone, year: "numeric", ...(day ? {} : CLOCK) });
   const short = new Intl.DateTimeFormat("en-GB", { ...DATE, ...zone });
+  const hour = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const byHours = !day && times.at(-1) - times[0] < SHORT_S;
+  const mark = (at) => {
+    const text = hour.format(at * 1000);
+    return byHours && text !== "00:00" ? text : short.format(at * 1000);
+  };
   const grid = { stroke: ink("--line"), width: 1 };
   const axis = { stroke: ink("--soft"), grid, ticks: { show: false }, font: "12px system-ui" };
   const range = (_, low, high) => [Math.min(least, low ?? least), most ?? Math.max((high ?? 0) * 1.08, 1)];
@@ -39,7 +49,7 @@ export function chart(place, { times, series, words, apart, day = false, least =
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: { x: { time: true }, y: { range } },
     axes: [
-      { ...axis, size: 32, space: 56, gap: 10, incrs: DAYS, values: (_, ticks) => ticks.map((at) => short.format(at * 1000)) },
+      { ...axis, size: 32, space: 56, gap: 10, incrs: byHours ? HOURS : DAYS, values: (_, ticks) => ticks.map(mark) },
       { ...axis, size: 74, space: 34, ...(apart ? { incrs: apart } : {}), values: (_, ticks) => ticks.map(words) },
     ],
     series: [{}, ...series.map(({ color, dashed, steps }) => ({

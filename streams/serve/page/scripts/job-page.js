@@ -1,6 +1,7 @@
 // One job that queues or runs: when it starts, how sure that is, why not yet, and how that has changed meanwhile.
 
 import { explained, get } from "./api.js";
+import { chart, DURATIONS } from "./charts.js";
 import { open, refused, say } from "./door.js";
 import { cell, table, update } from "./table.js";
 import { clockTime, duration, fromNow, h, name, plural, probability, sitePage } from "./text.js";
@@ -9,6 +10,7 @@ const asked = new URLSearchParams(location.search);
 const [site, job] = [asked.get("site") ?? "", asked.get("name") ?? ""];
 const said = document.getElementById("job-said");
 const place = document.getElementById("job-now");
+const drawn = document.getElementById("job-drawn");
 const told = [];
 
 document.getElementById("job-title").textContent = job ? `Job ${job}` : "No job is named";
@@ -21,6 +23,9 @@ async function refresh() {
     say(said, `${found.text[0].toUpperCase()}${found.text.slice(1)}.`);
     remember(found);
     update(place, h("div", { id: "job-now" }, ...contents(found)));
+    const [rows, { live, as_of: at, made_at: made }] = [estimates(found.told), found];
+    changes(rows, live?.submit);
+    draw(rows, live?.eligible ?? live?.submit ?? rows[0]?.at, live?.start ?? at ?? made);
   } catch (error) {
     say(said, explained(error, site), true);
     update(place, h("div", { id: "job-now" }, h("p", {}, "It may be over: see ",
@@ -62,20 +67,42 @@ function contents(found) {
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
     ...(live?.why ? [h("p", {}, `${live.why[0].toUpperCase()}${live.why.slice(1)}.`)] : []),
     ...(stale ? [h("p", { class: "wrong" }, `Stale: ${stale}.`)] : []),
-    ...changes(found.told, live?.submit),
   ];
 }
 
-/** Its estimates over time: those that went out, and below them those of now as this page was told. */
-function changes(sent, submit) {
-  const out = sent.map(({ at, start, starts_by: by }) => ({ at, start, latest: atLatest(by) }));
-  const rows = [...told, ...out.toReversed()].map(({ at, start, latest }) => [
+/** Its estimates over time: those that went out, and those of now as this page was told; the first one first. */
+function estimates(sent) {
+  return [...sent.map(({ at, start, starts_by: by }) => ({ at, start, latest: atLatest(by) })), ...told.toReversed()];
+}
+
+function changes(rows, submit) {
+  const cells = rows.toReversed().map(({ at, start, latest }) => [
     cell([at === submit ? "At its submission, " : null, clockTime(at)], { head: true }),
     cell(start == null ? "–" : clockTime(start)),
     cell(latest == null ? "–" : clockTime(latest)),
   ]);
   const columns = [["Told"], ["Expected"], ["At the latest (90 %)"]];
-  return rows.length > 1 ? [table("Its estimates over time", columns, rows, "jobs blocks")] : [];
+  const place = h("div", { id: "job-told" });
+  if (rows.length > 1) place.append(table("Its estimates over time", columns, cells, "jobs blocks"));
+  update(document.getElementById("job-told"), place);
+}
+
+/** The same drawn, up to the time `now`, by when it has waited since `ready`. */
+function draw(rows, ready, now) {
+  const times = rows.map(({ at }) => at);
+  const last = rows.at(-1);
+  if (last && now > last.at) {
+    rows = [...rows, last];
+    times.push(now);
+  }
+  drawn.hidden = times.length < 2;
+  if (drawn.hidden) return;
+  const since = (time) => (time == null ? null : Math.max(time - ready, 0));
+  chart(drawn.querySelector(".chart"), { times, words: duration, apart: DURATIONS, series: [
+    { name: "expected wait", color: "--tint", values: rows.map(({ start }) => since(start)), steps: true },
+    { name: "at the latest (90 %)", color: "--rule", values: rows.map(({ latest }) => since(latest)), steps: true, dashed: true },
+    { name: "waited so far", color: "--other", values: times.map(since) },
+  ] });
 }
 
 open(refresh, refresh);

@@ -223,7 +223,7 @@ function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded
   if (why) told.push(`${sentence(why.text)}.`);
   else if (reason) told.push(wait == null ? `${sentence(reason)}.` : `By ${reason}.`);
   if (why?.instead.length) told.push(`Sooner: ${why.instead.map(instead).join("; ")}.`);
-  if (best != null && best < 1) told.push(`The best site with ${probability(best.toFixed(2))}.`);
+  if (best != null && best < 1) told.push(`Best of all sites with a probability of ${probability(best.toFixed(2))}.`);
   const state = [];
   if (live) state.push(`${count(live.free_cpus)} of ${plural(cpus, "CPU")} free`);
   if (live?.gpus) state.push(`${count(live.free_gpus)} of ${plural(live.gpus, "GPU")} free`);

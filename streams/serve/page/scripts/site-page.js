@@ -1,7 +1,7 @@
 // One site's page: what the list tells of it, and how it has been over time.
 
 import { explained, get } from "./api.js";
-import { chart } from "./charts.js";
+import { chart, DURATIONS } from "./charts.js";
 import { open, refused, say } from "./door.js";
 import { contents } from "./site.js";
 import { cell, table, update, wide } from "./table.js";
@@ -11,7 +11,6 @@ const site = new URLSearchParams(location.search).get("name") ?? "";
 const said = document.getElementById("site-said");
 const place = document.getElementById("site-now");
 const LAST_DAY_S = 6 * 86_400;
-const DURATIONS = [60, 300, 600, 1800, ...[1, 2, 3, 6, 12, 24, 48, 120, 240].map((hours) => hours * 3600)];
 let known = null, outcomes = null;
 
 document.getElementById("site-title").textContent = site || "No site is named";

@@ -49,7 +49,7 @@ def test_jobs_ahead_are_counted_with_their_work(busy: Engine) -> None:
     told = why(busy, cpus=64, walltime=2 * HOUR, queue="batch")
     assert (told.ahead_jobs, told.ahead_in_queue, told.free_cpus) == (3, 2, 16)
     assert told.ahead_cpu_hours == 3 * 64 * 2
-    assert told.ahead_drain_s == 6 * HOUR
+    assert told.ahead_work_s == 6 * HOUR
     assert told.text == (
         "3 jobs ahead of it, 2 of them in batch, need 384 core-hours, about 6h of the machine; 16 processors are free"
     )
@@ -141,7 +141,7 @@ def test_where_a_site_has_partitions_it_is_their_nodes_that_are_meant() -> None:
     engine.apply(start("0"))
     engine.apply(start("2"))
     told = why(engine, cpus=8, walltime=HOUR, queue="cpu")
-    assert (told.ahead_jobs, told.free_cpus, told.ahead_drain_s) == (1, 0, 3 * HOUR)
+    assert (told.ahead_jobs, told.free_cpus, told.ahead_work_s) == (1, 0, 3 * HOUR)
     told = why(engine, cpus=1, gpus=1, walltime=HOUR, queue="gpu")
     assert (told.ahead_jobs, told.free_cpus) == (0, 15)  # processors; it is GPUs that are not free
     assert told.text == "no job is ahead of it, but what it asks for is not free: running jobs must end first"

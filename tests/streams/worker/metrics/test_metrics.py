@@ -78,7 +78,7 @@ def test_the_mean_errors_are_those_that_were_measured(alder: Engine) -> None:
             assert shown["queuecast_wait_error_response_ratio_count"][labels] == accuracy.responses
             assert shown["queuecast_wait_error_response_ratio_sum"][labels] == accuracy.ppe.total
             assert shown["queuecast_within_factor_2_jobs_total"][labels] == accuracy.within_x2
-            assert shown["queuecast_withheld_jobs_total"][labels] == accuracy.missing
+            assert shown["queuecast_jobs_without_estimate_total"][labels] == accuracy.missing
     assert alder.scores.accuracy["median"].error.total != alder.scores.accuracy["zero"].error.total
 
 
@@ -246,7 +246,7 @@ def test_what_this_process_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
     found = samples(shown)
     assert found["queuecast_messages_read_total"] == {(): 2}
     assert found["queuecast_rejects_total"] == {("empty",): 1, ("implausible_time",): 1}
-    assert found["queuecast_quarantined_total"] == {("implausible_time",): 1}
+    assert found["queuecast_doubted_events_total"] == {("implausible_time",): 1}
     assert found["queuecast_last_message_timestamp_seconds"] == {(): 1001.5}
     assert found["queuecast_prediction_latency_seconds_count"] == {(): 2}
     assert found["queuecast_prediction_latency_seconds_sum"] == {(): 0.25}

@@ -74,7 +74,7 @@ def deaths(world: World) -> int:
 
 
 @pytest.mark.usefixtures("unencodable")
-def test_an_event_on_which_workers_die_is_held_apart() -> None:
+def test_an_event_on_which_workers_die_is_rejected() -> None:
     world = world_of_two()
     assert deaths(world) == 4, "anywhere, in its checkpoint of few, and twice on it"
     (letter,) = letters(world)
