@@ -9,6 +9,7 @@ from models.records import (
     AnyAnswer,
     AnyEvent,
     AnyQuestion,
+    Bundle,
     DeadLetter,
     Notice,
     Outcome,
@@ -18,7 +19,7 @@ from models.records import (
 from streams.errors import NotUnderstood
 
 RECORDS: dict[str, Any] = {
-    "event": AnyEvent,
+    "event": AnyEvent | Bundle,
     "prediction": Prediction,
     "outcome": Outcome,
     "dead-letter": DeadLetter,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from models.records import AnyEvent, Requeue, Submit
+from models.records import AnyEvent, Requeue, Submit, is_predicted
 from streams.bulk.event_log import EventLog, Shown, silent
 from streams.bulk.reading import read_log
 from streams.bulk.source import SortedSource
@@ -130,9 +130,11 @@ class History:
     def steps(self) -> Iterator[OutgoingEvent]:
         """The events with the cursors that are to be kept behind them."""
         if self._log is None:
-            for event, cursor, _ in until_now(self._source, from_source(self._source, self._file)):
+            for event, cursor, *_ in until_now(self._source, from_source(self._source, self._file)):
                 yield OutgoingEvent(None if event is None else as_past(event), cursor, self._file)
         else:
+            together = True  # no training begins before the first job that is predicted
             for event in history_of(self._log.after(max(self._log.jobs - SENT_JOBS, 0))):
-                yield OutgoingEvent(event, None, None)
+                together = together and not is_predicted(event)
+                yield OutgoingEvent(event, None, None, together)
         yield OutgoingEvent(None, self._reached, self._file)

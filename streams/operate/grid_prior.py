@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from kafka import TopicPartition
 
-from models.records import AnyEvent, UsePrior
+from models.records import AnyEvent, UsePrior, events_of
 from models.waits.boosted.prior import Prior
 from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.stored import ends_of, messages
@@ -38,7 +38,7 @@ def stored_events(settings: Settings) -> Iterator[AnyEvent]:
             for partition, end in ends_of(settings, topic).items():
                 for message in messages(settings, TopicPartition(topic, partition), 0, end):
                     try:
-                        yield read_event(message.key, message.value)
+                        yield from events_of(read_event(message.key, message.value))
                     except Unreadable:  # it is among the dead letters
                         continue
 

@@ -25,7 +25,7 @@ import msgspec
 from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from models.records import AnyEvent, Submit
+from models.records import MOST_BYTES, AnyEvent, Submit, bundled
 from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.topics import Topics, events_topic_of
 from streams.errors import UserError
@@ -34,7 +34,7 @@ from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, Sour
 from streams.sources.cursors import BEGIN_ANEW, CursorFile
 
 UNDERWAY = 10_000
-"""Messages that may be on their way to the broker: the bound on memory."""
+"""Events that may be on their way to the broker: the bound on memory."""
 
 DELIVERY_MS = 30_000
 """Milliseconds after which a message that was not accepted is an error."""
@@ -53,15 +53,19 @@ class QuietProducer(KafkaProducer):  # type: ignore[misc]  # kafka's classes are
 
 
 class OutgoingEvent(NamedTuple):
-    """A source's step on its way: its event, None where there is none now, its cursor, and the file that keeps that."""
+    """A source's step on its way: its event, None where there is none now, its cursor, and the file that keeps that.
+
+    Old events that may go `together` share a message with those before and after them.
+    """
 
     event: AnyEvent | None
     cursor: Cursor | None = None
     file: CursorFile | None = None
+    together: bool = False
 
 
 class _Underway(NamedTuple):
-    outgoing: OutgoingEvent
+    steps: list[OutgoingEvent]
     sent: Any
     """The producer's future; None where there was no event to send."""
 
@@ -87,6 +91,9 @@ class Publisher:
         self._own_topics = own_topics
         self._max_underway = underway
         self._underway: deque[_Underway] = deque()
+        self._steps_underway = 0
+        self._bundle: list[tuple[OutgoingEvent, bytes]] = []  # not sent yet
+        self._bundle_bytes = 0
         self._encode = msgspec.json.Encoder().encode
         self.events: dict[str, int] = {}
         self.jobs: dict[str, int] = {}
@@ -98,11 +105,33 @@ class Publisher:
             KafkaError: an event, this one or one before it, was not accepted.
             OSError: a cursor could not be written.
         """
-        event, sent = outgoing.event, None
-        if event is not None:
-            topic = self._own_topics.get(event.site, self._topic)
-            sent = self._producer.send(topic, value=self._encode(event), key=event.site.encode())
-        self._underway.append(_Underway(outgoing, sent))
+        event = outgoing.event
+        value = None if event is None else self._encode(event)
+        if not outgoing.together or value is None:
+            self._close_bundle()
+            self._hand_over([outgoing], value)
+            return
+        if self._bundle_bytes + len(value) > MOST_BYTES or (
+            self._bundle and _site(self._bundle[0][0]) != _site(outgoing)
+        ):
+            self._close_bundle()
+        self._bundle.append((outgoing, value))
+        self._bundle_bytes += len(value) + 1
+
+    def _close_bundle(self) -> None:
+        """Send the events that were to go together."""
+        if self._bundle:
+            steps, values = map(list, zip(*self._bundle, strict=True))
+            self._bundle, self._bundle_bytes = [], 0
+            self._hand_over(steps, bundled(_site(steps[0]), values))
+
+    def _hand_over(self, steps: list[OutgoingEvent], value: bytes | None) -> None:
+        sent = None
+        if value is not None:
+            site = _site(steps[0])
+            sent = self._producer.send(self._own_topics.get(site, self._topic), value=value, key=site.encode())
+        self._underway.append(_Underway(steps, sent))
+        self._steps_underway += len(steps)
         self._settle(self._max_underway)
 
     def flush(self) -> None:
@@ -112,6 +141,7 @@ class Publisher:
             KafkaError: an event was not.
             OSError: a cursor could not be written.
         """
+        self._close_bundle()
         self._producer.flush(timeout=DELIVERY_MS / 1000)
         self._settle(0)
 
@@ -121,21 +151,28 @@ class Publisher:
         What was not accepted stays at the head, so nothing behind it is ever counted or kept.
         """
         while self._underway:
-            (event, cursor, file), sent = self._underway[0]
+            steps, sent = self._underway[0]
             if sent is not None:
-                if not sent.is_done and len(self._underway) <= most:
+                if not sent.is_done and self._steps_underway <= most:
                     return
                 sent.get(timeout=DELIVERY_MS / 1000)
             self._underway.popleft()
-            if event is not None:
-                self._count(event)
-            if file is not None and cursor is not None:
-                file.keep(cursor)
+            self._steps_underway -= len(steps)
+            for event, cursor, file, _ in steps:
+                if event is not None:
+                    self._count(event)
+                if file is not None and cursor is not None:
+                    file.keep(cursor)
 
     def _count(self, event: AnyEvent) -> None:
         self.events[event.site] = self.events.get(event.site, 0) + 1
         if isinstance(event, Submit):
             self.jobs[event.site] = self.jobs.get(event.site, 0) + 1
+
+
+def _site(outgoing: OutgoingEvent) -> str:
+    assert outgoing.event is not None
+    return outgoing.event.site
 
 
 class Stop:

@@ -18,11 +18,14 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from deploy.local.stack import LocalStack
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent
+from models.records import AnyEvent, Bundle
+from models.records import events_of as carried
 from streams.broker.topics import Topics
+from streams.bulk.history import history_of
 from streams.cli.app import main
 from streams.offline.replay import replay
 from streams.sources.swf import events_of, read_swf
+from streams.worker.intake.messages import read_event
 from tests.support.made_slurm import history, sacct
 from tests.support.traces import made_trace, swf_line
 
@@ -244,7 +247,11 @@ def test_what_comes_can_be_watched_until_interrupted(local_stack: LocalStack, pr
     assert {json.dumps(json.loads(line)) for line in seen} == {json.dumps(json.loads(predicted[0]))}
 
 
-def test_a_history_ends_where_its_source_begins(topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture) -> None:
+@pytest.mark.parametrize("predicted", [5, 6000])
+def test_a_history_ends_where_its_source_begins(
+    topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, predicted: int
+) -> None:
+    monkeypatch.setattr(history_of, "__defaults__", (predicted,))
     jobs, cut = history(1), 1100
     (tmp_path / "sacct.txt").write_text(sacct(jobs, cut))
     (tmp_path / "looks").mkdir()
@@ -259,7 +266,11 @@ def test_a_history_ends_where_its_source_begins(topics: Topics, consumer: Any, t
             pass
         process.terminate()
         process.communicate(timeout=60)
-    events = [msgspec.json.decode(message.value, type=AnyEvent) for message in found]
+    bundles = [read_event(message.key, message.value) for message in found]
+    old = [getattr(event, "old", False) for one in bundles if isinstance(one, Bundle) for event in one.events]
+    assert any(old) == (predicted < 6000)
+    before = sum(len(carried(one)) for one in bundles[:before])
+    events = [event for one in bundles for event in carried(one)]
     told = [(event.kind, *event.key) for event in events if event.kind in ("submit", "start", "end", "cancel")]
     assert len(told) == len(set(told))
     assert {event.kind for event in events if getattr(event, "past", False)} <= {"submit", "requeue"}

@@ -64,6 +64,11 @@ class PendingBatch:
     gone: dict[str, Gone] = field(default_factory=dict)
     applied: list[AppliedEvent] = field(default_factory=list)
 
+    @property
+    def size(self) -> int:
+        """How many events these are, those of bundles one by one."""
+        return max(len(self.events), len(self.applied))
+
 
 class Pending:
     """The pending batch of a partition: the events since the last checkpoint began.
@@ -100,7 +105,7 @@ class Pending:
     def due(self) -> bool:
         """Whether its events are many enough, or old enough, for a checkpoint."""
         batch = self._batch
-        return batch is not None and (len(batch.events) >= self._most or batch.since <= self._clock() - self._seconds)
+        return batch is not None and (batch.size >= self._most or batch.since <= self._clock() - self._seconds)
 
     def take(self) -> PendingBatch | None:
         """The batch, for a checkpoint; what follows belongs to the next one. None where nothing is pending."""

@@ -15,12 +15,12 @@ import msgspec
 
 from models.engine.engine import Engine
 from models.engine.operations import begun_anew, operate
-from models.records import AnyEvent, AnyOperation, BeginAnew, DoneOperation, Rebuild
+from models.records import AnyEvent, AnyOperation, BeginAnew, Bundle, DoneOperation, Rebuild, events_of
 from streams.broker.topics import event_topics, partition_of
 from streams.errors import UNDECODABLE
 from streams.settings import Settings
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.intake.messages import Unreadable, read_event
+from streams.worker.intake.messages import Told, Unreadable, read_event
 
 log = logging.getLogger(__name__)
 
@@ -112,10 +112,10 @@ class UnknownFields:
         self._all: Counter[str] = Counter()
         self._sites: dict[str, Counter[str]] = {}
 
-    def look(self, event: AnyEvent, value: bytes) -> None:
-        """Count the fields of a message that its event does not have."""
-        for name in unknown_fields(event, value):
-            self._add(event.site, name)
+    def look(self, told: Told, value: bytes) -> None:
+        """Count the fields of a message that its event does not have; a bundle is a program's, which spells them."""
+        for name in () if isinstance(told, Bundle) else unknown_fields(told, value):
+            self._add(told.site, name)
 
     def of(self, site: str) -> dict[str, int]:
         """How often each unknown field came from a site."""
@@ -149,8 +149,8 @@ class Intake:
         self.places = places
         self.unknown_fields = UnknownFields(count)
 
-    def read(self, raw: Any) -> tuple[AnyEvent | AnyOperation, bool]:
-        """The event or operation that a message carries, and whether it came on its site's own topic; 5 µs.
+    def read(self, raw: Any) -> tuple[Told | AnyOperation, bool]:
+        """The event, bundle or operation that a message carries, and whether it came on its site's own topic; 5 µs.
 
         Raises:
             Unreadable: it is nothing that can be read, or does not belong there.
@@ -171,7 +171,8 @@ class Intake:
             elif isinstance(what, AnyOperation):
                 change(handle.engine, what)
             else:
-                handle.engine.apply(what, arrived(raw))
+                for event in events_of(what):
+                    handle.engine.apply(event, arrived(raw))
                 handle.arrivals.add(raw.timestamp)
 
 

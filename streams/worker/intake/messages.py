@@ -4,7 +4,7 @@ from typing import TypeVar
 
 import msgspec
 
-from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter
+from models.records import VERSION, AnyEvent, AnyQuestion, Bundle, DeadLetter
 from streams.errors import UNDECODABLE
 
 MAX_MESSAGE_BYTES = 65_536
@@ -13,9 +13,12 @@ MAX_MESSAGE_BYTES = 65_536
 MAX_SHOWN_BYTES = 1_000
 """Bytes of a message that its dead letter shows."""
 
-M = TypeVar("M", AnyEvent, AnyQuestion)
+Told = AnyEvent | Bundle
+"""What is told of a site: an event, or a bundle of old ones."""
 
-_event: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+M = TypeVar("M", Told, AnyQuestion)
+
+_told: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
 _question: msgspec.json.Decoder[AnyQuestion] = msgspec.json.Decoder(AnyQuestion)
 
 
@@ -38,13 +41,13 @@ class Unreadable(Exception):
         self.detail = detail
 
 
-def read_event(key: bytes | None, value: bytes | None) -> AnyEvent:
-    """The event that a message carries; 3 µs.
+def read_event(key: bytes | None, value: bytes | None) -> Told:
+    """The event, or the bundle of events, that a message carries; 3 µs an event.
 
     Raises:
         Unreadable: for the reasons empty, too_large, not_json, version, unknown_type, malformed or wrong_key.
     """
-    return _read(key, value, _event, EVENT_TYPES)
+    return _read(key, value, _told, EVENT_TYPES)
 
 
 def read_question(key: bytes | None, value: bytes | None) -> AnyQuestion:
@@ -86,8 +89,8 @@ def _diagnosis(value: bytes, error: Exception, types: tuple[str, ...]) -> Unread
     return Unreadable("malformed", detail)
 
 
-EVENT_TYPES = tuple(kind.kind for kind in AnyEvent.__args__)
-"""The types of events there are."""
+EVENT_TYPES = tuple(str(kind.__struct_config__.tag) for kind in Told.__args__)
+"""The types of events there are, and the bundle's."""
 
 QUESTION_TYPES = tuple(str(kind.__struct_config__.tag) for kind in AnyQuestion.__args__)
 """The types of questions there are."""

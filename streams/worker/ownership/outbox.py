@@ -45,8 +45,12 @@ class Outbox:
         self._metrics.read(raw.timestamp)
         self._freshness.read((raw.topic, raw.partition), raw.offset, raw.timestamp)
 
-    async def send(self, event: AnyEvent, records: list[Record], raw: Any) -> list[Awaitable[Any]]:
-        """Send what followed from an event: all but the anomalies of events that were accepted."""
+    async def send(self, event: AnyEvent, records: list[Record], raw: Any, alone: bool = True) -> list[Awaitable[Any]]:
+        """Send what followed from an event: all but the anomalies of events that were accepted.
+
+        Parameters:
+            alone: whether the message holds this event alone; else a dead letter shows the event, not the bundle.
+        """
         sends = []
         for record in records:
             if isinstance(record, Prediction):
@@ -55,18 +59,26 @@ class Outbox:
             elif isinstance(record, Outcome):
                 sends.append(await self._out(self._topics.outcomes, raw, record, raw.partition))
             elif record.rejected:
-                sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.doubted))
+                value = raw.value if alone else _encode(event)
+                sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.doubted, value))
         if isinstance(event, Submit):
             self._metrics.predicted(raw.timestamp)
         self._score(event, records)
         return sends
 
     async def reject(
-        self, reason: str, detail: str, site: str | None, raw: Any, doubted: bool = False
+        self,
+        reason: str,
+        detail: str,
+        site: str | None,
+        raw: Any,
+        doubted: bool = False,
+        value: bytes | None = None,
     ) -> Awaitable[Any]:
-        """Send a message to the dead letters."""
+        """Send a message, or what of it has this value, to the dead letters."""
         self._metrics.rejected(reason, doubted)
-        letter = dead_letter(reason, detail, site, raw.topic, raw.partition, raw.offset, raw.value, doubted)
+        shown = raw.value if value is None else value
+        letter = dead_letter(reason, detail, site, raw.topic, raw.partition, raw.offset, shown, doubted)
         return await self._out(self._topics.dead_letters, raw, letter)
 
     async def _out(

@@ -13,7 +13,7 @@ import faust
 
 from models.durations import DAY_S
 from models.engine.operations import begun_anew
-from models.records import AnyEvent, AnyOperation, BeginAnew, Rebuild
+from models.records import AnyOperation, BeginAnew, Rebuild, events_of
 from streams.settings import Settings
 from streams.worker.checkpoint.checkpoint import (
     Acknowledgements,
@@ -30,7 +30,7 @@ from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle, Table
 from streams.worker.checkpoint.table import OwnedTable, Retries, Revoked, StoredSites, Token
 from streams.worker.intake.intake import Intake, arrived, change, note, rebuilt_lately
-from streams.worker.intake.messages import Unreadable
+from streams.worker.intake.messages import Told, Unreadable
 from streams.worker.ownership.lanes import Lanes, site_of_message
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.sites import PartitionSites
@@ -51,6 +51,9 @@ MOST_WAITING = 10_000
 
 CLAIMS_AT_A_TIME = 8
 """Sites that are claimed in Redis at a time."""
+
+EVENTS_PER_TURN = 16
+"""Events of a bundle that are applied before the loop may do something else: some milliseconds."""
 
 READ_AT_A_TIME = 2
 """Sites that are read back at a time while nothing else is done: one's entries come from Redis meanwhile."""
@@ -277,7 +280,7 @@ class OwnedPartition:
         self._is_processed(message, sends)
         if operated or self._deaths.checkpoint_events == 1:  # durable at once
             await self._checkpoint()
-        elif len(self._pending.batch.events) >= self._deaths.checkpoint_events:
+        elif self._pending.batch.size >= self._deaths.checkpoint_events:
             await self._begin_checkpoint()
 
     def _is_processed(self, message: faust.EventT, sends: list[Awaitable[Any]]) -> None:
@@ -285,26 +288,32 @@ class OwnedPartition:
         self._pending.batch.events.append(message)
         self._pending.batch.sends.extend(sends)
 
-    async def _apply(self, event: AnyEvent, handle: SiteHandle, raw: Any) -> list[Awaitable[Any]]:
-        """Apply an event to its site's engine; gives its outputs, on their way.
+    async def _apply(self, told: Told, handle: SiteHandle, raw: Any) -> list[Awaitable[Any]]:
+        """Apply an event, or a bundle of them, to its site's engine; gives the outputs, on their way.
 
         Raises:
             EngineFailed: half of it may be applied.
             Unreadable: the engine has failed too often at events of its site.
         """
-        self._intake.unknown_fields.look(event, raw.value)
+        self._intake.unknown_fields.look(told, raw.value)
         if handle.is_set_aside(raw.timestamp):
-            self.sites.pass_over(event.site, raw)
+            self.sites.pass_over(told.site, raw)
             raise Unreadable("set_aside", f"the engine failed at {MOST_FAILURES} events of this site within an hour")
-        try:
-            records = handle.engine.apply(event, arrived(raw))
-        except Exception as error:  # a fault of ours must neither stop the other sites nor stay unseen
-            log.exception("the engine failed", extra={"site": event.site, **self._where, "offset": raw.offset})
-            raise EngineFailed(event.site, repr(error)) from None
-        self._pending.batch.applied.append(AppliedEvent(event, raw.offset, arrived(raw)))
-        sends = await self._outbox.send(event, records, raw)
+        events, records = events_of(told), []
+        for number, event in enumerate(events):
+            try:
+                records.append(handle.engine.apply(event, arrived(raw)))
+            except Exception as error:  # a fault of ours must neither stop the other sites nor stay unseen
+                log.exception("the engine failed", extra={"site": told.site, **self._where, "offset": raw.offset})
+                raise EngineFailed(told.site, repr(error)) from None
+            if number % EVENTS_PER_TURN == EVENTS_PER_TURN - 1:
+                await asyncio.sleep(0)
+        self._pending.batch.applied.extend(AppliedEvent(event, raw.offset, arrived(raw)) for event in events)
+        sends = list[Awaitable[Any]]()
+        for event, found in zip(events, records, strict=True):
+            sends.extend(await self._outbox.send(event, found, raw, alone=event is told))
         handle.passed(raw.offset, raw.timestamp)
-        self._pending.batch.sites.add(event.site)
+        self._pending.batch.sites.add(told.site)
         return sends
 
     def _mend(self, message: faust.EventT, error: EngineFailed) -> "asyncio.Task[None]":

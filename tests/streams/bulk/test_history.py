@@ -43,7 +43,7 @@ def opened(files: list[Path], directory: Path | None) -> Iterator[History]:
 def sent(steps: Iterator[OutgoingEvent]) -> list[AnyEvent]:
     """The events, their cursors kept as if the broker had acknowledged them."""
     events = []
-    for event, cursor, file in steps:
+    for event, cursor, file, _ in steps:
         if file is not None and cursor is not None:
             file.keep(cursor)
         if event is not None:
@@ -124,6 +124,17 @@ def test_of_a_long_log_the_last_jobs_are_sent_and_the_last_of_these_predicted(
     submits = [event for event in found if isinstance(event, Submit)]
     assert [event.old for event in submits if not event.late] == [False] * 60
     assert {event.job for event in found if isinstance(event, JobEvent)} <= {event.job for event in submits}
+
+
+def test_what_comes_before_the_first_predicted_job_goes_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.history_of, "__defaults__", (50,))
+    with opened([made_trace(tmp_path / "one.swf", jobs=200)], None) as past:
+        steps = [step for step in past.steps() if step.event is not None]
+    first = next(n for n, one in enumerate(steps) if isinstance(one.event, Submit) and not one.event.old)
+    assert [step.together for step in steps] == [True] * first + [False] * (len(steps) - first)
+    assert first > 300 and sum(isinstance(step.event, Submit) for step in steps[first:]) == 50
 
 
 @pytest.mark.parametrize("late", [range(0), range(30), range(40, 60), range(0, 60, 2)])

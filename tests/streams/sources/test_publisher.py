@@ -10,13 +10,14 @@ import msgspec
 import pytest
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from models.records import AnyEvent, Start, Submit
+from models.records import AnyEvent, Start, Submit, events_of
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources import publisher as publishing
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, Source, Step, refuse
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish, stop_on_sigterm
+from streams.worker.intake.messages import MAX_MESSAGE_BYTES, read_event
 
 
 class Sent:
@@ -254,3 +255,55 @@ def test_a_cursor_of_another_input_is_told_with_its_file(broker: Broker, file: C
         file.keep(b"7")
         with pytest.raises(UserError, match=r"no such place \(.*counting-s.cursor: remove the file to send from the"):
             published(broker, from_source(Counting(5), file))
+
+
+def test_old_events_go_together_in_as_few_messages_as_a_worker_reads() -> None:
+    broker = Broker()
+    publisher = Publisher(broker, "events")
+    old = [Submit(site="s", time=float(n), job=str(n), user="x" * 250, past=True, old=True) for n in range(600)]
+    for event in old:
+        publisher.send(OutgoingEvent(event, together=True))
+    alone = Submit(site="s", time=600.0, job="600", past=True)
+    publisher.send(OutgoingEvent(alone))
+    publisher.flush()
+    *bundles, last = (json.dumps(value, separators=(",", ":")).encode() for _, _, value in broker.messages)
+    assert 1 < len(bundles) < 8 and all(len(value) < MAX_MESSAGE_BYTES for value in bundles)
+    assert [one for value in bundles for one in events_of(read_event(b"s", value))] == old
+    assert read_event(b"s", last) == alone
+    assert publisher.events == publisher.jobs == {"s": 601}
+
+
+def test_no_cursor_is_kept_before_what_goes_together_with_it_is_accepted() -> None:
+    broker, file = Broker(refuse=1), Kept()
+    publisher = Publisher(broker, "events", underway=0)
+    steps = [OutgoingEvent(Submit(site="s", time=1.0, job="1", past=True, old=True), b"1", file, True)]  # type: ignore[arg-type]
+    steps += [OutgoingEvent(Start(site="s", time=2.0, job="1"), b"2", file, True)]  # type: ignore[arg-type]
+    for step in steps:
+        publisher.send(step)
+    assert not file.cursors and not broker.messages
+    publisher.flush()
+    assert file.cursors == [b"1", b"2"] and len(broker.messages) == 1
+    for step in steps:
+        publisher.send(step)
+    with pytest.raises(KafkaTimeoutError):
+        publisher.flush()
+    assert file.cursors == [b"1", b"2"]
+
+
+def test_sites_do_not_go_together() -> None:
+    broker = Broker()
+    publisher = Publisher(broker, "events")
+    for event in some(8):
+        publisher.send(OutgoingEvent(event, together=True))
+    publisher.flush()
+    assert [(key, len(value["events"])) for _, key, value in broker.messages] == [(b"s0", 2), (b"s1", 2)] * 2
+
+
+class Kept:
+    """Notes which cursors are kept."""
+
+    def __init__(self) -> None:
+        self.cursors: list[bytes] = []
+
+    def keep(self, cursor: bytes) -> None:
+        self.cursors.append(cursor)
