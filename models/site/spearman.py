@@ -42,6 +42,10 @@ from models.arrays import Floats, Ints
 
 Ranks = npt.NDArray[np.int32]
 
+UNREAD_ROWS = 600
+"""Rows that are pushed one after another, and nobody reads what they give; after so many, ranks are left until somebody
+does, and then sorted. A history is taken in so."""
+
 MAX_WINDOW_ROWS = 3_024_616
 """The most rows for which n(n² - 1)/3 fits into a signed 64-bit integer."""
 
@@ -71,6 +75,7 @@ class RollingSpearman:
         self._extremes: Floats = np.full((2, features + 1), np.nan)  # minimum and maximum
         self._count = 0
         self._next = 0
+        self._unread = 0  # rows that were pushed since ranks were read
 
     @classmethod
     def from_rows(cls, x: npt.ArrayLike, y: npt.ArrayLike, size: int = 6000, pushed: int | None = None) -> Self:
@@ -93,13 +98,23 @@ class RollingSpearman:
             return window
         window._count, window._next = count, total % size
         window._columns[:, :count] = columns
-        for feature in reversed(range(len(columns))):  # the target first, for the others' sums need its ranks
-            column, ranks = columns[feature], window._ranks[feature]
-            ordered = np.sort(column)
-            window._extremes[:, feature] = ordered[0], ordered[-1]
-            ranks[:count] = ordered.searchsorted(column, "left") + ordered.searchsorted(column, "right") - count
-            window._sums[:, feature] = _moments(ranks, window._ranks[-1])
+        window._sort()
         return window
+
+    def _sort(self) -> None:
+        """Bring ranks, sums and extremes up to date from the columns alone; O(d·n·log n), 15 ms for 6000 rows."""
+        for feature in reversed(range(len(self._columns))):  # the target first, for the others' sums need its ranks
+            column, ranks = self._columns[feature, : self._count], self._ranks[feature, : self._count]
+            ordered = np.sort(column)
+            self._extremes[:, feature] = ordered[0], ordered[-1]
+            ranks[:] = ordered.searchsorted(column, "left") + ordered.searchsorted(column, "right") - self._count
+            self._sums[:, feature] = _moments(ranks, self._ranks[-1, : self._count])
+
+    def _read(self) -> None:
+        """Somebody reads what the rows give."""
+        if self._unread > UNREAD_ROWS:
+            self._sort()
+        self._unread = 0
 
     def push(self, x: npt.ArrayLike, y: float) -> None:
         """Takes in a row, features x (features) and target y, in place of the oldest if the window is full.
@@ -112,9 +127,13 @@ class RollingSpearman:
         row[:-1], row[-1] = x, y
         row = _checked(row)
         count = min(self._count + 1, self.size)
-        if count > self._count:
-            self._columns[:, self._next] = np.nan
-        _push(self._columns, self._ranks, self._sums, self._extremes, row, self._next, count)
+        self._unread += 1
+        if self._unread > UNREAD_ROWS:
+            self._columns[:, self._next] = row
+        else:
+            if count > self._count:
+                self._columns[:, self._next] = np.nan
+            _push(self._columns, self._ranks, self._sums, self._extremes, row, self._next, count)
         self._count, self._next = count, (self._next + 1) % self.size
 
     def __len__(self) -> int:
@@ -123,6 +142,7 @@ class RollingSpearman:
     @property
     def correlations(self) -> Floats:
         """ρ of each feature with the target, within -1 and 1; NaN where either is constant or rows are fewer than 2."""
+        self._read()
         return np.asarray(_correlations(self._sums))
 
     @property
@@ -133,11 +153,13 @@ class RollingSpearman:
     @property
     def minimum(self) -> Floats:
         """The least value of each feature; NaN in an empty window. Kept up to date by `push`, so free to read."""
+        self._read()
         return self._extremes[0, :-1].copy()
 
     @property
     def maximum(self) -> Floats:
         """The greatest value of each feature; NaN in an empty window. Kept up to date by `push`, so free to read."""
+        self._read()
         return self._extremes[1, :-1].copy()
 
     @property

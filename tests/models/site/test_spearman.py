@@ -1,5 +1,6 @@
 import doctest
 import warnings
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +72,7 @@ def pushed(x: Floats, y: Floats, size: int) -> RollingSpearman:
     window = RollingSpearman(x.shape[1], size)
     for row, target in zip(x, y, strict=True):
         window.push(row, target)
+        assert window.minimum is not None  # read, so that its ranks are brought up to date row by row
     return window
 
 
@@ -99,6 +101,18 @@ def test_a_rebuilt_window_is_the_pushed_one_and_goes_on_like_it(stream: tuple[in
             each.push(row, target)
     assert_identical(all_rows, window)
     assert_identical(stored, window)
+
+
+@given(streams(), st.sets(st.integers(0, 40)))
+def test_it_is_the_same_whenever_it_was_read(stream: tuple[int, Floats, Floats], read: set[int]) -> None:
+    size, x, y = stream
+    with patch.object(spearman, "UNREAD_ROWS", 3):
+        window = RollingSpearman(x.shape[1], size)
+        for end in range(1, len(y) + 1):
+            window.push(x[end - 1], y[end - 1])
+            if end in read:
+                assert_identical(window, pushed(x[:end], y[:end], size))
+        assert_identical(window, pushed(x, y, size))
 
 
 @given(streams(), st.sampled_from([np.nan, np.inf, -np.inf]), st.data())
