@@ -150,8 +150,7 @@ def text_of(text: str | None) -> str | None:
     return text[:MAX_TEXT] if text else None
 
 
-@lru_cache(65536)
-def iso_time(text: str | None, zone: tzinfo = UTC) -> float | None:
+def time_in(text: str | None, zone: tzinfo = UTC) -> float | None:
     """Unix seconds of a time as in ISO 8601, in this zone where it says none; None where it is none."""
     try:
         found = datetime.fromisoformat(text or "")
@@ -159,6 +158,10 @@ def iso_time(text: str | None, zone: tzinfo = UTC) -> float | None:
     except (ValueError, OverflowError, OSError):
         return None
     return seconds if 0 < seconds <= MAX_SECONDS else None
+
+
+iso_time = lru_cache(65536)(time_in)
+"""The same, for who meets times again."""
 
 
 def job_of(text: str, field: str) -> str:

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from operator import itemgetter
 
 from streams.sources.contract import OnSkipped, Skipped
-from streams.sources.logs.fields import by_name, iso_time
+from streams.sources.logs.fields import by_name, time_in
 from streams.sources.slurm.rows import JobRow, time_of, walltime_of
 from streams.sources.slurm.told import EXPECTED, Asked, Told, asked_of, row_of
 
@@ -41,7 +41,7 @@ def read_sacct(
     separator: str | None = None,
     left_out: Counter[str] | None = None,
 ) -> Iterator[JobRow]:
-    """The rows of jobs, in their order; those of steps are passed over. Some 6 µs a row.
+    """The rows of jobs, in their order; those of steps are passed over. Some 5 µs a row.
 
     Parameters:
         lines: with or without their ends; the first may be the header.
@@ -178,7 +178,7 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRo
     request = itemgetter(nothing, nothing, *common.values())
     raw, elapsed = place.get("jobidraw", nothing), place.get("elapsed", nothing)
     jobid = place.get("jobid", raw)
-    time = lru_cache(65536)(partial(_time, zone=zone))
+    time = lru_cache(4096)(partial(_time, zone=zone))  # most come twice in a row or never again
 
     @lru_cache(65536)
     def asked(request: tuple[str, ...]) -> Asked:
@@ -229,4 +229,4 @@ def _is_number(text: str) -> bool:
 
 def _time(text: str | None, zone: tzinfo) -> float | None:
     """Unix seconds of `2026-11-22T12:00:00` there, or of Unix seconds; None for Slurm's words for no time."""
-    return None if text is None else time_of(float(text)) if text.isdecimal() else iso_time(text, zone)
+    return None if text is None else time_of(float(text)) if text.isdecimal() else time_in(text, zone)

@@ -297,6 +297,8 @@ def _exclusive(told: Told) -> bool:
 
 def _node_features(told: Told) -> list[list[str]] | None:
     """The features that its nodes have to have; a list of nodes that it names, or not, is one more in each case."""
+    if not (told.features or told.required_nodes or told.excluded_nodes):
+        return None
     found = alternatives(told.features) if name_of(told.features) and told.features else None
     listed = [
         f"{sign}{name}"[:MAX_NAME]
