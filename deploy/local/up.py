@@ -82,6 +82,7 @@ class WorkerProcess(Process):
     """A worker; its directory's name is its name in the group, of several processes with a number each."""
 
     name = "worker"
+    at_first = ": the first time it compiles for a minute or two"
     page = "/metrics"
 
     def _named(self) -> dict[str, str]:

@@ -113,6 +113,8 @@ class Server(ABC):
     """
 
     name: ClassVar[str]
+    at_first: ClassVar[str] = ""
+    """What is told beside that it starts: why that takes long."""
 
     def __init__(
         self,
@@ -170,7 +172,7 @@ class Server(ABC):
         """Start and wait until ready; nothing to do where it runs. StackError says why it could not."""
         if self.running:
             return
-        self._on_progress(Progress(f"starting {self.name}"))
+        self._on_progress(Progress(f"starting {self.name}{self.at_first}"))
         try:
             self._take_directory()
             self._take_ports()
