@@ -173,6 +173,17 @@ def test_redis_directives_are_passed_on(require_stack: None, tmp_path: Path) -> 
 
 
 @pytest.mark.stack
+def test_redis_starts_where_the_language_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    demanding = tmp_path / "redis-server"  # as Redis 8 is
+    demanding.write_text(f'#!/bin/sh\n[ "$LC_ALL" = C ] || exit 1\nexec {Redis.executable()} "$@"\n')
+    demanding.chmod(0o755)
+    monkeypatch.setenv("LC_ALL", "xx_XX.UTF-8")  # as ssh brings one along from another machine
+    monkeypatch.setattr(Redis, "executable", staticmethod(lambda: str(demanding)))
+    with Redis(tmp_path / "data") as server, redis.Redis.from_url(server.url) as store:
+        assert store.ping()
+
+
+@pytest.mark.stack
 @pytest.mark.skipif(not Prometheus.available(), reason="Prometheus is not installed")
 def test_prometheus_scrapes(tmp_path: Path) -> None:
     def up(server: Prometheus, address: str) -> bool:
