@@ -64,7 +64,9 @@ class Scores(msgspec.Struct, kw_only=True):
     for run times over the jobs that ended. `predictions` and `run_predictions` count the estimates that were made, and
     `degraded` those for waits of which the method itself said that they are worse than usual.
     `later` measures the last estimate of the jobs that were estimated again while they queued, by the method that
-    counts, and `later_first` the first estimate of the same jobs.
+    counts, and `later_first` the first estimate of the same jobs. `considered` measures `what_if`, the method that
+    answers for jobs that are only considered, where that is another one, and `considered_first` the one that counts
+    over the same jobs.
     `rivals` are those whose expectations are measured as the methods' estimates are, by name: for each the accuracy of
     the method that counts over the same jobs, those that started.
     `waits` are the waits that jobs had, whatever was predicted.
@@ -73,6 +75,7 @@ class Scores(msgspec.Struct, kw_only=True):
     """
 
     method: str
+    what_if: str = ""
     lender: str
     counted_names: int
     accuracy: dict[str, Accuracy]
@@ -84,6 +87,8 @@ class Scores(msgspec.Struct, kw_only=True):
     weeks: list[Week] = []
     later: Accuracy = msgspec.field(default_factory=Accuracy)
     later_first: Accuracy = msgspec.field(default_factory=Accuracy)
+    considered: Accuracy = msgspec.field(default_factory=Accuracy)
+    considered_first: Accuracy = msgspec.field(default_factory=Accuracy)
     rivals: dict[str, Accuracy] = {}
     bursts: dict[str, tuple[float, float]] = {}
     waits: ActualWaits = msgspec.field(default_factory=ActualWaits)
@@ -94,6 +99,7 @@ class Scores(msgspec.Struct, kw_only=True):
         methods = settings.methods_at(site)
         return cls(
             method=settings.method,
+            what_if=settings.what_if_at(site),
             lender=settings.bounds,
             counted_names=settings.counted_names,
             accuracy={name: Accuracy() for name in methods},
@@ -132,12 +138,17 @@ class Scores(msgspec.Struct, kw_only=True):
         self._add_burst(job, wait_s)
         self.waits.add(job, wait_s, self.counted_names)
         first = job.estimates.get(self.method)
-        for name, ours in self.rivals.items():
-            if name in job.estimates and first is not None:
-                ours.add_wait(first.wait_s, wait_s, self._bounds(job, self.method))
-        if job.later is not None and first is not None:
+        if first is None:
+            return
+        beside = [ours for name, ours in self.rivals.items() if name in job.estimates]
+        if job.later is not None:
             self.later.add_wait(job.later.estimate.wait_s, wait_s, job.later.estimate.bounds)
-            self.later_first.add_wait(first.wait_s, wait_s, bounds_of(job, self.method, self.lender))
+            beside.append(self.later_first)
+        if self.what_if != self.method and (considered := job.estimates.get(self.what_if)) is not None:
+            self.considered.add_wait(considered.wait_s, wait_s, self._bounds(job, self.what_if))
+            beside.append(self.considered_first)
+        for ours in beside:
+            ours.add_wait(first.wait_s, wait_s, self._bounds(job, self.method))
 
     def _add_burst(self, job: Job, wait_s: float) -> None:
         """Count which bounds of the method that counts held, by the job's weight in its burst; 2 µs."""
@@ -192,6 +203,8 @@ class Scores(msgspec.Struct, kw_only=True):
             mine |= {name: stored[name] for name in stored if name in mine}
         self.weeks, self.bursts, self.waits = saved.weeks, saved.bursts, saved.waits
         self.later, self.later_first = saved.later, saved.later_first
+        if saved.what_if == self.what_if:
+            self.considered, self.considered_first = saved.considered, saved.considered_first
 
 
 def burst_weight(job: Job) -> float:

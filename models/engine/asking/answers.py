@@ -309,18 +309,19 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
 
 def _acted(engine: Engine) -> list[AnswerAccuracy]:
     """How right was what people act on, as far as the engine can tell."""
-    told, predicted = acted_on(engine), {"expected": engine.scores.later_first}
-    ours = engine.scores.accuracy[engine.settings.method]
-    return [answer_accuracy(kind, accuracy, predicted.get(kind, ours)) for kind, accuracy in told.items()]
+    return [answer_accuracy(kind, *both) for kind, both in acted_on(engine).items()]
 
 
-def acted_on(engine: Engine) -> dict[str, Accuracy]:
+def acted_on(engine: Engine) -> dict[str, tuple[Accuracy, Accuracy]]:
     """By kind, as of `AnswerAccuracy`, what was measured over one job or more: the last estimates of those that were
-    estimated again while they queued, and what each would have been told by a what-if question right before it came.
+    estimated again while they queued, and what each would have been told by a what-if question right before it came;
+    and of the same jobs what was predicted at their submission.
     """
     scores = engine.scores
-    found = {"expected": scores.later, "what-if": scores.accuracy[engine.methods.what_if_method.name]}
-    return {kind: accuracy for kind, accuracy in found.items() if accuracy.jobs}
+    ours = scores.accuracy[scores.method]
+    considered = (ours, ours) if scores.what_if == scores.method else (scores.considered, scores.considered_first)
+    found = {"expected": (scores.later, scores.later_first), "what-if": considered}
+    return {kind: (told, predicted) for kind, (told, predicted) in found.items() if told.jobs}
 
 
 def answer_accuracy(kind: str, told: Accuracy, predicted: Accuracy, regret_s: float | None = None) -> AnswerAccuracy:

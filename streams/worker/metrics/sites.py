@@ -101,7 +101,8 @@ class SiteFamilies(Families):
         site, told = engine.site, scores.sites.get(engine.site, {})
         if (asked := told.get(ASKED)) is not None and asked.mean_regret_s is not None:
             self.add("answer_regret_seconds", [site], asked.mean_regret_s)
-        for kind, accuracy in {**{kind: one.told for kind, one in told.items()}, **acted_on(engine)}.items():
+        known = {kind: accuracy for kind, (accuracy, _) in acted_on(engine).items()}
+        for kind, accuracy in ({kind: one.told for kind, one in told.items()} | known).items():
             self._add_histogram("answer_error_seconds", [site, kind], accuracy.error)
             self.add("answer_within_factor_2_jobs", [site, kind], accuracy.within_x2)
             self._add_bounds("answer_bound", [site, kind], accuracy)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from models.engine.asking.answers import answer, live_jobs, live_state, standing, work_left_s
 from models.engine.asking.told import told
 from models.engine.engine import Engine
+from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
 from models.records import (
     AnyEvent,
@@ -114,6 +115,30 @@ def test_a_method_that_only_answers_what_if_learns_and_is_scored_all_the_same(me
     (what_if,) = (one for one in told.answers if one.kind == "what-if")
     assert what_if.jobs == other.scores.accuracy[method].jobs > 50
     assert what_if.predicted_error_s == pytest.approx(other.scores.accuracy["zero"].error.total / what_if.jobs)
+
+
+def test_what_if_is_compared_with_what_was_predicted_of_the_same_jobs() -> None:
+    events, alone = workload(100), msgspec.structs.replace(SETTINGS, method="zero", shadows=(), bounds="")
+    before = after(events[:200], alone)
+    before_s = before.scores.accuracy["zero"].error.total
+    state, changes = before.checkpoint()
+    settings = msgspec.structs.replace(alone, what_if="median")
+    engine = Engine.load(state, changes.started, changes.runs, settings, changes.rows)
+    for event in events[200:]:
+        engine.apply(event)
+    told = answer(SiteQuestion(id="1", site="alder"), engine, engine.time)
+    assert isinstance(told, SiteAnswer)
+    (what_if,) = (one for one in told.answers if one.kind == "what-if")
+    zero, median = engine.scores.accuracy["zero"], engine.scores.accuracy["median"]
+    assert zero.jobs > what_if.jobs == median.jobs > 20
+    assert what_if.mean_error_s == pytest.approx(median.error.total / median.jobs)
+    waited_s = zero.error.total - before_s  # of all that started since; those submitted before had no answer
+    assert 0.0 < what_if.predicted_error_s * what_if.jobs <= waited_s
+    assert what_if.predicted_error_s != pytest.approx(zero.error.total / zero.jobs)
+    for method, kept in (("median", what_if.jobs), ("zero", 0)):  # one that answers no longer has nothing here
+        again = Scores.of("alder", msgspec.structs.replace(alone, what_if=method))
+        again.restore(engine.scores)
+        assert again.considered.jobs == again.considered_first.jobs == kept
 
 
 def test_a_site_is_asked_by_its_own_policy() -> None:
