@@ -46,7 +46,8 @@ ALONE_FLAG = 0x80
 
 BURST_WEIGHT = 0.04
 """Jobs of less weight, so with 25 of their user before them, have shifts of their own for the upper bounds: those of
-a burst hold or fail together, and nobody knows yet of the ones before."""
+a burst hold or fail together, and nobody knows yet of the ones before. So each moves these by its share of that weight:
+else hundreds that start at once undo what the burst before has taught, and a bound is only as wide as the last one."""
 
 PRIOR_JOBS = 3000.0
 """After so many jobs the first weights of the experts count as their square roots, which are nearer to each other."""
@@ -334,7 +335,8 @@ def _left(
             bound_s = seconds(scaled(bounds[q]) + moved) if abs(moved) > FAR else bounds[q]
             held = wait_s <= bound_s
             if not (held and bound_s <= 0.0) and not (alone and q == MEDIAN):  # it cannot be lower; or unmoved
-                follow(learnt, _row(kind, weight, q), q, _aim(q, deficits[row]), STEPS[q], held)
+                step = STEPS[q] * min(weight / BURST_WEIGHT, 1.0) if q > MEDIAN else STEPS[q]
+                follow(learnt, _row(kind, weight, q), q, _aim(q, deficits[row]), step, held)
         if judged[QUANTILES + q]:
             held = wait_s <= seconds(mixed[q, BOTH])
             whole = Mixed(mixed[q, 0], mixed[q, 1], mixed[q, 2])

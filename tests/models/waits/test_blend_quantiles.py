@@ -122,6 +122,23 @@ def test_the_bounds_hold_in_bursts_and_outside_of_them() -> None:
     assert np.mean(held[0.01]) == pytest.approx(0.9, abs=0.06)
 
 
+def test_a_burst_that_starts_at_once_does_not_undo_what_those_before_it_taught() -> None:
+    quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+
+    def bound_after(wait_s: float) -> float:
+        """The bound of the last of 500 jobs, once as many were told one after another and all waited so long."""
+        burst = [quantiles.mix(said_s, weight=1.0 / (1.0 + before)) for before in range(500)]
+        for said in burst:
+            quantiles.left(said, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
+        return float(quantiles.mix(said_s, weight=1.0 / 500.0).bounds[2])
+
+    for wait_s in (18_000.0, 10.0) * 3:
+        bound_after(wait_s)
+    taught_s = bound_after(18_000.0)
+    assert taught_s > 17_000.0
+    assert [bound_after(10.0) for _ in range(3)][-1] > 0.6 * taught_s
+
+
 def test_jobs_that_were_told_the_same_move_a_shift_only_so_far() -> None:
     quantiles, wait_s = Quantiles(["zero"], [1.0]), 30_000.0
     burst = [quantiles.mix(told(0.0)) for _ in range(2000)]
