@@ -256,9 +256,9 @@ class AnswerAccuracy(msgspec.Struct, kw_only=True, frozen=True):
     known; `what-if`, what a what-if question right before each submission would have been told, as long as the same
     method answers. Since the site's worker started: `standing`, the standing estimate that held when a job of its shape
     came; `asked`, the answer about a job that then came within ten minutes. `predicted_error_s` is the mean error of
-    what was predicted of the same jobs at their submission. `coverage` as in `MethodAccuracy`. `regret_s` is by how much
-    longer jobs waited, in the mean, than the least that was told of another site of this worker's process which was
-    asked about them too: an estimate, for nobody sees how long a job would have waited elsewhere. Less than 0: the
+    what was predicted of the same jobs at their submission. `coverage` as in `MethodAccuracy`. `regret_s` is by how
+    much longer jobs waited, in the mean, than the least that was told of another site of this worker's process which
+    was asked about them too: an estimate, for nobody sees how long a job would have waited elsewhere. Less than 0: the
     choice was good.
     """
 
