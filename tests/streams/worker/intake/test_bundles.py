@@ -114,8 +114,8 @@ def test_a_letter_shows_the_event_of_a_bundle_that_was_refused() -> None:
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        (Submit(site="alder", time=1.0, job="1", past=True), "submit at 1.0 to be predicted"),
-        (Requeue(site="alder", time=1.0, job="1"), "requeue at 1.0 to be predicted"),
+        (Submit(site="alder", time=1.0, job="1", past=True), "submit at 1.0 that is to be predicted"),
+        (Requeue(site="alder", time=1.0, job="1"), "requeue at 1.0 that is to be predicted"),
         (Submit(site="birch", time=1.0, job="1", past=True, old=True), "site 'birch'; expected those of 'alder' alone"),
     ],
 )

@@ -1,0 +1,29 @@
+"""What the topics have of a deployment's sites, for those that are young."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.records import AnyEvent, bundled
+from models.simulation import generate, run
+from streams.operate import grid_prior
+from streams.settings import Settings
+
+
+def test_a_history_that_came_in_bundles_teaches_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[AnyEvent] = list(run(generate(3, 40, cpus=32, load=0.9), 32, "alder"))
+    old = [msgspec.structs.replace(one, past=True, old=True) if one.kind == "submit" else one for one in events]
+    encoded = [*map(msgspec.json.encode, old)]
+    values = [bundled("alder", encoded[:70]), b"no event", *encoded[70:]]
+    messages = [SimpleNamespace(key=b"alder", value=value) for value in values]
+
+    def stored(*_: Any) -> list[SimpleNamespace]:
+        return messages
+
+    monkeypatch.setattr(grid_prior, "check_topics", lambda *_: None)
+    monkeypatch.setattr(grid_prior, "event_topics", lambda _: ["events"])
+    monkeypatch.setattr(grid_prior, "ends_of", lambda *_: {0: len(messages)})
+    monkeypatch.setattr(grid_prior, "messages", stored)
+    assert list(grid_prior.stored_events(Settings())) == old

@@ -1,0 +1,63 @@
+"""A prior that a deployment's other sites taught comes among a site's events: whoever has these says the same."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.operations import operate
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Capacity, Prediction, UsePrior
+from models.simulation import generate, run
+from streams.settings import Settings, WorkerSettings
+from tests.models.waits.boosted.test_prior import own_prior
+from tests.support.fakes import Crash, Process, World
+
+SETTINGS = Settings(
+    engine=EngineSettings(method="boosted", shadows=(), runtimes="closest", bounds="", history=64),
+    worker=WorkerSettings(checkpoint_events=15, checkpoint_seconds=1e9),
+)
+BEFORE = 20
+
+
+def told() -> tuple[list[AnyEvent], UsePrior, list[AnyEvent]]:
+    """A young site's events before and after the prior."""
+    events = [Capacity(site="alder", time=0.0, cpus=32), *run(generate(3, 40, cpus=32, load=0.9), 32, "alder")]
+    prior = UsePrior(site="alder", time=1e9, by="ada", why="what other sites taught", prior=own_prior())
+    return events[:BEFORE], prior, events[BEFORE:]
+
+
+def replayed() -> list[Prediction]:
+    """What an engine says, without Kafka."""
+    before, prior, after = told()
+    engine = Engine("alder", SETTINGS.engine)
+    records = [one for event in before for one in engine.apply(event)]
+    assert operate(engine, prior).startswith("the forests start from 400 jobs")
+    records += [one for event in after for one in engine.apply(event)]
+    return [one for one in records if isinstance(one, Prediction)]
+
+
+@pytest.mark.parametrize("steps", [None, 4, 9, 14, 19])
+def test_what_a_worker_says_by_it_is_what_a_replay_says_also_after_a_crash(steps: int | None) -> None:
+    before, prior, after = told()
+    world = World()
+    world.publish_events(before)
+    world.publish(b"alder", msgspec.json.encode(prior))
+    world.publish_events(after)
+    world.steps = steps
+    if steps is not None:
+        with pytest.raises((Crash, ExceptionGroup)):
+            asyncio.run(Process(world, SETTINGS).live())
+        world.steps = None
+    asyncio.run(Process(world, SETTINGS).live())
+    expected = [msgspec.json.encode(one) for one in replayed()]
+    assert list(dict.fromkeys(world.said("predictions"))) == expected
+
+
+def test_a_prediction_says_that_it_rests_on_others_jobs() -> None:
+    found, (before, _, _) = replayed(), told()
+    assert {one.reason for one in found} == {"boosted: jobs of other sites"}
+    later = [one for one in found if one.made_at > before[-1].time]
+    assert later and all(one.predicted_wait_s == pytest.approx(3600.0, rel=0.1) for one in later)
+    assert not all(one.predicted_wait_s == pytest.approx(3600.0, rel=0.1) for one in found)
