@@ -3,16 +3,17 @@
 The format has eighteen fields a line (Chapin et al. 1999; the Parallel Workloads Archive describes it); -1 is unknown,
 lines that begin with `;` are the header. Plain or zipped. Traces of today have further columns, which each means in its
 own way: they are counted, and read where they say a size as Frontier's do, `frontier:excl:2500x112` (nodes, processors
-of each): its fifth and eighth column count sometimes nodes and sometimes processors.
+of each): its fifth and eighth column count sometimes nodes and sometimes processors. Of such a line the nineteenth is
+the GPUs that the job used; the twentieth, a soft walltime, is what no event has.
 """
 
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
@@ -33,9 +34,12 @@ FIELDS = tuple(
         " preceding_job think_time"
     )
 )
+GPUS = len(FIELDS)
+"""Where a line with a size of Frontier's has the GPUs that its job used."""
+
 STATES = {0: "failed", 1: "completed", 2: "completed", 3: "completed", 4: "failed", 5: "cancelled"}
 KIB = 1024
-WIDER = "lines with columns beyond the eighteenth, of which only a size such as 2500x112 is read"
+WIDER = "lines with columns beyond the eighteenth, of which only a size such as 2500x112, and GPUs with it, are read"
 
 Since = Annotated[float, Meta(ge=0.0, le=1e11)]
 Number = Annotated[float, Meta(ge=-1e11, le=1e11)]
@@ -64,6 +68,7 @@ class SwfJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preceding: int
     think_time: Number
     nodes: Size = -1
+    gpus: Size = 0
 
     @property
     def started(self) -> bool:
@@ -131,27 +136,34 @@ def read_swf(path: Path, on_skipped: OnSkipped = refuse) -> Trace:
     Raises:
         UserError: the file cannot be read, a line is broken, or there is no job in it.
     """
-    header: dict[str, str] = {}
-    jobs: list[SwfJob] = []
-    without_wait = wider = 0
-    for number, line in enumerate(_lines(path), 1):
+    trace = Trace(path, {}, [], 0)
+    trace.jobs.extend(_jobs(trace, on_skipped))
+    trace.jobs.sort(key=lambda job: job.submit)
+    return trace
+
+
+def _jobs(trace: Trace, on_skipped: OnSkipped) -> Iterator[SwfJob]:
+    """The jobs with a wait in a trace's file, in the order of its lines; its header and counts are filled in."""
+    found = False
+    for number, line in enumerate(_lines(trace.path), 1):
         if line.startswith(";"):
             name, colon, value = line[1:].partition(":")
             if colon:
-                header.setdefault(name.strip(), value.strip())
+                trace.header.setdefault(name.strip(), value.strip())
         elif fields := line.split():
             job = _job(fields)
-            wider += len(fields) > len(FIELDS)
+            trace.wider += len(fields) > len(FIELDS)
             if job is None:
-                on_skipped(_skipped(str(path), number, fields))
+                on_skipped(_skipped(str(trace.path), number, fields))
             elif job.wait < 0:
-                without_wait += 1
+                trace.without_wait += 1
             else:
-                jobs.append(job)
-    if not jobs:
-        raise NotUnderstood(f"{path}: no job with a wait time in it; expected a trace in the Standard Workload Format")
-    jobs.sort(key=lambda job: job.submit)
-    return Trace(path, header, jobs, without_wait, wider)
+                found = True
+                yield job
+    if not found:
+        raise NotUnderstood(
+            f"{trace.path}: no job with a wait time in it; expected a trace in the Standard Workload Format"
+        )
 
 
 def _job(fields: list[str]) -> SwfJob | None:
@@ -163,6 +175,8 @@ def _job(fields: list[str]) -> SwfJob | None:
     if size and (cpus := int(size[1]) * int(size[2])) <= MAX_COUNT:
         known[4] = known[7] = str(cpus)
         known.append(size[1])
+        if len(fields) > GPUS + 1 and fields[GPUS].isdecimal():
+            known.append(fields[GPUS])
     for text in (known, _whole(known)):
         try:
             return msgspec.convert(text, SwfJob, strict=False)
@@ -189,31 +203,80 @@ def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
     raise AssertionError("every field is valid")
 
 
+class _Counted:
+    """Jobs as they pass: how many, and the first submission."""
+
+    def __init__(self, first: float) -> None:
+        self.jobs, self.first = 0, first
+
+    def of(self, jobs: Iterable[SwfJob]) -> Iterator[SwfJob]:
+        """The jobs."""
+        for job in jobs:
+            self.jobs, self.first = self.jobs + 1, min(self.first, job.submit)
+            yield job
+
+
 class SwfSource(Recorded):
     """A trace as the events of one site.
 
-    The whole trace is read when it is opened. A cursor counts the events before it; passing over these takes some 5 µs
-    each. It also says which trace it was, since a count means nothing for another one.
+    The whole trace is in memory once a part of it is asked for; not so where it is read in bulk. A cursor counts the
+    events before it; passing over these takes some 5 µs each. It also says which trace it was, since a count means
+    nothing for another one.
     """
 
     name: ClassVar[str] = "swf"
 
-    def __init__(self, trace: Trace, site: str) -> None:
+    def __init__(self, trace: Trace, site: str, on_skipped: OnSkipped | None = None) -> None:
         check_site(site)
-        self.trace, self.sites, self.input = trace, (site,), str(trace.path)
-        self.records = len(trace.jobs) + trace.without_wait
+        self._trace, self.sites, self.input = trace, (site,), str(trace.path)
+        self._unread = on_skipped
+        self._count(len(trace.jobs))
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The trace, with all its jobs.
+
+        Raises:
+            UserError: as `read_swf`.
+        """
+        if self._unread is not None:
+            self._trace = read_swf(self._trace.path, self._unread)
+            self._count(len(self._trace.jobs))
+        return self._trace
+
+    def _count(self, jobs: int) -> None:
+        trace = self._trace
+        self.records = jobs + trace.without_wait
         counted = {"jobs without a wait": trace.without_wait, WIDER: trace.wider}
         self.left_out = {what: count for what, count in counted.items() if count}
 
+    def whole(self) -> Iterator[AnyEvent]:
+        """As `events_of`, of a file as it is read: in memory are the live jobs alone. A trace whose jobs are not in the
+        order of their submission gives events that are not in the order of time, and its size once more in the end.
+        """
+        if self._unread is None:
+            yield from events_of(self._trace, self.site)
+            return
+        trace = self._trace = Trace(self._trace.path, {}, [], 0)
+        jobs = _jobs(trace, self._unread)
+        first = next(jobs)  # there is one
+        counted = _Counted(first.submit)
+        yield from _capacity(trace, self.site, first.submit)
+        for _, event in _in_order(counted.of(chain((first,), jobs)), trace.start, self.site):
+            yield event
+        self._count(counted.jobs)
+        if counted.first < first.submit:
+            yield from _capacity(trace, self.site, counted.first)
+
     @classmethod
     def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
-        """Read a trace; the site is named after the file where no name is given.
+        """A trace that is read when it is asked for; the site is named after the file where no name is given.
 
         Raises:
-            UserError: as `read_swf`; or the site's name is none.
+            UserError: the site's name is none.
         """
-        trace = read_swf(Path(location), on_skipped)
-        return cls(trace, trace.site if site is None else site)
+        trace = Trace(Path(location), {}, [], 0)
+        return cls(trace, trace.site if site is None else site, on_skipped)
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
@@ -250,25 +313,30 @@ def events_of(trace: Trace, site: str) -> Iterator[AnyEvent]:
     In the same second what ends and starts comes before what is submitted; a job that starts as it is submitted
     starts after that.
     """
-    if trace.cpus:
-        yield Capacity(site=site, time=trace.begin, cpus=trace.cpus, nodes=trace.nodes)
-    for _, event in _in_order(trace, site):
+    yield from _capacity(trace, site, trace.jobs[0].submit)
+    for _, event in _in_order(trace.jobs, trace.start, site):
         yield event
+
+
+def _capacity(trace: Trace, site: str, submit: float) -> Iterator[Capacity]:
+    """The machine as the header says it, at the first submission."""
+    if trace.cpus:
+        yield Capacity(site=site, time=trace.start + submit, cpus=trace.cpus, nodes=trace.nodes)
 
 
 _Moment = tuple[float, int, int, int]
 """Time, rank within the second, the job's place in the trace, step within the job."""
 
 
-def _in_order(trace: Trace, site: str) -> Iterator[tuple[_Moment, AnyEvent]]:
+def _in_order(jobs: Iterable[SwfJob], origin: float, site: str) -> Iterator[tuple[_Moment, AnyEvent]]:
     """Merge submissions, which are sorted, with what follows from them, held in a heap the size of the live jobs."""
     pending: list[tuple[_Moment, AnyEvent]] = []
-    for place, job in enumerate(trace.jobs):
-        moment = (trace.start + job.submit, 2, place, 0)
+    for place, job in enumerate(jobs):
+        moment = (origin + job.submit, 2, place, 0)
         while pending and pending[0][0] < moment:
             yield heappop(pending)
-        yield moment, _submit(job, trace.start, site)
-        for later in _rest(job, place, trace.start, site):
+        yield moment, _submit(job, origin, site)
+        for later in _rest(job, place, origin, site):
             heappush(pending, later)
     while pending:
         yield heappop(pending)
@@ -305,6 +373,7 @@ def _submit(job: SwfJob, origin: float, site: str) -> Submit:
         executable=_named("x", job.executable),
         cpus=cpus,
         nodes=_positive(job.nodes),
+        gpus=job.gpus,
         memory=memory,
         walltime=job.walltime if job.walltime > 0 else None,
     )

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
+from streams.bulk.order import in_order
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.contract import CursorError, Skipped
@@ -295,7 +296,7 @@ def test_a_real_trace_reads() -> None:
     trace = read_swf(trace_path("KTH"))
     assert (len(trace.jobs), trace.start, trace.cpus) == (28476, 843480031.0, 100)
     assert sum(1 for _ in events_of(trace, "kth")) == 1 + sum(3 if job.started else 2 for job in trace.jobs)
-    assert len(FIELDS) + 1 == len(SwfJob.__struct_fields__)
+    assert len(FIELDS) + 2 == len(SwfJob.__struct_fields__)
 
 
 def test_further_columns_are_counted_and_whole_numbers_may_have_a_point(tmp_path: Path) -> None:
@@ -342,3 +343,25 @@ def test_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:
     found = read_swf(pipe)
     writer.join()
     assert list(found.jobs) == list(read_swf(trace).jobs) != []
+
+
+def test_gpus_stand_beside_a_size_of_frontiers(tmp_path: Path) -> None:
+    line = "7 10 5 60 589824 -1 -1 589824 600 -1 1 3 1 -1 2 -1 -1 -1 20000 3600 frontier:excl:2500x112\n"
+    unknown = line.replace("7 10", "8 20").replace("20000", "-1")
+    plain = "9 30 5 60 4 -1 -1 4 600 -1 1 3 1 -1 2 -1 -1 -1 16 {n1}\n"
+    first, second, third = (event for event in events(tmp_path, line + unknown + plain) if isinstance(event, Submit))
+    assert (first.cpus, first.nodes, first.gpus) == (280_000, 2500, 20_000)
+    assert (second.gpus, third.gpus, third.cpus) == (0, 0, 4)
+
+
+def test_a_trace_read_in_bulk_is_not_in_memory_and_says_the_same(tmp_path: Path) -> None:
+    path = made_trace(tmp_path / "made.swf")
+    source = SwfSource.open(str(path))
+    assert list(source.whole()) == list(events_of(read_swf(path), "made"))
+    assert source.records == 400 and not source._trace.jobs
+    lines = path.read_text().splitlines(keepends=True)
+    jobs = [line for line in lines if not line.startswith(";")]
+    path.write_text("".join([line for line in lines if line.startswith(";")] + jobs[1:] + jobs[:1]))
+    with read_log([path], "made") as (log, _):
+        told = [event for place, event in enumerate(log.events(0)) if place == 0 or not isinstance(event, Capacity)]
+    assert told == list(in_order(events_of(read_swf(path), "made")))
