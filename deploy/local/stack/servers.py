@@ -196,7 +196,7 @@ class Redis(Server):
         self._write("redis.conf", "".join(lines))
         if self._users is not None:
             self._write("users.acl", self._users)
-        return ["env", "LC_ALL=C", self.executable(), "redis.conf"]  # newer ones end where the user's is not installed
+        return ["env", "LC_ALL=C", self.executable(), "redis.conf"]  # newer ones end where C.UTF-8 is missing
 
     def _ready(self) -> bool:
         with redis.Redis.from_url(self.url, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)) as client:
