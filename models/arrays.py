@@ -7,3 +7,5 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Records = NDArray[np.void]
+"""Of fields by name."""

@@ -26,8 +26,8 @@ METHODS: "Registry[WaitMethod]" = Registry(
     "models.method:WaitMethod",
     "queuecast.wait_methods",
     {
-        "zero": "models.waits.zero:Zero",
-        "median": "models.waits.median:Median",
+        "zero": "models.waits.trivial:Zero",
+        "median": "models.waits.trivial:Median",
         "qespera": "models.waits.qespera:Qespera",
         "fcfs": "models.waits.simulated:SimulatedFcfs",
         "lwf": "models.waits.simulated:SimulatedLwf",

@@ -6,13 +6,7 @@ of the queued jobs; sizes, estimated run times and elapsed run times of the runn
 traces, those with few kinds of jobs, this is better than the sums; on the other five it is worse, and it costs
 thirty times as much. So it is a method of its own, to run beside the first where it may be worth its cost.
 
-What the paper leaves open, and how it was settled:
-
-- Of a set of more than `SET_VALUES` values, that many order statistics are kept, evenly spaced, so that the history
-  stays at ten megabytes.
-- The χ² of equation 1 is 0 for two empty sets, and 1 for an empty and another one.
-- The six distances of a pair are divided by the largest of the six, as the paper says: pair by pair.
-- The L² norm of a histogram, whose correlation with the wait is its weight, is taken over the set's own range.
+What the paper leaves open, and how it was settled, stands in `docs/notes/papers.md`.
 """
 
 from collections.abc import Mapping
@@ -32,6 +26,7 @@ from models.site.per_job import PerJob
 from models.site.rows import Rows
 from models.site.spearman import RollingSpearman
 from models.site.state import SiteState
+from models.stored import encode, reader
 from models.waits.qespera import Qespera, contiguous
 
 Samples = Singles
@@ -124,7 +119,7 @@ class QesperaDistributions(Qespera):
         found = _Found(history.count, cpus, run_s, wait_s, samples)
         self._numbers[place], self._samples[place] = found.number, _samples(samples)[0]
         self._window.push(self._correlated(found), wait_s)
-        self.rows.append(_encode(found))
+        self.rows.append(encode(found))
 
     def forget(self, key: JobKey) -> None:
         """Drop the state that the job found: its wait will not be known."""
@@ -136,10 +131,7 @@ class QesperaDistributions(Qespera):
         Raises:
             ValueError: these are none of this method's.
         """
-        try:
-            found = [_decode(row.value) for row in self.rows.kept]
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"not a saved state: {error}") from error
+        found = [_decode(row.value) for row in self.rows.kept]
         self._numbers = np.array([one.number for one in found], np.int64)
         self._samples = _samples(b"".join(one.samples for one in found))
         self._window, self._layout = None, (0, 0)
@@ -166,8 +158,7 @@ class QesperaDistributions(Qespera):
         self._layout = (size, first)
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Found).decode
+_decode = reader(_Found, "a saved state")
 
 
 def _samples(stored: bytes) -> Samples:

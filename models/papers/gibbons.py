@@ -11,9 +11,8 @@ tells them apart. Where a user has not run an executable often enough the execut
 all users count, and where it is new all jobs that ever ran (section 4.3.3). Within each of the three, the runs in the
 job's own range of processors are asked for their mean first, and the execution time function fitted through all ranges
 only where there are fewer than two, as in table 3 of Smith, Foster and Taylor (1998), who had Gibbons' own code. (The
-text of section 4.3.3 has it the other way round. On KTH's jobs and CTC's first 20,000 that is 2 to 5 min of mean error
-worse in seconds, and within 1 min of it by shares of the walltime.) The ranges of processors are the thesis' ⌈log2 n⌉,
-1, 2, 3-4, 5-8 …, not Smith's 1, 2-3, 4-7 …
+text of section 4.3.3 has it the other way round; `docs/notes/papers.md` has what that costs, and the misprints.) The
+ranges of processors are the thesis' ⌈log2 n⌉, 1, 2, 3-4, 5-8 …, not Smith's 1, 2-3, 4-7 …
 
 **The execution time function** (equation 4.1) is Sevcik's with a constant φ, of p processors
 
@@ -25,9 +24,6 @@ through the mean run times t_i of the ranges at their mean processors p_i, by le
 
 V holds the variances σ_i² of the means, that of a range's runs over their number. A range whose runs show no variance,
 as a single run does, is given the variance within all ranges together.
-
-**Misprints.** The thesis says that V holds standard deviations, and works its example so. What it prints as the
-example's interval follows from neither.
 """
 
 import math
@@ -41,9 +37,10 @@ from models.method import RunMethod
 from models.papers.gibbons_statistics import COEFFICIENTS, CONFIDENCE, MIN_RUNS, ExecutionTime, Sample, runs_longer
 from models.runtimes.walltime import within
 from models.site.job import Job, RunEstimate
-from models.site.rows import Row, Rows
+from models.site.rows import Rows
 from models.site.runs import RunHistory
 from models.site.state import MICRO, micros
+from models.stored import encode, reader
 
 TIME_RANGE = 4
 MEMORY_RANGE = 4
@@ -219,9 +216,9 @@ class Gibbons(RunMethod):
     def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
         """Section 4.2's updateProfiler, for one job."""
         if len(self.rows.values) == self.rows.depth:
-            self._count(_read(Row(self.rows.oldest, self.rows.values[0])), -1)
+            self._count(_read(self.rows.values[0]), -1)
         ran = Ran(job.user, job.executable, job.cpus, job.memory, job.walltime, run_s)
-        self.rows.append(msgspec.msgpack.encode(ran))
+        self.rows.append(encode(ran))
         self._count(ran, 1)
 
     def load(self, saved: bytes) -> None:
@@ -231,7 +228,7 @@ class Gibbons(RunMethod):
             ValueError: one of them is broken.
         """
         self._repository.clear()
-        for row in self.rows.kept:
+        for row in self.rows.values:
             self._count(_read(row), 1)
 
     def _count(self, ran: Ran, sign: int) -> None:
@@ -296,11 +293,7 @@ def outlived(estimate_s: float, error_s: float, elapsed_s: float) -> float:
     return math.ceil(elapsed_s / step - 0.5) * step
 
 
-def _read(row: Row) -> Ran:
-    try:
-        return msgspec.msgpack.decode(row.value, type=Ran)
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"row {row.number}: {error}") from error
+_read = reader(Ran, "a job that ran")
 
 
 def _categories(job: Job | Ran) -> Iterator[Category]:

@@ -22,6 +22,7 @@ from models.method import SiteContext, WaitMethod
 from models.site.job import Estimate, Job
 from models.site.rows import Rows
 from models.site.runs import power_of_two
+from models.stored import encode, reader
 
 UPPER = (0.5, 0.75, 0.9, 0.95)
 """Quantiles that are bounded from above."""
@@ -227,7 +228,7 @@ class Qbets(WaitMethod):
             if self._changed(series):
                 self._cut(series)
         leaving = _decode_row(self.rows.values[0]) if len(self.rows.values) == self.rows.depth else None
-        self.rows.append(_encode(_StartedJob(categories, wait_s)))
+        self.rows.append(encode(_StartedJob(categories, wait_s)))
         for category in leaving.categories if leaving is not None else ():
             self._drop(category)
 
@@ -254,7 +255,7 @@ class Qbets(WaitMethod):
 
     def save(self) -> bytes:
         """Where each category's history begins, and its misses."""
-        return _encode([(name, one.first, one.misses) for name, one in self._series.items()])
+        return encode([(name, one.first, one.misses) for name, one in self._series.items()])
 
     def load(self, saved: bytes) -> None:
         """Take back what was saved; the waits are in the rows."""
@@ -269,9 +270,8 @@ class Qbets(WaitMethod):
                     self._series[category].append(waited)
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode_row = msgspec.msgpack.Decoder(_StartedJob).decode
-_decode_categories = msgspec.msgpack.Decoder(list[tuple[Category, int, int]]).decode
+_decode_row = reader(_StartedJob, "a job that started")
+_decode_categories = reader(list[tuple[Category, int, int]], "categories")
 
 
 def _categories(job: Job) -> tuple[Category, ...]:

@@ -14,6 +14,9 @@ import numpy as np
 from models.records import JobKey, Submit
 from models.site.extras import EXTRAS, PROGRESS, Extras, Progress, extras_of
 
+UNKNOWN_RUN_S = 3600.0
+"""How long a job is expected to run of which nothing is known, seconds."""
+
 
 class Phase(StrEnum):
     """Which phase of its life a live job is in."""
@@ -151,6 +154,12 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     def began(self) -> float | None:
         """When it would have started if it had never stood still; the start itself for nearly all."""
         return self.start if self.start is None or self.progress is PROGRESS else self.start + self.progress.suspended_s
+
+    @property
+    def expected_run_s(self) -> float:
+        """How long it is expected to run, seconds: as predicted, but no longer than its walltime."""
+        run_s = (self.walltime or UNKNOWN_RUN_S) if self.run_s is None else self.run_s
+        return min(run_s, self.walltime) if self.walltime else run_s
 
     @property
     def tasks_left(self) -> int:

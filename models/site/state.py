@@ -193,9 +193,6 @@ class SiteState:
                 del self._totals[key]  # names come and go for years
 
 
-UNKNOWN_RUN_S = 3600.0
-"""How long a job is expected to run of which nothing is known, seconds."""
-
 _PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING}
 """A job in any other phase neither queues nor has processors: to those who look at the table it is not there."""
 
@@ -203,11 +200,7 @@ _PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING}
 def _values(job: Job) -> Values:
     """A job's row in the table."""
     submit, eligible, walltime, phase = job.submit, job.eligible, job.walltime or 0.0, job.phase
-    run_s = job.run_s
-    if run_s is None:
-        run_s = walltime or UNKNOWN_RUN_S
-    elif walltime and run_s > walltime:
-        run_s = walltime
+    run_s = job.expected_run_s
     cpus, start = job.cpus, 0.0
     if phase is Phase.RUNNING:
         cpus, start = job.counted_cpus, job.began or 0.0

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.arrays import Flags, Floats, Ints
+from models.arrays import Flags, Floats, Ints, Records
 from models.records import JobKey
 from models.site.seen import PHASE, PHASE_BITS, Seen, level_of, see
 
@@ -108,7 +108,7 @@ class LiveTable:
         return len(self._rows)
 
     @property
-    def records(self) -> npt.NDArray[np.void]:
+    def records(self) -> Records:
         """The same as `columns`, as one array of records, which costs a kernel's caller less."""
         return self._table[: max(len(self.keys), 2)]
 
@@ -232,7 +232,7 @@ class LiveTable:
         """The phases once more, which are so gone through more quickly, and the levels; see `models.site.seen`."""
         self._marks, self._mark_bytes = marks, marks.data
 
-    def _allocate(self, table: npt.NDArray[np.void]) -> None:
+    def _allocate(self, table: Records) -> None:
         self._table, self._bytes = table, table.view(np.uint8).data
         self._view = None
 

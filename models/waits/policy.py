@@ -15,6 +15,7 @@ from models.method import Method, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
 from models.site.per_job import PerJob
+from models.stored import encode, reader
 from models.waits.simulated import (
     Plans,
     Simulated,
@@ -45,8 +46,8 @@ WaitsByPolicy = dict[str, float]
 """The waits in seconds that a job was predicted by each policy."""
 
 
-class _SavedPolicies(msgspec.Struct, array_like=True):
-    """What is saved."""
+class _Tried(msgspec.Struct, array_like=True):
+    """Submissions since the last that was tried, tried jobs that have started, and the errors of the policies."""
 
     since: int
     tries: int
@@ -71,9 +72,7 @@ class Policy(WaitMethod):
         self.every, self._decay = every, decay
         self._policies: dict[str, Simulated] = {kind.name: kind(plans) for kind in POLICIES}
         self._trial = POLICIES[0](plans)
-        self._since = 0  # submissions since the last that was tried
-        self._tries = 0
-        self._errors = dict.fromkeys(self._policies, 0.0)
+        self._tried = _Tried(0, 0, dict.fromkeys(self._policies, 0.0))
         self.per_job: PerJob[WaitsByPolicy] = PerJob(WaitsByPolicy)
         """The waits that jobs were predicted by each policy, of those that were tried and queue."""
 
@@ -86,8 +85,9 @@ class Policy(WaitMethod):
     def best(self) -> Simulated:
         """The policy that predicts now."""
         usual = POLICIES[0].name
-        found = min(self._errors, key=self._errors.__getitem__)
-        surely = self._tries >= MIN_TRIED_JOBS and self._errors[found] <= MAX_ERROR_RATIO * self._errors[usual]
+        tries, errors = self._tried.tries, self._tried.errors
+        found = min(errors, key=errors.__getitem__)
+        surely = tries >= MIN_TRIED_JOBS and errors[found] <= MAX_ERROR_RATIO * errors[usual]
         return self._policies[found if surely else usual]
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
@@ -98,9 +98,9 @@ class Policy(WaitMethod):
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """Try the job with every policy, if it is its turn."""
-        self._since += 1
+        self._tried.since += 1
         if self._has_turn(len(context.state)):
-            self._since = 0
+            self._tried.since = 0
             waits = self._trial.waits(job, context, SCHEDULES)
             if waits is not None:
                 self.per_job.put(job.key, waits)
@@ -108,8 +108,8 @@ class Policy(WaitMethod):
     def _has_turn(self, live: int) -> bool:
         if live > MAX_LIVE_JOBS:
             return False
-        first = self._tries < FIRST_TRIED_JOBS and len(self.per_job) < FIRST_TRIED_JOBS
-        return first or self._since >= self.every * (1 + live // LIVE_JOBS_PER_STEP)
+        first = self._tried.tries < FIRST_TRIED_JOBS and len(self.per_job) < FIRST_TRIED_JOBS
+        return first or self._tried.since >= self.every * (1 + live // LIVE_JOBS_PER_STEP)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """What the best policy would say."""
@@ -123,9 +123,9 @@ class Policy(WaitMethod):
         """A job started: if it was tried, each policy's error is known."""
         tried = self.per_job.pop(job.key)
         if tried is not None:
-            self._tries += 1
-            for name, error_s in self._errors.items():
-                self._errors[name] = self._decay * error_s + abs(tried[name] - wait_s)
+            self._tried.tries += 1
+            for name, error_s in self._tried.errors.items():
+                self._tried.errors[name] = self._decay * error_s + abs(tried[name] - wait_s)
 
     def forget(self, key: JobKey) -> None:
         """The job's wait will not be known."""
@@ -133,13 +133,11 @@ class Policy(WaitMethod):
 
     def save(self) -> bytes:
         """The errors so far."""
-        return _encode(_SavedPolicies(self._since, self._tries, self._errors))
+        return encode(self._tried)
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
-        kept = _decode(saved)
-        self._since, self._tries, self._errors = kept.since, kept.tries, kept.errors
+        self._tried = _read(saved)
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_SavedPolicies).decode
+_read = reader(_Tried, "what the policies saved")

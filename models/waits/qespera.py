@@ -9,26 +9,8 @@ jobs then decide which of three models predicts:
 - *ridge* regression of the wait on the features, where they do not;
 - *wa*, the weighted average of the nearest, where the regression says something no wait can be.
 
-What the paper leaves open, and how it was settled: on the jobs numbered 8000 to 20000 of four of the paper's traces and
-on KTH's SP2, which is not among them; so on none of the jobs that the paper tests on. `PAPER` has the paper's windows
-and means, `QesperaParameters()` what did best there.
-
-- *DBSCAN's plane.* The paper's eps, 0.05 to 0.1, says that both axes run from 0 to 1: waits are divided by the longest
-  in the history.
-- *Which window.* The paper wants the least deviation and the least distance. Here: the least product of the deviation
-  and the window's number, counted from 1 outwards, and the nearer of equals. The deviation alone picks far windows of
-  a few jobs that all started at once.
-- *Fewest jobs of a window.* Two that agree by chance have the deviation 0. Ten are asked for.
-- *Nested windows.* All windows begin at distance 0 and differ in where they end. Windows side by side, as the paper
-  draws them, leave out the jobs nearer than the chosen one.
-- *The middle of a window* is the median under the Gaussian kernel's weights. Waits are skewed: a mean is drawn far from
-  zero by one long wait among many jobs that started at once, and pays in both of the paper's measures.
-- *The distance threshold* is as far as the minimiser looks, so it is asked wherever the waits cluster. The regression
-  extrapolates: far from everything seen, where a smaller threshold would leave a job to it, it was worst.
-- *Tuning.* The paper tunes per trace, as `models.papers.search.tuning` does. Here one setting serves all: choosing
-  again, every 50 to 100 jobs, the best of up to 24 settings over the last 300 to 5000 and more jobs was on average
-  within 1.5 % of it, as often worse as better.
-- *The regression's answer* counts if it is neither negative nor longer than the longest wait of the history.
+What the paper leaves open was settled on the jobs numbered 8000 to 20000 of five traces, so on none of those that it
+tests on (`docs/notes/papers.md`). `PAPER` has the paper's windows and means, `QesperaParameters()` what did best.
 """
 
 import math

@@ -20,9 +20,6 @@ from models.site.per_job import PerJob
 from models.site.table import QUEUED, RUNNING
 from models.waits.schedules import Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
 
-DEFAULT_RUN_S = 3600.0
-"""The run time of a job that has neither an estimate nor a walltime."""
-
 MIN_REMAINING_S = 1.0
 """The least time that a job runs, or runs on: until its end event it is running."""
 
@@ -155,7 +152,7 @@ class Simulated(WaitMethod):
         rows = min(-(-abreast // width), MAX_TASK_ROWS)
         rounds = -(-tasks // (rows * width))
         rows = -(-tasks // (rounds * width))
-        _, run_s, planned_s = self._row(job, _expected(job))
+        _, run_s, planned_s = self._row(job, job.expected_run_s)
         row = job.cpus * width, run_s * rounds, planned_s * rounds
         queued = (np.append(known, [value] * rows) for known, value in zip(live.queued, row, strict=True))
         starts_s = type(self).schedule(live._replace(queued=Jobs(*queued)), True)[-rows:]
@@ -215,19 +212,13 @@ class Simulated(WaitMethod):
             return Estimate(None, "size of the site unknown")
         if job.cpus > live.cpus:
             return Estimate(None, f"larger than the site: {job.cpus} of {live.cpus} processors")
-        cpus, run_s, planned_s = self._row(job, _expected(job))
+        cpus, run_s, planned_s = self._row(job, job.expected_run_s)
         start_s = starts(cpus, run_s, planned_s)
         if site.rest is not None:
             start_s += site.rest.before(cpus * planned_s if self.by_work else 0.0)
         among = f"{len(live.running.cpus)} running and {site.queued} queued jobs"
         reason = f"{self.name}: {among}, run times by {context.runtimes.name}{site.bound}"
         return Estimate(max(start_s - (job.ready - job.submit), 0.0), reason)
-
-
-def _expected(job: Job) -> float:
-    """How long the job runs, as predicted at its submission."""
-    run_s = job.walltime or DEFAULT_RUN_S if job.run_s is None else job.run_s
-    return min(run_s, job.walltime) if job.walltime else run_s
 
 
 def _expected_beyond(elapsed_s: float, job: Job, context: SiteContext) -> float:

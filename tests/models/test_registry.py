@@ -9,11 +9,11 @@ import pytest
 from models.method import RunMethod, WaitMethod
 from models.plugins import Registry
 from models.registry import METHODS, RUN_METHODS, check_parameters, method_named, run_method_named
-from models.waits.zero import Zero
+from models.waits.trivial import Zero
 from tests.support.packages import install
 
 GROUP = "queuecast.tested_methods"
-OURS = {"zero": "models.waits.zero:Zero"}
+OURS = {"zero": "models.waits.trivial:Zero"}
 METHOD = """
 from models.method import WaitMethod
 
@@ -105,4 +105,4 @@ check_parameters("median", {})
 print(*(name for name in sys.modules if name.startswith(("models.waits.", "models.runtimes."))))
 """
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["models.waits.median"]
+    assert done.stdout.split() == ["models.waits.trivial"]

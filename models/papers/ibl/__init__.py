@@ -8,19 +8,7 @@ or run times; the response time is the sum of the two. `models.papers.search.ibl
 Misprints that are corrected here: overlap(x, y) is 0 for equal values, the distance of vectors sums |x - y|, and wp, ws
 and wa are the weights of policy, state and job.
 
-What the paper leaves open, or does in another way, and how it was settled:
-
-- *The middle* of waits is the median under the paper's kernel; that of run times is the paper's mean. Waits are skewed:
-  one long wait among many jobs that started at once pulls a mean far away from them.
-- *The defaults* did best, on average, on jobs numbered up to 20000 of four traces. Parameters from a search over a few
-  hundred jobs were 5 % better on these and 7 % worse on similar ones, so the best were compared again on 1500 jobs of
-  each trace. A site's own search needs thousands of jobs.
-- *The queue* may be one of the job's attributes, too.
-- *Of jobs equally near* the latest count.
-- *Two states without any job* are equal. A state that was stored by another policy counts as unknown.
-- *Run times still needed* are those that the site's method for run times predicted at submission (section 4.2.2), or
-  the walltime where it predicted none; a job that has run for longer needs nothing.
-- *A job that runs already* is compared with those that ran longer, and no run time is above the walltime.
+What the paper leaves open, or does in another way, and how it was settled, stands in `docs/notes/papers.md`.
 """
 
 from models.papers.ibl.method import Ibl, IblParameters, IblRuns

@@ -16,6 +16,7 @@ from models.site.job import Estimate, Job, RunEstimate
 from models.site.per_job import PerJob
 from models.site.rows import Rows
 from models.site.runs import RunHistory
+from models.stored import encode, reader
 from models.waits.qespera import kernel_mean, kernel_quantile
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -106,7 +107,7 @@ class Instances:
 
     def learn(self, instance: Instance, value_s: float) -> None:
         """Take a job in."""
-        self.rows.append(msgspec.msgpack.encode(LearntInstance(value_s, instance)))
+        self.rows.append(encode(LearntInstance(value_s, instance)))
         if self.memory.names > MAX_NAMES_PER_JOB * self.rows.depth:
             self.restore()
         else:
@@ -119,16 +120,13 @@ class Instances:
             ValueError: they are none of this method's.
         """
         self.memory = InstanceMemory(self.rows.depth, self.selection)
-        for row in self.rows.kept:
-            try:
-                learnt = _read_row(row.value)
-            except msgspec.MsgspecError as error:
-                raise ValueError(f"row {row.number}: not a job that was learnt: {error}") from error
+        for row in self.rows.values:
+            learnt = _read_row(row)
             self.memory.push(learnt.instance, learnt.value_s)
 
 
-_read_row = msgspec.msgpack.Decoder(LearntInstance).decode
-_read_instance = msgspec.msgpack.Decoder(Instance).decode
+_read_row = reader(LearntInstance, "a job that was learnt")
+_read_instance = reader(Instance, "a job's attributes")
 
 
 class Ibl(WaitMethod):
@@ -148,7 +146,7 @@ class Ibl(WaitMethod):
         """The wait; nothing while no job has started. Beside the comparison, 1 µs for each live job."""
         p, memory = self.parameters, self._learnt.memory
         instance = Instance(request_of(job), state_of(context, job.submit, p.policy))
-        self.per_job.put(job.key, msgspec.msgpack.encode(instance))
+        self.per_job.put(job.key, encode(instance))
         found = predict(
             memory.point(instance), memory.columns, memory.first, memory.count, p.neighbours, p.job_share, p.middle
         )

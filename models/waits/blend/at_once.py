@@ -1,6 +1,7 @@
 """The probability that a job starts at once: that its wait is under a minute."""
 
-import msgspec
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -21,10 +22,12 @@ SOFT_S, MAX_FAR = 10.0, 4.0
 further away, over an hour, are alike."""
 
 
-class _Saved(msgspec.Struct, array_like=True, frozen=True):
-    coefficients: bytes
-    squares: bytes
-    corrections: bytes
+class AtOnceLearnt(NamedTuple):
+    """What was learnt: the coefficients, their gradients' squares, and what is corrected by range of probability."""
+
+    coefficients: Floats
+    squares: Floats
+    corrections: Floats
 
 
 class AtOnce:
@@ -38,30 +41,15 @@ class AtOnce:
     """
 
     def __init__(self, inputs: int) -> None:
-        self._coefficients = np.zeros(1 + inputs)
-        self._squares = np.zeros(1 + inputs)
-        self._corrections = np.zeros(BINS)
+        self.learnt = AtOnceLearnt(np.zeros(1 + inputs), np.zeros(1 + inputs), np.zeros(BINS))
 
     def probability(self, waits_s: Floats) -> float:
         """The probability for a job of which these were said, (inputs,) in seconds, nan: nothing."""
-        return float(_probability_of(waits_s, self._coefficients, self._corrections))
+        return float(_probability_of(waits_s, self.learnt.coefficients, self.learnt.corrections))
 
     def learn(self, waits_s: Floats, at_once: bool) -> None:
         """It is known whether such a job started at once."""
-        _learn(waits_s, self._coefficients, self._squares, self._corrections, at_once)
-
-    def save(self) -> bytes:
-        """What was learnt."""
-        parts = (self._coefficients, self._squares, self._corrections)
-        return msgspec.msgpack.encode(_Saved(*(part.tobytes() for part in parts)))
-
-    def load(self, saved: bytes) -> None:
-        """Take back what `save` gave; where there were other inputs it begins anew."""
-        found = msgspec.msgpack.decode(saved, type=_Saved)
-        if len(found.coefficients) == self._coefficients.nbytes:
-            self._coefficients = np.frombuffer(found.coefficients).copy()
-            self._squares = np.frombuffer(found.squares).copy()
-            self._corrections = np.frombuffer(found.corrections).copy()
+        _learn(waits_s, *self.learnt, at_once)
 
 
 @njit(cache=True)

@@ -84,15 +84,25 @@ class _Places(NamedTuple):
     whose: Ints
 
 
+class _Errors(NamedTuple):
+    """Of the choices and of the rivals, in seconds, of the last week."""
+
+    choices: Floats
+    rivals: Floats
+
+
 _NOTHING = np.zeros(len(CHOICES))
 
 
-class _Saved(msgspec.Struct, array_like=True, frozen=True):
-    choices: bytes
-    rivals: bytes
-    at: float
-    longest_s: float
-    users: list[tuple[str, bytes]]
+class GuardState(msgspec.Struct, array_like=True):
+    """The errors, which have faded until `at`; the longest wait in seconds; and, of the users whose jobs left last, the
+    errors of the choices for their last jobs: who came last is the last.
+    """
+
+    errors: _Errors
+    at: float = -math.inf
+    longest_s: float = 0.0
+    users: dict[str, Floats] = {}
 
 
 class Guard:
@@ -108,20 +118,19 @@ class Guard:
     def __init__(self, trivial: Sequence[int], rivals: Mapping[str, Sequence[int]], schedule: int) -> None:
         numbers = [[nth] * len(places) for nth, places in enumerate(rivals.values())]
         self._places = _Places(*map(np.array, (trivial, [*chain(*rivals.values())], [*chain(*numbers)])))
-        self._choice_errors = UNKNOWN_S * np.array(FIRST_ERRORS)
-        self._rival_errors = np.full(len(rivals), UNKNOWN_S)
-        self._at = -math.inf  # until when the errors have faded
-        self._schedule, self._longest_s = schedule, 0.0
-        self._users: dict[str, Floats] = {}  # the errors of the choices for their last jobs; who came last is the last
+        self.state = GuardState(_Errors(UNKNOWN_S * np.array(FIRST_ERRORS), np.full(len(rivals), UNKNOWN_S)))
+        """What was learnt; up to 10 KB."""
+        self._schedule = schedule
 
     def choose(self, mixture_s: float, medians_s: Floats, user: str | None = None) -> Choice:
         """What each choice says where the mixture and the experts, (experts,), say this of a job of the user.
 
         All are in seconds, nan: nothing.
         """
-        own = USER_UNKNOWN_S + self._users.get(user or "", _NOTHING)
-        errors = self._choice_errors, self._rival_errors
-        return Choice(*_choose(mixture_s, medians_s, self._places, *errors, own, self._longest_s, self._schedule))
+        own = USER_UNKNOWN_S + self.state.users.get(user or "", _NOTHING)
+        return Choice(
+            *_choose(mixture_s, medians_s, self._places, self.state.errors, own, self.state.longest_s, self._schedule)
+        )
 
     def exceeded(self, choices_s: Floats, medians_s: Floats, before_s: float, waited_s: float, weight: float) -> None:
         """A job of which the choices and the experts said this still queues after `waited_s` seconds.
@@ -131,9 +140,8 @@ class Guard:
         Parameters:
             weight: how much it counts as evidence.
         """
-        self._longest_s = max(self._longest_s, waited_s)
-        errors = self._choice_errors, self._rival_errors
-        _exceed(*errors, choices_s, medians_s, self._places, before_s, waited_s, weight)
+        self.state.longest_s = max(self.state.longest_s, waited_s)
+        _judge(self.state.errors, self._places, choices_s, medians_s, before_s, waited_s, False, weight)
 
     def left(
         self,
@@ -146,32 +154,17 @@ class Guard:
         user: str | None = None,
     ) -> None:
         """Such a job left the queue at `at` (Unix seconds); of `before_s` seconds of its wait it was known before."""
-        faded = math.exp(-max(at - self._at, 0.0) / MEMORY_S) if math.isfinite(self._at) else 1.0
-        self._at, self._longest_s = max(self._at, at), max(self._longest_s, wait_s)
-        errors = self._choice_errors, self._rival_errors
-        _leave(*errors, choices_s, medians_s, self._places, before_s, float(wait_s), weight, faded)
+        faded = math.exp(-max(at - self.state.at, 0.0) / MEMORY_S) if math.isfinite(self.state.at) else 1.0
+        self.state.at, self.state.longest_s = max(self.state.at, at), max(self.state.longest_s, wait_s)
+        for errors in self.state.errors:
+            errors[:] = UNKNOWN_S + faded * (errors - UNKNOWN_S)
+        _judge(self.state.errors, self._places, choices_s, medians_s, before_s, float(wait_s), True, weight)
         if user is not None:
             said_s = np.where(np.isnan(choices_s), choices_s[MIXTURE], choices_s)
-            earlier = self._users.pop(user, _NOTHING)
-            self._users[user] = USER_KEEP * earlier + np.abs(wait_s - said_s)
-            if len(self._users) > USERS:
-                del self._users[next(iter(self._users))]
-
-    def save(self) -> bytes:
-        """The errors, and the longest wait; up to 10 KB."""
-        errors = self._choice_errors.tobytes(), self._rival_errors.tobytes()
-        users = [(user, own.tobytes()) for user, own in self._users.items()]
-        return msgspec.msgpack.encode(_Saved(*errors, self._at, self._longest_s, users))
-
-    def load(self, saved: bytes) -> None:
-        """Take back what `save` gave."""
-        found = msgspec.msgpack.decode(saved, type=_Saved)
-        self._choice_errors, self._rival_errors = (
-            np.frombuffer(found.choices).copy(),
-            np.frombuffer(found.rivals).copy(),
-        )
-        self._at, self._longest_s = found.at, found.longest_s
-        self._users = {user: np.frombuffer(own) for user, own in found.users}
+            earlier = self.state.users.pop(user, _NOTHING)
+            self.state.users[user] = USER_KEEP * earlier + np.abs(wait_s - said_s)
+            if len(self.state.users) > USERS:
+                del self.state.users[next(iter(self.state.users))]
 
 
 @njit(cache=True)
@@ -179,25 +172,24 @@ def _choose(
     mixture_s: float,
     medians_s: Floats,
     places: _Places,
-    choice_errors: Floats,
-    rival_errors: Floats,
+    errors: _Errors,
     own: Floats,
     longest_s: float,
     schedule: int,
 ) -> tuple[Floats, Floats, float]:
     """What each choice says, how much it weighs, and what no estimate exceeds: as of `Choice`."""
-    rivals_s = _rivals(medians_s, places, len(rival_errors))
+    rivals_s = _rivals(medians_s, places, len(errors.rivals))
     experts_s = np.empty(1 + len(places.said))
     experts_s[0], experts_s[1:] = mixture_s, medians_s[places.said]
     every_s = np.concatenate((medians_s[places.trivial], rivals_s))
     most_s = FAR_FACTOR * longest_s + FAR_S
     if medians_s[schedule] > most_s:
         most_s = medians_s[schedule]
-    waits_s = np.array([mixture_s, _median(experts_s), _median(every_s), _mean_of_two(rivals_s, rival_errors)])
+    waits_s = np.array([mixture_s, _median(experts_s), _median(every_s), _mean_of_two(rivals_s, errors.rivals)])
     for choice in range(len(waits_s)):
         if waits_s[choice] > most_s:
             waits_s[choice] = most_s
-    return waits_s, _weights(waits_s, choice_errors, own), most_s
+    return waits_s, _weights(waits_s, errors.choices, own), most_s
 
 
 @njit(cache=True)
@@ -215,42 +207,26 @@ def _rivals(medians_s: Floats, places: _Places, rivals: int) -> Floats:
 
 
 @njit(cache=True)
-def _exceed(
-    choice_errors: Floats,
-    rival_errors: Floats,
+def _judge(
+    errors: _Errors,
+    places: _Places,
     choices_s: Floats,
     medians_s: Floats,
-    places: _Places,
-    before_s: float,
-    waited_s: float,
-    weight: float,
-) -> None:
-    rivals_s = _rivals(medians_s, places, len(rival_errors))
-    for errors, told_s in ((choice_errors, choices_s), (rival_errors, rivals_s)):
-        for place in range(len(errors)):
-            said_s = choices_s[MIXTURE] if np.isnan(told_s[place]) else told_s[place]
-            errors[place] += weight * (max(waited_s - said_s, 0.0) - max(before_s - said_s, 0.0))
-
-
-@njit(cache=True)
-def _leave(
-    choice_errors: Floats,
-    rival_errors: Floats,
-    choices_s: Floats,
-    medians_s: Floats,
-    places: _Places,
     before_s: float,
     wait_s: float,
+    left: bool,
     weight: float,
-    faded: float,
 ) -> None:
-    """Who said nothing is judged by the mixture."""
-    rivals_s = _rivals(medians_s, places, len(rival_errors))
-    for errors, told_s in ((choice_errors, choices_s), (rival_errors, rivals_s)):
-        for place in range(len(errors)):
+    """Add to the errors what is known of a wait by now: all of it where the job has `left`, else by how much it is
+    longer at least. What was known at `before_s` has been added. Who said nothing is judged by the mixture.
+    """
+    told_before_s = min(before_s, wait_s) if left else before_s
+    rivals_s = _rivals(medians_s, places, len(errors.rivals))
+    for known, told_s in ((errors.choices, choices_s), (errors.rivals, rivals_s)):
+        for place in range(len(known)):
             said_s = choices_s[MIXTURE] if np.isnan(told_s[place]) else told_s[place]
-            new_s = abs(wait_s - said_s) - max(min(before_s, wait_s) - said_s, 0.0)
-            errors[place] = UNKNOWN_S + faded * (errors[place] - UNKNOWN_S) + weight * new_s
+            error_s = abs(wait_s - said_s) if left else max(wait_s - said_s, 0.0)
+            known[place] += weight * (error_s - max(told_before_s - said_s, 0.0))
 
 
 @njit(cache=True)

@@ -18,11 +18,12 @@ from models.site.per_job import PerJob
 from models.site.seen import Seen
 from models.site.size import MIN_STARTED_JOBS
 from models.site.table import QUEUED
-from models.waits.blend.at_once import AtOnce
+from models.stored import encode, reader
+from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadline, Deadlines
-from models.waits.blend.guard import CHOICES, Choice, Guard
-from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
+from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
+from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, QuantilesState, Said
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
@@ -113,9 +114,9 @@ class _Note(NamedTuple):
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
     experts: dict[str, bytes]
-    quantiles: bytes
-    at_once: bytes
-    guard: bytes
+    quantiles: QuantilesState
+    at_once: AtOnceLearnt
+    guard: GuardState
     reached: Deadline
 
 
@@ -354,20 +355,21 @@ class Blend(WaitMethod):
     def save(self) -> bytes:
         """What was learnt, and what the experts keep; up to 30 KB."""
         experts = {name: expert.save() for name, expert in self.parts.items()}
-        learnt = self._quantiles.save(), self._at_once.save(), self._guard.save()
-        return msgspec.msgpack.encode(_Saved(experts, *learnt, self._deadlines.reached))
+        learnt = self._quantiles.state, self._at_once.learnt, self._guard.state
+        return encode(_Saved(experts, *learnt, self._deadlines.reached))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
-        found = msgspec.msgpack.decode(saved, type=_Saved)
+        found = _read(saved)
         for name, expert in self.parts.items():
             expert.load(found.experts[name])
-        self._quantiles.load(found.quantiles)
-        self._at_once.load(found.at_once)
-        self._guard.load(found.guard)
+        self._quantiles.state, self._at_once.learnt, self._guard.state = found.quantiles, found.at_once, found.guard
         noted = ((key, _Note.decode(self._notes.get(key) or b"", self._quantiles.experts)) for key in self._notes)
         watched = (deadline for key, note in noted for deadline in note.deadlines(key))
         self._deadlines.restore(found.reached, watched)
+
+
+_read = reader(_Saved, "what the blend saved")
 
 
 def evidence(job: Job, context: SiteContext) -> float:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numba import njit
 
@@ -125,10 +124,14 @@ DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
 should the bound is made to hold meanwhile, as a share of that."""
 
 
-class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
-    learnt: tuple[bytes, ...]
-    schedule_errors: bytes
-    deficits: bytes
+class QuantilesState(NamedTuple):
+    """What was learnt; decayed sums of the schedule's errors, with its share, without, and of it alone; and by how much
+    too few of the bounds hold, outside of bursts and in them, (2, quantiles).
+    """
+
+    learnt: Learnt
+    schedule_errors: Floats
+    deficits: Floats
 
 
 class Quantiles:
@@ -147,10 +150,9 @@ class Quantiles:
     def __init__(self, experts: Sequence[str], prior: Sequence[float], schedules: Sequence[str] = ()) -> None:
         self._names = [*experts, "median"]
         self._schedules = np.array([self._names.index(name) for name in schedules], np.int64)
-        self._schedule_errors = np.zeros(3)  # decayed sums: with its share, without, and of it alone
-        self._deficits = np.zeros((2, QUANTILES))  # outside of bursts, and in them: of bounds, by how much too few hold
         self._first = np.array([*prior, np.mean(prior)], np.float64)
-        self._learnt = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
+        nothing = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
+        self.state = QuantilesState(nothing, np.zeros(3), np.zeros((2, QUANTILES)))
 
     @property
     def experts(self) -> int:
@@ -169,12 +171,14 @@ class Quantiles:
         schedule, share = self._schedule_of(waits_s[MEDIAN]), self.schedule_share
         alone = may_be_alone and schedule >= 0 and self.schedule_is_near
         shifts = np.empty(QUANTILES)
-        kind = _say(waits_s, self._prior(), schedule, share, alone, weight, self._learnt, said, mixed, bounds, shifts)
+        kind = _say(
+            waits_s, self._prior(), schedule, share, alone, weight, self.state.learnt, said, mixed, bounds, shifts
+        )
         return Said(said, mixed, bounds, shifts, kind, bool(alone), weight)
 
     def _prior(self) -> Floats:
         """What is left of the first weights by now: after `PRIOR_JOBS` jobs their roots."""
-        seen = self._learnt.seen[0, MEDIAN]
+        seen = self.state.learnt.seen[0, MEDIAN]
         faded: Floats = self._first ** (PRIOR_JOBS / (PRIOR_JOBS + seen))
         return faded
 
@@ -185,13 +189,13 @@ class Quantiles:
     @property
     def schedule_share(self) -> float:
         """The share of the median that the schedule has now, beside what the weights give it."""
-        with_it, without = self._schedule_errors[:2]
+        with_it, without = self.state.schedule_errors[:2]
         return SCHEDULE_SHARE if with_it <= SCHEDULE_HARM * without else 0.0
 
     @property
     def schedule_is_near(self) -> bool:
         """Whether the mean error of the schedule alone is little more than the mixture's, of late."""
-        return bool(self._schedule_errors[2] <= ALONE_HARM * self._schedule_errors[1])
+        return bool(self.state.schedule_errors[2] <= ALONE_HARM * self.state.schedule_errors[1])
 
     def left(self, said: Said, wait_s: float, known: bool, judged: Flags) -> None:
         """A job of which this was said has left the queue after so long: which bounds held, and whether the schedule
@@ -204,28 +208,13 @@ class Quantiles:
                 weights from the mixture: a shift that makes up for bad experts must not keep the weights from leaving
                 them.
         """
-        _left(
-            said.experts,
-            said.mixed,
-            said.bounds,
-            said.shifts,
-            said.kind,
-            said.alone,
-            said.weight,
-            *self._learnt,
-            self._deficits,
-            self._schedule_errors,
-            self._schedules,
-            float(wait_s),
-            known,
-            judged,
-        )
+        _left(said, *self.state, self._schedules, float(wait_s), known, judged)
 
     def bound_now(self, said: Said, place: int) -> float | None:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
         if place >= QUANTILES:
             return None
-        moved = _shift(self._learnt.shift, said.kind, said.weight, place) - said.shifts[place]
+        moved = _shift(self.state.learnt.shift, said.kind, said.weight, place) - said.shifts[place]
         return seconds(scaled(said.bounds[place]) + moved) if abs(moved) > FAR else None
 
     def exceeded(self, said: Said, place: int) -> None:
@@ -237,21 +226,8 @@ class Quantiles:
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
         prior = np.where(np.isnan(said.experts[MEDIAN]), 0.0, self._prior())
-        found = weights(prior, *(part[0, MEDIAN] for part in self._learnt[:3]))
+        found = weights(prior, *(part[0, MEDIAN] for part in self.state.learnt[:3]))
         return dict(zip(self._names, found.tolist(), strict=True))
-
-    def save(self) -> bytes:
-        """What was learnt."""
-        learnt = tuple(part.tobytes() for part in self._learnt)
-        return msgspec.msgpack.encode(_SavedLearnt(learnt, self._schedule_errors.tobytes(), self._deficits.tobytes()))
-
-    def load(self, saved: bytes) -> None:
-        """Take back what `save` gave."""
-        found = msgspec.msgpack.decode(saved, type=_SavedLearnt)
-        self._schedule_errors = np.frombuffer(found.schedule_errors).copy()
-        self._deficits = np.frombuffer(found.deficits).reshape(2, QUANTILES).copy()
-        for own, part in zip(self._learnt, found.learnt, strict=True):
-            own[:] = np.frombuffer(part).reshape(own.shape)
 
 
 @njit(cache=True)
@@ -296,51 +272,40 @@ def _aim(q: int, deficits: Floats) -> float:
 
 @njit(cache=True, nogil=True)
 def _left(
-    experts: Singles,
-    mixed: Floats,
-    bounds: Floats,
-    shifts: Floats,
-    kind: int,
-    alone: bool,
-    weight: float,
-    total: Floats,
-    squares: Floats,
-    extent: Floats,
-    seen: Floats,
-    shift: Floats,
-    deficits: Floats,
+    said: Said,
+    learnt: Learnt,
     schedule_errors: Floats,
+    deficits: Floats,
     schedules: Ints,
     wait_s: float,
     known: bool,
     judged: Flags,
 ) -> None:
-    learnt = Learnt(total, squares, extent, seen, shift)
+    kind, weight, bounds, medians = said.kind, said.weight, said.bounds, said.experts[MEDIAN]
     row = 1 if weight < BURST_WEIGHT else 0
     if known:
         for q in range(MEDIAN + 1, QUANTILES):
             exceeded = PROBABILITIES[q] - (1.0 if wait_s <= bounds[q] else 0.0)
             deficits[row, q] += (exceeded - deficits[row, q]) / DEFICIT_JOBS
         for place in schedules:
-            if not np.isnan(experts[MEDIAN, place]):
-                _judge_schedule(
-                    schedule_errors, mixed[MEDIAN, BOTH], np.float64(experts[MEDIAN, place]), wait_s, weight
-                )
+            if not np.isnan(medians[place]):
+                mixed = said.mixed[MEDIAN, BOTH]
+                _judge_schedule(schedule_errors, mixed, np.float64(medians[place]), wait_s, weight)
                 break
     for q in range(QUANTILES):
         if np.isnan(bounds[q]):
             continue
         if judged[q]:
-            moved = _shift(shift, kind, weight, q) - shifts[q]
+            moved = _shift(learnt.shift, kind, weight, q) - said.shifts[q]
             bound_s = seconds(scaled(bounds[q]) + moved) if abs(moved) > FAR else bounds[q]
             held = wait_s <= bound_s
-            if not (held and bound_s <= 0.0) and not (alone and q == MEDIAN):  # it cannot be lower; or unmoved
+            if not (held and bound_s <= 0.0) and not (said.alone and q == MEDIAN):  # it cannot be lower; or unmoved
                 step = STEPS[q] * min(weight / BURST_WEIGHT, 1.0) if q > MEDIAN else STEPS[q]
                 follow(learnt, _row(kind, weight, q), q, _aim(q, deficits[row]), step, held)
         if judged[QUANTILES + q]:
-            held = wait_s <= seconds(mixed[q, BOTH])
-            whole = Mixed(mixed[q, 0], mixed[q, 1], mixed[q, 2])
-            learn(learnt, kind, q, PROBABILITIES[q], experts[q], whole, held, weight)
+            whole = Mixed(said.mixed[q, 0], said.mixed[q, 1], said.mixed[q, 2])
+            held = wait_s <= seconds(whole.both)
+            learn(learnt, kind, q, PROBABILITIES[q], said.experts[q], whole, held, weight)
 
 
 @njit(cache=True)

@@ -6,6 +6,7 @@ import msgspec
 
 from models.method import SiteContext
 from models.site.job import Estimate, Job
+from models.stored import encode, reader
 from models.waits.policy import MAX_ERROR_RATIO, MAX_LIVE_JOBS, MIN_TRIED_JOBS, Policy
 
 EVERY = 16
@@ -102,10 +103,13 @@ class SitePolicy(Policy):
 
     def save(self) -> bytes:
         """What `Policy` saves, and how all compare."""
-        return msgspec.msgpack.encode(_Saved(super().save(), self.compared, self._compared))
+        return encode(_Saved(super().save(), self.compared, self._compared))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
-        found = msgspec.msgpack.decode(saved, type=_Saved)
+        found = _read(saved)
         super().load(found.policy)
         self._compared, self.compared = found.errors, found.jobs
+
+
+_read = reader(_Saved, "what the site's policy saved")

@@ -1,12 +1,11 @@
 """What is known of a job when it is submitted, as one row of numbers for the trees."""
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from models.arrays import Flags, Floats
+from models.arrays import Floats
 from models.durations import DAY_S
 from models.method import SiteContext
 from models.site.features import FEATURES
@@ -35,52 +34,24 @@ _LOGARITHMIC = np.array(
 )
 
 
-class Extra(Protocol):
-    """What gives further features, such as the waits in a simulated schedule."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Of its features, in their order: a part of the forest's schema."""
-
-    def features(self, job: Job, context: SiteContext) -> Sequence[float]:
-        """What it says of a job that is not yet part of the state; stored as log2(1 + x). Asking changes nothing."""
-
-
-class RowMaker:
-    """Makes the rows, from what is known of the site, the waits of late, and what else gives features.
+def row_of(job: Job, codes: Codes, rows: int, context: SiteContext, waits: Recent) -> Stored:
+    """The features of `NAMES` for a job that is not yet part of the state; 0.1 ms at 1000 live jobs.
 
     Parameters:
-        horizon: in rows of notes, see `Recent`.
-        extras: what gives further features.
+        codes: those of `models.waits.boosted.recent.codes_of`.
+        rows: how many rows of notes there are.
+        waits: those of late.
     """
-
-    def __init__(self, horizon: int, extras: Sequence[Extra] = ()) -> None:
-        self.recent = Recent(horizon)
-        self._extras = tuple(extras)
-        self.names = (*NAMES, *(name for extra in self._extras for name in extra.names))
-
-    def row(self, job: Job, codes: Codes, rows: int, context: SiteContext) -> Stored:
-        """The features of `names` for a job that is not yet part of the state; 0.1 ms at 1000 live jobs.
-
-        Parameters:
-            codes: those of `models.waits.boosted.recent.codes_of`.
-            rows: how many rows of notes there are.
-        """
-        now = job.submit
-        summaries = summaries_of(job, context.state, now) if job.features is None else job.features
-        found = live.live_features(job, context.state.table, now, context.cpus)
-        values = np.concatenate([summaries, _of_job(job, context), found, self.recent.features(codes, now, rows)])
-        row = stored(values, _LOGARITHMIC)
-        if not self._extras:
-            return row
-        further = [value for extra in self._extras for value in extra.features(job, context)]
-        return np.concatenate([row, stored(np.array(further), np.ones(len(further), np.bool_))])
+    now = job.submit
+    summaries = summaries_of(job, context.state, now) if job.features is None else job.features
+    found = live.live_features(job, context.state.table, now, context.cpus)
+    return stored(np.concatenate([summaries, _of_job(job, context), found, waits.features(codes, now, rows)]))
 
 
-def stored(values: Floats, logarithmic: Flags) -> Stored:
-    """Values as they are stored: finite, in 16 bits, on a logarithmic scale where asked."""
+def stored(values: Floats) -> Stored:
+    """The features as they are stored: finite, in 16 bits, most of them on a logarithmic scale."""
     logs = np.copysign(np.log2(1.0 + np.abs(values)), values)
-    return np.where(logarithmic, logs, values).clip(-60_000.0, 60_000.0).astype(np.float16)
+    return np.where(_LOGARITHMIC, logs, values).clip(-60_000.0, 60_000.0).astype(np.float16)
 
 
 def _of_job(job: Job, context: SiteContext) -> list[float]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from models.arrays import Floats, Singles
+from models.arrays import Floats, Records, Singles
 
 Rows = Singles
 Ints = npt.NDArray[np.int32]
@@ -274,9 +274,7 @@ def _trees(text: str) -> Iterator[list[Floats]]:
 
 
 @njit(cache=True, nogil=True)
-def _predict(
-    rows: Rows, ends: npt.NDArray[np.int64], roots: Ints, nodes: npt.NDArray[np.void], values: Floats
-) -> Floats:
+def _predict(rows: Rows, ends: npt.NDArray[np.int64], roots: Ints, nodes: Records, values: Floats) -> Floats:
     said = np.zeros((len(rows), len(ends)))
     for row in range(len(rows)):
         tree = 0

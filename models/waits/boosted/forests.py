@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from models.arrays import Floats, Singles
+from models.stored import encode, reader
 from models.waits.boosted.extent import Extent
 from models.waits.boosted.forest import Binned, Boosting, Forest, Grove
 from models.waits.boosted.prior import Aim, Lesson, Prior
@@ -61,6 +62,9 @@ class _Encoded(msgspec.Struct, array_like=True, frozen=True):
     forests: list[tuple[str, float, bytes]]
     most: dict[str, float]
     prior: int
+
+
+_read = reader(_Encoded, "forests")
 
 
 class Forests:
@@ -128,7 +132,7 @@ class Forests:
         """All of it, compressed, but for the prior."""
         parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in self._forests.items()]
         version = 0 if self._prior is None else self._prior.version
-        return msgspec.msgpack.encode(_Encoded(self.jobs, parts, self._extent.most, version))
+        return encode(_Encoded(self.jobs, parts, self._extent.most, version))
 
     @classmethod
     def decode(cls, encoded: bytes, names: Sequence[str], prior: Prior | None = None) -> "Forests":
@@ -137,10 +141,7 @@ class Forests:
         Raises:
             ValueError: they are none, of other features, or start from another prior.
         """
-        try:
-            read = msgspec.msgpack.decode(encoded, type=_Encoded)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"not forests: {error}") from error
+        read = _read(encoded)
         if read.prior != (0 if prior is None else prior.version):
             raise ValueError("forests that start from another prior")
         forests = {Aim(scale, q): Forest.decode(forest, names) for scale, q, forest in read.forests}

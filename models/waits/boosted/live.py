@@ -1,10 +1,11 @@
 """What a job finds at the site: sums over the queued and the running jobs, in one pass over their columns."""
 
+from typing import NamedTuple
+
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from models.arrays import Flags, Floats, Ints
+from models.arrays import Floats, Ints, Records
 from models.site.job import Job
 from models.site.table import HELD, NO_NAME, QUEUED, RUNNING, LiveTable
 
@@ -66,122 +67,97 @@ _NEVER_S = 1e7
 _NEW_QUEUE = -2  # of a job whose queue no live job has: not that of jobs without one
 
 
+class _About(NamedTuple):
+    """The job: its processors, planned run time and work, the codes of its user and queue, and when it comes."""
+
+    cpus: float
+    planned_s: float
+    work: float
+    user: int
+    queue: int
+    now: float
+
+
 def live_features(job: Job, table: LiveTable, now: float, site_cpus: int) -> Floats:
     """The features of `NAMES` for a job that is not in the table, float64; 30 µs at 1000 live jobs.
 
     O(live jobs), as far as they are looked at (`models.site.seen`).
     """
-    rows, seen, queue = table.columns(), table.seen(), table.code("queue", job.queue)
-    found: Floats = _live_features(
-        seen.rows,
-        seen.stands_for,
-        rows.phase,
-        rows.barred,
-        rows.cpus,
-        rows.submit,
-        rows.ready,
-        rows.start,
-        rows.planned_s,
-        rows.run_s,
-        rows.user,
-        rows.queue,
-        float(now),
-        float(job.cpus),
-        job.planned_run_s,
-        table.code("user", job.user),
-        _NEW_QUEUE if queue == NO_NAME and job.queue is not None else queue,
-        float(max(site_cpus, 1)),
-    )
+    seen, queue, cpus = table.seen(), table.code("queue", job.queue), float(job.cpus)
+    if queue == NO_NAME and job.queue is not None:
+        queue = _NEW_QUEUE
+    work, user = cpus * job.planned_run_s, table.code("user", job.user)
+    about = _About(cpus, job.planned_run_s, work, user, queue, float(now))
+    found: Floats = _live_features(seen.rows, seen.stands_for, table.records, about, float(max(site_cpus, 1)))
     return found
 
 
 @njit(cache=True)
-def _live_features(
-    live: Ints,
-    stands_for: Floats,
-    phase: npt.NDArray[np.int8],
-    barred: Flags,
-    cpus: Ints,
-    submit: Floats,
-    ready: Floats,
-    start: Floats,
-    planned_s: Floats,
-    run_s: Floats,
-    user: npt.NDArray[np.int32],
-    queue: npt.NDArray[np.int32],
-    now: float,
-    job_cpus: float,
-    job_planned_s: float,
-    job_user: int,
-    job_queue: int,
-    site_cpus: float,
-) -> Floats:
+def _live_features(live: Ints, stands_for: Floats, table: Records, job: _About, site_cpus: float) -> Floats:
     out, queued = np.zeros(len(NAMES)), np.zeros((len(GROUPS), len(SUMS)))
     running = np.empty(len(live), np.int64)
     count = 0
     head, head_ready, in_use, latest = -1, np.inf, 0.0, -_NEVER_S
-    job_work = job_cpus * job_planned_s
     after = len(GROUPS) * len(SUMS)
     held = len(NAMES) - 2
     for number, row in enumerate(live):
-        size, many = float(cpus[row]), stands_for[number]
-        if user[row] == job_user and job_user >= 0:
-            latest = max(latest, submit[row])
-        if phase[row] == QUEUED:
-            if barred[row]:
+        other, many = table[row], stands_for[number]
+        size, own = float(other.cpus), other.user == job.user and job.user >= 0
+        if own:
+            latest = max(latest, other.submit)
+        if other.phase == QUEUED:
+            if other.barred:
                 out[held] += many
                 out[held + 1] += many * size
-            elif ready[row] < head_ready:
-                head, head_ready = row, ready[row]
-            age = max(now - ready[row], 0.0)
-            work = size * planned_s[row]
+            elif other.ready < head_ready:
+                head, head_ready = row, other.ready
+            age, work = max(job.now - other.ready, 0.0), size * other.planned_s
+            similar = _within_two(size, job.cpus) and _within_two(other.planned_s, job.planned_s)
+            in_group = (
+                size <= job.cpus,
+                other.planned_s <= job.planned_s,
+                work <= job.work,
+                other.queue == job.queue,
+                own,
+                similar,
+                similar and own,
+            )
             _add(queued[0], many, size, work, age)
-            if size <= job_cpus:
-                _add(queued[1], many, size, work, age)
-            if planned_s[row] <= job_planned_s:
-                _add(queued[2], many, size, work, age)
-            if work <= job_work:
-                _add(queued[3], many, size, work, age)
-            if queue[row] == job_queue:
-                _add(queued[4], many, size, work, age)
-            if user[row] == job_user and job_user >= 0:
-                _add(queued[5], many, size, work, age)
-            if _within_two(size, job_cpus) and _within_two(planned_s[row], job_planned_s):
-                _add(queued[6], many, size, work, age)
-                if user[row] == job_user and job_user >= 0:
-                    _add(queued[7], many, size, work, age)
-        elif phase[row] == RUNNING:
+            for group in range(len(in_group)):
+                if in_group[group]:
+                    _add(queued[1 + group], many, size, work, age)
+        elif other.phase == RUNNING:
             running[count] = row
             count += 1
             in_use += size
-        elif phase[row] == HELD:
+        elif other.phase == HELD:
             out[held] += many
             out[held + 1] += many * size
     for group in range(len(GROUPS)):
         for what in range(len(SUMS)):
             out[group * len(SUMS) + what] = queued[group, what]
-    _running_features(out, after, running[:count], cpus, start, planned_s, run_s, user, queue, now, job_user, job_queue)
+    expected, planned = _left(running[:count], table, job.now)
+    _running_features(out, after, running[:count], table, expected, planned, job)
     free = site_cpus - in_use
     place = after + 2 * len(HORIZONS_S) + 8
     out[place] = free
-    expected, planned = _left(running[:count], start, planned_s, run_s, now)
     for by in range(2):
         left = expected if by == 0 else planned
         order = np.argsort(left, kind="mergesort")
-        out[place + 1 + by], _ = _fits_in(order, left, running, cpus, free, job_cpus)
+        out[place + 1 + by], _ = _fits_in(order, left, running, table, free, job.cpus)
         if head >= 0:
-            wanted = float(cpus[head])
-            out[place + 5 + by], out[place + 7 + by] = _fits_in(order, left, running, cpus, free, wanted)
+            wanted = float(table[head].cpus)
+            out[place + 5 + by], out[place + 7 + by] = _fits_in(order, left, running, table, free, wanted)
         else:
             out[place + 7 + by] = free
     if head >= 0:
-        out[place + 3], out[place + 4] = cpus[head], planned_s[head]
-    room, slack = free - job_cpus, out[place + 6] - job_planned_s
+        out[place + 3], out[place + 4] = table[head].cpus, table[head].planned_s
+    room, slack = free - job.cpus, out[place + 6] - job.planned_s
     out[place + 11], out[place + 13] = room, slack
-    out[place + 12] = out[place + 5] - job_planned_s
+    out[place + 12] = out[place + 5] - job.planned_s
     spare = out[place + 8] if head >= 0 else room
-    out[place + 14] = 1.0 if room >= 0.0 and (head < 0 or slack >= 0.0 or spare >= job_cpus) else 0.0
-    out[place + 15] = min(max(now - latest, 0.0), _NEVER_S)
+    out[place + 14] = 1.0 if room >= 0.0 and (head < 0 or slack >= 0.0 or spare >= job.cpus) else 0.0
+    out[place + 15] = min(max(job.now - latest, 0.0), _NEVER_S)
     left_work = out[after + 2 * len(HORIZONS_S) + 1]
     out[place + 9] = (left_work + queued[0, 2]) / site_cpus
     out[place + 10] = (left_work + queued[3, 2]) / site_cpus
@@ -202,42 +178,30 @@ def _within_two(one: float, other: float) -> bool:
 
 
 @njit(cache=True)
-def _left(running: Ints, start: Floats, planned_s: Floats, run_s: Floats, now: float) -> tuple[Floats, Floats]:
+def _left(running: Ints, table: Records, now: float) -> tuple[Floats, Floats]:
     """How much longer the running jobs are expected to run, and are planned to.
 
     One that has outrun its expected time is expected to run half as long again, within its plan.
     """
     expected, planned = np.empty(len(running)), np.empty(len(running))
     for place, row in enumerate(running):
-        elapsed = max(now - start[row], 0.0)
-        planned[place] = max(planned_s[row] - elapsed, 0.0)
-        expected[place] = run_s[row] - elapsed
+        planned_s, elapsed = table[row].planned_s, max(now - table[row].start, 0.0)
+        planned[place] = max(planned_s - elapsed, 0.0)
+        expected[place] = table[row].run_s - elapsed
         if expected[place] <= 0.0:
             more = 0.5 * elapsed
-            expected[place] = min(more, 0.5 * planned[place]) if planned_s[row] > 0.0 else more
+            expected[place] = min(more, 0.5 * planned[place]) if planned_s > 0.0 else more
     return expected, planned
 
 
 @njit(cache=True)
 def _running_features(
-    out: Floats,
-    place: int,
-    running: Ints,
-    cpus: Ints,
-    start: Floats,
-    planned_s: Floats,
-    run_s: Floats,
-    user: npt.NDArray[np.int32],
-    queue: npt.NDArray[np.int32],
-    now: float,
-    job_user: int,
-    job_queue: int,
+    out: Floats, place: int, running: Ints, table: Records, expected: Floats, planned: Floats, job: _About
 ) -> None:
-    expected, planned = _left(running, start, planned_s, run_s, now)
     horizons = len(HORIZONS_S)
     sums = place + 2 * horizons
     for number, row in enumerate(running):
-        size = float(cpus[row])
+        size = float(table[row].cpus)
         for horizon in range(horizons):
             if expected[number] <= HORIZONS_S[horizon]:
                 out[place + horizon] += size
@@ -246,10 +210,10 @@ def _running_features(
         out[sums] += 1.0
         out[sums + 1] += size * expected[number]
         out[sums + 2] += size * planned[number]
-        if user[row] == job_user and job_user >= 0:
+        if table[row].user == job.user and job.user >= 0:
             out[sums + 3] += 1.0
             out[sums + 4] += size
-        if queue[row] == job_queue:
+        if table[row].queue == job.queue:
             out[sums + 5] += 1.0
             out[sums + 6] += size
             out[sums + 7] += size * expected[number]
@@ -257,18 +221,13 @@ def _running_features(
 
 @njit(cache=True)
 def _fits_in(
-    order: Ints,
-    left: Floats,
-    running: Ints,
-    cpus: Ints,
-    free: float,
-    wanted: float,
+    order: Ints, left: Floats, running: Ints, table: Records, free: float, wanted: float
 ) -> tuple[float, float]:
     """In how many seconds so many processors are free, and how many are free beside them then."""
     if free >= wanted:
         return 0.0, free - wanted
     for place in order:
-        free += float(cpus[running[place]])
+        free += float(table[running[place]].cpus)
         if free >= wanted:
             return left[place], free - wanted
     return _NEVER_S, free - wanted

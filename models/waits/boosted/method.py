@@ -1,7 +1,7 @@
 """Waits by boosted trees over what a job finds at its submission; see the package."""
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_type_hints
 
@@ -16,11 +16,12 @@ from models.site.job import Estimate, Job
 from models.site.notes import JobNotes, Pair
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
-from models.waits.boosted.features import Extra, RowMaker
+from models.stored import encode, reader
+from models.waits.boosted.features import NAMES, row_of
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, Said, TrainingRows
 from models.waits.boosted.prior import Prior, shipped
-from models.waits.boosted.recent import Left, RecentState, codes_of
+from models.waits.boosted.recent import Left, Recent, RecentState, codes_of
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 
 _NOTE: Final = struct.Struct("<QI6I")
@@ -64,15 +65,17 @@ class _Saved(msgspec.Struct, array_like=True, frozen=True):
     training: bytes
 
 
+_read = reader(_Saved, "a saved state")
+
+
 class Boosted(WaitMethod):
     """Waits by boosted trees; see the package.
 
-    A prediction takes 0.2 ms, beside the extras. A training of 30,000 jobs takes some 2 s, in the background. The
+    A prediction takes 0.2 ms. A training of 30,000 jobs takes some 2 s, in the background. The
     first model of the site's own counts some 20 jobs after 100 have started; before that the prior speaks, once the
     size of the site is known.
 
     Parameters:
-        extras: what gives further features.
         parameters: those of `BoostedParameters`.
     """
 
@@ -80,21 +83,21 @@ class Boosted(WaitMethod):
     tunable: ClassVar[Mapping[str, Any]] = get_type_hints(BoostedParameters, include_extras=True)
     rows: Rows
 
-    def __init__(self, extras: Sequence[Extra] = (), **parameters: Any) -> None:
+    def __init__(self, **parameters: Any) -> None:
         self.parameters = p = BoostedParameters(**parameters)
         schedule = Schedule(every=p.every)
         self.said: Said | None = None
         """What the forests said of the job that was predicted last."""
         self._notes = JobNotes(ROWS_PER_JOB * p.window, schedule.behind_rows)
         self.rows = self._notes.rows
-        self._maker = RowMaker(p.window * ROWS_PER_JOB // 2, extras)
+        self._recent = Recent(p.window * ROWS_PER_JOB // 2)
         self._may_change, fit = True, self._starting_from(shipped())
         self.training: Training[Forests] = Training(self._notes, fit, Forests.encode, self._decode, schedule)
 
     def _starting_from(self, prior: Prior | None) -> "_Fit":
         """What trains from now on; until then the prior speaks."""
-        self._prior, fit = prior, _Fit(self.parameters, self._maker.names, prior)
-        self._others = None if prior is None else Forests.of_others(prior, fit.aims, self._maker.names)
+        self._prior, fit = prior, _Fit(self.parameters, prior)
+        self._others = None if prior is None else Forests.of_others(prior, fit.aims, NAMES)
         return fit
 
     def keep_to(self, prior: Prior | None) -> None:
@@ -129,22 +132,22 @@ class Boosted(WaitMethod):
     def _note(self, job: Job, context: SiteContext) -> tuple[Singles, Floats | None]:
         """Note a job's features, and what the prior says of it; gives both."""
         codes, rows = codes_of(job), self._notes.count
-        row = self._maker.row(job, codes, rows, context)
+        row = row_of(job, codes, rows, context, self._recent)
         singles, prior = row.astype(np.float32), self._prior
         begins = None if prior is None else prior.values(singles.reshape(1, -1))[0]
         version, begun = (0, b"") if prior is None or begins is None else (prior.version, begins.tobytes())
         self._notes.note(job.key, _NOTE.pack(rows, version, *codes) + row.tobytes() + begun)
-        self._maker.recent.submitted(job.submit)
+        self._recent.submitted(job.submit)
         return singles, begins
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """What `predict` would say of each; 0.2 ms a job, beside the extras."""
+        """What `predict` would say of each; 0.2 ms a job."""
         for job in jobs:
             yield self._estimate(self.consider(job, context))
 
     def consider(self, job: Job, context: SiteContext) -> Said | None:
         """What the forests say of a job that is only considered; None as in `predict`."""
-        row = self._maker.row(job, codes_of(job), self._notes.count, context)
+        row = row_of(job, codes_of(job), self._notes.count, context, self._recent)
         return self._say(row.astype(np.float32), context)
 
     def _say(self, row: Singles, context: SiteContext, begins: Floats | None = None) -> Said | None:
@@ -183,7 +186,7 @@ class Boosted(WaitMethod):
         note = self._notes.settle(job.key, _LEFT.pack(*left, rows))
         if note is not None:
             number, _, *codes = _NOTE.unpack_from(note)
-            self._maker.recent.left(tuple(codes), number, left, rows)
+            self._recent.left(tuple(codes), number, left, rows)
         self.training.step(begins=not job.progress.old)
 
     def forget(self, key: JobKey) -> None:
@@ -192,7 +195,7 @@ class Boosted(WaitMethod):
 
     def save(self) -> bytes:
         """What the rows do not tell; 6 KB."""
-        return msgspec.msgpack.encode(_Saved(self._maker.recent.save(), self.training.save()))
+        return encode(_Saved(self._recent.save(), self.training.save()))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave, and lay out the rows.
@@ -200,12 +203,9 @@ class Boosted(WaitMethod):
         Raises:
             ValueError: it is something else.
         """
-        try:
-            found = msgspec.msgpack.decode(saved, type=_Saved)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"not a saved state: {error}") from error
+        found = _read(saved)
         self._notes.load()
-        recent = self._maker.recent
+        recent = self._recent
         recent.load(found.recent)
         for note, settled in self._notes.settled():
             number, _, *codes = _NOTE.unpack_from(note)
@@ -216,11 +216,11 @@ class Boosted(WaitMethod):
         self.training.load(found.training)
 
     def _decode(self, encoded: bytes) -> Forests:
-        return Forests.decode(encoded, self._maker.names, self._prior)
+        return Forests.decode(encoded, NAMES, self._prior)
 
     def learnt_rows(self) -> TrainingRows:
         """The jobs that a training would learn from now."""
-        return training_rows(self._notes.settled(), self.parameters.cancelled, len(self._maker.names), self._prior)
+        return training_rows(self._notes.settled(), self.parameters.cancelled, self._prior)
 
 
 def _has_size(context: SiteContext) -> bool:
@@ -228,14 +228,14 @@ def _has_size(context: SiteContext) -> bool:
     return context.capacity is not None or context.history.count >= MIN_STARTED_JOBS
 
 
-def training_rows(jobs: Iterable[Pair], cancelled: float, features: int, prior: Prior | None) -> TrainingRows:
-    """Notes as rows of so many features; those that were cancelled weigh so much.
+def training_rows(jobs: Iterable[Pair], cancelled: float, prior: Prior | None) -> TrainingRows:
+    """Notes as rows of features; those that were cancelled weigh so much.
 
     What the prior says is asked again of those that were noted with another one.
     """
     notes, waits, weights, begins, stale = [], [], [], [], []
     width = 0 if prior is None else 8 * len(prior.aims)
-    end = _NOTE.size + 2 * features
+    end = _NOTE.size + 2 * len(NAMES)
     for place, (note, settled) in enumerate(jobs):
         wait_s, _, was_cancelled, _ = _LEFT.unpack(settled)
         notes.append(note[_NOTE.size : end])
@@ -258,9 +258,9 @@ def training_rows(jobs: Iterable[Pair], cancelled: float, features: int, prior: 
 class _Fit:
     """Trains on notes; it holds nothing that changes, so that another thread may call it."""
 
-    def __init__(self, parameters: BoostedParameters, names: Sequence[str], prior: Prior | None) -> None:
-        p = self._parameters = parameters
-        self._names, self._prior = tuple(names), prior
+    def __init__(self, parameters: BoostedParameters, prior: Prior | None) -> None:
+        p, self._prior = parameters, prior
+        self._cancelled = p.cancelled
         self.aims = (*POINT, *QUANTILES) if p.quantiles else POINT
         self._boosting = Boosting(
             trees=p.trees,
@@ -273,5 +273,5 @@ class _Fit:
         )
 
     def __call__(self, jobs: Iterable[Pair]) -> Forests:
-        rows = training_rows(jobs, self._parameters.cancelled, len(self._names), self._prior)
-        return Forests.fit(rows, self.aims, self._names, self._boosting, self._prior)
+        rows = training_rows(jobs, self._cancelled, self._prior)
+        return Forests.fit(rows, self.aims, NAMES, self._boosting, self._prior)

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from models.arrays import Floats
+from models.stored import encode, reader
 from models.waits.boosted.features import NAMES
 from models.waits.boosted.forest import Binned, Boosting, Forest, Grove, Rows
 
@@ -61,6 +62,9 @@ class _Encoded(msgspec.Struct, array_like=True, frozen=True):
     jobs: int
     names: list[str]
     forests: list[tuple[str, float, bytes]]
+
+
+_read = reader(_Encoded, "a prior")
 
 
 class Prior:
@@ -113,10 +117,7 @@ class Prior:
 
 @lru_cache(8)
 def _decoded(encoded: bytes) -> Prior:
-    try:
-        read = msgspec.msgpack.decode(encoded, type=_Encoded)
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"not a prior: {error}") from error
+    read = _read(encoded)
     forests = {Aim(scale, q): Forest.decode(part, NAMES) for scale, q, part in read.forests}
     return Prior(forests, read.jobs, zlib.crc32(encoded))
 
@@ -129,7 +130,7 @@ def shipped() -> Prior:
 
 def _encode(forests: Mapping[Aim, Forest], jobs: int) -> bytes:
     parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in forests.items()]
-    return msgspec.msgpack.encode(_Encoded(jobs, list(NAMES), parts))
+    return encode(_Encoded(jobs, list(NAMES), parts))
 
 
 def shares(rows: Rows) -> Rows:

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from models.site.notes import JobNotes, Pair, pairs
+from models.stored import encode, reader
 from models.trainer import trainer
 
 log = logging.getLogger(__name__)
@@ -83,8 +84,8 @@ def _fit(
     return encode(fit(pairs(rows, skipped)))
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_read_stored = msgspec.msgpack.Decoder(_Stored).decode
+_read_state = reader(_State, "a training")
+_read_stored = reader(_Stored, "a model")
 
 
 class Training(Generic[M]):
@@ -193,11 +194,11 @@ class Training(Generic[M]):
             log.exception("a training failed; the model before it stays")
         else:
             state.counts, state.lost = begun, False
-            self._notes.put(self._kind, _encode(_Stored(begun, encoded)))
+            self._notes.put(self._kind, encode(_Stored(begun, encoded)))
 
     def save(self) -> bytes:
         """Where it stands; the model itself is in the notes."""
-        return _encode(self._state)
+        return encode(self._state)
 
     def load(self, saved: bytes) -> None:
         """Go on as `save` said. A training that was under way is begun again, one for a model that is lost too.
@@ -205,10 +206,7 @@ class Training(Generic[M]):
         Raises:
             ValueError: it is something else.
         """
-        try:
-            self._state = msgspec.msgpack.decode(saved, type=_State)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"not a training: {error}") from error
+        self._state = _read_state(saved)
         self._future = None
         self.model = self._stored()
         if self._state.counts >= 0 and self.model is None:
@@ -226,6 +224,6 @@ class Training(Generic[M]):
         try:
             stored = _read_stored(found)
             return self._decode(stored.model) if stored.begun == self._state.counts else None
-        except ValueError as error:  # msgspec's are such too
+        except ValueError as error:
             log.warning("the stored model cannot be used (%s); it is trained anew", error)
             return None

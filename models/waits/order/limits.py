@@ -45,7 +45,7 @@ class LimitsSeen:
     >>> seen = LimitsSeen()
     >>> for _ in range(30):
     ...     seen.started(held=20, runs=1, cpus=20, site_cpus=100)
-    ...     seen.refused(held=40, runs=2, cpus=1, site_cpus=100)
+    ...     count(seen.counts[REFUSED], 40, 2, 1, 100)
     >>> seen.limits(site_cpus=100)[:3]
     (inf, 40.0, 2.0)
     """
@@ -59,22 +59,10 @@ class LimitsSeen:
         self.counts *= np.float32(FADING)
         count(self.counts[STARTED], held, runs, cpus, site_cpus)
 
-    def refused(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
-        """A job of so many processors could have started, and has not."""
-        count(self.counts[REFUSED], held, runs, cpus, site_cpus)
-
     def limits(self, site_cpus: int) -> Limits:
         """The limits that have been found."""
         alone, several, jobs, depth = limits_of(self.counts, site_cpus)
         return Limits(alone, several, jobs, depth=depth)
-
-    def save(self) -> bytes:
-        """The counts."""
-        return self.counts.tobytes()
-
-    def load(self, saved: bytes) -> None:
-        """Take back what `save` gave."""
-        self.counts = np.frombuffer(saved, np.float32).reshape(self.counts.shape).copy()
 
 
 @njit(cache=True, nogil=True)

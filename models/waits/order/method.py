@@ -1,34 +1,36 @@
 """The method: the order of the queue is learnt at each start, and the schedule is simulated in that order."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 
-from models.arrays import Floats, Ints
+from models.arrays import Flags, Floats, Ints, Singles
 from models.method import Happened, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
 from models.site.reasons import is_of_queue, is_of_user
+from models.stored import encode, reader
 from models.waits.order.contenders import alike, chosen
-from models.waits.order.limits import REFUSED, LimitsSeen, count_place
+from models.waits.order.limits import LimitsSeen
 from models.waits.order.line import Ahead, Ordered, before
 from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
-from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long
-from models.waits.order.sight import Columns, Sight, Sums, expected_run_s, look, with_job
+from models.waits.order.schedule import Limits
+from models.waits.order.sight import Columns, Sight, Sums, look, with_job
 from models.waits.order.step import (
     SETTLED_S,
+    Elsewhere,
     Foretold,
     Learnt,
     New,
     before_task,
     compare,
-    first_due,
     foretell,
+    refuse,
     see_start,
 )
 from models.waits.order.usage import SavedUsage, Usage
@@ -88,7 +90,7 @@ class _Saved(msgspec.Struct, array_like=True):
     users: SavedUsage
     accounts: SavedUsage
     preference: SavedPreference
-    limits: bytes
+    limits: Singles
     last_end: float
     runs: RunsSeen
     priorities: PrioritiesSeen
@@ -138,7 +140,7 @@ class LearntOrder(WaitMethod):
 
     def _foretell(self, job: Job, context: SiteContext) -> Foretold:
         """What `predict` is about, all at once; it may be left to be done by pieces."""
-        table, now, run_s = context.state.table, job.submit, expected_run_s(job)
+        table, now, run_s = context.state.table, job.submit, job.expected_run_s
         columns, (by_users, by_accounts) = Columns.of(context, now, self._sums, self.preference), self._sums
         user, account = table.code("user", job.user) + 1, table.code("account", job.account) + 1
         new = New(
@@ -224,32 +226,13 @@ class LearntOrder(WaitMethod):
         sight = ordered.sight
         if sight.now < self._last_end + SETTLED_S:
             return
-        queued, people = sight.queued, sight.people
-        due = [job for job in ordered.due().tolist() if queued.age_s[job] >= SETTLED_S]
-        if not due:
-            return
-        full = are_full(queued, sight.running, ordered.limits)
-        refused = [
-            job for job in due if queued.user[job] and not full[job] and not _waits(sight, job, context, is_of_user)
-        ]
-        for user, job in _first_of_each(queued.user, refused):
-            held, runs = int(people.held[user]), int(people.runs[user])
-            self.limits.refused(held, runs, int(queued.cpus[job]), sight.cpus)
-        if sight.rooms is not None:  # a site with a topology tells its queues' limits
-            return
-        over = are_over(queued, people, ordered.limits)
-        if not self._priorities.trusted:  # places are those in the learnt order
-            place = first_due(np.array(due), ordered.simulated, full | over | queued.barred)
-            if place:
-                count_place(self.limits.counts[REFUSED], place)
-        refused = [job for job in due if not over[job] and not _waits(sight, job, context, is_of_queue)]
-        for place, job in _first_of_each(queued.queue, refused):
-            self.queue_limits.refused(place, sight.held_in_queue(place), int(queued.cpus[job]), sight.cpus)
-        for place, length_s in enumerate(LENGTHS_S.tolist()):
-            longer = [job for job in due if not over[job] and queued.planned_s[job] > length_s]
-            if longer:
-                held = held_by_long(sight.running, length_s)
-                self.queue_limits.refused(place, held, int(queued.cpus[longer[0]]), sight.cpus)
+        due = ordered.due()
+        due = due[sight.queued.age_s[due] >= SETTLED_S]
+        if len(due):
+            elsewhere = Elsewhere(*(_waiting(sight, due, context, but_for) for but_for in (is_of_user, is_of_queue)))
+            seen, in_rooms = (sight.queued, sight.running, sight.people, sight.cpus), sight.rooms is not None
+            by_score = not self._priorities.trusted
+            refuse(due, ordered.simulated, *seen, ordered.limits, self._learnt, elsewhere, in_rooms, by_score)
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
         """An attempt started, or gave back its processors."""
@@ -301,7 +284,7 @@ class LearntOrder(WaitMethod):
         if job.start is None:
             return
         if what is Happened.ENDED and job.requested:
-            self._runs.see(expected_run_s(job), job.ran_s(end))
+            self._runs.see(job.expected_run_s, job.ran_s(end))
         for usage, name in zip(self._sums, (job.user, job.account), strict=True):
             if name is not None:
                 usage.add(name, job.counted_cpus, job.start + job.stood_s(end), end)
@@ -313,41 +296,37 @@ class LearntOrder(WaitMethod):
             users,
             accounts,
             self.preference.saved(),
-            self.limits.save(),
+            self.limits.counts,
             self._last_end,
             self._runs,
             self._priorities,
             self.queue_limits.save(),
         )
-        return _encode(saved)
+        return encode(saved)
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
-        kept = _decode(saved)
+        kept = _read(saved)
         self._sums.users.restore(kept.users)
         self._sums.accounts.restore(kept.accounts)
         self.preference.restore(kept.preference)
-        self.limits.load(kept.limits)
+        self.limits.counts = kept.limits
         self._last_end = kept.last_end
         self._runs = kept.runs
         self._priorities = kept.priorities
         self.queue_limits.load(kept.queue_limits)
 
 
-def _waits(sight: Sight, place: int, context: SiteContext, but_for: Callable[[str], bool]) -> bool:
-    """Whether the scheduler says of a queued job that it waits for something of its own, but for some reasons."""
-    if not sight.queued.barred[place]:
-        return False
-    table = context.state.table
-    key = table.keys[sight.rows[place]]
-    reason = None if key is None else context.state.jobs[key].extras.pending_reason
-    return reason is None or not but_for(reason)
+def _waiting(sight: Sight, due: Ints, context: SiteContext, but_for: Callable[[str], bool]) -> Flags:
+    """Of the queued jobs, those due ones that the scheduler says to wait for something of their own, but for some
+    reasons.
+    """
+    found, table, jobs = np.zeros(len(sight.rows), np.bool_), context.state.table, context.state.jobs
+    for place in due[sight.queued.barred[due]].tolist():
+        key = table.keys[sight.rows[place]]
+        reason = None if key is None else jobs[key].extras.pending_reason
+        found[place] = reason is None or not but_for(reason)
+    return found
 
 
-def _first_of_each(codes: Ints, jobs: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """Each code that one of the jobs has (of a user, or of a queue), and the first of the jobs that has it."""
-    return {int(codes[job]): job for job in reversed(jobs)}.items()
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Saved).decode
+_read = reader(_Saved, "what the order saved")

@@ -34,8 +34,8 @@ class SavedPreference(msgspec.Struct, array_like=True):
     """The places of the queues' weights in the order of their last starts, and what was learnt."""
 
     queues: dict[str, int]
-    weights: bytes
-    squares: bytes
+    weights: Floats
+    squares: Floats
 
 
 class Preference:
@@ -70,13 +70,12 @@ class Preference:
 
     def saved(self) -> SavedPreference:
         """What was learnt."""
-        return SavedPreference(self._queues, self.weights.tobytes(), self.squares.tobytes())
+        return SavedPreference(self._queues, self.weights, self.squares)
 
     def restore(self, saved: SavedPreference) -> None:
         """Take back what was learnt."""
-        self._queues = saved.queues
+        self._queues, self.weights, self.squares = saved.queues, saved.weights, saved.squares
         self.places.forget()
-        self.weights, self.squares = (np.frombuffer(raw).copy() for raw in (saved.weights, saved.squares))
 
 
 @njit(cache=True)

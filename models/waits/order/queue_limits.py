@@ -1,11 +1,9 @@
 """What the jobs of a queue, or long jobs, may hold together at most, found as what users may hold is (`limits`)."""
 
-from collections.abc import Mapping
-
 import numpy as np
 from numba import njit
 
-from models.arrays import Floats
+from models.arrays import Floats, Singles
 from models.waits.order.features import COUNT
 from models.waits.order.limits import FADING, REFUSED, STARTED, Counts, limit_of, step_of
 from models.waits.order.preference import NO_QUEUE
@@ -19,8 +17,8 @@ MIN_STARTED = 50.0
 refused again and again.
 """
 
-SavedQueueLimits = dict[int, tuple[str, bytes]]
-"""The names of queues and their counts, float32, by the places of the queues' weights."""
+SavedQueueLimits = dict[int, tuple[str, Singles]]
+"""The names of queues and their counts, by the places of the queues' weights."""
 
 
 class QueueLimitsSeen:
@@ -31,9 +29,10 @@ class QueueLimitsSeen:
     another queue takes a place, it is counted anew.
 
     >>> seen = QueueLimitsSeen()
+    >>> seen.begin("long", place=40)
     >>> for _ in range(60):
-    ...     seen.started("long", place=40, held=20, cpus=20, site_cpus=100)
-    ...     seen.refused(place=40, held=40, cpus=1, site_cpus=100)
+    ...     started_in(seen.counts[40], 20, 20, 100)
+    ...     count_in(seen.counts[40, REFUSED], 40, 1, 100)
     >>> float(seen.limits(site_cpus=100)[40])
     40.0
     """
@@ -49,27 +48,18 @@ class QueueLimitsSeen:
             self._names[place] = name
             self.counts[place] = 0.0
 
-    def started(self, name: str, place: int, held: int, cpus: int, site_cpus: int) -> None:
-        """A job of so many processors has started, whose queue's jobs held so many."""
-        self.begin(name, place)
-        started_in(self.counts[place], held, cpus, site_cpus)
-
-    def refused(self, place: int, held: int, cpus: int, site_cpus: int) -> None:
-        """A job of so many processors could have started, and has not."""
-        count_in(self.counts[place, REFUSED], held, cpus, site_cpus)
-
     def limits(self, site_cpus: int) -> Floats:
         """The limits that have been found, processors by place, infinity for none."""
         return np.asarray(queue_limits(self.counts, site_cpus))
 
     def save(self) -> SavedQueueLimits:
         """What was counted; 0.3 kB a queue."""
-        return {place: (name, self.counts[place].tobytes()) for place, name in self._names.items()}
+        return {place: (name, self.counts[place]) for place, name in self._names.items()}
 
-    def load(self, saved: Mapping[int, tuple[str, bytes]]) -> None:
+    def load(self, saved: SavedQueueLimits) -> None:
         """Take back what `save` gave."""
-        for place, (name, raw) in saved.items():
-            self._names[place], self.counts[place] = name, np.frombuffer(raw, np.float32).reshape(2, -1)
+        for place, (name, counts) in saved.items():
+            self._names[place], self.counts[place] = name, counts
 
 
 @njit(cache=True, nogil=True)

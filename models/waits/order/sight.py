@@ -6,18 +6,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from models.arrays import Floats, Ints
+from models.arrays import Floats, Ints, Records
 from models.method import SiteContext
 from models.site.job import Job
-from models.site.state import UNKNOWN_RUN_S
 from models.site.table import QUEUED, RUNNING
 from models.waits.order.features import People, Queued, Running, accrue
 from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference
 from models.waits.order.rooms import Rooms, see_rooms, with_queued
 from models.waits.order.usage import Usage, used_by
-
-Records = NDArray[np.void]
 
 MIN_REMAINING_S = 1.0
 """The least time that a job runs on: until its end event it is running."""
@@ -49,10 +46,6 @@ class Sight(NamedTuple):
     def free(self) -> int:
         """Processors that are free."""
         return max(self.cpus - int(self.running.cpus.sum()), 0)
-
-    def held_in_queue(self, place: int) -> int:
-        """Processors that the running jobs of a queue hold, by the place of its weight."""
-        return int(self.running.cpus[self.running.queue == place].sum())
 
 
 class Sums(NamedTuple):
@@ -199,7 +192,7 @@ def with_job(sight: Sight, job: Job, context: SiteContext, sums: Sums, preferenc
         account = len(people.accounts) - 1
         people = people._replace(accounts=people.accounts.copy())
         people.accounts[account] = sums.accounts.of([job.account], now)[0]
-    run_s = expected_run_s(job)
+    run_s = job.expected_run_s
     queue, told = preference.place(job.queue), job.extras.priority
     priority = np.nan if told is None else told
     row = (job.cpus, run_s, job.walltime or run_s, now - job.ready, user, account, queue, priority, False)
@@ -214,9 +207,3 @@ def _with(column: NDArray[Any], value: float) -> NDArray[Any]:
     longer = np.empty(len(column) + 1, column.dtype)
     longer[:-1], longer[-1] = column, value
     return longer
-
-
-def expected_run_s(job: Job) -> float:
-    """How long a job is expected to run, seconds: as predicted, but no longer than its walltime."""
-    run_s = (job.walltime or UNKNOWN_RUN_S) if job.run_s is None else job.run_s
-    return min(run_s, job.walltime) if job.walltime else run_s

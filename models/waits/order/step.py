@@ -76,6 +76,7 @@ def foretell(
         trusted: whether the scheduler's own priorities are the order, where all tell one.
     """
     nowhere, now, site_cpus, user = np.int64(-1), columns.now, columns.cpus, new.user
+    in_rooms, by_score = np.bool_(False), np.bool_(True)
     weights, counts, queue_counts = learnt.weights, learnt.counts, learnt.queue_counts
     _, many, tasks, on, queued, running, people = seen_by(columns, nowhere)
     size, free = len(queued.cpus), max(site_cpus - running.cpus.sum(), 0)
@@ -95,7 +96,8 @@ def foretell(
         due = _due(free, queued, running, people, simulated, site_cpus, weights)
         if queued.barred[due].any():
             return np.inf, 0, size, len(on), True
-        _refuse(due, simulated, queued, running, people, limits, site_cpus, counts, queue_counts)
+        nothing = Elsewhere(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
+        refuse(due, simulated, queued, running, people, site_cpus, limits, learnt, nothing, in_rooms, by_score)
     if user == len(people.users) - 1:
         people.users[user] = used_by(np.array([new.user_slot]), columns.by_users, now)[0]
     if new.account == len(people.accounts) - 1:
@@ -164,38 +166,53 @@ def _due(
     return due
 
 
+class Elsewhere(NamedTuple):
+    """Which queued jobs wait for something of their own that no limit of their users', or of their queues', is."""
+
+    but_for_user: Flags
+    but_for_queue: Flags
+
+
 @njit(cache=True, nogil=True)
-def _refuse(
+def refuse(
     due: Ints,
     order: Ints,
     queued: Queued,
     running: Running,
     people: People,
-    limits: Limits,
     site_cpus: int,
-    counts: Counts,
-    queue_counts: Counts,
+    limits: Limits,
+    learnt: Learnt,
+    elsewhere: Elsewhere,
+    in_rooms: bool,
+    by_score: bool,
 ) -> None:
-    """Count the jobs that were refused, as `LearntOrder._see_refused` says: one of each user, one of each queue, one
-    that is longer than each of `LENGTHS_S`, and the first of the `order` that no limit keeps.
+    """Count the jobs that were refused: one of each user, one of each queue, one that is longer than each of
+    `LENGTHS_S`, and the first of the `order` that no limit keeps.
+
+    Parameters:
+        due: those that could have started, as places in the queue, in their order.
+        in_rooms: whether the site has a topology, and so tells its queues' limits.
+        by_score: whether the order is the learnt one, of which the places are.
     """
     full, over = are_full(queued, running, limits), are_over(queued, people, limits)
-    in_queue = held_in(running, len(limits.queues))
+    counts, queue_counts, in_queue = learnt.counts, learnt.queue_counts, held_in(running, len(limits.queues))
     users, queues = np.zeros(len(people.users), np.bool_), np.zeros(len(limits.queues), np.bool_)
     for job in due:
-        user, queue = queued.user[job], queued.queue[job]
-        if user > 0 and not full[job] and not users[user]:
+        user, queue, cpus = queued.user[job], queued.queue[job], queued.cpus[job]
+        if user > 0 and not full[job] and not users[user] and not elsewhere.but_for_user[job]:
             users[user] = True
-            count(counts[REFUSED], people.held[user], people.runs[user], queued.cpus[job], site_cpus)
-        if not over[job] and not queues[queue]:
+            count(counts[REFUSED], people.held[user], people.runs[user], cpus, site_cpus)
+        if in_rooms or over[job]:
+            continue
+        if not queues[queue] and not elsewhere.but_for_queue[job]:
             queues[queue] = True
-            count_in(queue_counts[queue, REFUSED], in_queue[queue], queued.cpus[job], site_cpus)
+            count_in(queue_counts[queue, REFUSED], in_queue[queue], cpus, site_cpus)
         for place in range(len(LENGTHS_S)):
-            if not over[job] and not queues[place] and queued.planned_s[job] > LENGTHS_S[place]:
+            if not queues[place] and queued.planned_s[job] > LENGTHS_S[place]:
                 queues[place] = True
-                held = held_by_long(running, LENGTHS_S[place])
-                count_in(queue_counts[place, REFUSED], held, queued.cpus[job], site_cpus)
-    refused = first_due(due, order, full | over | queued.barred)
+                count_in(queue_counts[place, REFUSED], held_by_long(running, LENGTHS_S[place]), cpus, site_cpus)
+    refused = first_due(due, order, full | over | queued.barred) if by_score and not in_rooms else 0
     if refused:
         count_place(counts[REFUSED], refused)
 

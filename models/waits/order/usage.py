@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numba import njit
 
-from models.arrays import Floats, Ints
+from models.arrays import Floats, Ints, Singles
 from models.durations import DAY_S
 from models.site.table import ByCode
 
@@ -22,11 +22,11 @@ LN_2 = float(np.log(2.0))
 
 
 class SavedUsage(msgspec.Struct, array_like=True):
-    """Names, when each was last added to (float64), and the sums at that time (float32, half-lives a name)."""
+    """Names, when each was last added to, and the sums at that time, (names, half-lives)."""
 
     names: list[str]
-    times: bytes
-    sums: bytes
+    times: Floats
+    sums: Singles
 
 
 class Usage:
@@ -82,15 +82,14 @@ class Usage:
     def saved(self) -> SavedUsage:
         """What is kept; 30 bytes a name."""
         kept = self.table[: len(self._slots)]
-        return SavedUsage(list(self._slots), kept[:, 0].tobytes(), kept[:, 1:].astype(np.float32).tobytes())
+        return SavedUsage(list(self._slots), kept[:, 0], kept[:, 1:].astype(np.float32))
 
     def restore(self, saved: SavedUsage) -> None:
         """Take back what was saved."""
         count = len(saved.names)
         self._slots = {name: slot for slot, name in enumerate(saved.names)}
         self.slots.forget()
-        self.table[:count, 0] = np.frombuffer(saved.times)
-        self.table[:count, 1:] = np.frombuffer(saved.sums, np.float32).reshape(count, len(HALF_LIVES_S))
+        self.table[:count, 0], self.table[:count, 1:] = saved.times, saved.sums
 
 
 @njit(cache=True, nogil=True)

@@ -77,7 +77,7 @@ def test_jobs_of_a_burst_move_the_bounds_only_so_far(
 ) -> None:
     monkeypatch.setattr(quantiles, "FAR", far)
     engine = engine_after(*steady(40, 5.0), settings=BLEND)
-    learnt = blend_of(engine)._quantiles._learnt
+    learnt = blend_of(engine)._quantiles.state.learnt
     before = learnt.shift[0] + learnt.shift[1]
     for number in range(40):
         engine.apply(submit(f"b{number}", 50_000.0 + number / 10, cpus=4, walltime=600.0))

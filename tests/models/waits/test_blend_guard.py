@@ -5,7 +5,8 @@ import pytest
 
 from models.engine.engine import Engine
 from models.records import Prediction
-from models.waits.blend.guard import EXPERTS, MEMORY_S, MIXTURE, TWO_BEST, Guard
+from models.stored import encode, reader
+from models.waits.blend.guard import EXPERTS, MEMORY_S, MIXTURE, TWO_BEST, Guard, GuardState
 from models.waits.blend.method import evidence
 from tests.models.waits.test_blend import BLEND
 from tests.support.engines import engine_after, workload
@@ -76,10 +77,10 @@ def test_it_goes_on_after_a_restart() -> None:
     for at, wait_s in ((5.0, 700.0), (3.0, 20.0), (900_000.0, 4000.0)):
         experts = medians(0.0, 1.0, 2.0, 3.0, np.nan, 5.0)
         one.left(one.choose(1000.0, experts).waits_s, experts, 0.0, wait_s, at, 0.5)
-    again.load(one.save())
+    again.state = reader(GuardState, "a guard")(encode(one.state))
     for each in (one, again):
         each.left(each.choose(1000.0, experts).waits_s, experts, 0.0, 50.0, 1e6, 1.0)
-    assert again.save() == one.save()
+    assert encode(again.state) == encode(one.state)
 
 
 def test_jobs_of_a_user_that_queue_together_count_as_one() -> None:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from models.waits.blend.at_once import AtOnce
+from models.stored import encode, reader
+from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadlines
 from models.waits.blend.quantiles import (
@@ -14,8 +15,11 @@ from models.waits.blend.quantiles import (
     QUANTILES,
     SCHEDULE_SHARE,
     Quantiles,
+    QuantilesState,
     Said,
 )
+
+read = reader(QuantilesState, "what was learnt")
 
 
 def told(*medians: float) -> np.ndarray:
@@ -64,7 +68,7 @@ def test_the_kept_expert_has_its_share_until_it_does_harm() -> None:
     assert quantiles.schedule_share == 0.0
     assert np.mean(errors[2500:]) < 0.25
     again = Quantiles(["good", "kept"], [1.0] * 2, schedules=["kept"])
-    again.load(quantiles.save())
+    again.state = read(encode(quantiles.state))
     assert again.schedule_share == 0.0
 
 
@@ -196,10 +200,10 @@ def test_what_was_learnt_is_kept() -> None:
     for wait in chance.lognormal(7.0, 1.0, 200):
         become_known(quantiles, quantiles.mix(told(wait, 10.0)), wait)
     same = Quantiles(["a", "b"], [1.0] * 2)
-    same.load(quantiles.save())
-    assert same.save() == quantiles.save()
+    same.state = read(encode(quantiles.state))
+    assert encode(same.state) == encode(quantiles.state)
     assert same.mix(told(70.0, 10.0)).marks == quantiles.mix(told(70.0, 10.0)).marks
-    assert len(quantiles.save()) < 10_000
+    assert len(encode(quantiles.state)) < 10_000
 
 
 def test_the_probability_to_start_at_once_is_calibrated() -> None:
@@ -214,7 +218,7 @@ def test_the_probability_to_start_at_once_is_calibrated() -> None:
         alike = (said[1000:] >= low) & (said[1000:] < low + 0.2)
         assert truth[1000:][alike].mean() == pytest.approx(said[1000:][alike].mean(), abs=0.05)
     other = AtOnce(2)
-    other.load(at_once.save())
+    other.learnt = reader(AtOnceLearnt, "what was learnt")(encode(at_once.learnt))
     assert other.probability(inputs) == at_once.probability(inputs)
 
 

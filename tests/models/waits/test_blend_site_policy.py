@@ -65,7 +65,7 @@ def test_it_need_not_be_nearer_than_the_order_where_the_site_is_simulated_well(
 
 def test_the_site_is_simulated_well_while_the_kept_schedule_is_nearly_as_good_as_the_mixture() -> None:
     _, method = after("easy")
-    errors = method._quantiles._schedule_errors
+    errors = method._quantiles.state.schedule_errors
     for alone, well in ((1.09, True), (1.11, False)):
         errors[:] = 100.0, 100.0, 100.0 * alone
         assert method.site_policy._simulates_well() is well

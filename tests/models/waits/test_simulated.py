@@ -14,11 +14,10 @@ from models.registry import METHODS, RUN_METHODS, method_named
 from models.simulation import POLICIES, SimulatedJob, generate, run
 from models.simulation.estimates import Actual
 from models.site.history import History
-from models.site.job import Job, Phase, RunEstimate
+from models.site.job import UNKNOWN_RUN_S, Job, Phase, RunEstimate
 from models.site.runs import RunHistory
 from models.site.state import SiteState
 from models.waits.simulated import (
-    DEFAULT_RUN_S,
     MIN_REMAINING_S,
     Simulated,
     SimulatedConservative,
@@ -216,8 +215,8 @@ def test_a_wait_begins_when_the_job_is_eligible(eligible: float | None, expected
         (50.0, 80.0, 50.0),
         (90.0, 80.0, 80.0),
         (None, 80.0, 80.0),
-        (None, None, DEFAULT_RUN_S),
-        (None, 0.0, DEFAULT_RUN_S),
+        (None, None, UNKNOWN_RUN_S),
+        (None, 0.0, UNKNOWN_RUN_S),
         (0.0, 80.0, MIN_REMAINING_S),
     ],
 )

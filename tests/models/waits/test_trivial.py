@@ -11,8 +11,7 @@ from models.site.history import LATEST_JOBS, History
 from models.site.job import Estimate, Job
 from models.site.runs import RunHistory
 from models.site.state import SiteState
-from models.waits.median import Median
-from models.waits.zero import Zero
+from models.waits.trivial import Median, Zero
 
 JOB = Job(id="new", attempt=0, submit=1e9, user="ada", cpus=64, walltime=3600.0)
 

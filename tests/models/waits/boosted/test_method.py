@@ -5,15 +5,12 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.method import SiteContext
 from models.records import AnyEvent, Prediction, Submit
 from models.site.job import Job
-from models.waits.boosted import features
 from models.waits.boosted.method import Boosted
 from tests.support.engines import encoded, workload
 from tests.support.events import cancel, start, submit
@@ -150,25 +147,6 @@ def test_a_cancelled_job_counts_as_much_as_it_is_told_to(weight: float, large_s:
     jobs = [Job("", 0, 4e6, user="ada", cpus=cpus, walltime=600.0, planned_run_s=600.0) for cpus in (1, 8)]
     small, large = (estimate.wait_s for estimate in method_of(engine).what_ifs(jobs, engine.context))
     assert small == pytest.approx(60.0, abs=30.0) and large == pytest.approx(large_s, rel=0.3, abs=30.0)
-
-
-class Ages:
-    """A further feature."""
-
-    names = ("submit",)
-
-    def features(self, job: Job, context: SiteContext) -> Sequence[float]:
-        return [job.submit / 1e9]
-
-
-def test_other_features_can_be_added_and_are_part_of_the_schema() -> None:
-    method = Boosted(extras=[Ages()], **FAST)
-    engine = Engine("s", SETTINGS)
-    job = Job("1", 0, 3e9, cpus=4)
-    row = method._maker.row(job, (0,) * 6, 0, engine.context)
-    assert method._maker.names == (*features.NAMES, "submit") and len(row) == len(method._maker.names)
-    assert (row.dtype, float(row[-1])) == (np.float16, 2.0)  # log2(1 + 3)
-    assert float(row[0]) == pytest.approx(np.log2(5.0), rel=1e-3)  # cpus
 
 
 def test_a_model_that_has_to_count_soon_is_waited_for() -> None:

@@ -13,8 +13,8 @@ from models.records import AnyEvent, Capacity, End, Start, Submit
 from models.simulation import generate
 from models.site.job import Job
 from models.waits.order import LearntOrder
-from models.waits.order.limits import LimitsSeen
-from models.waits.order.queue_limits import QueueLimitsSeen
+from models.waits.order.limits import REFUSED, LimitsSeen, count
+from models.waits.order.queue_limits import QueueLimitsSeen, count_in, started_in
 from models.waits.order.schedule import long_of
 from models.waits.order.usage import HALF_LIVES_S, Usage
 from tests.simulation.drawn import Drawn, Rules
@@ -123,22 +123,24 @@ def test_how_far_into_its_queue_a_scheduler_looks_is_found(rules: Rules, found: 
 
 def test_a_queue_that_takes_the_place_of_another_is_counted_anew() -> None:
     seen = QueueLimitsSeen()
+    seen.begin("long", place=40)
     for _ in range(60):
-        seen.started("long", place=40, held=20, cpus=20, site_cpus=100)
-        seen.refused(place=40, held=40, cpus=1, site_cpus=100)
+        started_in(seen.counts[40], 20, 20, 100)
+        count_in(seen.counts[40, REFUSED], 40, 1, 100)
     again = QueueLimitsSeen()
     again.load(seen.save())
     assert again.limits(100)[40] == seen.limits(100)[40] == 40.0
-    again.started("longer", place=40, held=20, cpus=20, site_cpus=100)
+    again.begin("longer", place=40)
     assert again.limits(100)[40] == np.inf
 
 
 def test_who_runs_alone_in_a_queue_says_nothing_of_its_limit() -> None:
     seen = QueueLimitsSeen()
+    seen.begin("long", place=40)
     for _ in range(60):
-        seen.started("long", place=40, held=20, cpus=20, site_cpus=100)
-        seen.refused(place=40, held=40, cpus=1, site_cpus=100)
-        seen.started("long", place=40, held=0, cpus=90, site_cpus=100)
+        started_in(seen.counts[40], 20, 20, 100)
+        count_in(seen.counts[40, REFUSED], 40, 1, 100)
+        started_in(seen.counts[40], 0, 90, 100)
     assert seen.limits(100)[40] == 40.0
 
 
@@ -153,7 +155,7 @@ def test_a_few_starts_above_a_limit_end_it() -> None:
     seen = LimitsSeen()
     for _ in range(40):
         seen.started(10, 1, 10, 100)
-        seen.refused(30, 2, 1, 100)
+        count(seen.counts[REFUSED], 30, 2, 1, 100)
     assert seen.limits(100).several == 30.0  # nothing was refused up to there
     for _ in range(3):
         seen.started(60, 1, 10, 100)

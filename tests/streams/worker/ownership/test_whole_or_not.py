@@ -13,7 +13,7 @@ from models.runtimes.closest import Closest
 from models.simulation import generate, run
 from models.site.history import History
 from models.site.runs import RunHistory
-from models.waits.median import Median
+from models.waits.trivial import Median
 from streams.settings import Settings, WorkerSettings
 from tests.support.fakes import Process, World
 from tests.support.stored import saved_state, whole
