@@ -10,22 +10,15 @@ from models.engine.scores import MAX_RIVALS
 from models.records import Alter, Capacity, ExpectedStart
 from models.registry import METHODS, RUN_METHODS
 from models.site.clock import MAX_AHEAD_S
-from models.site.job import Estimate, Job, Phase
+from models.site.extras import Extras
+from models.site.job import REQUEST, Estimate, Job, Phase
 
-PLAIN = ("account", "queue", "cpus", "nodes", "gpus", "memory", "eligible")
-"""What a job itself has, by the fields' names in an alter event."""
+_ALTERED = Alter.__struct_fields__
 
-RARE = (
-    "partitions",
-    "tasks",
-    "gpu_types",
-    "node_features",
-    "qos",
-    "reservation",
-    "array_limit",
-    "priority",
-    "pending_reason",
-)
+PLAIN = tuple(name for name in _ALTERED if name in (*REQUEST, "eligible") and name != "walltime")
+"""What a job itself has, by the fields' names in an alter event; its walltime may also be taken away."""
+
+RARE = tuple(name for name in _ALTERED if name in Extras.__struct_fields__ and name != "dependency")
 """What its extras have; `dependency` is for `Eligibility`."""
 
 EMPTIED = ("node_features", "pending_reason")

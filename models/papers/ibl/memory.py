@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from models.arrays import Floats
@@ -22,6 +23,11 @@ from models.papers.ibl.attributes import (
     StateAttribute,
 )
 from models.papers.ibl.distance import UNKNOWN, UNSEEN, Columns, Ints, Point
+from models.site.rows import Rows
+from models.stored import encode, reader
+
+MAX_NAMES_PER_JOB = 8
+"""Names per remembered job above which those of jobs that have left are forgotten."""
 
 
 class Selection(NamedTuple):
@@ -41,18 +47,29 @@ class Selection(NamedTuple):
         return nominal, numeric, free, vectors
 
 
+class LearntInstance(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A row: a job as it was seen at its submission, and what became of it, in seconds."""
+
+    value_s: float
+    instance: Instance
+
+
 class InstanceMemory:
-    """The last `size` jobs by the selected attributes, each with its wait or run time.
+    """The last `size` jobs by the selected attributes, each with its wait or run time: the rows that are stored, and
+    the arrays that jobs are compared in.
 
     What lies where depends on what was there before; distances do not: they come out of whole numbers.
     """
 
     def __init__(self, size: int, selection: Selection) -> None:
         self.size = size
-        self.selection = selection
-        self.count = 0
+        self.rows = Rows(size)
         self._policy = tuple(attribute for attribute in POLICY if attribute in selection.policy)
         self._nominal, self._numeric, self._free, self._vectors = selection.places
+        self._begin()
+
+    def _begin(self) -> None:
+        size, self.count = self.size, 0
         self._values: dict[tuple[int, Hashable], int] = {}
         self._categories: dict[Category, int] = {}
         self._tail = 0
@@ -90,6 +107,25 @@ class InstanceMemory:
                 if number is not None:
                     vectors[number] = row
         return Point(nominal, self._scalars(request), self._free_of(state), state is not None, vectors, totals)
+
+    def learn(self, instance: Instance, value_s: float) -> None:
+        """Take a job in that was learnt, to be stored too."""
+        self.rows.append(encode(LearntInstance(value_s, instance)))
+        if self.names > MAX_NAMES_PER_JOB * self.size:
+            self.restore()
+        else:
+            self.push(instance, value_s)
+
+    def restore(self) -> None:
+        """Build the arrays from the rows again, with the names that occur in them.
+
+        Raises:
+            ValueError: they are none of this method's.
+        """
+        self._begin()
+        for row in self.rows.values:
+            learnt = _read(row)
+            self.push(learnt.instance, learnt.value_s)
 
     def push(self, instance: Instance, value: float) -> None:
         """Add a job; the oldest leaves where there is no room."""
@@ -152,3 +188,6 @@ class InstanceMemory:
 
 def _number_or_nan(value: float | None) -> float:
     return float("nan") if value is None else float(value)
+
+
+_read = reader(LearntInstance, "a job that was learnt")

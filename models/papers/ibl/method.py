@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 
-import msgspec
 from msgspec import Meta
 
 from models.arrays import Floats
@@ -23,9 +22,6 @@ Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Neighbours = Annotated[int, Meta(ge=1, le=1000)]
 Size = Annotated[int, Meta(ge=1, le=100_000)]
 Middle = Literal["mean", "median"]
-
-MAX_NAMES_PER_JOB = 8
-"""Names per remembered job above which those of jobs that have left are forgotten."""
 
 
 class IblParameters(NamedTuple):
@@ -90,42 +86,6 @@ def averaged(values: Floats, distance: Floats, middle: Middle) -> float:
     return float(kernel_mean(values, distance) if middle == "mean" else kernel_quantile(values, distance, 0.5))
 
 
-class LearntInstance(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A row: a job as it was seen at its submission, and what became of it, in seconds."""
-
-    value_s: float
-    instance: Instance
-
-
-class Instances:
-    """The last jobs learnt: the rows that are stored, and the arrays that jobs are compared in."""
-
-    def __init__(self, size: int, selection: Selection) -> None:
-        self.rows = Rows(size)
-        self.selection = selection
-        self.memory = InstanceMemory(size, selection)
-
-    def learn(self, instance: Instance, value_s: float) -> None:
-        """Take a job in."""
-        self.rows.append(encode(LearntInstance(value_s, instance)))
-        if self.memory.names > MAX_NAMES_PER_JOB * self.rows.depth:
-            self.restore()
-        else:
-            self.memory.push(instance, value_s)
-
-    def restore(self) -> None:
-        """Build the arrays from the rows again, with the names that occur in them.
-
-        Raises:
-            ValueError: they are none of this method's.
-        """
-        self.memory = InstanceMemory(self.rows.depth, self.selection)
-        for row in self.rows.values:
-            learnt = _read_row(row)
-            self.memory.push(learnt.instance, learnt.value_s)
-
-
-_read_row = reader(LearntInstance, "a job that was learnt")
 _read_instance = reader(Instance, "a job's attributes")
 
 
@@ -138,13 +98,13 @@ class Ibl(WaitMethod):
 
     def __init__(self, **parameters: Any) -> None:
         self.parameters = IblParameters(**parameters)
-        self._learnt = Instances(self.parameters.history, self.parameters.waits)
+        self._learnt = InstanceMemory(self.parameters.history, self.parameters.waits)
         self.rows = self._learnt.rows
         self.per_job: PerJob[bytes] = PerJob(bytes)
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait; nothing while no job has started. Beside the comparison, 1 µs for each live job."""
-        p, memory = self.parameters, self._learnt.memory
+        p, memory = self.parameters, self._learnt
         instance = Instance(request_of(job), state_of(context, job.submit, p.policy))
         self.per_job.put(job.key, encode(instance))
         found = predict(
@@ -176,12 +136,12 @@ class IblRuns(RunMethod):
 
     def __init__(self, **parameters: Any) -> None:
         self.parameters = IblParameters(**parameters)
-        self._learnt = Instances(self.parameters.run_history, self.parameters.runs)
+        self._learnt = InstanceMemory(self.parameters.run_history, self.parameters.runs)
         self.rows = self._learnt.rows
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         """The run time, at most the walltime; from those that ran longer than the job has run already."""
-        p, memory = self.parameters, self._learnt.memory
+        p, memory = self.parameters, self._learnt
         point, above_s = memory.point(Instance(request_of(job))), elapsed_s if elapsed_s > 0.0 else -1.0
         found = predict(
             point, memory.columns, memory.first, memory.count, p.run_neighbours, middle=p.run_middle, above_s=above_s

@@ -2,12 +2,11 @@
 
 from math import log1p
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from models.arrays import Floats, Ints
@@ -115,6 +114,17 @@ class RecentState(msgspec.Struct, array_like=True):
     submissions: list[float] = []
 
 
+class _Kept(NamedTuple):
+    """The last `KEPT` values by slot, in a ring, and the numbers of their jobs, (slots, KEPT); of each slot when the
+    last one came (Unix seconds), and how many there were, (slots,).
+    """
+
+    values: Floats
+    numbers: Ints
+    times: Floats
+    counts: Ints
+
+
 class Recent:
     """What became lately of jobs alike, of those that were noted within the last `horizon` rows.
 
@@ -129,10 +139,7 @@ class Recent:
         self._horizon = horizon
         self._slots: dict[tuple[int, Codes | int], int] = {}
         self._unused: list[int] = []
-        self._values = np.zeros((64, KEPT))
-        self._numbers = np.zeros((64, KEPT), np.int64)
-        self._times = np.zeros(64)
-        self._counts = np.zeros(64, np.int64)
+        self._kept = _Kept(np.zeros((64, KEPT)), np.zeros((64, KEPT), np.int64), np.zeros(64), np.zeros(64, np.int64))
         self._pushed = 0
         self._site_starts, self._site_waits, self._submissions = _Last(), _Last(), _Last()
 
@@ -157,10 +164,8 @@ class Recent:
             return
         wait = log1p(left.wait_s / SCALE_S)
         for series, value in (_PATIENCE, wait) if left.cancelled else (_WAITS, wait), (_FATES, float(left.cancelled)):
-            slots = [self._slot((place, picked(codes))) for place, picked in series]
-            _push(
-                np.array(slots), self._values, self._numbers, self._times, self._counts, value, number, float(left.at)
-            )
+            slots = np.array([self._slot((place, picked(codes))) for place, picked in series])
+            _push(slots, self._kept, value, number, float(left.at))
         self._pushed += 1
         if self._pushed % _PUSHED_PER_SWEEP == 0:
             self._forget(rows)
@@ -170,15 +175,14 @@ class Recent:
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = self._unused.pop() if self._unused else len(self._slots)
-            if slot == len(self._counts):
-                self._values, self._numbers = _doubled(self._values), _doubled(self._numbers)
-                self._times, self._counts = _doubled(self._times), _doubled(self._counts)
-            self._counts[slot] = 0
+            if slot == len(self._kept.counts):
+                self._kept = _Kept(*(np.concatenate([array, np.zeros_like(array)]) for array in self._kept))
+            self._kept.counts[slot] = 0
         return slot
 
     def _forget(self, rows: int) -> None:
         """Forget the kinds of which no job is within the horizon."""
-        newest = np.where(self._counts[:, None] > np.arange(KEPT), self._numbers, -1).max(axis=1)
+        newest = np.where(self._kept.counts[:, None] > np.arange(KEPT), self._kept.numbers, -1).max(axis=1)
         for key, slot in list(self._slots.items()):
             if newest[slot] < rows - self._horizon:
                 del self._slots[key]
@@ -189,7 +193,7 @@ class Recent:
         out, find = np.empty(len(NAMES)), self._slots.get
         slots = np.array([find((place, picked(codes)), -1) for place, picked in _PICKED])
         oldest = rows - self._horizon
-        _by_kind(out, slots, self._values, self._numbers, self._times, self._counts, float(now), oldest)
+        _by_kind(out, slots, self._kept, float(now), oldest)
         waits = self._site_waits.values
         _of_site(out, 3 * len(_PARTS), waits[-_SHORT:])
         _of_site(out, 3 * len(_PARTS) + 3, waits)
@@ -237,57 +241,32 @@ def _after(times: Floats, begin: float) -> int:
     return count
 
 
-N = TypeVar("N", bound=np.generic)
-
-
-def _doubled(array: npt.NDArray[N]) -> npt.NDArray[N]:
-    return np.concatenate([array, np.zeros_like(array)])
-
-
 @njit(cache=True, nogil=True)
-def _push(
-    slots: Ints,
-    values: Floats,
-    numbers: Ints,
-    times: Floats,
-    counts: Ints,
-    value: float,
-    number: int,
-    at: float,
-) -> None:
+def _push(slots: Ints, kept: _Kept, value: float, number: int, at: float) -> None:
     for slot in slots:
-        place = counts[slot] % KEPT
-        values[slot, place], numbers[slot, place] = value, number
-        counts[slot] += 1
-        times[slot] = at
+        place = kept.counts[slot] % KEPT
+        kept.values[slot, place], kept.numbers[slot, place] = value, number
+        kept.counts[slot] += 1
+        kept.times[slot] = at
 
 
 @njit(cache=True, nogil=True)
-def _by_kind(
-    out: Floats,
-    slots: Ints,
-    values: Floats,
-    numbers: Ints,
-    starts: Floats,
-    counts: Ints,
-    now: float,
-    oldest: int,
-) -> None:
+def _by_kind(out: Floats, slots: Ints, kept: _Kept, now: float, oldest: int) -> None:
     for kind in range(len(slots)):
         slot = slots[kind]
         out[3 * kind], out[3 * kind + 1], out[3 * kind + 2] = UNKNOWN, UNKNOWN, UNKNOWN
         if slot < 0:
             continue
-        count = counts[slot]
+        count = kept.counts[slot]
         total, weights, weight = 0.0, 0.0, 1.0
         for back in range(1, min(count, KEPT) + 1):
             at = (count - back) % KEPT
-            if numbers[slot, at] < oldest:
+            if kept.numbers[slot, at] < oldest:
                 continue
             if weights == 0.0:
-                out[3 * kind + 1] = values[slot, at]
-                out[3 * kind + 2] = max(now - starts[slot], 0.0)
-            total += weight * values[slot, at]
+                out[3 * kind + 1] = kept.values[slot, at]
+                out[3 * kind + 2] = max(now - kept.times[slot], 0.0)
+            total += weight * kept.values[slot, at]
             weights += weight
             weight *= FADING
         if weights > 0.0:

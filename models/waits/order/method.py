@@ -20,13 +20,12 @@ from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.schedule import Limits
-from models.waits.order.sight import Columns, Sight, Sums, look, with_job
+from models.waits.order.sight import Columns, New, Sight, Sums, look, with_job
 from models.waits.order.step import (
     SETTLED_S,
     Elsewhere,
     Foretold,
     Learnt,
-    New,
     before_task,
     compare,
     foretell,
@@ -140,22 +139,11 @@ class LearntOrder(WaitMethod):
 
     def _foretell(self, job: Job, context: SiteContext) -> Foretold:
         """What `predict` is about, all at once; it may be left to be done by pieces."""
-        table, now, run_s = context.state.table, job.submit, job.expected_run_s
-        columns, (by_users, by_accounts) = Columns.of(context, now, self._sums, self.preference), self._sums
-        user, account = table.code("user", job.user) + 1, table.code("account", job.account) + 1
-        new = New(
-            job.cpus,
-            float(run_s),
-            float(job.walltime or run_s),
-            float(now - job.ready),
-            user or (len(columns.users) - 1 if job.user is not None else 0),
-            by_users.slot(job.user),
-            account or (len(columns.accounts) - 1 if job.account is not None else 0),
-            by_accounts.slot(job.account),
-            self.preference.place(job.queue),
-        )
+        now = job.submit
+        columns = Columns.of(context, now, self._sums, self.preference)
+        new, whole = New.of(job, context, now, self._sums, self.preference), context.state.table.seen().whole
         settled, trusted = now >= self._last_end + SETTLED_S, self._priorities.trusted
-        return Foretold(*foretell(columns, self._learnt, new, table.seen().whole, trusted, settled))
+        return Foretold(*foretell(columns, self._learnt, new, whole, trusted, settled))
 
     @property
     def _learnt(self) -> Learnt:

@@ -17,8 +17,7 @@ from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
 from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long, held_in, line_of, schedule
-from models.waits.order.sight import Columns, seen_by
-from models.waits.order.usage import used_by
+from models.waits.order.sight import Columns, New, seen_by, with_new
 
 SETTLED_S = 120.0
 """A job that has queued so long, while nothing ended, and could have started, was refused: schedulers take a minute."""
@@ -44,22 +43,6 @@ class Learnt(NamedTuple):
     squares: Floats
     counts: Counts
     queue_counts: Counts
-
-
-class New(NamedTuple):
-    """A job that comes last into the queue, as of `Queued`. The codes of its user and account are those plus 1; the
-    last one of those there are where it has no other live job. Their slots are rows in the tables of what is used.
-    """
-
-    cpus: int
-    run_s: float
-    planned_s: float
-    age_s: float
-    user: int
-    user_slot: int
-    account: int
-    account_slot: int
-    queue: int
 
 
 @njit(cache=True, nogil=True)
@@ -98,11 +81,7 @@ def foretell(
             return np.inf, 0, size, len(on), True
         nothing = Elsewhere(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
         refuse(due, simulated, queued, running, people, site_cpus, limits, learnt, nothing, in_rooms, by_score)
-    if user == len(people.users) - 1:
-        people.users[user] = used_by(np.array([new.user_slot]), columns.by_users, now)[0]
-    if new.account == len(people.accounts) - 1:
-        people.accounts[new.account] = used_by(np.array([new.account_slot]), columns.by_accounts, now)[0]
-    every = _with_job(queued, new)
+    every, people = with_new(queued, people, new, columns.by_users, columns.by_accounts, now)
     earlier = 0.0
     for job in range(size):
         earlier += many[job] * tasks[job] if user and queued.user[job] == user else 0.0
@@ -245,33 +224,6 @@ def place_of(its: int, scores: Floats, many: Floats, kept: Flags) -> int:
     for job in range(len(scores)):
         place += many[job] if scores[job] > scores[its] and not kept[job] else 0.0
     return int(place)
-
-
-@njit(cache=True, nogil=True)
-def _with_job(queued: Queued, new: New) -> Queued:
-    """The queue and one more job, which came last."""
-    size = len(queued.cpus)
-    every = Queued(
-        np.empty(size + 1, np.int64),
-        np.empty(size + 1),
-        np.empty(size + 1),
-        np.empty(size + 1),
-        np.empty(size + 1, np.int64),
-        np.empty(size + 1, np.int64),
-        np.empty(size + 1, np.int64),
-        np.empty(size + 1),
-        np.empty(size + 1, np.bool_),
-    )
-    every.cpus[:size], every.cpus[size] = queued.cpus, new.cpus
-    every.run_s[:size], every.run_s[size] = queued.run_s, new.run_s
-    every.planned_s[:size], every.planned_s[size] = queued.planned_s, new.planned_s
-    every.age_s[:size], every.age_s[size] = queued.age_s, new.age_s
-    every.user[:size], every.user[size] = queued.user, new.user
-    every.account[:size], every.account[size] = queued.account, new.account
-    every.queue[:size], every.queue[size] = queued.queue, new.queue
-    every.priority[:size], every.priority[size] = queued.priority, np.nan
-    every.barred[:size], every.barred[size] = queued.barred, False
-    return every
 
 
 @njit(cache=True, nogil=True)

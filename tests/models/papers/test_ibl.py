@@ -170,7 +170,7 @@ def test_names_of_jobs_long_gone_are_forgotten() -> None:
     method = IblRuns(run_history=4)
     for number in range(200):
         ended(Job("1", 0, 0.0, user=f"u{number}"), float(number), method)
-    assert method._learnt.memory.names < 50
+    assert method._learnt.names < 50
     assert method.predict(Job("1", 0, 0.0, user="u198"), RunHistory()).run_s is not None
 
 

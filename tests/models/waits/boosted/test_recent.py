@@ -93,7 +93,7 @@ def test_what_is_forgotten_takes_no_room() -> None:
     recent = Recent(50)
     for number in range(20_000):
         recent.left(codes_of(Job("1", 0, 0.0, user=f"u{number}")), number, Left(1.0, 0.0), number + 1)
-    assert len(recent._slots) < 2 * 4096 * 8 and len(recent._counts) <= 2**16
+    assert len(recent._slots) < 2 * 4096 * 8 and len(recent._kept.counts) <= 2**16
 
 
 def test_jobs_alike_have_the_same_codes() -> None:
