@@ -131,7 +131,7 @@ class QesperaDistributions(Qespera):
         Raises:
             ValueError: these are none of this method's.
         """
-        found = [_decode(row.value) for row in self.rows.kept]
+        found = list(self.rows.read(_decode))
         self._numbers = np.array([one.number for one in found], np.int64)
         self._samples = _samples(b"".join(one.samples for one in found))
         self._window, self._layout = None, (0, 0)
@@ -152,7 +152,7 @@ class QesperaDistributions(Qespera):
         places = (numbers - first) % size
         self._numbers[places], self._samples[places] = numbers, samples
         self.rows.resize(size)
-        learnt = [_decode(row.value) for row in self.rows.kept]
+        learnt = list(self.rows.read(_decode))
         correlated = np.array([self._correlated(found) for found in learnt]).reshape(-1, 2 + SETS)
         self._window = RollingSpearman.from_rows(correlated, [found.wait_s for found in learnt], size)
         self._layout = (size, first)

@@ -228,8 +228,8 @@ class Gibbons(RunMethod):
             ValueError: one of them is broken.
         """
         self._repository.clear()
-        for row in self.rows.values:
-            self._count(_read(row), 1)
+        for ran in self.rows.read(_read):
+            self._count(ran, 1)
 
     def _count(self, ran: Ran, sign: int) -> None:
         for relative, unit in self._units(ran.walltime):

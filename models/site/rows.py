@@ -1,9 +1,12 @@
 """What a method remembers of single jobs, as numbered rows that the stores keep for it."""
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -58,6 +61,18 @@ class Rows:
         """The rows that are new since this was last called."""
         new, self._new = self._new, []
         return self._numbered(new)
+
+    def read(self, reader: Callable[[bytes], T]) -> Iterator[T]:
+        """What the rows say, the oldest first.
+
+        Raises:
+            ValueError: as the reader does, with the number of the row.
+        """
+        for row in self.kept:
+            try:
+                yield reader(row.value)
+            except ValueError as error:
+                raise ValueError(f"row {row.number}: {error}") from error
 
     def store_anew(self) -> None:
         """Have all rows that are kept stored once more."""

@@ -123,8 +123,7 @@ class InstanceMemory:
             ValueError: they are none of this method's.
         """
         self._begin()
-        for row in self.rows.values:
-            learnt = _read(row)
+        for learnt in self.rows.read(_read):
             self.push(learnt.instance, learnt.value_s)
 
     def push(self, instance: Instance, value: float) -> None:
