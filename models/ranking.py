@@ -214,6 +214,11 @@ def _reference(found: Iterable[tuple[WaitAnswer | StandingEstimate, float]]) -> 
     return median(runs) if runs else None
 
 
+_ESTIMATE = ("predicted_start", "bounds", "method", "reason", "degraded", "live", "site_cpus")
+_AS_TOLD = (*_ESTIMATE, "as_of", "lag_events", "lag_s", "stale")
+"""What a ranked site says as its worker did."""
+
+
 def _ranked(
     job: JobRequest,
     site: str,
@@ -231,23 +236,13 @@ def _ranked(
         predicted_response_s=None if wait_s is None or run_s is None else wait_s + run_s,
         predicted_wait_s=wait_s,
         predicted_run_s=run_s,
-        predicted_start=told.predicted_start,
-        bounds=bounds,
         p_start=_p_start(start_within_s, wait_s, bounds),
         speed=speed,
-        method=told.method,
-        reason=told.reason,
-        degraded=told.degraded,
-        live=told.live,
-        site_cpus=told.site_cpus,
         source=source,
-        as_of=told.as_of,
-        lag_events=told.lag_events,
-        lag_s=told.lag_s,
-        stale=told.stale,
         weak="; ".join(filter(None, (told.weak or None, any_nodes))) or None,
         why=told.why if isinstance(told, WaitAnswer) else None,
         recent=(told.recent or None) if isinstance(told, WaitAnswer) else None,
+        **{name: getattr(told, name) for name in _AS_TOLD},
     )
 
 

@@ -1,6 +1,6 @@
 """The methods that run at one site, made from its settings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -188,14 +188,12 @@ class SiteMethods:
 
         Else it begins empty: what it saved counts rows that are not there any more.
         """
-        kinds: tuple[tuple[Mapping[str, Method], Mapping[str, bytes]], ...] = (
-            (self.waits, saved_methods.waits),
-            (self.runs, saved_methods.runs),
-        )
-        for methods, saved in kinds:
-            for name, method in methods.items():
-                if name in saved and (with_rows or all(one.rows is None for _, one in _with_parts(name, method))):
-                    method.load(saved[name])
+        every: list[tuple[Method, bytes | None]]
+        every = [(method, saved_methods.waits.get(name)) for name, method in self.waits.items()]
+        every += [(method, saved_methods.runs.get(name)) for name, method in self.runs.items()]
+        for method, saved in every:
+            if saved is not None and (with_rows or all(one.rows is None for _, one in _with_parts("", method))):
+                method.load(saved)
 
 
 def _with_parts(name: str, method: Method) -> Iterator[tuple[str, Method]]:
