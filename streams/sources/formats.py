@@ -1,6 +1,7 @@
 """Which source reads a file: told by what the file begins with, or named."""
 
 import re
+from codecs import BOM_UTF8
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -12,6 +13,16 @@ from streams.sources.registry import source_named, sources
 _NO_JOBS = re.compile(rb'^\s*\{.*"jobs"\s*:\s*\[\s*\]', re.DOTALL)
 _TABLE = re.compile(rb"[A-Za-z_][\w .-]*(?:[,;\t][A-Za-z_][\w .-]*)+\r?\n")
 _ROWS = re.compile(rb"(?:[^|\n]*\|){6,}[^|\n]*(?:\n|$)")
+
+
+_WIDE = "its text is UTF-16, as Windows writes it; `iconv -f UTF-16 -t UTF-8` makes it readable"
+_FIRST = {
+    b"\x28\xb5\x2f\xfd": "it is packed by zstd; unpack it with `zstd -d`, or use gzip, bzip2 or xz",
+    b"PK\x03\x04": "it is a zip archive; unpack it with `unzip`, or use gzip, bzip2 or xz",
+    b"\xff\xfe": _WIDE,
+    b"\xfe\xff": _WIDE,
+}
+"""What no source reads, by its first bytes, and what to do about it."""
 
 
 class UnknownFormat(NotUnderstood):
@@ -27,7 +38,9 @@ def format_of(path: Path) -> type[Source]:
     """
     if path.is_dir():
         return _format_in(path)
-    head, known = head_of(path), sources()
+    head, known = head_of(path).removeprefix(BOM_UTF8), sources()
+    if why := next((why for begins, why in _FIRST.items() if head.startswith(begins)), None):
+        raise UnknownFormat(f"{path}: {why}")
     found = [name for name in known if _recognises(name, head)]
     if len(found) == 1:
         return source_named(found[0])

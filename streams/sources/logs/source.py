@@ -223,7 +223,7 @@ class LogSource(Source):
     def _events_of(self, raw: bytes, records: Records, lines: Lines) -> list[AnyEvent]:
         records.file = lines.path
         try:
-            events = records.take(raw.decode("utf-8", "replace").rstrip("\r"))
+            events = records.take(raw.decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff"))
         except BadRecord as bad:
             events = []
             line = lines.line - records.lines_before

@@ -143,7 +143,7 @@ def kind_of(head: bytes) -> Kind | None:
             return "records"
         ours = (b'"submit_time"', b'"submission"', b"lurm OpenAPI", b"data_parser")
         return "json" if _JOBS.search(head) and any(word in head for word in ours) else None
-    lines = head.decode("utf-8-sig", "replace").split("\n")
+    lines = head.decode("utf-8-sig", "replace").lstrip("\r\n").split("\n")
     first = set(re.split(r"[^a-z]+", lines[0].lower()))
     if first & {"jobid", "jobidraw"} and first & {"state", "submit", "start", "end"}:
         return "text"

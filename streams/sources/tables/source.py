@@ -105,8 +105,11 @@ class TableSource(Source):
         first = head.partition(b"\n")[0]
         if first.count(b",") < 3 or first.startswith((b"{", b"[")):
             return False
-        rows = csv.reader([first.decode("utf-8-sig", "replace")])
-        return mapping_for(next(rows, [])) is not None
+        rows = csv.reader([first.decode("utf-8-sig", "replace").rstrip("\r")])
+        try:
+            return mapping_for(next(rows, [])) is not None
+        except csv.Error:
+            return False
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events of a row together, the last one with the cursor."""

@@ -37,6 +37,9 @@ def test_a_trace_is_recognised(tmp_path: Path, text: str, zipped: bool) -> None:
         (b"\n", "the file is empty"),
         (b'{"meta": {}, "jobs": []}', "there are no jobs in it"),
         (b"1|1|c|b|n|a|u|2026-01-02T12:00:00|COMPLETED\n", "without a header; sacct prints one unless .*--noheader"),
+        (b"\x28\xb5\x2f\xfd" + b"x,y,z,\r" * 40, "packed by zstd; unpack it with `zstd -d`"),
+        (b"PK\x03\x04" + b"x" * 40, "a zip archive; unpack it with `unzip`"),
+        ("JobID|State".encode("utf-16"), "its text is UTF-16.*iconv"),
         (b"id,queued at\r\n1,2\n", "columns are those of no known data set: id, queued at; --map FILE says"),
     ],
 )
@@ -77,3 +80,20 @@ def test_a_folder_is_told_by_the_first_file_that_is_recognised(tmp_path: Path) -
     assert format_of(tmp_path).name == "pbs"
     with read_log([tmp_path]) as (log, report):
         assert log.jobs == 1 and log.site == tmp_path.name and report.files[0].events == 2
+
+
+def test_a_mark_of_the_bytes_order_and_blank_lines_hide_nothing(tmp_path: Path) -> None:
+    log = pbs.ENDED.encode()
+    rows = b"JobID|State|Submit|Start|End\n1|COMPLETED|2026-01-02T12:00:00|2026-01-02T12:01:00|2026-01-02T12:02:00\n"
+    for name, text in (("pbs", b"\xef\xbb\xbf" + log), ("slurm", b"\r\n\n" + rows), ("slurm", b"\xef\xbb\xbf" + rows)):
+        path = tmp_path / "log"
+        path.write_bytes(text)
+        with read_log([path], "alder") as (found, report):
+            assert (report.files[0].format, found.jobs, report.skipped) == (name, 1, {})
+
+
+def test_what_looks_like_a_table_and_is_none_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "what"
+    path.write_bytes(b"a,b,c,\rd,e\x00\n")
+    with pytest.raises(UnknownFormat, match="not recognised"):
+        format_of(path)
