@@ -46,17 +46,20 @@ def stored(engine: Engine) -> tuple[bytes, bytes]:
     return state, msgspec.msgpack.encode(changes, enc_hook=encode_array)
 
 
-def measured(state: bytes, changes: bytes) -> tuple[float, float, float]:
+def measured(
+    state: bytes, changes: bytes, settings: EngineSettings | None = None, sites: int = SITES
+) -> tuple[float, float, float]:
     """Megabytes of this process: without a site, with a tenth of the sites, and with all; each is decoded anew."""
+    settings = settings or EngineSettings()
     process._give_memory_back()
-    warm_up(EngineSettings())
+    warm_up(settings)
     process._collect_seldom()
     empty, kept, found = rss_mb(), list[Any](), list[float]()
-    for number in range(1, SITES + 1):
+    for number in range(1, sites + 1):
         own = msgspec.msgpack.decode(changes, type=Changes, dec_hook=decode_array)
-        kept.append(Engine.load(state, own.started, own.runs, EngineSettings(), own.rows))
+        kept.append(Engine.load(state, own.started, own.runs, settings, own.rows))
         kept[-1].take_changes()
-        if number in (SITES // 10, SITES):
+        if number in (sites // 10, sites):
             gc.collect()
             found.append(rss_mb())
     return empty, found[0], found[1]

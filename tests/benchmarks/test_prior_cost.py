@@ -1,0 +1,73 @@
+"""What a prior costs, beside none: an event through a worker's partition, and the memory of a site, in one run.
+
+`TESTS_PRIOR_JOBS` is the number of jobs.
+"""
+
+import asyncio
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Capacity
+from streams.settings import Settings, WorkerSettings
+from tests.benchmarks.test_memory import measured, stored
+from tests.support.deployment import simulated
+from tests.support.fakes import Process, World
+
+pytestmark = pytest.mark.timeout(3600)
+
+JOBS = int(os.environ.get("TESTS_PRIOR_JOBS", "4000"))
+ROUNDS = 3
+SITES = 20
+MOST_MB = 5.0
+MOST_RATIO = 1.1
+
+PRIORS = {prior: EngineSettings(prior=prior) for prior in ("none", "wheel")}
+
+
+def events() -> list[AnyEvent]:
+    """A busy site that tells its size."""
+    return [Capacity(site="alder", time=0.0, cpus=128), *simulated("alder", JOBS)]
+
+
+def thread_s(told: list[AnyEvent], engine: EngineSettings) -> float:
+    """What these events take a worker's thread, seconds of processor time; trainings are done in others."""
+    world = World()
+    world.publish_events(told)
+    begin = time.thread_time()
+    asyncio.run(Process(world, Settings(engine=engine, worker=WorkerSettings(checkpoint_seconds=1e9))).live())
+    return time.thread_time() - begin
+
+
+def test_an_event_costs_at_most_a_tenth_more_with_a_prior() -> None:
+    told = events()
+    took: dict[str, list[float]] = {prior: [] for prior in PRIORS}
+    thread_s(told[:600], PRIORS["wheel"])  # kernels are read
+    for _ in range(ROUNDS):
+        for prior, settings in PRIORS.items():
+            took[prior].append(thread_s(told, settings))
+    each = {prior: 1e6 * min(seconds) / len(told) for prior, seconds in took.items()}
+    ratio = each["wheel"] / each["none"]
+    print(f"\nan event: {each['none']:.0f} µs without a prior, {each['wheel']:.0f} with the package's: {ratio:.2f}")
+    assert ratio <= MOST_RATIO
+
+
+def test_a_site_takes_at_most_five_megabytes_more_with_a_prior() -> None:
+    each: dict[str, float] = {}
+    for prior, settings in PRIORS.items():
+        engine = Engine("alder", settings)
+        for event in events():
+            while (future := engine.pending()) is not None:
+                future.result()
+            engine.apply(event)
+        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+            _, few, all_ = fresh.submit(measured, *stored(engine), settings, SITES).result()
+        each[prior] = (all_ - few) / (SITES - SITES // 10)
+    more = each["wheel"] - each["none"]
+    print(f"\na site of {JOBS} jobs: {each['none']:.1f} MB without a prior, {more:.1f} more with the package's")
+    assert more <= MOST_MB
