@@ -161,7 +161,7 @@ class TestRefusals:
             ("rank?cpus=0", "cpus: Expected `int` >= 1"),
             ("rank?cpus=many", "cpus: Expected `int`, got `str`"),
             ("rank?cpus=1&cpus=2", "cpus: expected once, it is given 2 times"),
-            ("rank?cpu=8", "'cpu' is not a parameter; there are: account, cpus, "),
+            ("rank?cpu=8", "'cpu' is not a parameter; there are: account, constraint, cpus, "),
             ("rank?walltime=soon", "walltime: 'soon' is no duration; expected a time with its unit, not 0: 90m, 1.5h"),
             ("rank?walltime=14400", "walltime: '14400' is no duration without its unit; expected 14400m"),
             ("rank?memory=64X", "memory: '64X' is no size of memory; expected bytes, or a number with K, M, G or T"),
