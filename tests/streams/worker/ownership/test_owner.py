@@ -232,10 +232,11 @@ def test_what_cannot_be_made_durable_in_time_is_left_to_the_next_owner(monkeypat
         async def write(self, *_: Any) -> None:
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(partition, "HAND_OVER_S", 0.05)
     world = a_few(World())
     process = Process(world, settings(), store=Stuck)
-    live(process)
+    with monkeypatch.context() as hasty:
+        hasty.setattr(partition, "HAND_OVER_S", 0.05)
+        live(process)
     assert list(process.owner) == []
     assert (world.table, world.committed) == ({}, {})
     live(Process(world, settings()))
