@@ -136,7 +136,7 @@ def test_a_malformed_event_is_refused_and_told_why(value: str, complaint: str) -
 def test_what_a_reader_must_catch_beside_decode_errors() -> None:
     with pytest.raises(UnicodeDecodeError):
         decoded(b'{"type":"start","site":"a","time":1,"job":"\xff\xfe"}')
-    with pytest.raises(RecursionError):
+    with pytest.raises((RecursionError, msgspec.DecodeError)):  # from Python 3.14 on it goes deeper, up to the end
         decoded('{"type":"start","site":"a","time":1,"job":"1","unknown":' + "[" * 100_000)
 
 

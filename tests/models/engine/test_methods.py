@@ -1,6 +1,7 @@
 """What the methods that run at a site are shown, and which of them are heard."""
 
 import gc
+import sys
 import weakref
 
 import msgspec
@@ -99,7 +100,8 @@ def test_the_garbage_collector_passes_over_what_is_kept_of_jobs(recorder: Engine
         recorder.apply(event)
     [job] = recorder.context.state.jobs.values()
     _, changes = recorder.checkpoint()
-    for each in (job, job.estimates, *job.estimates.values(), *changes.started, *changes.runs):
+    dicts = [job.estimates] if sys.version_info < (3, 14) else []  # from then on it looks at all of them
+    for each in (job, *dicts, *job.estimates.values(), *changes.started, *changes.runs):
         assert not gc.is_tracked(each)
 
 

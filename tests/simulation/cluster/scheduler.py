@@ -9,7 +9,6 @@ each submission followed by the starts that it allows.
 import heapq
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
-from itertools import count
 from math import exp2
 from typing import NamedTuple, Self
 
@@ -65,7 +64,7 @@ class ClusterScheduler:
         self._users: dict[str | None, _Held] = {}
         self._limited: dict[tuple[int, str | None], Ints] = {}  # by limit and whose: what running jobs of theirs hold
         self._alarms: list[tuple[int, int, int, str]] = []
-        self._ordinals = count()
+        self._ordinal = 0  # of the alarms: a count, which can be copied
         self._tells_reasons = tells_reasons
         self._told: dict[str, str] = {}  # of queued jobs: the limit that was told last
         self._events: list[AnyEvent] = []
@@ -327,7 +326,8 @@ class ClusterScheduler:
     # The clock.
 
     def _watch(self, time: int, kind: int, name: str) -> None:
-        heapq.heappush(self._alarms, (time, kind, next(self._ordinals), name))
+        heapq.heappush(self._alarms, (time, kind, self._ordinal, name))
+        self._ordinal += 1
 
     def _advance(self, until: int) -> None:
         while self._alarms and self._alarms[0][0] <= until:
