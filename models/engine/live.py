@@ -11,7 +11,7 @@ from models.records import JobKey, Start
 from models.site.clock import SiteClock
 from models.site.expiry import Expiry
 from models.site.extras import progress_at_start
-from models.site.job import Job, Phase
+from models.site.job import Estimate, Job, Phase
 from models.site.learnt import LearntJobs, LearntState
 from models.site.per_job import PerJob
 from models.site.rows import Row
@@ -157,16 +157,16 @@ class LiveJobs:
 
     def enter(self, job: Job) -> None:
         """A job comes in, in the phase that it has."""
-        self._state.enter(job)
-        self._number(job, self.entered)
-        self._touched.add(job.key)
+        key = self._state.enter(job)
+        self._number(key, job, self.entered)
+        self._touched.add(key)
         self._count_unsubmitted(job)
         if job.phase is Phase.RUNNING:
             self._context.see_cpus(self.clock.now)
-        self.expiry.watch(job)
+        self.expiry.watch(job, key)
 
-    def _number(self, job: Job, number: int) -> None:
-        self.numbers[job.key], self.by_number[number] = number, job
+    def _number(self, key: JobKey, job: Job, number: int) -> None:
+        self.numbers[key], self.by_number[number] = number, job
         self.entered = number + 1
 
     def no_room(self, job: str) -> Anomaly:
@@ -182,7 +182,7 @@ class LiveJobs:
             self._state.alter(job, progress=progress)
         self._state.move(job, Phase.RUNNING, event.time)
         self._context.see_cpus(self.clock.now)
-        self.expiry.watch(job)
+        self.expiry.watch(job, job.key)
 
     def unsubmitted(self) -> Iterator[Job]:
         """The running jobs that were never seen submitted."""
@@ -199,7 +199,7 @@ class LiveJobs:
         self._state.alter(job, **changes)
         if job.key in self._unsubmitted:
             self._count_unsubmitted(job)
-        self.expiry.watch(job)
+        self.expiry.watch(job, job.key)
 
     def leave(self, job: Job) -> None:
         """A job leaves, and its name is remembered."""
@@ -284,15 +284,18 @@ class LiveJobs:
     def restore(self, saved: SavedLive) -> None:
         """Take back what was stored, but for which jobs have left; 10 µs a job."""
         self.clock, self.expiry = saved.clock, Expiry(saved.times)
+        alike: dict[Estimate, Estimate] = {}
         for job, number in zip(saved.jobs, saved.numbers, strict=True):
-            self._state.enter(job)
-            self._number(job, number)
+            for name, estimate in job.estimates.items():
+                if estimate.bounds is None:  # many are the same, and were one until they were stored
+                    job.estimates[name] = alike.setdefault(estimate, estimate)
+            key = self._state.enter(job)
+            self._number(key, job, number)
             self._count_unsubmitted(job)
-            self.expiry.watch(job)
-        for number, kept in saved.kept.items():
-            for name, encoded in kept.items():
+            self.expiry.watch(job, key)
+            for name, encoded in saved.kept.get(number, {}).items():
                 if name in self._per_job:
-                    self._per_job[name].restore(self.by_number[number].key, encoded)
+                    self._per_job[name].restore(key, encoded)
         self.entered, self.named = saved.entered, saved.named
         self.remembered = dict.fromkeys(saved.remembered)
 

@@ -36,8 +36,7 @@ class Expiry:
 
     >>> expiry, state = Expiry(), SiteState()
     >>> job = Job(id="1", attempt=0, submit=0.0, start=0.0, walltime=60.0, phase=Phase.RUNNING)
-    >>> state.enter(job)
-    >>> expiry.watch(job)
+    >>> expiry.watch(job, state.enter(job))
     >>> for _ in range(MIN_AGREEING_EVENTS):
     ...     expiry.tick(30 * DAY_S)
     >>> [job.id for job in expiry.overdue(state)]
@@ -52,13 +51,13 @@ class Expiry:
         """An event says that it is `time`."""
         self.times.append(time)
 
-    def watch(self, job: Job) -> None:
+    def watch(self, job: Job, key: JobKey) -> None:
         """A job has entered, started, or been altered."""
-        heappush(self._due, (due(job), job.key))
+        heappush(self._due, (due(job), key))
 
     def watch_all(self, state: SiteState) -> None:
         """Watch every job of a state, and no other; O(live jobs)."""
-        self._due = [(due(job), job.key) for job in state.jobs.values()]
+        self._due = [(due(job), key) for key, job in state.jobs.items()]
         heapify(self._due)
 
     def overdue(self, state: SiteState) -> list[Job]:

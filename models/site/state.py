@@ -71,7 +71,7 @@ class SiteState:
     """The live jobs of one site and their totals by scope and phase.
 
     >>> state = SiteState()
-    >>> state.enter(Job(id="1", attempt=0, submit=10.0, user="ada", cpus=4, planned_run_s=60.0))
+    >>> _ = state.enter(Job(id="1", attempt=0, submit=10.0, user="ada", cpus=4, planned_run_s=60.0))
     >>> state.totals(SITE, Phase.QUEUED)
     Totals(count=1, cpus=4, planned_run_us=60000000, work=240000000, since=10000000)
     """
@@ -126,15 +126,21 @@ class SiteState:
         queued = rows[self.table.columns().phase[rows] == QUEUED][:most].tolist()
         return [self.jobs[key] for key in map(keys.__getitem__, queued) if key is not None]
 
-    def enter(self, job: Job, ask: Hashable = None) -> None:
-        """Take a job in, in the phase it has; `ask` is what it asks for, where that matters (see `LiveTable`)."""
-        self.jobs[job.key] = job
+    def enter(self, job: Job, ask: Hashable = None) -> JobKey:
+        """Take a job in, in the phase it has; `ask` is what it asks for, where that matters (see `LiveTable`).
+
+        Returns:
+            Its key, as it is kept here: who keeps it too takes this one, for another would take 70 bytes.
+        """
+        key = job.key
+        self.jobs[key] = job
         if job.attempt:
             self._later_attempts.setdefault(job.id, set()).add(job.attempt)
         self._count(job, 1)
-        self.table.enter(job.key, _values(job), _names(job, ask))
+        self.table.enter(key, _values(job), _names(job, ask))
         if self.follower is not None:
             self.follower.enter(job)
+        return key
 
     def leave(self, job: Job) -> None:
         """Take a job out."""

@@ -105,11 +105,11 @@ class _Note(NamedTuple):
         judged = (self.ready + marks[place] - self.ready for place in JUDGED if passed[place])
         return max(judged, default=0.0)
 
-    def deadlines(self, key: JobKey) -> Iterator[Deadline]:
-        """When its marks are exceeded."""
-        for place, mark_s in enumerate(self.marks):
-            if self.ready + mark_s >= self.watched:  # false where nothing is known
-                yield self.ready + mark_s, key, place
+    @property
+    def deadlines(self) -> list[float]:
+        """When its marks are exceeded, Unix seconds; nan where nobody watches."""
+        times = (self.ready + mark_s for mark_s in self.marks)
+        return [at if at >= self.watched else np.nan for at in times]
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -160,7 +160,7 @@ class Blend(WaitMethod):
             said, choice = mixed
             note = _Note(0, job.ready, self._deadlines.begin, choice.waits_s, said)
             self._notes.put(job.key, note.encode())
-            self._deadlines.add(note.deadlines(job.key))
+            self._deadlines.add(job.key, note.deadlines)
         self._pass(job.submit, context)  # last, so that a considered job is told the same
         return estimate
 
@@ -365,8 +365,7 @@ class Blend(WaitMethod):
             expert.load(found.experts[name])
         self._quantiles.state, self._at_once.learnt, self._guard.state = found.quantiles, found.at_once, found.guard
         noted = ((key, _Note.decode(self._notes.get(key) or b"", self._quantiles.experts)) for key in self._notes)
-        watched = (deadline for key, note in noted for deadline in note.deadlines(key))
-        self._deadlines.restore(found.reached, watched)
+        self._deadlines.restore(found.reached, ((key, note.deadlines) for key, note in noted))
 
 
 _read = reader(_Saved, "what the blend saved")

@@ -78,7 +78,8 @@ class Forests:
     """
 
     def __init__(self, forests: Mapping[Aim, Forest], jobs: int, extent: Extent, prior: Prior | None = None) -> None:
-        self._forests, self._grove = dict(forests), Grove(list(forests.values()))
+        self._aims, self._grove = tuple(forests), Grove(list(forests.values()))
+        self._trained: Mapping[Aim, Forest] = {}
         self.jobs = jobs
         self._extent, self._prior = extent, prior
         self._logarithmic = [aim.scale == "log" for aim in forests]
@@ -109,7 +110,9 @@ class Forests:
         for aim in aims:
             target, chosen = _to_scale(aim.scale, rows.waits), parameters if aim in POINT else _smaller(parameters)
             found[aim] = Forest.fit(binned, target, aim.quantile, chosen, names, begin=begin[aim])
-        return cls(found, len(rows.waits), Extent.of(rows.features, names), prior)
+        forests = cls(found, len(rows.waits), Extent.of(rows.features, names), prior)
+        forests._trained = found
+        return forests
 
     def say(self, row: Singles, begins: Floats | None = None) -> "Said":
         """What the forests say of a job, by its features (f); 30 µs for five.
@@ -122,15 +125,17 @@ class Forests:
         if self._prior is not None:
             begins = self._prior.values(rows)[0] if begins is None else begins
             values += begins[self._begin]
-        said = dict(zip(self._forests, _from_scale(self._logarithmic, values), strict=True))
+        said = dict(zip(self._aims, _from_scale(self._logarithmic, values), strict=True))
         medians = {aim.scale: wait_s for aim, wait_s in said.items() if aim.quantile == 0.5}
         point = median(medians.values())
         quantiles = _uncrossed(point, {q: wait_s for (_, q), wait_s in said.items() if q != 0.5})
         return Said(medians, quantiles, self._extent.unlike(row), elsewhere=not self.jobs)
 
     def encode(self) -> bytes:
-        """All of it, compressed, but for the prior."""
-        parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in self._forests.items()]
+        """All of it, compressed, but for the prior: of forests that were trained here. Those that were decoded do not
+        keep their trees twice.
+        """
+        parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in self._trained.items()]
         version = 0 if self._prior is None else self._prior.version
         return encode(_Encoded(self.jobs, parts, self._extent.most, version))
 

@@ -8,6 +8,7 @@ from zlib import crc32
 import msgspec
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from models.arrays import Floats, Ints
 from models.durations import AT_ONCE_S
@@ -40,8 +41,9 @@ PATIENCE: tuple[tuple[int, ...], ...] = ((USER,),)
 
 _ATTRIBUTES = ("user", "queue", "executable", "size", "time", "group")
 _PARTS = (*KINDS, *FATES, *PATIENCE)
-_PICKED = tuple((place, itemgetter(*kind)) for place, kind in enumerate(_PARTS))
-"""What of a job's codes tells whether it is of a kind."""
+_PLACES = tuple(range(len(_PARTS)))
+_PICKED = tuple(itemgetter(len(_ATTRIBUTES) + place, *kind) for place, kind in enumerate(_PARTS))
+"""Of a job's codes and `_PLACES` what tells whether it is of a kind: the place of that, and the codes it goes by."""
 
 _WAITS = _PICKED[: len(KINDS)]
 _FATES = _PICKED[len(KINDS) : len(KINDS) + len(FATES)]
@@ -120,7 +122,7 @@ class _Kept(NamedTuple):
     """
 
     values: Floats
-    numbers: Ints
+    numbers: NDArray[np.int32]
     times: Floats
     counts: Ints
 
@@ -137,9 +139,9 @@ class Recent:
 
     def __init__(self, horizon: int) -> None:
         self._horizon = horizon
-        self._slots: dict[tuple[int, Codes | int], int] = {}
+        self._slots: dict[Codes, int] = {}
         self._unused: list[int] = []
-        self._kept = _Kept(np.zeros((64, KEPT)), np.zeros((64, KEPT), np.int64), np.zeros(64), np.zeros(64, np.int64))
+        self._kept = _Kept(np.zeros((64, KEPT)), np.zeros((64, KEPT), np.int32), np.zeros(64), np.zeros(64, np.int64))
         self._pushed = 0
         self._site_starts, self._site_waits, self._submissions = _Last(), _Last(), _Last()
 
@@ -162,15 +164,15 @@ class Recent:
         """
         if number < rows - self._horizon:
             return
-        wait = log1p(left.wait_s / SCALE_S)
+        wait, every = log1p(left.wait_s / SCALE_S), codes + _PLACES
         for series, value in (_PATIENCE, wait) if left.cancelled else (_WAITS, wait), (_FATES, float(left.cancelled)):
-            slots = np.array([self._slot((place, picked(codes))) for place, picked in series])
+            slots = np.array([self._slot(picked(every)) for picked in series])
             _push(slots, self._kept, value, number, float(left.at))
         self._pushed += 1
         if self._pushed % _PUSHED_PER_SWEEP == 0:
             self._forget(rows)
 
-    def _slot(self, key: tuple[int, Codes | int]) -> int:
+    def _slot(self, key: Codes) -> int:
         """Where the waits of a kind are; a place for them where there is none."""
         slot = self._slots.get(key)
         if slot is None:
@@ -190,8 +192,8 @@ class Recent:
 
     def features(self, codes: Codes, now: float, rows: int) -> Floats:
         """The features of `NAMES` for a job submitted at `now`, when there are `rows`, float64."""
-        out, find = np.empty(len(NAMES)), self._slots.get
-        slots = np.array([find((place, picked(codes)), -1) for place, picked in _PICKED])
+        out, find, every = np.empty(len(NAMES)), self._slots.get, codes + _PLACES
+        slots = np.array([find(picked(every), -1) for picked in _PICKED])
         oldest = rows - self._horizon
         _by_kind(out, slots, self._kept, float(now), oldest)
         waits = self._site_waits.values

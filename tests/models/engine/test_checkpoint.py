@@ -300,3 +300,16 @@ def test_an_engine_says_that_its_histories_were_lost_until_they_have_grown_again
             state, changes = engine.checkpoint()
             engine = Engine.load(state, changes.started, changes.runs, MEDIAN)
     assert predicted(engine, submit("last", 1e6)).degraded == "1 of 10 nodes down"
+
+
+def test_what_is_the_same_for_many_jobs_is_kept_once_when_it_is_read_back() -> None:
+    events = [submit(str(number), 60.0 * number, cpus=1) for number in range(5)]
+    state, changes = engine_after(*events, settings=EngineSettings(method="median", shadows=())).checkpoint()
+    engine = Engine.load(
+        state, changes.started, changes.runs, EngineSettings(method="median", shadows=()), changes.rows
+    )
+    live = engine.parts.live
+    jobs = [engine.context.state.jobs[key] for key in live.numbers]
+    assert len({id(estimate) for job in jobs for estimate in job.estimates.values()}) == len(jobs[0].estimates)
+    for one, other, key in zip(live.numbers, engine.context.state.jobs, engine.context.state.table.keys, strict=True):
+        assert one is other is key

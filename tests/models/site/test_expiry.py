@@ -186,7 +186,7 @@ def test_few_witnesses_are_none() -> None:
     expiry, state = Expiry(), SiteState()
     job = Job.of(submit_on("1"))
     state.enter(job)
-    expiry.watch(job)
+    expiry.watch(job, job.key)
     for _ in range(MIN_AGREEING_EVENTS - 1):
         expiry.tick(FAR)
         assert expiry.overdue(state) == []
@@ -340,11 +340,11 @@ def test_no_more_is_kept_than_the_live_jobs_need() -> None:
     expiry, state = Expiry(), SiteState()
     stays = Job.of(submit_on("stays"))
     state.enter(stays)
-    expiry.watch(stays)
+    expiry.watch(stays, stays.key)
     for number in range(4 * MAX_STALE_ENTRIES):
         job = Job.of(submit_on(str(number)))
         state.enter(job)
-        expiry.watch(job)
+        expiry.watch(job, job.key)
         state.leave(job)
         assert expiry.overdue(state) == []
         assert len(expiry._due) <= MAX_STALE_ENTRIES + 2
