@@ -34,7 +34,7 @@ name, location, directory = sys.argv[1:]
 source = source_named(name).open(location, "s", pause_s=0.01)
 topic = os.open(Path(directory) / "topic", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 with CursorFile(Path(directory), source, "topic") as file:
-    for event, cursor, _ in from_source(source, file):
+    for event, cursor, *_ in from_source(source, file):
         if event is not None:
             os.write(topic, msgspec.json.encode(event) + b"\\n")
         if cursor is not None:
