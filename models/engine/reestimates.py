@@ -120,4 +120,4 @@ def worth_telling(job: Job, method: str, estimate: Estimate | None, now: float) 
         left_s = max(estimate.wait_s, last.wait_s) - (now - job.ready)
         if moved_s < MIN_MOVE_S or moved_s < MIN_MOVE_RATIO * left_s:
             return None
-    return LaterEstimate(now, estimate, job.later)
+    return LaterEstimate.after(job.later, now, estimate)

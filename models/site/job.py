@@ -60,15 +60,35 @@ class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
+MOST_LATER = 32
+"""Later estimates of a job that are kept."""
+
+
 class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A later estimate of a job's whole wait, made while it queued, at `made_at` (Unix seconds), and the one `before`.
 
-    They are few: a job is looked at again after it has waited twice as long.
+    They are few, for a job is looked at again after it has waited twice as long; and `MOST_LATER` at most, since each
+    change of when its wait begins lets that begin anew.
     """
 
     made_at: float
     estimate: Estimate
     before: "LaterEstimate | None" = None
+
+    @classmethod
+    def after(cls, before: "LaterEstimate | None", made_at: float, estimate: Estimate) -> "LaterEstimate":
+        """A new one behind those before it, without the oldest where they are too many. O(those before)."""
+        those = list[LaterEstimate]()
+        while before is not None:
+            those.append(before)
+            before = before.before
+        if len(those) >= MOST_LATER:
+            kept: LaterEstimate | None = None
+            for one in reversed(those[: MOST_LATER - 1]):
+                kept = cls(one.made_at, one.estimate, kept)
+        else:
+            kept = those[0] if those else None
+        return cls(made_at, estimate, kept)
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):

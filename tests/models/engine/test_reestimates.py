@@ -12,7 +12,7 @@ from models.engine.reestimates import FIRST_LOOK_S, MAX_LOOKS_PER_EVENT, MAX_TAK
 from models.method import SiteContext, WaitMethod
 from models.records import Alter, Hold, JobAnswer, JobQuestion, Outcome, Prediction, Release
 from models.registry import METHODS
-from models.site.job import Estimate, Job
+from models.site.job import MOST_LATER, Estimate, Job
 from tests.support.engines import MEDIAN, encoded, nodes_at
 from tests.support.events import start, submit
 
@@ -107,6 +107,26 @@ def test_a_job_that_becomes_eligible_later_is_looked_at_later() -> None:
     assert again(tick(engine, 5599.0)) == []
     [told] = again(tick(engine, 5600.0))
     assert (told.waited_s, told.predicted_start) == (600.0, 6200.0)
+
+
+def test_a_job_whose_wait_begins_anew_again_and_again_keeps_some_of_its_estimates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def now_and_then(_self: Pessimist, _job: Job, _context: SiteContext, now: float) -> Estimate:
+        return Estimate(3600.0 if now // 7000 % 2 else 108_000.0, "")
+
+    monkeypatch.setattr(Pessimist, "re_estimate", now_and_then)
+    engine = Engine("s", SETTINGS)
+    engine.apply(submit("1", 1000.0))
+    for number in range(1100):
+        begins = 2000.0 + 7000.0 * number
+        engine.apply(Alter(site="s", job="1", time=begins - 10.0, eligible=begins))
+        assert again(tick(engine, begins + FIRST_LOOK_S))
+    engine.checkpoint()
+    answered = answer(JobQuestion(id="1", site="s", job="1"), engine, begins + FIRST_LOOK_S)
+    assert isinstance(answered, JobAnswer)
+    assert len(answered.told) == 1 + MOST_LATER
+    assert [told.at for told in answered.told[-2:]] == [begins + FIRST_LOOK_S - 7000.0, begins + FIRST_LOOK_S]
 
 
 def test_after_one_event_only_some_jobs_have_their_turn() -> None:
