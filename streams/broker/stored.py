@@ -1,19 +1,14 @@
-"""Messages that a topic holds already, read from an offset to an end."""
+"""Messages of a topic: those that it holds already, from an offset to an end, and those that come."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
-from streams.errors import Unreachable
+from streams.broker.standstill import PATIENCE_S, POLL_MS, Standstill
 from streams.settings import Settings
-
-POLL_MS = 1000
-
-PATIENCE_S = 30.0
-"""Seconds without progress after which the broker counts as gone."""
 
 
 def ends_of(settings: Settings, topic: str) -> dict[int, int]:
@@ -34,25 +29,43 @@ def messages(settings: Settings, place: TopicPartition, begin: int, end: int) ->
     with closing(_consumer(settings)) as consumer:
         consumer.assign([place])
         consumer.seek(place, max(begin, consumer.beginning_offsets([place])[place]))
-        yield from read_to(consumer, place, end)
+        yield from read_to(consumer, {place: end})
 
 
-def read_to(consumer: KafkaConsumer, place: TopicPartition, end: int) -> Iterator[ConsumerRecord]:
-    """The messages of a partition from where its consumer is, up to an offset.
+def read_to(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> Iterator[ConsumerRecord]:
+    """The messages of the consumer's partitions from where it is in each, up to these offsets.
 
     Raises:
         Unreachable: the broker gives nothing any longer.
     """
-    before, since = None, time.monotonic()
-    while (at := consumer.position(place, timeout_ms=POLL_MS)) is None or at < end:
-        if at != before:
-            before, since = at, time.monotonic()
-        elif time.monotonic() - since >= PATIENCE_S:
-            where = f"{place.topic}, partition {place.partition}, offset {at}"
-            raise Unreachable(f"kafka: {where}: nothing came for {PATIENCE_S:.0f} s; is the broker running?")
-        for message in consumer.poll(timeout_ms=POLL_MS).get(place, ()):
-            if message.offset < end:
-                yield message
+    still = Standstill()
+    while left := {
+        place: (at, end)
+        for place, end in ends.items()
+        if (at := consumer.position(place, timeout_ms=POLL_MS)) is None or at < end
+    }:
+        still.look(left)
+        for place, batch in consumer.poll(timeout_ms=POLL_MS).items():
+            yield from (message for message in batch if message.offset < ends[place])
+
+
+def follow_from(consumer: KafkaConsumer, begins: Mapping[TopicPartition, int]) -> Iterator[ConsumerRecord]:
+    """The messages from these offsets on, as they come, without end; a broker that has gone is waited for a while.
+
+    Raises:
+        KafkaError: the broker does not answer any longer.
+    """
+    for place, begin in begins.items():
+        consumer.seek(place, begin)
+    heard = time.monotonic()
+    while True:
+        found = consumer.poll(timeout_ms=POLL_MS)
+        if not found and time.monotonic() - heard >= PATIENCE_S:
+            consumer.end_offsets(list(begins))
+        if found or time.monotonic() - heard >= PATIENCE_S:
+            heard = time.monotonic()
+        for batch in found.values():
+            yield from batch
 
 
 def _consumer(settings: Settings) -> KafkaConsumer:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaError
 
 from models.records import Notice, Outcome, Prediction, Submit
 from streams.broker.consumer import Consumer, started
+from streams.broker.standstill import batches_to
 from streams.broker.topics import Topics, event_topics
 from streams.errors import UNDECODABLE, UserError
 from streams.notify.metrics import NotifyCounts
@@ -194,8 +195,8 @@ class Reader:
         consumer.assign(places)
         await consumer.seek_to_beginning(*places)
         ends: dict[TopicPartition, int] = await consumer.end_offsets(places)
-        while any([await consumer.position(place) < end for place, end in ends.items()]):
-            await self._read(consumer)
+        async for batches in batches_to(consumer, ends, MAX_BATCH_MESSAGES):
+            await self._take_in(consumer, batches)
         return {place: await consumer.position(place) for place in places}
 
     async def follow(self, consumer: Any) -> None:
@@ -206,15 +207,14 @@ class Reader:
         """
         while True:
             try:
-                await self._read(consumer)
+                await self._take_in(consumer, await consumer.getmany(timeout_ms=1000, max_records=MAX_BATCH_MESSAGES))
             except KafkaError as error:
                 if not error.retriable:
                     raise UserError(f"kafka at {self._settings.kafka.bootstrap}: {error!r}") from None
                 log.warning("cannot be read: %r; tried again", error)
                 await asyncio.sleep(1.0)
 
-    async def _read(self, consumer: Any) -> None:
-        batches = await consumer.getmany(timeout_ms=1000, max_records=MAX_BATCH_MESSAGES)
+    async def _take_in(self, consumer: Any, batches: Mapping[Any, Sequence[Any]]) -> None:
         for message in (message for messages in batches.values() for message in messages):
             self._take(message.topic, message.value or b"", message.timestamp / 1000)
         lag: Counter[str] = Counter()

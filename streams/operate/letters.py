@@ -9,6 +9,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from models.records import DeadLetter
 from streams.broker.admin import check_topics, kafka_errors
+from streams.broker.stored import follow_from, read_to
 from streams.broker.topics import Topics
 from streams.errors import UNDECODABLE
 from streams.settings import Settings
@@ -49,7 +50,8 @@ def read_letters(settings: Settings, wanted: LetterFilter, follow: bool = False)
     """The dead letters that the topic holds; with `follow` those that come from now on instead, without end.
 
     Raises:
-        UserError: the broker cannot be reached or refuses, or the topic is missing or may not be read.
+        UserError: the broker cannot be reached or refuses, the topic is missing or may not be read;
+            or the broker goes away meanwhile.
     """
     topic = Topics(settings.kafka.prefix).dead_letters
     check_topics(settings, {topic: "read"})
@@ -58,13 +60,10 @@ def read_letters(settings: Settings, wanted: LetterFilter, follow: bool = False)
         consumer.assign(places)
         ends = consumer.end_offsets(places)
         if follow:
-            for place, end in ends.items():
-                consumer.seek(place, end)
+            yield from _decoded(follow_from(consumer, ends), wanted)
         else:
             consumer.seek_to_beginning(*places)
-        while follow or any(consumer.position(place) < end for place, end in ends.items()):
-            for batch in consumer.poll(timeout_ms=500).values():
-                yield from _decoded(batch, wanted)
+            yield from _decoded(read_to(consumer, ends), wanted)
 
 
 def _decoded(batch: Iterable[object], wanted: LetterFilter) -> Iterator[Letter]:

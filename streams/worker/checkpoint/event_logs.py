@@ -13,7 +13,9 @@ from faust.types import TP
 from prometheus_client import Counter
 
 from streams.broker.consumer import Consumer
+from streams.broker.standstill import batches_to
 from streams.broker.topics import Topics
+from streams.errors import Unreachable
 from streams.settings import Settings
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle, StoredState, encode_stored
@@ -21,16 +23,13 @@ from streams.worker.checkpoint.table import OwnedTable, Retries
 
 log = logging.getLogger(__name__)
 
-POLL_MS = 1000
-"""Milliseconds that one read from a topic may wait for messages."""
-
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
     """Errors of Kafka that pass become `OSError`, so that they are waited out."""
     try:
         yield
-    except KafkaError as error:
+    except (KafkaError, Unreachable) as error:
         raise ConnectionError(f"{error!r}") from error
 
 
@@ -122,9 +121,8 @@ class EventLogs:
                 stop = min((await consumer.end_offsets([place]))[place], 1 << 62 if end is None else end)
                 consumer.seek(place, max(first if first >= 0 else stop + first, begin))
                 found: list[Any] = []
-                while await consumer.position(place) < stop:
-                    messages = (await consumer.getmany(place, timeout_ms=POLL_MS)).get(place, ())
-                    found.extend(one for one in messages if one.offset < stop and matches(one))
+                async for batches in batches_to(consumer, {place: stop}):
+                    found.extend(one for one in batches.get(place, ()) if one.offset < stop and matches(one))
                 return found
             finally:
                 await consumer.stop()

@@ -1,14 +1,21 @@
 """Messages that a topic holds: their reading ends, also where the broker goes away meanwhile."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
 
 from streams.broker import stored
+from streams.broker.standstill import batches_to
 from streams.errors import Unreachable
+from streams.notify.metrics import NotifyCounts
+from streams.notify.watching import NoticeFilter, Reader, Watching
+from streams.operate import letters
+from streams.operate.letters import LetterFilter
 from streams.settings import Settings
 
 PLACE = TopicPartition("queuecast.predictions", 0)
@@ -20,6 +27,7 @@ class GoneBroker:
     def __init__(self, **_: Any) -> None:
         self.now = 0.0
         self._at = 0
+        self._place = PLACE
 
     def position(self, *_: Any, **__: Any) -> int:
         return self._at
@@ -30,7 +38,8 @@ class GoneBroker:
         if self._at == 2:
             return {}
         self._at += 1
-        return {PLACE: [SimpleNamespace(topic=PLACE.topic, partition=0, offset=self._at - 1, value=b"", headers=[])]}
+        place = {"topic": PLACE.topic, "partition": 0, "timestamp": 0}
+        return {self._place: [SimpleNamespace(**place, offset=self._at - 1, key=None, value=b"", headers=[])]}
 
     def end_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, 3)
@@ -41,10 +50,16 @@ class GoneBroker:
     def partitions_for_topic(self, _: str) -> set[int]:
         return {0}
 
+    def topics(self) -> set[str]:
+        return {PLACE.topic}
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        (self._place,) = places
+
     def nothing(self, *_: Any) -> None:
         """Nothing is to be done."""
 
-    assign = seek = close = nothing
+    seek = seek_to_beginning = close = nothing
 
 
 def test_a_broker_that_goes_away_meanwhile_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,3 +69,79 @@ def test_a_broker_that_goes_away_meanwhile_is_told(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Unreachable, match=r"queuecast.predictions, partition 0, offset 2: nothing came for 30 s"):
         list(stored.messages(Settings(), PLACE, 0, 3))
     assert broker.now == 50.0
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_letters_end_too_where_the_broker_goes_away(monkeypatch: pytest.MonkeyPatch, follow: bool) -> None:
+    broker = GoneBroker()
+    monkeypatch.setattr("time.monotonic", lambda: broker.now)
+    monkeypatch.setattr(letters, "KafkaConsumer", lambda **_: broker)
+    monkeypatch.setattr(letters, "check_topics", lambda *_: None)
+    if follow:  # nothing may come for long, so the broker is asked
+        monkeypatch.setattr(broker, "end_offsets", Asked(broker.end_offsets))
+    with pytest.raises(Unreachable, match="no broker answers" if follow else "offset 2: nothing came for 30 s"):
+        list(letters.read_letters(Settings(), LetterFilter(), follow))
+
+
+class Asked:
+    """A broker's ends, which it tells twice; then it is gone."""
+
+    def __init__(self, ends: Callable[..., dict[TopicPartition, int]]) -> None:
+        self._ends, self._left = ends, 2
+
+    def __call__(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        self._left -= 1
+        if self._left < 0:
+            raise KafkaTimeoutError
+        return self._ends(places)
+
+
+class GoneAsync:
+    """The same for asyncio: `getmany` gives nothing."""
+
+    def __init__(self, broker: GoneBroker) -> None:
+        self._broker = broker
+
+    async def position(self, _: TopicPartition) -> int:
+        return self._broker.position()
+
+    async def getmany(self, *_: TopicPartition, **__: Any) -> dict[TopicPartition, list[Any]]:
+        return self._broker.poll()
+
+    async def end_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._broker.end_offsets(places)
+
+    async def seek_to_beginning(self, *_: TopicPartition) -> None:
+        """It is there."""
+
+    def assign(self, _: object) -> None:
+        """It is."""
+
+    def assignment(self) -> set[TopicPartition]:
+        return {PLACE}
+
+    def highwater(self, _: TopicPartition) -> int:
+        return 3
+
+
+def test_notices_do_not_wait_without_end_for_what_a_topic_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = GoneBroker()
+    monkeypatch.setattr("time.monotonic", lambda: broker.now)
+    watching = Watching(NoticeFilter(), "n", 600.0)
+    reader = Reader(Settings(), watching, NotifyCounts(watching.jobs))
+    with pytest.raises(Unreachable, match="offset 2: nothing came for 30 s"):
+        asyncio.run(reader._read_whole(GoneAsync(broker), [PLACE]))
+
+
+def test_a_log_of_events_is_no_longer_waited_for_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = GoneBroker()
+    found: list[int] = []
+
+    async def read() -> None:
+        async for batches in batches_to(GoneAsync(broker), {PLACE: 3}):
+            found.extend(one.offset for one in batches.get(PLACE, ()))
+
+    monkeypatch.setattr("time.monotonic", lambda: broker.now)
+    with pytest.raises(Unreachable, match="partition 0, offset 2"):
+        asyncio.run(read())
+    assert found == [0, 1]
