@@ -6,6 +6,7 @@
 import os
 import shlex
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -148,6 +149,11 @@ def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) 
             if stack.prometheus:
                 targets = {"queuecast": [worker.address], "queuecast-serve": [serve.address]}
                 stack.prometheus.scrape(targets, serve.url)
+            every = (stack.redis, stack.kafka, stack.prometheus, worker, serve)
+            servers = [server for server in every if server is not None]
+            for server in servers:  # a port that is taken is told now, and nobody takes one while the others start
+                running.callback(server.kill)
+                server.hold()
             running.enter_context(stack)
             create_topics(settings)
             for process in (worker, serve):
@@ -163,8 +169,6 @@ def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) 
         places |= {"Worker": worker.url, "Page": serve.url}
         places["Prometheus"] = stack.prometheus.url if stack.prometheus else "not installed, so left out"
         console.print(overview(stack.data_dir, places, notes, config, open_to_all, found))
-        every = (stack.redis, stack.kafka, stack.prometheus, worker, serve)
-        servers = [server for server in every if server is not None]
         with suppress(KeyboardInterrupt, SystemExit):
             keep_running(servers, console.print)
         console.print("stopping…")
@@ -334,6 +338,6 @@ def overview(
         f"  {command} ask --cpus 64 --walltime 4h",
         *(further if found else []),
         "",
-        "Ctrl-C stops it.",
+        "Ctrl-C stops it." if signal.getsignal(signal.SIGINT) != signal.SIG_IGN else f"`kill {os.getpid()}` stops it.",
     ]
     return "\n".join(lines)

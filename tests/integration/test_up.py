@@ -140,13 +140,17 @@ def test_a_worker_that_dies_is_started_again_and_prometheus_sees_it(up: Callable
     assert stack.ended(signal.SIGINT) == 0
 
 
-def test_a_busy_port_is_said_in_one_line(up: Callable[..., Stack]) -> None:
+@pytest.mark.parametrize(("option", "name"), [("--kafka-port", "Kafka"), ("--serve-port", "serve")])
+def test_a_busy_port_is_said_in_one_line_before_anything_starts(
+    up: Callable[..., Stack], option: str, name: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        stack = up("--kafka-port", str(port))
+        stack = up(option, str(port))
         assert stack.ended() == 1
+    assert "starting" not in stack.err
     last = stack.err.splitlines()[-1]
-    assert last == f"queuecast: Kafka: port {port} of 127.0.0.1 is in use; free it or choose another"
+    assert last == f"queuecast: {name}: port {port} of 127.0.0.1 is in use; free it or choose another"
     assert "Traceback" not in stack.err
 
 

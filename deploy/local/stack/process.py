@@ -59,15 +59,22 @@ def ignore(_progress: Progress) -> None:
     """Show nothing."""
 
 
+def held(port: int) -> socket.socket | None:
+    """A socket that holds this port of the loopback address, at which nobody else can listen then; None: it is in use.
+
+    It listens, for Linux lets two share a port that both may use again, as long as neither listens.
+    """
+    try:
+        return socket.create_server((LOOPBACK, port), backlog=0)
+    except OSError:
+        return None
+
+
 def is_free(port: int) -> bool:
     """Whether nothing listens at this port of the loopback address."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-        return True
+    if (found := held(port)) is not None:
+        found.close()
+    return found is not None
 
 
 def _own_ports() -> Iterator[int]:
@@ -131,6 +138,7 @@ class Server(ABC):
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._claim: IO[bytes] | None = None
+        self._held: list[socket.socket] = []
         self._log_start = 0
 
     @abstractmethod
@@ -168,14 +176,29 @@ class Server(ABC):
             raise StackError(f"{self.name} is not running")
         return self._process.pid
 
+    def hold(self) -> None:
+        """Have the directory and the ports; the server takes them at its start. Nothing to do where they are held.
+
+        Raises:
+            StackError: one of them is in use.
+        """
+        if self._claim is not None:
+            return
+        self._take_directory()
+        for port in self._ports.values():
+            if (one := held(port)) is None:
+                self._forget()
+                raise StackError(f"{self.name}: port {port} of {LOOPBACK} is in use; free it or choose another")
+            self._held.append(one)
+
     def start(self) -> None:
         """Start and wait until ready; nothing to do where it runs. StackError says why it could not."""
         if self.running:
             return
         self._on_progress(Progress(f"starting {self.name}{self.at_first}"))
         try:
-            self._take_directory()
-            self._take_ports()
+            self.hold()
+            self._write("ports.json", json.dumps(self._ports))  # for the next time
             self._launch(self._prepare())
             self._await_ready()
         except BaseException:
@@ -221,14 +244,8 @@ class Server(ABC):
         try:
             fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self._forget()
             raise StackError(f"{self.name}: {self.directory} is in use by another one that runs") from None
-
-    def _take_ports(self) -> None:
-        """Make sure of the ports and note them for the next time."""
-        for port in self._ports.values():
-            if not is_free(port):
-                raise StackError(f"{self.name}: port {port} of {LOOPBACK} is in use; free it or choose another")
-        self._write("ports.json", json.dumps(self._ports))
 
     def _write(self, name: str, text: str) -> Path:
         """Write a file that only its owner may read: configurations carry passwords."""
@@ -254,6 +271,7 @@ class Server(ABC):
         )
         atexit.register(self.stop)
         assert self._process.stdin is not None
+        self._let_go()
         with self._process.stdin as go:
             go.write(b"\n")
 
@@ -276,9 +294,14 @@ class Server(ABC):
     def _last_lines(self, count: int = 15) -> str:
         return "\n".join(self._logged().splitlines()[-count:])
 
+    def _let_go(self) -> None:
+        while self._held:
+            self._held.pop().close()
+
     def _forget(self) -> None:
         """Let go of a process that has ended and is reaped; until then its id is nobody else's."""
         atexit.unregister(self.stop)
+        self._let_go()
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.kill()
             self._guard.wait()

@@ -1,3 +1,5 @@
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -54,3 +56,13 @@ def test_it_says_how_to_name_the_settings_first_where_they_are_not_found(script:
     assert lines(False)[lines(False).index("Next, in another terminal:") + 1] == export
     assert lines(False).count(export) == lines(True).count(export) == 1
     assert "Port 9092 is taken." in lines(True)
+
+
+def test_who_runs_it_in_the_background_is_told_how_to_stop_it() -> None:
+    """A shell has its background jobs ignore SIGINT, which is what Ctrl-C sends."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        text = overview(Path("/d"), {}, [], Path("/d/q.toml"), False, True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert text.splitlines()[-1] == f"`kill {os.getpid()}` stops it."

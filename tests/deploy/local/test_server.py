@@ -95,6 +95,28 @@ def test_busy_port_is_one_clear_error(tmp_path: Path, busy_port: int) -> None:
         Toy(tmp_path, port=busy_port).start()
 
 
+def test_a_port_that_is_held_is_nobody_elses_until_the_server_takes_it(tmp_path: Path) -> None:
+    class Listening(Toy):
+        """It listens at its port."""
+
+        def _prepare(self) -> Sequence[str]:
+            serve = (
+                f"import socket, time; s = socket.create_server(('127.0.0.1', {self.port})); print('ready', flush=True)"
+            )
+            return [sys.executable, "-c", f"{serve}; time.sleep(600)"]
+
+    toy = Listening(tmp_path)
+    toy.hold()
+    toy.hold()  # nothing to do
+    assert not is_free(toy.port)
+    with toy:
+        assert not is_free(toy.port)
+    assert is_free(toy.port)
+    toy.hold()
+    toy.kill()
+    assert is_free(toy.port)
+
+
 def test_ports_stay_with_the_directory_while_they_are_free(tmp_path: Path) -> None:
     with Toy(tmp_path) as toy:
         port = toy.port
