@@ -1,6 +1,7 @@
 """Errors that the user can mend."""
 
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -27,6 +28,20 @@ class UserError(Exception):
     """
 
     exit_code = 1
+
+
+BROKEN_ZIP = "the zipped file is broken or cut short"
+
+
+def of_file(file: object, error: Exception, done: str = "read") -> UserError:
+    """The error that a file cannot be read, or `written`; a zipped one may be broken, or cut short.
+
+    >>> str(of_file("a.gz", EOFError("Compressed file ended before ..."))), str(of_file("b", OSError(13, "Denied")))
+    ('a.gz: cannot be read: the zipped file is broken or cut short', 'b: cannot be read: Denied')
+    """
+    broken = isinstance(error, EOFError | zlib.error) or type(error).__name__ in ("BadGzipFile", "LZMAError")
+    why = BROKEN_ZIP if broken else getattr(error, "strerror", None) or error
+    return UserError(f"{file}: cannot be {done}: {why}")
 
 
 class NotUnderstood(UserError):

@@ -17,7 +17,7 @@ import msgspec
 
 from models.records import AnyEvent
 from models.site.reasons import is_known, word_of
-from streams.errors import UserError
+from streams.errors import UserError, of_file
 
 KEY_BYTES = 32
 
@@ -119,7 +119,7 @@ def write_anonymous(path: Path, events: Iterable[AnyEvent], anonymiser: Anonymis
             if zipped:
                 file.close()
     except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+        raise of_file(path, error, "written") from None
     return count
 
 
@@ -134,7 +134,7 @@ def key_of(path: Path | None) -> bytes | None:
     try:
         key = path.read_bytes().strip()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise of_file(path, error) from None
     if len(key) < 16:
         raise UserError(f"{path}: a key has 16 bytes at least, such as of `openssl rand -hex 32`")
     return key

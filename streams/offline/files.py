@@ -9,7 +9,7 @@ import msgspec
 import tomli_w
 
 from models.engine.checkpoint import decode_array, encode_array
-from streams.errors import UserError
+from streams.errors import UserError, of_file
 
 S = TypeVar("S")
 
@@ -23,7 +23,7 @@ def save(text: str, file: Path) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}") from None
+        raise of_file(file, error, "written") from None
 
 
 def as_profile(engine: Mapping[str, object], name: str, parameters: Mapping[str, object]) -> str:
@@ -45,7 +45,7 @@ def read_state(file: Path, kind: type[S], of: str) -> S | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+        raise of_file(file, error) from None
     except msgspec.MsgspecError as error:
         raise UserError(f"{file}: is not the state of {of}: {error}") from None
 
@@ -64,4 +64,4 @@ def save_state(state: Any, file: Path) -> None:
             os.fsync(opened.fileno())
         new.replace(file)
     except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}") from None
+        raise of_file(file, error, "written") from None

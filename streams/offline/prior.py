@@ -13,7 +13,7 @@ from models.waits.boosted.forests import lesson
 from models.waits.boosted.method import Boosted
 from models.waits.boosted.prior import Lesson, Prior
 from streams.bulk.reading import read_log
-from streams.errors import UserError
+from streams.errors import UserError, of_file
 
 LEAST_JOBS = 100
 """Jobs of a log that left its queue, at least."""
@@ -117,7 +117,7 @@ def read_prior(path: Path) -> bytes:
         encoded = path.read_bytes()
         Prior.decode(encoded)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise of_file(path, error) from None
     except ValueError as error:
         raise UserError(f"{path}: {error}; expected what `queuecast prior` has written") from None
     return encoded

@@ -16,7 +16,7 @@ from models.engine.settings import EngineSettings
 from models.measures import Accuracy, RunAccuracy
 from models.records import AnyEvent, Outcome, Prediction
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
-from streams.errors import NotUnderstood, UserError
+from streams.errors import NotUnderstood, UserError, of_file
 from streams.sources.swf import Trace
 from streams.training.processes import processes
 
@@ -152,7 +152,7 @@ class RecordFile:
             self._file = path.open("wb" if size is None else "r+b")
             found = self._file.seek(0, os.SEEK_END)
         except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+            raise of_file(path, error, "written") from None
         if size is not None:
             if found < size:
                 raise UserError(f"{path}: has {found} bytes, and had {size} when the replay was interrupted")

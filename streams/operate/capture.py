@@ -21,7 +21,7 @@ import msgspec
 from models.site.reasons import is_known
 from streams.bulk.anonymise import STATES, Anonymiser
 from streams.bulk.event_log import number_of
-from streams.errors import UserError
+from streams.errors import UserError, of_file
 from streams.operate.numbered_names import lettered
 from streams.sources.contract import Source
 from streams.sources.formats import head_of
@@ -349,7 +349,7 @@ def _end_of(path: Path) -> str:
             file.seek(start)
             text = file.read().decode("utf-8", "replace")
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise of_file(path, error) from None
     return text.partition("\n")[2] if start else text
 
 

@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from streams.errors import UserError
+from streams.errors import UserError, of_file
 
 HEAD_BYTES = 1024
 """A file is known again by so many of its first bytes, or by those that were read of it where these are fewer."""
@@ -123,7 +123,7 @@ class LogFiles:
             elif not list(self._names()):
                 raise UserError(f"{location}: there is no such file, folder or pattern of files")
         except OSError as error:
-            raise UserError(f"{location}: cannot be read: {error.strerror or error}") from None
+            raise of_file(location, error) from None
 
     def listed(self) -> list[LogFile]:
         """All that are there now, in the order of their first records.

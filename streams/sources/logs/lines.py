@@ -20,7 +20,7 @@ from typing import IO, Annotated
 import msgspec
 from msgspec import Meta
 
-from streams.errors import UserError
+from streams.errors import BROKEN_ZIP, UserError
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.files import (
     BROKEN,
@@ -181,7 +181,7 @@ class Lines:
             if not self._zipped:
                 raise UserError(f"{self.file}: cannot be read any more: {error}") from None
             if not self._broken:
-                self._tell(self.line + 1, "the zipped file is broken or cut short", "a whole one")
+                self._tell(self.line + 1, BROKEN_ZIP, "a whole one")
             self._broken = True
             return b""
         if len(self._head) < HEAD_BYTES:

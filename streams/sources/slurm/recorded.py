@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from streams.errors import UserError
+from streams.errors import BROKEN_ZIP, UserError, of_file
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.files import BROKEN, is_zipped, open_log
 from streams.sources.slurm.jobcomp import look_at
@@ -271,9 +271,9 @@ class OneFile(Way):
                 except BROKEN:
                     if not is_zipped(file):
                         raise
-                    self._skip("the zipped file is broken or cut short", "a whole one")
+                    self._skip(BROKEN_ZIP, "a whole one")
         except BROKEN as error:
-            raise UserError(f"{self._path}: cannot be read: {error}") from None
+            raise of_file(self._path, error) from None
 
     def _jobs(self, document: Iterator[bytes], place: int, line: int) -> Iterator[JobRow]:
         """The rows of a document that begins at this byte and line; of one that breaks off those before that."""

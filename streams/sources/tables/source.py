@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 import msgspec
 
 from models.records import AnyEvent, Cancel, End, Start, Submit
-from streams.errors import NotUnderstood, UserError
+from streams.errors import NotUnderstood, UserError, of_file
 from streams.sources.contract import (
     Cursor,
     OnSkipped,
@@ -206,7 +206,7 @@ class TableSource(Source):
                     if row:
                         yield rows.line_num, cast("list[Cell]", row)
         except (csv.Error, *BROKEN) as error:
-            raise UserError(f"{self._path}: cannot be read: {error}") from None
+            raise of_file(self._path, error) from None
 
 
 def _is_parquet(path: Path) -> bool:
@@ -214,7 +214,7 @@ def _is_parquet(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise of_file(path, error) from None
 
 
 def _header(path: Path, separator: str) -> list[str]:
@@ -225,7 +225,7 @@ def _header(path: Path, separator: str) -> list[str]:
         with open_text(path, newline="") as file:
             return [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
     except (csv.Error, *BROKEN) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
+        raise of_file(path, error) from None
 
 
 def _parquet(path: Path) -> Any:
