@@ -5,7 +5,7 @@ from codecs import BOM_UTF8
 from contextlib import closing, suppress
 from pathlib import Path
 
-from streams.errors import NotUnderstood, UserError
+from streams.errors import NotUnderstood, UserError, of_file
 from streams.sources.contract import HEAD_BYTES, Source
 from streams.sources.logs.files import first_bytes, open_log
 from streams.sources.registry import source_named, sources
@@ -16,13 +16,20 @@ _ROWS = re.compile(rb"(?:[^|\n]*\|){6,}[^|\n]*(?:\n|$)")
 
 
 _WIDE = "its text is UTF-16, as Windows writes it; `iconv -f UTF-16 -t UTF-8` makes it readable"
+_SHEET = "it is a workbook of a spreadsheet program; export the sheet with the jobs as CSV, and name that file"
 _FIRST = {
     b"\x28\xb5\x2f\xfd": "it is packed by zstd; unpack it with `zstd -d`, or use gzip, bzip2 or xz",
+    b"\xd0\xcf\x11\xe0": _SHEET,
     b"PK\x03\x04": "it is a zip archive; unpack it with `unzip`, or use gzip, bzip2 or xz",
     b"\xff\xfe": _WIDE,
     b"\xfe\xff": _WIDE,
 }
 """What no source reads, by its first bytes, and what to do about it."""
+
+_WORKBOOK = re.compile(
+    rb"PK\x03\x04.{26}(?:\[Content_Types\]\.xml|_rels/|docProps/|xl/|mimetypeapplication/vnd\.oasis)", re.DOTALL
+)
+"""An .xlsx or .ods file, by the name of the first file in it: a zip archive has no use for who wants its jobs."""
 
 
 class UnknownFormat(NotUnderstood):
@@ -39,6 +46,8 @@ def format_of(path: Path) -> type[Source]:
     if path.is_dir():
         return _format_in(path)
     head, known = head_of(path).removeprefix(BOM_UTF8), sources()
+    if _WORKBOOK.match(head):
+        raise UnknownFormat(f"{path}: {_SHEET}")
     if why := next((why for begins, why in _FIRST.items() if head.startswith(begins)), None):
         raise UnknownFormat(f"{path}: {why}")
     found = [name for name in known if _recognises(name, head)]
@@ -69,7 +78,7 @@ def _format_in(folder: Path) -> type[Source]:
     try:
         files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     except OSError as error:
-        raise UserError(f"{folder}: cannot be read: {error.strerror or error}") from None
+        raise of_file(folder, error) from None
     for path in files:
         with suppress(UnknownFormat):
             return format_of(path)
@@ -86,7 +95,7 @@ def head_of(path: Path) -> bytes:
         with closing(open_log(path)) as file:
             return first_bytes(file, HEAD_BYTES)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise of_file(path, error) from None
 
 
 def _recognises(name: str, head: bytes) -> bool:

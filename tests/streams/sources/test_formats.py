@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -47,6 +48,22 @@ def test_what_it_looks_like_is_told(tmp_path: Path, content: bytes, why: str) ->
     path = tmp_path / "what"
     path.write_bytes(content)
     with pytest.raises(UnknownFormat, match=f"what: .*{why}"):
+        format_of(path)
+
+
+@pytest.mark.parametrize(
+    "members", [["[Content_Types].xml", "xl/workbook.xml"], ["mimetype", "content.xml"], ["xl/workbook.xml"], []]
+)
+def test_a_workbook_is_to_be_exported_and_not_unzipped(tmp_path: Path, members: list[str]) -> None:
+    path = tmp_path / "jobs.xlsx"
+    path.write_bytes(b"\xd0\xcf\x11\xe0" + bytes(100))  # before 2007
+    if members:
+        with ZipFile(path, "w") as book:
+            for name in members:
+                book.writestr(
+                    name, "application/vnd.oasis.opendocument.spreadsheet" if name == "mimetype" else "<xml/>"
+                )
+    with pytest.raises(UnknownFormat, match=r"jobs\.xlsx: it is a workbook .* export the sheet with the jobs as CSV"):
         format_of(path)
 
 
