@@ -5,7 +5,6 @@ from streams.errors import UserError
 from streams.sources.contract import (
     Cursor,
     CursorError,
-    Recorded,
     Skipped,
     Source,
     Step,
@@ -20,7 +19,6 @@ __all__ = [
     "Cursor",
     "CursorError",
     "LogSource",
-    "Recorded",
     "Skipped",
     "Source",
     "Step",

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from models.records import AnyEvent
+from streams.bulk.source import SortedSource
 from streams.errors import NotUnderstood
 from streams.settings import Settings
-from streams.sources.contract import Recorded
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, from_source
 from streams.sources.run import cursor_file
-from streams.sources.swf import SwfSource, Trace
 
 T = TypeVar("T")
 
 
-def timeline(sources: Iterable[Recorded], files: Sequence[CursorFile] = ()) -> Iterator[tuple[float, OutgoingEvent]]:
+def timeline(
+    sources: Iterable[SortedSource], files: Sequence[CursorFile] = ()
+) -> Iterator[tuple[float, OutgoingEvent]]:
     """The events of all sources by the seconds since each one's beginning; a site's own stay in their order.
 
     Parameters:
@@ -31,7 +32,7 @@ def timeline(sources: Iterable[Recorded], files: Sequence[CursorFile] = ()) -> I
     return heapq.merge(*(_dated(source, file) for source, file in zip_longest(sources, files)), key=itemgetter(0))
 
 
-def _dated(source: Recorded, file: CursorFile | None) -> Iterator[tuple[float, OutgoingEvent]]:
+def _dated(source: SortedSource, file: CursorFile | None) -> Iterator[tuple[float, OutgoingEvent]]:
     """A source's events, each with the seconds since its beginning."""
     begin = source.begin
     for outgoing in from_source(source, file):
@@ -39,23 +40,41 @@ def _dated(source: Recorded, file: CursorFile | None) -> Iterator[tuple[float, O
         yield outgoing.event.time - begin, outgoing
 
 
-def paced(
-    steps: Iterable[tuple[float, T]],
-    speed: float,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[T]:
+class Paced(Iterator[T]):
     """Steps when they are due: at `speed` times the pace at which they happened, infinity for no waiting.
 
     The first is due at once, be it the beginning or where another run stopped.
+
+    Parameters:
+        seconds: when the last step happened, after the beginning.
     """
-    began, first = clock(), math.nan
-    for since_s, step in steps:
-        first = since_s if math.isnan(first) else first
-        ahead_s = (since_s - first) / speed - (clock() - began)
+
+    def __init__(
+        self,
+        steps: Iterable[tuple[float, T]],
+        speed: float,
+        seconds: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._steps, self._speed, self._seconds = iter(steps), speed, seconds
+        self._clock, self._sleep = clock, sleep
+        self._began = self._first = math.nan
+        self._at = 0.0
+
+    def __next__(self) -> T:
+        self._at, step = next(self._steps)
+        if math.isnan(self._first):
+            self._began, self._first = self._clock(), self._at
+        ahead_s = (self._at - self._first) / self._speed - (self._clock() - self._began)
         if ahead_s > 0:
-            sleep(ahead_s)
-        yield step
+            self._sleep(ahead_s)
+        return step
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the last step is due; None where there is no waiting."""
+        return max(self._seconds - self._at, 0.0) / self._speed if math.isfinite(self._speed) else None
 
 
 def until(steps: Iterable[tuple[float, T]], seconds: float) -> Iterator[tuple[float, T]]:
@@ -74,7 +93,7 @@ def without(
 
 
 @contextmanager
-def cursor_files(settings: Settings, sources: Sequence[Recorded], directory: Path) -> Iterator[list[CursorFile]]:
+def cursor_files(settings: Settings, sources: Sequence[SortedSource], directory: Path) -> Iterator[list[CursorFile]]:
     """The files that keep the sources' cursors, open for this process.
 
     Raises:
@@ -83,12 +102,6 @@ def cursor_files(settings: Settings, sources: Sequence[Recorded], directory: Pat
     """
     with ExitStack() as stack:
         yield [stack.enter_context(cursor_file(settings, source, directory)) for source in sources]
-
-
-def sources_of(traces: Sequence[Trace], sites: Sequence[str]) -> list[SwfSource]:
-    """Traces with their sites; the parameters and errors are those of `names_of`."""
-    names = names_of([trace.site for trace in traces], sites)
-    return [SwfSource(trace, site) for trace, site in zip(traces, names, strict=True)]
 
 
 def names_of(usual: Sequence[str], sites: Sequence[str]) -> list[str]:

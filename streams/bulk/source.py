@@ -3,23 +3,27 @@
 from collections.abc import Iterator
 from typing import Self
 
-from models.records import AnyEvent, Capacity
+from models.records import Capacity
 from streams.bulk.event_log import EventLog
 from streams.errors import UserError
-from streams.sources.contract import OnSkipped, Recorded, refuse
+from streams.sources.contract import Cursor, OnSkipped, Source, Step, counted, refuse
 
 
-class SortedSource(Recorded):
-    """The events of one site's log.
+class SortedSource(Source):
+    """The events of one site's log, which can be sent at the pace at which they happened.
 
     Parameters:
         name: the format that it was read as.
         log: it lasts as long as its file does.
+
+    Attributes:
+        site: the site whose events these are.
     """
 
     def __init__(self, name: str, log: EventLog) -> None:
         self.name = name  # type: ignore[misc]  # of its cursors: those of another format are not this one's
-        self.sites, self.input, self._log = (log.site,), log.site, log
+        self.site, self._log = log.site, log
+        self.sites = (log.site,)
 
     @classmethod
     def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
@@ -36,20 +40,20 @@ class SortedSource(Recorded):
         return self._log.begin
 
     @property
+    def seconds(self) -> float:
+        """From the first event to the last."""
+        return self._log.surveys[self.site].end - self.begin
+
+    @property
     def guessed(self) -> Capacity | None:
-        """The machine, where the log does not say it: what was in use."""
-        return self._log.capacity.get(self._log.site)
+        """The machine, where the log does not say it: what was in use. It is the first of the events."""
+        return self._log.capacity.get(self.site)
 
     @property
     def count(self) -> int:
         """How many events it has."""
         return self._log.count
 
-    @property
-    def fingerprint(self) -> str:
-        """Of all events."""
-        return self._log.fingerprint
-
-    def after(self, count: int) -> Iterator[AnyEvent]:
-        """The events but the first so many."""
-        return self._log.events(count)
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        """The events in time order, each with its cursor, which counts those before."""
+        return counted(self._log.events, self._log.fingerprint, self.site, cursor)

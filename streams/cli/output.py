@@ -44,14 +44,18 @@ def told_if_silent(message: str, seconds: float = SILENCE_S) -> Iterator[Callabl
 
 @contextmanager
 def progress(
-    unit: str, total: int | None, share: Callable[[], float | None] = lambda: None
+    unit: str,
+    total: int | None,
+    share: Callable[[], float | None] = lambda: None,
+    left: Callable[[], float | None] | None = None,
 ) -> Iterator[Callable[..., None]]:
     """Show a bar on stderr, or a line a minute where that is no terminal; gives a function that moves it on by one.
 
     That function may be told which time of the log (Unix seconds) it has come to, which is shown too. Where the total
-    is not known, `share` tells how much of the work is done.
+    is not known, `share` tells how much of the work is done. Where the
+    time left does not follow from that, `left` does.
     """
-    way = _Way(unit, total, share)
+    way = _Way(unit, total, share, left)
     if not sys.stderr.isatty():
         done = Event()
         Thread(target=way.tell_until, args=(done,), daemon=True).start()
@@ -78,12 +82,18 @@ def progress(
 class _Way:
     """How far a command is: so many of its units, the time of the log that it has come to, and how long it still takes.
 
-    The last from what share of the work took how long so far.
+    The last from what share of the work took how long so far, where nobody tells it.
     """
 
-    def __init__(self, unit: str, total: int | None, share: Callable[[], float | None]) -> None:
+    def __init__(
+        self,
+        unit: str,
+        total: int | None,
+        share: Callable[[], float | None],
+        left: Callable[[], float | None] | None = None,
+    ) -> None:
         self.done, self._reached = 0, cast("float | None", None)
-        self._unit, self._total, self._share = unit, total, share
+        self._unit, self._total, self._share, self._left = unit, total, share, left
         self._begun = time.monotonic()
 
     def advance(self, reached: float | None = None) -> None:
@@ -99,7 +109,9 @@ class _Way:
         of = f" of {self._total:,}" if self._total else ""
         parts = [f"{self.done:,}{of} {self._unit}", f"{self.done / took_s:,.0f}/s"]
         parts += [] if self._reached is None else [f"at {minute(self._reached)}"]
+        left_s = None if self._left is None else self._left()
         if share and share < 1:
             parts += [] if self._total else [f"{share:.0%} of the input"]
-            parts.append(f"{duration(took_s * (1 / share - 1))} left")
+            left_s = took_s * (1 / share - 1) if left_s is None else left_s
+        parts += [] if left_s is None else [f"{duration(left_s)} left"]
         return ", ".join(parts)

@@ -7,19 +7,20 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streams.cli.options import Format, is_given, names_in, read_trace, settings_of
+from streams.cli.options import Format, is_given, names_in, settings_of
 from streams.cli.output import print_json, progress, tell, told_if_silent
 from streams.errors import UserError
 from streams.text.terminal import moment, printable
 
 if TYPE_CHECKING:
+    from streams.bulk.source import SortedSource
     from streams.settings import Settings
-    from streams.sources.contract import Recorded
     from streams.sources.publisher import OutgoingEvent, Publisher
 
 commands = typer.Typer()
@@ -119,11 +120,12 @@ def feed(
     sacct, or the log that will be followed. `queuecast source` with the same
     --cursors then begins where they end, and no event is sent by both.
     """
-    from streams.sources import feed as feeding
+    from streams.bulk import feed as feeding
     from streams.sources.publisher import publish, stop_on_sigterm
 
     pace = _speed(speed)
     settings = settings_of(context)
+    left: Callable[[], float | None] | None = None
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_sigterm())
         if history:
@@ -139,12 +141,15 @@ def feed(
                     tell(f"{source.site}: goes on where {file.path} says")
             begins = {source.site: source.begin for source in sources}
             known = _warn_of_known(settings, begins, [file.path.name for file in files if file.cursor is not None])
-            timed = feeding.until(feeding.timeline(sources, files), math.inf if until is None else until * 3600)
+            end_s = math.inf if until is None else until * 3600
+            timed = feeding.until(feeding.timeline(sources, files), end_s)
             timed = feeding.without(timed, [source.guessed for source in sources if source.site in known])
-            steps = feeding.paced(timed, pace, sleep=stop.sleep)
+            longest_s = max(source.seconds for source in sources)
+            steps = paced = feeding.Paced(timed, pace, min(end_s, longest_s), sleep=stop.sleep)
+            left = partial(getattr, paced, "left_s")
             if math.isfinite(pace):
                 tell(f"feeds {', '.join(sites)}, {pace:g} times as fast as it happened; Ctrl-C ends it")
-        with progress("events sent", total) as advance:
+        with progress("events sent", total, left=left) as advance:
             publish(settings, steps, lambda event: advance(event.time), _shown(as_json), stop, sites)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
@@ -225,21 +230,18 @@ def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[st
         say(f"the worker has caught up, {time.monotonic() - began:.1f} s after the last event was sent")
 
 
-def _recorded(stack: ExitStack, given: Mapping[str, Any]) -> "Sequence[Recorded]":
+def _recorded(stack: ExitStack, given: Mapping[str, Any]) -> "Sequence[SortedSource]":
     """The files as sources, which last as long as the stack does; a broken line is an error, or is told and skipped."""
+    from streams.bulk.feed import names_of
     from streams.bulk.reading import read_log
     from streams.bulk.source import SortedSource
     from streams.sources.contract import refuse
-    from streams.sources.feed import names_of, sources_of
     from streams.sources.formats import format_of
 
     files, sites, options = given["traces"], given["site"] or (), given["options"] or ()
-    skip_broken = given["skip_broken"]
-    formats = [given["format_name"] or format_of(path).name for path in files]
-    if set(formats) == {"swf"} and not options:
-        return sources_of([read_trace(path, skip_broken) for path in files], sites)
-    skipped = (lambda part: tell(str(part))) if skip_broken else refuse
+    skipped = (lambda part: tell(str(part))) if given["skip_broken"] else refuse
     named = names_of(list(map(str, files)), sites) if sites else [None] * len(files)
+    formats = [given["format_name"] or format_of(path).name for path in files]
     logs = [
         stack.enter_context(read_log([path], site, name, skipped, options, progress))[0]
         for path, site, name in zip(files, named, formats, strict=True)

@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Self, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from models.records import AnyEvent, Capacity
+from models.records import AnyEvent
 from streams.errors import NotUnderstood, UserError
 
 IDLE_S = 1.0
@@ -206,58 +206,31 @@ class Source(ABC):
         """
 
 
-class Recorded(Source):
-    """A source of one site whose input is all there, and can be sent at the pace at which it happened.
-
-    Attributes:
-        input: what errors say that it is, such as a path.
-    """
-
-    input: str
-
-    @property
-    def site(self) -> str:
-        """The site whose events these are."""
-        return self.sites[0]
-
-    @property
-    @abstractmethod
-    def begin(self) -> float:
-        """Unix time at which it begins."""
-
-    @property
-    @abstractmethod
-    def count(self) -> int:
-        """How many events it has."""
-
-    @property
-    def guessed(self) -> Capacity | None:
-        """The machine, where the input does not say it and it is guessed; one of its events."""
-        return None
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """Of all that the events are made from: a cursor of another input means nothing here."""
-
-    @abstractmethod
-    def after(self, count: int) -> Iterator[AnyEvent]:
-        """The events but the first so many, in time order."""
-
-    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """The events in time order, each with its cursor, which counts those before."""
-        place = Place(self.fingerprint, 0) if cursor is None else decode_cursor(cursor, Place)
-        if place.log != self.fingerprint:
-            raise CursorError(f"{self.input}: the cursor is of another log, or of another part of this one")
-        for number, event in enumerate(self.after(place.events), place.events + 1):
-            yield event, encode_cursor(Place(place.log, number))
-
-
 class Place(msgspec.Struct):
     """Where to go on in what is recorded: after so many events of the log with this fingerprint."""
 
     log: str
     events: Annotated[int, Meta(ge=0)]
+
+
+def counted(
+    after: Callable[[int], Iterable[AnyEvent]], fingerprint: str, name: str, cursor: Cursor | None
+) -> Iterator[Step]:
+    """The events of an input that is all there, each with a cursor that counts those up to it.
+
+    Parameters:
+        after: the events but the first so many, in time order.
+        fingerprint: of all that the events are made from: a cursor of another input means nothing here.
+        name: what errors call the input.
+
+    Raises:
+        CursorError: the cursor is not of this input.
+    """
+    place = Place(fingerprint, 0) if cursor is None else decode_cursor(cursor, Place)
+    if place.log != fingerprint:
+        raise CursorError(f"{name}: the cursor is of another log, or of another part of this one")
+    for number, event in enumerate(after(place.events), place.events + 1):
+        yield event, encode_cursor(Place(fingerprint, number))
 
 
 _Place = TypeVar("_Place", bound=msgspec.Struct)

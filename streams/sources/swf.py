@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
@@ -21,8 +21,8 @@ import msgspec
 from msgspec import Meta
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
-from streams.errors import NotUnderstood, UserError
-from streams.sources.contract import OnSkipped, Recorded, Skipped, check_site, refuse
+from streams.errors import NotUnderstood, of_file
+from streams.sources.contract import Cursor, OnSkipped, Skipped, Source, Step, check_site, counted, refuse
 from streams.sources.logs.fields import MAX_COUNT, by_name
 from streams.sources.logs.files import BROKEN, open_text
 
@@ -146,11 +146,7 @@ def _jobs(trace: Trace, on_skipped: OnSkipped) -> Iterator[SwfJob]:
     """The jobs with a wait in a trace's file, in the order of its lines; its header and counts are filled in."""
     found = False
     for number, line in enumerate(_lines(trace.path), 1):
-        if line.startswith(";"):
-            name, colon, value = line[1:].partition(":")
-            if colon:
-                trace.header.setdefault(name.strip(), value.strip())
-        elif fields := line.split():
+        if not _take_header(trace, line) and (fields := line.split()):
             job = _job(fields)
             trace.wider += len(fields) > len(FIELDS)
             if job is None:
@@ -164,6 +160,15 @@ def _jobs(trace: Trace, on_skipped: OnSkipped) -> Iterator[SwfJob]:
         raise NotUnderstood(
             f"{trace.path}: no job with a wait time in it; expected a trace in the Standard Workload Format"
         )
+
+
+def _take_header(trace: Trace, line: str) -> bool:
+    """Whether a line is one of the header, which is taken in."""
+    name, colon, value = line[1:].partition(":")
+    is_header = line.startswith(";")
+    if is_header and colon:
+        trace.header.setdefault(name.strip(), value.strip())
+    return is_header
 
 
 def _job(fields: list[str]) -> SwfJob | None:
@@ -203,32 +208,16 @@ def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
     raise AssertionError("every field is valid")
 
 
-class _Counted:
-    """Jobs as they pass: how many, and the first submission."""
-
-    def __init__(self, first: float) -> None:
-        self.jobs, self.first = 0, first
-
-    def of(self, jobs: Iterable[SwfJob]) -> Iterator[SwfJob]:
-        """The jobs."""
-        for job in jobs:
-            self.jobs, self.first = self.jobs + 1, min(self.first, job.submit)
-            yield job
-
-
-class SwfSource(Recorded):
-    """A trace as the events of one site.
-
-    The whole trace is in memory once a part of it is asked for; not so where it is read in bulk. A cursor counts the
-    events before it; passing over these takes some 5 µs each. It also says which trace it was, since a count means
-    nothing for another one.
+class SwfSource(Source):
+    """A trace as the events of one site. All of it is in memory once a part is asked for; not so where it is read in
+    bulk. To pass over the events before a cursor takes some 5 µs each.
     """
 
     name: ClassVar[str] = "swf"
 
     def __init__(self, trace: Trace, site: str, on_skipped: OnSkipped | None = None) -> None:
         check_site(site)
-        self._trace, self.sites, self.input = trace, (site,), str(trace.path)
+        self._trace, self.sites = trace, (site,)
         self._unread = on_skipped
         self._count(len(trace.jobs))
 
@@ -251,22 +240,33 @@ class SwfSource(Recorded):
         self.left_out = {what: count for what, count in counted.items() if count}
 
     def whole(self) -> Iterator[AnyEvent]:
-        """As `events_of`, of a file as it is read: in memory are the live jobs alone. A trace whose jobs are not in the
-        order of their submission gives events that are not in the order of time, and its size once more in the end.
+        """As `events_of`, of a file as it is read: in memory are the live jobs alone, of a pipe all. A trace whose jobs
+        are not in the order of their submission gives events that are not in the order of time, and its size once more
+        in the end.
         """
-        if self._unread is None:
-            yield from events_of(self._trace, self.site)
+        if self._unread is None or not self._trace.path.is_file():
+            yield from events_of(self.trace, self.sites[0])
             return
         trace = self._trace = Trace(self._trace.path, {}, [], 0)
-        jobs = _jobs(trace, self._unread)
-        first = next(jobs)  # there is one
-        counted = _Counted(first.submit)
-        yield from _capacity(trace, self.site, first.submit)
-        for _, event in _in_order(counted.of(chain((first,), jobs)), trace.start, self.site):
-            yield event
-        self._count(counted.jobs)
-        if counted.first < first.submit:
-            yield from _capacity(trace, self.site, counted.first)
+        for line in _lines(trace.path):  # parts of the header may stand behind jobs
+            _take_header(trace, line)
+        count, first = 0, math.inf
+
+        def passing() -> Iterator[SwfJob]:
+            nonlocal count, first
+            for job in _jobs(trace, self._unread or refuse):
+                count, first = count + 1, min(first, job.submit)
+                yield job
+
+        steps = _in_order(passing(), trace.start, self.sites[0])
+        _, event = next(steps)  # there is a job
+        told = first
+        yield from _capacity(trace, self.sites[0], told)
+        yield event
+        yield from (event for _, event in steps)
+        self._count(count)
+        if first < told:
+            yield from _capacity(trace, self.sites[0], first)
 
     @classmethod
     def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
@@ -285,19 +285,13 @@ class SwfSource(Recorded):
         jobs = (_job(line.decode(errors="replace").split()) for line in islice(lines, 20))
         return any(jobs) or _HEADER.search(head) is not None
 
-    @property
-    def begin(self) -> float:
-        """Unix time of the first submission."""
-        return self.trace.begin
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        """The events as `events_of` gives them, each with its cursor, which counts those before."""
 
-    @property
-    def count(self) -> int:
-        """How many events it has."""
-        return bool(self.trace.cpus) + sum(3 if job.started else 2 for job in self.trace.jobs)
+        def after(count: int) -> Iterator[AnyEvent]:
+            return islice(events_of(self.trace, self.sites[0]), count, None)
 
-    def after(self, count: int) -> Iterator[AnyEvent]:
-        """The events but the first so many, as `events_of` gives them."""
-        return islice(events_of(self.trace, self.site), count, None)
+        return counted(after, self.fingerprint, str(self.trace.path), cursor)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -384,10 +378,8 @@ def _lines(path: Path) -> Iterator[str]:
     try:
         with open_text(path) as file:
             yield from file
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except BROKEN:
-        raise UserError(f"{path}: the zipped file is broken or cut short") from None
+    except BROKEN as error:
+        raise of_file(path, error) from None
 
 
 def _number(text: str | None) -> float:

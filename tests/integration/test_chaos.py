@@ -25,7 +25,6 @@ from deploy.local.stack import LocalStack, StackError
 from deploy.local.stack.process import Server
 from deploy.local.up import WorkerProcess
 from models.records import AnyEvent
-from streams.sources.feed import sources_of, timeline
 from streams.sources.swf import read_swf
 from tests.support.deployment import (
     PARTITIONS,
@@ -43,7 +42,7 @@ from tests.support.deployment import (
     unique,
     until,
 )
-from tests.support.traces import trace_path
+from tests.support.traces import fed, trace_path
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -81,8 +80,7 @@ def workload() -> list[AnyEvent]:
     if not LONG:
         return four_sites(300)
     names = ("CTC", "KTH", "SDSC-SP2", "SDSC-BLUE")
-    traces = [read_swf(trace_path(name)).first(int(15 * SECONDS)) for name in names]
-    return [step.event for _, step in timeline(sources_of(traces, names))]
+    return fed(read_swf(trace_path(name)).first(int(15 * SECONDS)) for name in names)
 
 
 def four_sites(jobs: int) -> list[AnyEvent]:

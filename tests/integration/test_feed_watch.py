@@ -22,6 +22,7 @@ from models.records import AnyEvent, Bundle
 from models.records import events_of as carried
 from streams.broker.topics import Topics
 from streams.bulk.history import history_of
+from streams.bulk.order import in_order
 from streams.cli.app import main
 from streams.offline.replay import replay
 from streams.sources.swf import events_of, read_swf
@@ -91,7 +92,7 @@ def test_traces_are_fed_in_order_keyed_by_site_and_stamped_now(
     found = messages(consumer, topics.events)
     for site, path in paths.items():
         own = [msgspec.json.decode(message.value, type=AnyEvent) for message in found if message.key == site.encode()]
-        assert own == list(events_of(read_swf(path), site))
+        assert own == list(in_order(events_of(read_swf(path), site)))
     assert len({(message.key, message.partition) for message in found}) == 2
     assert all(began * 1000 - 1 <= message.timestamp <= time.time() * 1000 for message in found)
     assert f"{len(found)} events sent" in capsys.readouterr().out
@@ -157,7 +158,8 @@ def test_after_a_kill_a_feed_goes_on_where_its_cursors_say(topics: Topics, consu
     assert (process.returncode, told.count("goes on where")) == (0, 2)
     found = messages(consumer, topics.events)
     whole = {
-        path.stem: [msgspec.json.encode(event) for event in events_of(read_swf(path), path.stem)] for path in paths
+        path.stem: [msgspec.json.encode(event) for event in in_order(events_of(read_swf(path), path.stem))]
+        for path in paths
     }
     for site, events in whole.items():
         values = [message.value for message in found if message.key == site.encode()]
@@ -182,7 +184,7 @@ def test_a_feed_that_is_told_to_stop_sends_nothing_twice(topics: Topics, consume
     assert int(said.splitlines()[-1].split()[0]) == len(messages(consumer, topics.events))
     assert main(command) == 0
     values = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(consumer, topics.events)]
-    assert values == list(events_of(read_swf(path), "x"))
+    assert values == list(in_order(events_of(read_swf(path), "x")))
 
 
 def test_cursors_are_of_one_topic(

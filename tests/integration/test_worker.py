@@ -15,11 +15,10 @@ from models.engine.outgoing import Anomaly
 from models.records import AnyEvent, Capacity
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from streams.offline.replay import replay
-from streams.sources.feed import sources_of, timeline
 from streams.sources.swf import read_swf
 from tests.support.command import Command
 from tests.support.deployment import Deploy, Message, interleaved, metrics, parts, simulated, unique
-from tests.support.traces import trace_path
+from tests.support.traces import fed, trace_path
 
 
 def three_simulated_sites() -> list[AnyEvent]:
@@ -28,8 +27,7 @@ def three_simulated_sites() -> list[AnyEvent]:
 
 def three_real_sites() -> list[AnyEvent]:
     names = ("CTC", "KTH", "SDSC-SP2")
-    sources = sources_of([read_swf(trace_path(name)).first(1000) for name in names], names)
-    return [step.event for _, step in timeline(sources)]
+    return fed(read_swf(trace_path(name)).first(1000) for name in names)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,15 @@
 
 import os
 import random
+from collections.abc import Iterable
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
+
+from models.records import AnyEvent
+from streams.sources.swf import Trace, events_of
 
 SHARED = Path(__file__).parents[3] / "shared"
 HEADER = "; UnixStartTime: 835823160\n; MaxProcs: 64\n; MaxNodes: 16 (of 20)\n"
@@ -25,6 +31,12 @@ def trace_path(name: str) -> Path:
     found = sorted(shared_path("traces").glob(f"{name}*.swf.gz"))
     assert len(found) == 1, f"{name}: {found}"
     return found[0]
+
+
+def fed(traces: Iterable[Trace]) -> list[AnyEvent]:
+    """The events of traces, side by side from their beginnings, as `feed` sends them; a site has its file's name."""
+    dated = [((event.time - trace.begin, event) for event in events_of(trace, trace.site)) for trace in traces]
+    return [event for _, event in merge(*dated, key=itemgetter(0))]
 
 
 def swf_line(

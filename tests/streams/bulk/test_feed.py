@@ -1,31 +1,41 @@
 import math
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from streams.bulk.feed import Paced, names_of, timeline, until
+from streams.bulk.reading import read_log
+from streams.bulk.source import SortedSource
 from streams.errors import UserError
-from streams.sources.feed import paced, sources_of, timeline, until
-from streams.sources.swf import SwfSource, Trace, events_of, read_swf
-from tests.support.traces import HEADER, made_trace, swf_line
+from tests.support.traces import made_trace, swf_line
 
 
-def trace(tmp_path: Path, name: str, *lines: str, header: str = "") -> Trace:
-    path = tmp_path / name
+def written(path: Path, *lines: str, header: str = "") -> Path:
     path.write_text(header + "".join(lines))
-    return read_swf(path)
+    return path
+
+
+def sources_of(stack: ExitStack, *paths: Path) -> list[SortedSource]:
+    return [SortedSource("swf", stack.enter_context(read_log([path]))[0]) for path in paths]
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> list[SwfSource]:
-    early = trace(tmp_path, "early.swf", swf_line(1, 100, 10, 20), swf_line(2, 150), header="; UnixStartTime: 1000\n")
-    late = trace(tmp_path, "late.swf.gz", swf_line(1, 0, 20, 30), swf_line(2, 45), header="; UnixStartTime: 900000\n")
-    return sources_of([early, late], [])
+def two(tmp_path: Path) -> Iterator[list[SortedSource]]:
+    early, late = "; UnixStartTime: 1000\n; MaxProcs: 4\n", "; UnixStartTime: 900000\n; MaxProcs: 4\n"
+    one = written(tmp_path / "early.swf", swf_line(1, 100, 10, 20), swf_line(2, 150), header=early)
+    other = written(tmp_path / "late.swf.gz", swf_line(1, 0, 20, 30), swf_line(2, 45), header=late)
+    with ExitStack() as stack:
+        yield sources_of(stack, one, other)
 
 
-def test_sites_go_side_by_side_from_their_beginnings(two: list[SwfSource]) -> None:
+def test_sites_go_side_by_side_from_their_beginnings(two: list[SortedSource]) -> None:
     found = [(since, step.event.site, step.event.kind) for since, step in timeline(two)]
     assert found == [
+        (0, "early", "capacity"),
         (0, "early", "submit"),
+        (0, "late", "capacity"),
         (0, "late", "submit"),
         (10, "early", "start"),
         (20, "late", "start"),
@@ -42,15 +52,17 @@ def test_sites_go_side_by_side_from_their_beginnings(two: list[SwfSource]) -> No
 
 
 def test_a_sites_own_events_stay_in_their_order(tmp_path: Path) -> None:
-    sources = [SwfSource(read_swf(made_trace(tmp_path / f"{seed}.swf", seed=seed)), f"s{seed}") for seed in (1, 2, 3)]
-    mixed = [step.event for _, step in timeline(sources)]
-    for source in sources:
-        own = [event for event in mixed if event and event.site == source.site]
-        assert own == list(events_of(source.trace, source.site))
+    paths = [made_trace(tmp_path / f"s{seed}.swf", seed=seed) for seed in (1, 2, 3)]
+    with ExitStack() as stack:
+        sources = sources_of(stack, *paths)
+        mixed = [step.event for _, step in timeline(sources)]
+        for source in sources:
+            own = [event for event in mixed if event and event.site == source.site]
+            assert own == [event for event, _ in source.events()]
 
 
-def test_the_first_hours_end_in_the_midst(two: list[SwfSource]) -> None:
-    assert [since for since, _ in until(timeline(two[:1]), 10)] == [0, 10]
+def test_the_first_hours_end_in_the_midst(two: list[SortedSource]) -> None:
+    assert [since for since, _ in until(timeline(two[:1]), 10)] == [0, 0, 10]
     assert len(list(until(timeline(two), math.inf))) == two[0].count + two[1].count
 
 
@@ -70,25 +82,31 @@ class Clock:
 
 
 @pytest.mark.parametrize("speed", [1.0, 60.0])
-def test_events_are_sent_when_they_are_due(two: list[SwfSource], speed: float) -> None:
+def test_events_are_sent_when_they_are_due(two: list[SortedSource], speed: float) -> None:
     clock = Clock()
-    due = [clock.now - 500 for _ in paced(timeline(two), speed, clock, clock.sleep)]
+    due = [clock.now - 500 for _ in Paced(timeline(two), speed, clock=clock, sleep=clock.sleep)]
     assert due == pytest.approx([since / speed for since, _ in timeline(two)])
 
 
-def test_what_is_late_is_sent_at_once(two: list[SwfSource]) -> None:
+def test_what_is_late_is_sent_at_once(two: list[SortedSource]) -> None:
     clock = Clock(look_s=10_000)
-    assert len(list(paced(timeline(two), 1.0, clock, clock.sleep))) == two[0].count + two[1].count
-    assert list(paced(timeline(two), math.inf, Clock(), lambda _: pytest.fail("slept")))
+    assert len(list(Paced(timeline(two), 1.0, clock=clock, sleep=clock.sleep))) == two[0].count + two[1].count
+    assert list(Paced(timeline(two), math.inf, clock=Clock(), sleep=lambda _: pytest.fail("slept")))
 
 
-def test_each_trace_is_a_site_of_its_own(tmp_path: Path) -> None:
-    one, other = (trace(tmp_path, name, HEADER, swf_line(1)) for name in ("a.swf", "b.swf.gz"))
-    assert [source.site for source in sources_of([one, other], [])] == ["a", "b"]
-    assert [source.site for source in sources_of([one, other], ["x", "y"])] == ["x", "y"]
+@pytest.mark.parametrize(("speed", "left"), [(10.0, [4.0, 3.0, 2.0, 0.5]), (math.inf, [None] * 4)])
+def test_the_time_left_is_by_the_pace_and_not_by_the_number_of_events(
+    two: list[SortedSource], speed: float, left: list[float | None]
+) -> None:
+    steps = Paced(timeline(two), speed, max(source.seconds for source in two), Clock(), lambda _: None)
+    found = [steps.left_s for _, step in zip(range(9), steps, strict=False) if step]
+    assert found[4:8] == left
+
+
+def test_each_trace_is_a_site_of_its_own() -> None:
+    assert names_of(["a", "b"], []) == ["a", "b"]
+    assert names_of(["a", "b"], ["x", "y"]) == ["x", "y"]
     with pytest.raises(UserError, match="1 sites for 2 traces"):
-        sources_of([one, other], ["x"])
-    with pytest.raises(UserError, match="a name has 1 to 256 characters"):
-        sources_of([one, other], ["x", ""])
+        names_of(["a", "b"], ["x"])
     with pytest.raises(UserError, match="two traces for site a; name the sites with --site"):
-        sources_of([one, one], [])
+        names_of(["a", "a"], [])

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from models.records import Capacity, End, Start, Submit
+from streams.bulk.feed import timeline, without
 from streams.bulk.reading import read_log
 from streams.bulk.source import SortedSource
 from streams.errors import UserError
 from streams.sources.contract import CursorError
-from streams.sources.feed import timeline, without
 
 
 def write(path: Path, jobs: int = 6) -> Path:

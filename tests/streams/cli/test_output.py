@@ -28,6 +28,13 @@ def test_how_long_it_still_takes_is_told(total: int | None, share: float | None,
     assert str(way) == told
 
 
+def test_where_the_pace_is_set_the_time_left_is_by_the_pace() -> None:
+    """Of a trace that is fed at 3600 times its pace, the jobs are not spread evenly over its months."""
+    way = output._Way("events sent", 4, lambda: None, lambda: 7200.0)
+    way.advance(835823160.0)
+    assert str(way).endswith("at 1996-06-26 21:06 UTC, 2h left")
+
+
 def test_lines_come_also_while_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "TELL_S", 0.01)
     lines: list[str] = []
