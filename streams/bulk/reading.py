@@ -7,13 +7,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import TemporaryDirectory
 
 import msgspec
 
 from models.records import AnyEvent
 from streams.bulk.event_log import EventLog, Shown, silent
 from streams.errors import NotUnderstood, UserError
+from streams.process.scratch import scratch
 from streams.sources.contract import Cursor, OnSkipped, Skipped, Source
 from streams.sources.formats import format_of
 from streams.sources.registry import options_for, source_named
@@ -102,11 +102,11 @@ def read_log(
         if on_skipped is not None:
             on_skipped(part)
 
-    with TemporaryDirectory(prefix="queuecast-") as directory:
-        paths = [_spooled(Path(directory)) if str(path) == "-" else path for path in files]
+    with scratch() as directory:
+        paths = [_spooled(directory) if str(path) == "-" else path for path in files]
         try:
             events = _events(paths, site, format_name, options, skip, report)
-            log = EventLog.of(events, Path(directory), shown, partial(_share_read, paths, {}))
+            log = EventLog.of(events, directory, shown, partial(_share_read, paths, {}))
         except UserError as error:  # standard input is not known by the place where it is kept
             raise type(error)(str(error).replace(f"{directory}/", "")) from None
         for file in report.files:

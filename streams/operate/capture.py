@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +22,7 @@ from streams.bulk.anonymise import STATES, Anonymiser
 from streams.bulk.event_log import number_of
 from streams.errors import UserError, of_file
 from streams.operate.numbered_names import lettered
+from streams.process.scratch import scratch
 from streams.sources.contract import Source
 from streams.sources.formats import head_of
 from streams.sources.registry import source_named
@@ -267,15 +267,15 @@ def capture(
     if not logs and not scheduler.answers:
         raise UserError(f"{name}: nothing can be asked; name its log with --log")
     directory.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="queuecast-") as original:
+    with scratch() as original:
         asked = _looks(scheduler, looks or scheduler.looks, every_s, told)
         for file, text in ((f"log{n}.txt", _end_of(path)) for n, path in enumerate(logs, 1)) if logs else asked:
             plain = _plain(text) if name == "slurm" else text
-            (Path(original) / file).write_text(plain)
+            (original / file).write_text(plain)
             (directory / file).write_text(hidden(plain, scheduler, names))
-        pairs = [(Path(original), directory)]
+        pairs = [(original, directory)]
         if not scheduler.as_folder:
-            pairs = [(path, directory / path.name) for path in sorted(Path(original).iterdir())]
+            pairs = [(path, directory / path.name) for path in sorted(original.glob("*.txt"))]
         events, otherwise, sources = 0, 0, set[str]()
         for before, after in pairs:
             source = scheduler.source_of(before)
