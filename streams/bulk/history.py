@@ -44,24 +44,36 @@ def as_past(event: AnyEvent) -> AnyEvent:
     return msgspec.structs.replace(event, past=True) if isinstance(event, Submit | Requeue) else event
 
 
-def history_of(events: Iterable[AnyEvent], predicted: int = PREDICTED_JOBS) -> Iterator[AnyEvent]:
-    """Events as those of a site's history; all submissions but so many at the end, and those that are late, are old.
+def history_of(events: Iterable[AnyEvent], predicted: int | None = None) -> Iterator[AnyEvent]:
+    """Events as those of a site's history, as `marked` marks them."""
+    return (step.event for step in marked(map(OutgoingEvent, events), predicted) if step.event is not None)
 
-    The events of so many jobs are held back meanwhile.
+
+def marked(steps: Iterable[OutgoingEvent], predicted: int | None = None) -> Iterator[OutgoingEvent]:
+    """Steps with events as those of a site's history, in their order and with their cursors.
+
+    All submissions but so many at the end (`PREDICTED_JOBS`), and those that are late, are old. The steps of so many
+    jobs are held back meanwhile. What comes before the first that is predicted goes together, so that no training
+    begins before it.
     """
-    held, submitted = deque[AnyEvent](), 0
-    for event in map(as_past, events):
-        held.append(event)
+    most = PREDICTED_JOBS if predicted is None else predicted
+    held, submitted, together = deque[OutgoingEvent](), 0, True
+    for step in steps:
+        event = None if step.event is None else as_past(step.event)
+        held.append(step._replace(event=event, together=True))
         submitted += _is_to_predict(event)
-        while submitted > predicted:
+        while submitted > most:
             first = held.popleft()
-            if _is_to_predict(first):
-                submitted, first = submitted - 1, msgspec.structs.replace(first, old=True)
+            if isinstance(first.event, Submit) and not first.event.late:
+                submitted -= 1
+                first = first._replace(event=msgspec.structs.replace(first.event, old=True))
             yield first
-    yield from held
+    for step in held:
+        together = together and (step.event is None or not is_predicted(step.event))
+        yield step._replace(together=together)
 
 
-def _is_to_predict(event: AnyEvent) -> bool:
+def _is_to_predict(event: AnyEvent | None) -> bool:
     return isinstance(event, Submit) and not event.late
 
 
@@ -130,11 +142,8 @@ class History:
     def steps(self) -> Iterator[OutgoingEvent]:
         """The events with the cursors that are to be kept behind them."""
         if self._log is None:
-            for event, cursor, *_ in until_now(self._source, from_source(self._source, self._file)):
-                yield OutgoingEvent(None if event is None else as_past(event), cursor, self._file)
+            steps = until_now(self._source, from_source(self._source, self._file))
         else:
-            together = True  # no training begins before the first job that is predicted
-            for event in history_of(self._log.after(max(self._log.jobs - SENT_JOBS, 0))):
-                together = together and not is_predicted(event)
-                yield OutgoingEvent(event, None, None, together)
+            steps = map(OutgoingEvent, self._log.after(max(self._log.jobs - SENT_JOBS, 0)))
+        yield from marked(steps)
         yield OutgoingEvent(None, self._reached, self._file)

@@ -21,7 +21,7 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Bundle
 from models.records import events_of as carried
 from streams.broker.topics import Topics
-from streams.bulk.history import history_of
+from streams.bulk import history as past
 from streams.bulk.order import in_order
 from streams.cli.app import main
 from streams.offline.replay import replay
@@ -253,7 +253,7 @@ def test_what_comes_can_be_watched_until_interrupted(local_stack: LocalStack, pr
 def test_a_history_ends_where_its_source_begins(
     topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, predicted: int
 ) -> None:
-    monkeypatch.setattr(history_of, "__defaults__", (predicted,))
+    monkeypatch.setattr(past, "PREDICTED_JOBS", predicted)
     jobs, cut = history(1), 1100
     (tmp_path / "sacct.txt").write_text(sacct(jobs, cut))
     (tmp_path / "looks").mkdir()

@@ -115,6 +115,23 @@ def test_a_log_is_followed_from_where_it_was_read(tmp_path: Path) -> None:
     assert not found[1].past
 
 
+def test_of_a_followed_log_too_all_jobs_but_the_last_are_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PREDICTED_JOBS", 2)
+    log = tmp_path / "accounting"
+    log.mkdir()
+    jobs = [(QUEUED + STARTED + ENDED).replace("7.srv", f"{number}.srv") for number in range(1, 6)]
+    (log / "20231114").write_text("".join(jobs))
+    with opened([log], tmp_path / "cursors") as past:
+        steps = list(past.steps())
+        assert past.follows
+    told = [step.event for step in steps if isinstance(step.event, Submit)]
+    assert [(event.job, event.past, event.old) for event in told] == [
+        (f"{number}.srv", True, number <= 3) for number in range(1, 6)
+    ]
+    assert [step.together for step in steps if step.event in told] == [True] * 3 + [False] * 2
+    assert all(step.cursor is not None for step in steps if step.event is not None)
+
+
 def test_of_a_long_log_the_last_jobs_are_sent_and_the_last_of_these_predicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +146,7 @@ def test_of_a_long_log_the_last_jobs_are_sent_and_the_last_of_these_predicted(
 def test_what_comes_before_the_first_predicted_job_goes_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.history_of, "__defaults__", (50,))
+    monkeypatch.setattr(module, "PREDICTED_JOBS", 50)
     with opened([made_trace(tmp_path / "one.swf", jobs=200)], None) as past:
         steps = [step for step in past.steps() if step.event is not None]
     first = next(n for n, one in enumerate(steps) if isinstance(one.event, Submit) and not one.event.old)
