@@ -3,6 +3,7 @@
 import binascii
 import http.client
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -135,6 +136,10 @@ def _bare(text: str) -> str:
     return text.strip().removeprefix("SLURM_JWT=").strip()
 
 
+_VERSION = re.compile(r"((?:/slurm)?/v\d+\.\d+\.\d+)/?$")
+"""What pins the version of the data, behind a socket."""
+
+
 class Server:
     """Where slurmrestd listens: `http://host:6820`, `https://…`, or `unix:///run/slurmrestd.sock`.
 
@@ -146,8 +151,9 @@ class Server:
         parts = urlsplit(address)
         handlers: list[urllib.request.BaseHandler] = []
         if parts.scheme == "unix":
-            self.base, self.path, missing = "http://localhost", "", not parts.path
-            handlers.append(_UnixHandler(parts.path))
+            place, *pinned = _VERSION.split(parts.path)[:2]
+            self.base, self.path, missing = "http://localhost", "".join(pinned), not place
+            handlers.append(_UnixHandler(place))
         else:
             self.base, self.path, missing = f"{parts.scheme}://{parts.netloc}", parts.path, not parts.netloc
         if missing:

@@ -2,6 +2,8 @@
 
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
 from http.client import HTTPException
 from typing import Any
 
@@ -20,7 +22,7 @@ class Rest(SlurmCalls):
     """slurmrestd.
 
     Parameters:
-        address: `http://host:6820`, or with the data's version, `http://host:6820/slurm/v0.0.42`; `unix:///SOCKET`.
+        address: `http://host:6820` or `unix:///SOCKET`, or with the data's version behind: `…/slurm/v0.0.42`.
 
     Raises:
         UserError: it is no such address.
@@ -52,20 +54,21 @@ class Rest(SlurmCalls):
     def _get(self, service: str, what: str, since: float | None = None) -> bytes:
         name = what if service == "slurm" else f"{service} {what}"
 
-        def of_version(version: str) -> bytes:
-            query = "" if since is None else _query(version, since)
-            return self._measured(name, lambda: self._fetch(name, f"/{service}/{version}/{what}{query}"))
+        def path(version: str) -> str:
+            return f"/{service}/{version}/{what}{'' if since is None else _query(version, since)}"
 
+        return self._measured(name, lambda: self._of_version(name, path))
+
+    def _of_version(self, name: str, path: Callable[[str], str]) -> bytes:
+        """What is served of the version that is known, or that is found now."""
         if self._version is not None:
-            return of_version(self._version)
+            return self._fetch(name, path(self._version))
         for number in VERSIONS:
             version = f"v0.0.{number}"
-            try:
-                data = of_version(version)
-            except _NotFound:
-                continue
-            self._version = version
-            return data
+            with suppress(_NotFound):
+                data = self._fetch(name, path(version))
+                self._version = version
+                return data
         raise CallFailed(name, f"no version from {min(VERSIONS)} to {max(VERSIONS)} of the data is served there")
 
     def _fetch(self, name: str, path: str) -> bytes:

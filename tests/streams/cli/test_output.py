@@ -28,6 +28,16 @@ def test_how_long_it_still_takes_is_told(total: int | None, share: float | None,
     assert str(way) == told
 
 
+@pytest.mark.parametrize(
+    ("share", "told"), [(0.25, "25% of the input read, 5m left"), (1.0, "the input is read, and put together")]
+)
+def test_before_the_first_event_the_share_of_the_input_is_told(share: float, told: str) -> None:
+    """Rows of an accounting are kept and put together before there is an event."""
+    way = output._Way("events read", None, lambda: share)
+    way._begun = time.monotonic() - 100.0
+    assert str(way) == told
+
+
 def test_where_the_pace_is_set_the_time_left_is_by_the_pace() -> None:
     """Of a trace that is fed at 3600 times its pace, the jobs are not spread evenly over its months."""
     way = output._Way("events sent", 4, lambda: None, lambda: 7200.0)

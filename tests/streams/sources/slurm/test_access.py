@@ -30,14 +30,16 @@ def token(name: str, lasts_s: float) -> str:
 
 
 @contextmanager
-def served(server: Any, refused: Refused) -> Iterator[list[tuple[str, str]]]:
-    """Answers all who have a token that is not refused; gives the users and tokens that were sent."""
+def served(server: Any, refused: Refused, asked: list[str] | None = None) -> Iterator[list[tuple[str, str]]]:
+    """Answers all who have a token that is not refused; gives the users and tokens sent, and in `asked` the paths."""
     sent: list[tuple[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             user, told = (self.headers.get(f"X-SLURM-USER-{name}", "") for name in ("NAME", "TOKEN"))
             sent.append((user, told))
+            if asked is not None:
+                asked.append(self.path)
             self.send_response(500 if told in refused else 200)
             self.end_headers()
             if told not in refused:
@@ -108,9 +110,13 @@ def test_a_socket(tmp_path: Path) -> None:
     class SocketServer(socketserver.UnixStreamServer): ...
 
     server = SocketServer(str(tmp_path / "rest.sock"), BaseHTTPRequestHandler)
-    with served(server, []) as sent:
+    asked = list[str]()
+    with served(server, [], asked) as sent:
         assert Rest(f"unix://{tmp_path}/rest.sock", {}).queue(no_skips).rows == []
         assert len(sent) == 1
+        for pinned in ("/slurm/v0.0.39", "/v0.0.39/"):
+            Rest(f"unix://{tmp_path}/rest.sock{pinned}", {}).queue(no_skips)
+    assert asked == [f"/slurm/v0.0.{version}/jobs" for version in (42, 39, 39)]
     with pytest.raises(CallFailed, match="No such file"):
         Rest(f"unix://{tmp_path}/none", {}).queue(no_skips)
 

@@ -169,9 +169,11 @@ def served() -> Iterator[Served]:
 
 def test_the_version_is_found_and_the_token_sent(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JWT", "secret")
-    calls = Rest(served.address, {})
+    measured: dict[str, Calls] = {}
+    calls = Rest(served.address, measured)
     assert [row.job for row in calls.queue(no_skips).rows] == ["1", "2"]
     tried = len(served.asked)
+    assert tried > 1 and (measured["jobs"].count, measured["jobs"].failed) == (1, 0)  # the others were no calls
     assert len(calls.accounting(100.0, no_skips).rows) == 2
     assert served.asked[tried:] == [
         ("/slurmdb/v0.0.40/jobs?start_time=100&skip_steps=true&show_duplicates=true", "secret")
