@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from models.site.reasons import is_known
 from streams.bulk.anonymise import STATES, Anonymiser
 from streams.bulk.event_log import number_of
 from streams.errors import UserError, of_file
-from streams.operate.numbered_names import lettered
+from streams.operate.numbered_names import digit_names, lettered
 from streams.process.scratch import scratch
 from streams.sources.contract import Source
 from streams.sources.formats import head_of
@@ -206,8 +206,8 @@ _HOSTS = re.compile(r"[A-Za-z][\w.-]*\[[\d,-]+\][\w.-]*")
 """Several nodes of Slurm's by one name."""
 
 
-def hidden(text: str, scheduler: Scheduler, names: Anonymiser) -> str:
-    """The text with other words."""
+def hidden(text: str, scheduler: Scheduler, names: Anonymiser, digits: Set[str] = frozenset()) -> str:
+    """The text with other words; `digits` are names that are no words, see `numbered_names`."""
     known = frozenset(f"{_COMMON} {scheduler.words}".split()) | STATES
 
     def word(found: re.Match[str]) -> str:
@@ -235,7 +235,8 @@ def hidden(text: str, scheduler: Scheduler, names: Anonymiser) -> str:
     def line(found: re.Match[str]) -> str:
         return (of_json if found[0].lstrip()[:1] in tuple('{["}') else plain).sub(part, found[0])
 
-    return head + _USERS.sub(r"\g<1>0", _LINE.sub(line, lettered(_LEFT_OUT.sub(_emptied, text[len(head) :]), head)))
+    named = lettered(_LEFT_OUT.sub(_emptied, text), digits)
+    return head + _USERS.sub(r"\g<1>0", _LINE.sub(line, named[len(head) :]))
 
 
 def _parts(fields: str) -> re.Pattern[str]:
@@ -270,12 +271,14 @@ def capture(
     with scratch() as original:
         asked = _looks(scheduler, looks or scheduler.looks, every_s, told)
         for file, text in ((f"log{n}.txt", _end_of(path)) for n, path in enumerate(logs, 1)) if logs else asked:
-            plain = _plain(text) if name == "slurm" else text
-            (original / file).write_text(plain)
-            (directory / file).write_text(hidden(plain, scheduler, names))
+            (original / file).write_text(_plain(text) if name == "slurm" else text)
+        texts = sorted(original.glob("*.txt")) + sorted(original.glob("*.json"))
+        digits = digit_names(path.read_text() for path in texts)
+        for path in texts:
+            (directory / path.name).write_text(hidden(path.read_text(), scheduler, names, digits))
         pairs = [(original, directory)]
         if not scheduler.as_folder:
-            pairs = [(path, directory / path.name) for path in sorted(original.glob("*.txt"))]
+            pairs = [(path, directory / path.name) for path in texts]
         events, otherwise, sources = 0, 0, set[str]()
         for before, after in pairs:
             source = scheduler.source_of(before)

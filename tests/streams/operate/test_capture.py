@@ -63,7 +63,7 @@ SECRETS: list[tuple[str, str, str]] = [
     ("slurm", "NodeName=ip-10-20-30-40 Reason=ask bob=1", "NodeName=… Reason=… …=1"),
     ("pbs", '{"Account_Name": "PROJ_A", "job_state": "Q"}', '{"Account_Name": "…", "job_state": "Q"}'),
     ("pbs", '{"Variable_List": {"PROJECTX": "a}b", "B": 77}, "mem": "8gb"}', '{"Variable_List": {}, "mem": "8gb"}'),
-    ("pbs", '11/14/2023 22:13:20;Q;7.srv;user=a account="x bob=1"', '11/14/2023 22:13:20;Q;7.…;user=… account="… …=1"'),
+    ("pbs", '11/14/2023 22:13:20;Q;7.srv;user=a account="x bob=1"', '11/14/2023 22:13:20;Q;7.…;user=… account="… …=…"'),
     ("pbs", "11/14/2023 22:13:20;Q;7.srv;group=g comment=for bob=1", "11/14/2023 22:13:20;Q;7.…;group=… …=… …=1"),
     ("pbs", "11/14/2023 22:13:20;S;7.srv;jobname=x BOB=1 queue=q", "11/14/2023 22:13:20;S;7.…;jobname=… …=1 queue=…"),
     ("htcondor", 'Environment = "AWS_SECRET_ACCESS_KEY=1234"\nCpus = 1', 'Environment = ""\nCpus = 1'),
@@ -84,6 +84,14 @@ SECRETS: list[tuple[str, str, str]] = [
     ("gridengine", "q:h:2023:2024:x:43:sge:19:1:2:3:0:0:1", "…:…:…:…:…:43:sge:19:1:2:3:0:0:1"),
     ("htcondor", 'Owner = "2023"\nProcId = 2023', 'Owner = "…"\nProcId = 2023'),
     ("slurm", "A|B|C|D\nbob|NONE|x=1|N/A\n{\"bob\": 1", "A|B|C|D\n…|NONE|…=1|N/A\n{\"…\": 1"),
+    ("slurm", "Account=2023 UserName=7 DefAccount=20 JobId=2023", "Account=… UserName=… DefAccount=… JobId=2023"),
+    ("slurm", "AllowAccounts=2023,2024 Users=-2023 MaxNodes=2023", "AllowAccounts=…,… Users=-… MaxNodes=2023"),
+    ("slurm", '{"parent_account": "20", "lineage": "\\/20\\/7\\/"}', '{"parent_account": "…", "lineage": " … … "}'),
+    ("slurm", '{"groups": {"allowed": ["2023"], "deny": "7,8"}}', '{"groups": {"allowed": ["…"], "deny": "…,…"}}'),
+    ("pbs", "11/14/2023 22:13:20;Q;7.s;a=PBS_O_LOGNAME=2023,b=1", "11/14/2023 22:13:20;Q;7.…;…=…=…,…=1"),
+    ("pbs", "11/14/2023 22:13:20;Q;7.s;x=/home/2023,y=/u/2023", "11/14/2023 22:13:20;Q;7.…;…=/…/…,…=/…/…"),
+    ("htcondor", 'AccountingGroup = "group_x.2023.2024"', 'AccountingGroup = "….….…"'),
+    ("htcondor", 'AccountingGroup = "2023.bob"\nRemoteUserCpu = 2023', 'AccountingGroup = "….…"\nRemoteUserCpu = 2023'),
 ]  # fmt: skip
 
 
@@ -91,6 +99,20 @@ SECRETS: list[tuple[str, str, str]] = [
 def test_no_secret_gets_out(scheduler: str, text: str, expected: str) -> None:
     found = hidden(text, SCHEDULERS[scheduler], Anonymiser(b"key"))
     assert re.sub("w[0-9a-f]{16}", "…", found) == expected
+
+
+def test_a_name_of_digits_is_hidden_wherever_it_stands_but_in_numbers(tmp_path: Path) -> None:
+    """A user's name is known from one log, and stands without a field in another."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_text("11/14/2023 22:13:20;Q;20233.srv;user=20233 group=7 queue=q ctime=1 Resource_List.ncpus=4\n")
+    told = "jobname=run of 20233 Resource_List.mem=20233kb Resource_List.ncpus=20233 session=20233"
+    second.write_text(f"11/14/2023 22:13:20;Q;20233.srv;user=ann {told} comment=by 20233,ann\n")
+    capture("pbs", tmp_path / "out", [first, second], lambda _: None)
+    one, other = ((tmp_path / "out" / f"log{number}.txt").read_text() for number in (1, 2))
+    assert one.count("20233") == 1 and ";20233." in one
+    assert re.sub("w[0-9a-f]{16}", "…", other.partition(";user=")[2]) == (
+        "… jobname=… … … Resource_List.mem=20233kb Resource_List.ncpus=20233 session=20233 …=… …,…\n"
+    )
 
 
 def names_in(source: Source) -> Iterator[str]:
