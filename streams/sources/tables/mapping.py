@@ -12,6 +12,8 @@
     [states]
     Pass = "completed"               # a state of an end; Slurm's words need not be here
 
+A table without a header is known by the numbers of its columns, from 1: `job = 1`, `cpus = { column = 5, times = 64 }`.
+
 `job`, `submit`, and `start` or `wait` have to be there. Times are Unix seconds (or thousandths, millionths) or dates as
 ISO 8601 has them; `wait`, `run` and `walltime` are numbers of their unit, or as Slurm writes them (`1-00:00:00`).
 """
@@ -39,12 +41,13 @@ _UNITS = MappingProxyType(
 class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A column of numbers in another unit, or of another thing of which each is so many."""
 
-    column: str | list[str]
+    column: "Column"
     unit: str | None = None
     times: Annotated[float, Meta(gt=0)] = 1.0
 
 
-Named = str | list[str] | Scaled
+Column = str | Annotated[int, Meta(ge=1, le=10_000)] | list[str]
+Named = Column | Scaled
 
 
 Field = (
@@ -61,6 +64,20 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     states: dict[str, str] = {}
     timezone: str | None = None
     separator: Annotated[str, Meta(min_length=1, max_length=1)] = ","
+
+    @property
+    def numbered(self) -> bool:
+        """Whether columns are known by their numbers, so that the first row is a job's too."""
+        return any(isinstance(_scaled(named).column, int) for named in self.columns.values())
+
+
+def _scaled(named: Named) -> Scaled:
+    return named if isinstance(named, Scaled) else Scaled(named)
+
+
+def numbers(columns: int) -> list[str]:
+    """What stands for the header of a table that has none."""
+    return [str(number) for number in range(1, columns + 1)]
 
 
 class Place(NamedTuple):
@@ -90,6 +107,8 @@ def read_mapping(name: str) -> Mapping:
     except msgspec.ValidationError as error:
         place, problem = place_and_problem(error)
         raise NotUnderstood(f"{path}: {f'{place}: ' if place else ''}{problem}") from None
+    if found.numbered and not all(isinstance(_scaled(named).column, int) for named in found.columns.values()):
+        raise NotUnderstood(f"{path}: columns: some by name and some by number; expected all by one of these")
     if missing := {"job", "submit"} - found.columns.keys():
         raise NotUnderstood(f"{path}: columns: missing required field `{min(missing)}`")
     if not found.columns.keys() & {"start", "wait"}:
@@ -108,15 +127,15 @@ def places_of(mapping: Mapping, header: list[str], where: str) -> dict[str, Plac
     """
     places: dict[str, Place] = {}
     for field, named in mapping.columns.items():
-        scale = named if isinstance(named, Scaled) else Scaled(named)
-        names = [scale.column] if isinstance(scale.column, str) else scale.column
+        scale = _scaled(named)
+        names = scale.column if isinstance(scale.column, list) else [str(scale.column)]
         column = next((name for name in names if name in header), None)
         if column is not None:
             times = scale.times * _UNITS.get(scale.unit or "", 1.0)
             places[field] = Place(header.index(column), column, times)
-        elif isinstance(scale.column, str):
+        elif not isinstance(scale.column, list):
             there = ", ".join(header[:40])
-            raise NotUnderstood(f"{where}: no column {column or scale.column!r}, the {field}; there are: {there}")
+            raise NotUnderstood(f"{where}: no column {scale.column!r}, the {field}; there are: {there}")
     missing = {"job", "submit"} - places.keys() or ({"start or wait"} if not {"start", "wait"} & places.keys() else ())
     if missing:
         raise NotUnderstood(f"{where}: no column for {', '.join(sorted(missing))}; there are: {', '.join(header[:40])}")

@@ -25,7 +25,7 @@ from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, BadRecord, job_of,
 from streams.sources.logs.files import BROKEN, open_text
 from streams.sources.logs.source import zone_of
 from streams.sources.slurm.rows import phase_of
-from streams.sources.tables.mapping import Mapping, Place, mapping_for, places_of, read_mapping, ready
+from streams.sources.tables.mapping import Mapping, Place, mapping_for, numbers, places_of, read_mapping, ready
 from streams.sources.tables.values import Cell, number_of, seconds_of, text_of, time_of
 
 MAGIC = b"PAR1"
@@ -59,7 +59,7 @@ class TableSource(Source):
     def __init__(self, path: Path, site: str, on_skipped: OnSkipped, mapping: Mapping | None) -> None:
         self._begin(site, on_skipped)
         self._path = path
-        self._header = _header(path, mapping.separator if mapping else ",")
+        self._header = _header(path, mapping)
         if mapping is None:
             found = mapping_for(self._header)
             if found is None:
@@ -126,7 +126,7 @@ class TableSource(Source):
         except BadRecord as bad:
             self._on_skipped(Skipped(str(self._path), line, bad.field, bad.found, bad.expected))
         except IndexError:
-            found, expected = f"{len(row)} cells", f"{len(self._header)}, as the header has"
+            found, expected = f"{len(row)} cells", f"{len(self._header)}, as the first row has"
             self._on_skipped(Skipped(str(self._path), line, None, found, expected))
         return []
 
@@ -201,7 +201,8 @@ class TableSource(Source):
         try:
             with open_text(self._path, newline="") as file:
                 rows = csv.reader(file, delimiter=self._mapping.separator)
-                next(rows, None)
+                if not self._mapping.numbered:
+                    next(rows, None)
                 for row in rows:
                     if row:
                         yield rows.line_num, cast("list[Cell]", row)
@@ -217,15 +218,19 @@ def _is_parquet(path: Path) -> bool:
         raise of_file(path, error) from None
 
 
-def _header(path: Path, separator: str) -> list[str]:
-    """The names of a table's columns."""
+def _header(path: Path, mapping: Mapping | None) -> list[str]:
+    """The names of a table's columns; their numbers where the mapping has these."""
+    numbered = mapping is not None and mapping.numbered
     if _is_parquet(path):
+        if numbered:
+            raise NotUnderstood(f"{path}: columns by number; those of Parquet have names")
         return [str(name) for name in _parquet(path).schema_arrow.names]
     try:
         with open_text(path, newline="") as file:
-            return [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
+            first = next(csv.reader(file, delimiter=mapping.separator if mapping else ","), [])
     except (csv.Error, *BROKEN) as error:
         raise of_file(path, error) from None
+    return numbers(len(first)) if numbered else [name.strip() for name in first]
 
 
 def _parquet(path: Path) -> Any:

@@ -230,6 +230,36 @@ def test_a_wrong_mapping_is_told(change: str, problem: str, tmp_path: Path) -> N
         told(path, map=str(written(tmp_path, MAP.replace(change, new.get(change, "")), "map.toml")))
 
 
+NUMBERED = """
+separator = "|"
+[columns]
+job = 1
+submit = 3
+wait = { column = 4, unit = "minutes" }
+run = 5
+"""
+
+
+def test_a_table_without_a_header_is_known_by_numbers_of_columns(tmp_path: Path) -> None:
+    path = written(tmp_path, "7|ann|1000|1|60\n8|bob|2000|2|30\n")
+    found = told(path, map=str(written(tmp_path, NUMBERED, "map.toml")))
+    assert [(event["type"], event["job"], event["time"]) for event in found] == [
+        ("submit", "7", 1000.0),
+        ("start", "7", 1060.0),
+        ("end", "7", 1120.0),
+        ("submit", "8", 2000.0),
+        ("start", "8", 2120.0),
+        ("end", "8", 2150.0),
+    ]
+    with pytest.raises(UserError, match=r"no column 3, the submit; there are: 1, 2"):
+        told(written(tmp_path, "7|ann\n"), map=str(tmp_path / "map.toml"))
+    mixed = written(tmp_path, NUMBERED.replace("run = 5", 'run = "run"'), "mixed.toml")
+    with pytest.raises(UserError, match=r"mixed\.toml: columns: some by name and some by number"):
+        told(path, map=str(mixed))
+    with pytest.raises(UserError, match=r"zero\.toml: columns.*: expected `int` >= 1"):
+        told(path, map=str(written(tmp_path, NUMBERED.replace("job = 1", "job = 0"), "zero.toml")))
+
+
 def test_what_cannot_be_a_table_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--map FILE has to say what the columns are, or acme, .*; there are: a, b"):
         told(written(tmp_path, "a,b\n1,2\n"))
@@ -269,7 +299,7 @@ class TestTable(SourceContract):
     bad = (
         BadPart(line=3, field="job", expected="a job's id"),
         BadPart(line=4, field="submit_time", expected="a time"),
-        BadPart(line=5, field=None, expected="14, as the header has"),
+        BadPart(line=5, field=None, expected="14, as the first row has"),
     )
     options: ClassVar[dict[str, Any]] = {}
 
