@@ -107,7 +107,7 @@ class Publisher:
         """
         event = outgoing.event
         value = None if event is None else self._encode(event)
-        if not outgoing.together or value is None:
+        if value is None or not outgoing.together or len(value) > MOST_BYTES:
             self._close_bundle()
             self._hand_over([outgoing], value)
             return
