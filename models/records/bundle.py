@@ -1,7 +1,7 @@
 """Old events of one site as one message: the history before day one has many, and nothing is told of them."""
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Iterable
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -33,22 +33,21 @@ MOST_BYTES: Final = 60_000
 class Bundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, frozen=True):
     """Old events of a site in their order, as one message; they do what they would do one by one.
 
-    Raises:
-        ValueError: an event is of another site, or submits a job that is to be predicted.
+    Each is read by itself (`RawBundle`). One that is none, is of another site, or submits a job that is to be
+    predicted, is refused, and the others stay.
     """
 
     v: Version = VERSION
     site: Name
     events: Annotated[list[AnyEvent], Meta(min_length=1)]
 
-    def __post_init__(self) -> None:
-        for event in self.events:
-            if event.site != self.site:
-                raise ValueError(f"found an event of site {event.site!r}; expected those of {self.site!r} alone")
-            if is_predicted(event):
-                raise ValueError(
-                    f"found a {event.kind} at {event.time} that is to be predicted; expected old jobs alone"
-                )
+
+class RawBundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, frozen=True):
+    """A bundle whose events are JSON still."""
+
+    v: Version = VERSION
+    site: Name
+    events: Annotated[list[msgspec.Raw], Meta(min_length=1)]
 
 
 def is_predicted(event: AnyEvent) -> bool:
@@ -60,18 +59,7 @@ def is_predicted(event: AnyEvent) -> bool:
 
 def bundled(site: str, events: Iterable[bytes]) -> bytes:
     """A bundle of events that are JSON already."""
-    return _encode(_Encoded(site=site, events=[msgspec.Raw(event) for event in events]))
-
-
-def events_of(message: AnyEvent | Bundle) -> Sequence[AnyEvent]:
-    """The events that a message carries."""
-    return message.events if isinstance(message, Bundle) else (message,)
-
-
-class _Encoded(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True):
-    v: int = VERSION
-    site: str
-    events: list[Any]
+    return _encode(RawBundle(site=site, events=list(map(msgspec.Raw, events))))
 
 
 _encode = msgspec.json.Encoder().encode

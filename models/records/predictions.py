@@ -71,7 +71,9 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
 class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
     """A message that could not be processed, with the reason; `value` is its beginning, escaped.
 
-    `doubted` marks an event that is not plausible: it is well formed, but its time or size is not believed.
+    `doubted` marks an event that is not plausible: it is well formed, but its time or size is not believed. Of an
+    event of a bundle `part` is its place there, from 0, and `value` its own; its other events are taken. Else it is
+    left out.
     """
 
     v: Version = VERSION
@@ -84,6 +86,7 @@ class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
     value: str
     value_bytes: int
     doubted: bool = False
+    part: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class LiveState(msgspec.Struct, kw_only=True, frozen=True):

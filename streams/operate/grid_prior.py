@@ -6,10 +6,11 @@ replay of these says the same.
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from kafka import TopicPartition
 
-from models.records import AnyEvent, UsePrior, events_of
+from models.records import AnyEvent, UsePrior
 from models.waits.boosted.prior import Prior
 from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.stored import ends_of, messages
@@ -19,7 +20,7 @@ from streams.errors import UserError
 from streams.offline.prior import JOBS, Teachers, prior_of
 from streams.operate.site import operator, send
 from streams.settings import Settings
-from streams.worker.intake.messages import Unreadable, read_event
+from streams.worker.intake.messages import Unreadable, read_told
 
 MATURE_JOBS = 1000
 """Jobs that have started: a site with more teaches, one with fewer is taught."""
@@ -37,10 +38,9 @@ def stored_events(settings: Settings) -> Iterator[AnyEvent]:
         for topic in topics:
             for partition, end in ends_of(settings, topic).items():
                 for message in messages(settings, TopicPartition(topic, partition), 0, end):
-                    try:
-                        yield from events_of(read_event(message.key, message.value))
-                    except Unreadable:  # it is among the dead letters
-                        continue
+                    with suppress(Unreadable):  # it is among the dead letters
+                        found = read_told(message.key, message.value).parts
+                        yield from (part.found for part in found if not isinstance(part.found, Unreadable))
 
 
 def taught_by_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) -> tuple[Prior, list[str]]:

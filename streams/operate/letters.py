@@ -120,7 +120,8 @@ def _sites(one: ReasonCount) -> str:
 
 def line(letter: DeadLetter, at: float) -> str:
     """A dead letter in one printable line: when, of which site, why, where it stands, and how it begins."""
-    place = f"{letter.topic}, partition {letter.partition}, offset {letter.offset}"
+    part = "" if letter.part is msgspec.UNSET else f", part {letter.part}"
+    place = f"{letter.topic}, partition {letter.partition}, offset {letter.offset}{part}"
     held = " (doubted)" if letter.doubted else ""
     site = letter.site or NO_SITE
     return printable(f"{moment(at)}  {site}  {letter.reason}{held}: {letter.detail}  [{place}]  {letter.value[:200]}")

@@ -76,7 +76,7 @@ class Stored:
         partition = await self.taken_over()
         handle = await partition.sites.get("model", own=False)
         handle.engine, handle.offset = engine, 1
-        partition._pending.batch.sites.add("model")
+        partition.checkpoints.pending.batch.sites.add("model")
         await partition.revoke()
         prefix = f"{self.settings.redis.prefix}:{{model}}:"
         entries = {key: self._redis.dump(key) for key in self._redis.scan_iter(f"{prefix}*", count=10_000)}

@@ -18,15 +18,14 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from deploy.local.stack import LocalStack
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Bundle
-from models.records import events_of as carried
+from models.records import AnyEvent
 from streams.broker.topics import Topics
 from streams.bulk import history as past
 from streams.bulk.order import in_order
 from streams.cli.app import main
 from streams.offline.replay import replay
 from streams.sources.swf import events_of, read_swf
-from streams.worker.intake.messages import read_event
+from streams.worker.intake.messages import read_told
 from tests.support.made_slurm import history, sacct
 from tests.support.traces import made_trace, swf_line
 
@@ -268,11 +267,11 @@ def test_a_history_ends_where_its_source_begins(
             pass
         process.terminate()
         process.communicate(timeout=60)
-    bundles = [read_event(message.key, message.value) for message in found]
-    old = [getattr(event, "old", False) for one in bundles if isinstance(one, Bundle) for event in one.events]
+    carried = [read_told(message.key, message.value).parts for message in found]
+    old = [getattr(part.event, "old", False) for parts in carried for part in parts if part.number is not None]
     assert any(old) == (predicted < 6000)
-    before = sum(len(carried(one)) for one in bundles[:before])
-    events = [event for one in bundles for event in carried(one)]
+    before = sum(map(len, carried[:before]))
+    events = [part.event for parts in carried for part in parts]
     told = [(event.kind, *event.key) for event in events if event.kind in ("submit", "start", "end", "cancel")]
     assert len(told) == len(set(told))
     assert {event.kind for event in events if getattr(event, "past", False)} <= {"submit", "requeue"}

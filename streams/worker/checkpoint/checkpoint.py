@@ -35,11 +35,15 @@ HEAD_VERSION = 2
 
 
 class AppliedEvent(NamedTuple):
-    """An event in an engine: the event, its offset, and when it arrived at the broker (Unix seconds; None: unknown)."""
+    """An event in an engine: the event, its offset, and when it arrived at the broker (Unix seconds; None: unknown).
+
+    With it the site's state has `begun` events of its message, 0 for all, as in `StoredState`.
+    """
 
     event: AnyEvent
     offset: int
     arrived: float | None
+    begun: int = 0
 
 
 class Gone(NamedTuple):
@@ -53,12 +57,14 @@ class Gone(NamedTuple):
 class PendingBatch:
     """Events of one partition that were processed and are not durable yet, and what followed from them.
 
-    `since` is when the first of them came, on the worker's clock. `sites` are those whose state has changed, if only by
-    the offset. `gone` are sites that have lost their places. `applied` are those events that are in an engine.
+    `since` is when the first of them came, on the worker's clock. `events` is how many they are, `messages` are those
+    of which all is processed. `sites` are those whose state has changed, if only by the offset. `gone` are sites that
+    have lost their places. `applied` are those events that are in an engine.
     """
 
     since: float
-    events: list[EventT] = field(default_factory=list)
+    events: int = 0
+    messages: list[EventT] = field(default_factory=list)
     sends: list[Awaitable[Any]] = field(default_factory=list)
     sites: set[str] = field(default_factory=set)
     gone: dict[str, Gone] = field(default_factory=dict)
@@ -66,8 +72,8 @@ class PendingBatch:
 
     @property
     def size(self) -> int:
-        """How many events these are, those of bundles one by one."""
-        return max(len(self.events), len(self.applied))
+        """How much there is for a checkpoint: events, or messages that were seen before, whose events are durable."""
+        return max(self.events, len(self.messages))
 
 
 class Pending:
@@ -297,4 +303,4 @@ class Checkpoint:
         for site, gone in batch.gone.items():
             await histories.forget(site, gone.generation)
         token.check()
-        acknowledgements.durable(batch.events)
+        acknowledgements.durable(batch.messages)

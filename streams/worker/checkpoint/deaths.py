@@ -21,13 +21,14 @@ class Mark(msgspec.Struct, array_like=True):
     """What Redis has of a partition while a worker has it.
 
     `starts` counts the workers that have taken it over since all was well. `deaths` counts those of them that died on
-    the event at `offset` of `topic`; with an empty topic no event is under way.
+    the event at `offset` of `topic`, of a bundle on the one with this `number`; with an empty topic none is under way.
     """
 
     starts: int = 1
     topic: str = ""
     offset: int = -1
     deaths: int = 0
+    number: int = 0
 
 
 class Deaths:
@@ -58,20 +59,20 @@ class Deaths:
         if found is None:
             return await self._write(Mark())
         mark = _decode(found)
-        await self._write(Mark(mark.starts + 1, mark.topic, mark.offset, mark.deaths + bool(mark.topic)))
+        await self._write(msgspec.structs.replace(mark, starts=mark.starts + 1, deaths=mark.deaths + bool(mark.topic)))
         few = min(FEW, self._most)
         self.checkpoint_events, self._left = (few, 2 * self._most) if mark.starts == 1 else (1, 2 * few)
         where = {"partition": self._partition}
         log.warning("the last worker died: checkpoints are made every %d events", self.checkpoint_events, extra=where)
 
-    async def may(self, raw: Any) -> bool:
-        """Whether a message may be processed, which is about to be."""
+    async def may(self, raw: Any, number: int) -> bool:
+        """Whether an event may be processed, which is about to be: that of a message, or one of a bundle, from 0."""
         is_careful = self._left > 0 and self.checkpoint_events == 1
         self._left = max(self._left - 1, 0)
         if not is_careful:
             return True
-        if (self._mark.topic, self._mark.offset) != (raw.topic, raw.offset):
-            await self._write(Mark(self._mark.starts, raw.topic, raw.offset))
+        if (self._mark.topic, self._mark.offset, self._mark.number) != (raw.topic, raw.offset, number):
+            await self._write(Mark(self._mark.starts, raw.topic, raw.offset, number=number))
         return self._mark.deaths < MOST_DEATHS
 
     async def survived(self) -> None:

@@ -185,7 +185,7 @@ class LogGaps:
         self._events.renewed(place.partition)
         theirs = {site: stored for site, stored in found.items() if log_of(site, stored) == place}
         for stored in theirs.values():
-            stored.epoch, stored.offset = stored.epoch + 1, -1
+            stored.epoch, stored.offset, stored.begun = stored.epoch + 1, -1, 0
         await self._table.put({site.encode(): encode_stored(stored) for site, stored in theirs.items()})
 
     def _tell_lost(self, place: Log, missing: int, first: int) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,8 @@ from streams.worker.checkpoint.table import Retries
 
 log = logging.getLogger(__name__)
 
-MESSAGES_PER_TURN = 100
-"""Messages that are read again before other tasks get their turn."""
+EVENTS_PER_TURN = 16
+"""Old events that are applied before other tasks get their turn: some milliseconds."""
 
 STATES_AT_A_TIME = (64, 1024, None)
 """Messages at the changelog's end among which an earlier state is looked for, in turn; None: all there are."""
@@ -43,7 +43,8 @@ class SiteLoader:
 
     Parameters:
         segment: gives the value of a segment of a site's jobs by its key, as the table has it.
-        replay: applies a message to a handle's engine as the worker would, and sends nothing.
+        replay: applies a message, or so many of its events, to a handle's engine as the worker would, stops before each
+            event, and sends nothing.
     """
 
     store: SiteStore
@@ -51,7 +52,7 @@ class SiteLoader:
     retries: Retries
     events: EventLogs
     segment: Callable[[bytes], bytes | None]
-    replay: Callable[[SiteHandle, Any], None]
+    replay: Callable[[SiteHandle, Any, int | None], Iterator[None]]
 
     async def begin(self, site: str, partition: int, own: bool) -> SiteHandle:
         """A site without a stored state. What Redis may hold of its name is left alone: a backup may count it."""
@@ -69,18 +70,11 @@ class SiteLoader:
         """
         site = handle.engine.site
         fresh = await self.begin(site, handle.partition, handle.own)
-        fresh.offset, fresh.epoch, fresh.stamp = handle.offset, handle.epoch, handle.stamp
+        fresh.epoch, fresh.stamp = handle.epoch, handle.stamp
         place = (handle.log, 0, offset - 1, site.encode())
         messages = await self.retries.until_done("kafka: reading events", site, self.events.read, *place)
-        for number, message in enumerate(messages):
-            await until_ready(fresh.engine)
-            try:
-                self.replay(fresh, message)
-            except Exception as error:
-                log.exception("the engine failed", extra={"site": site, "offset": message.offset})
-                raise EngineFailed(site, f"at the event of offset {message.offset}: {error!r}") from None
-            if number % MESSAGES_PER_TURN == 0:
-                await asyncio.sleep(0)
+        await self._replay(fresh, messages)
+        fresh.offset = handle.offset
         await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
         return fresh, len(messages)
 
@@ -219,20 +213,41 @@ class SiteLoader:
         """Apply a site's events up to a stored state; returns whether that came to the same."""
         log_of, site = handle.log, handle.engine.site
         ranges = await self.retries.until_done("kafka: the ends of partitions", None, self.events.ranges, [log_of])
-        if ranges[log_of].first > handle.offset + 1:
+        first = handle.offset + (handle.begun == 0)
+        if ranges[log_of].first > first:
             return False
-        place = (log_of, handle.offset + 1, stored.offset, site.encode())
-        for message in await self.retries.until_done("kafka: reading events", site, self.events.read, *place):
-            await until_ready(handle.engine)
-            try:
-                self.replay(handle, message)
-            except Exception:  # an event that is in the dead letters as `engine_failed`, and half in this engine
-                log.exception("the engine failed", extra={"site": site})
-                return False
-        handle.offset, handle.stamp, handle.operations = stored.offset, stored.stamp, stored.operations
+        place = (log_of, first, stored.offset, site.encode())
+        messages = await self.retries.until_done("kafka: reading events", site, self.events.read, *place)
+        try:
+            await self._replay(handle, messages, (stored.offset, stored.begun))
+        except EngineFailed:  # an event that is in the dead letters as `engine_failed`, and half in this engine
+            return False
+        for name in ("offset", "begun", "stamp", "operations"):
+            setattr(handle, name, getattr(stored, name))
         context, counted = handle.engine.context, saved.histories
         found = handle.engine.events, context.history.count, context.runs.count
         return found == (saved.events, counted.started, counted.runs)
+
+    async def _replay(self, handle: SiteHandle, messages: Iterable[Any], last: tuple[int, int] = (-1, 0)) -> None:
+        """Apply messages of a site once more, and let other tasks go on meanwhile.
+
+        Parameters:
+            last: the offset of a message of which so many events are to be applied; 0: all.
+
+        Raises:
+            EngineFailed: the engine fails at one of these events.
+        """
+        site, count = handle.engine.site, 0
+        for message in messages:
+            try:
+                for _ in self.replay(handle, message, last[1] or None if message.offset == last[0] else None):
+                    count += 1
+                    if count % EVENTS_PER_TURN == 0:
+                        await asyncio.sleep(0)
+                    await until_ready(handle.engine)
+            except Exception as error:
+                log.exception("the engine failed", extra={"site": site, "offset": message.offset})
+                raise EngineFailed(site, f"at the event of offset {message.offset}: {error!r}") from None
 
 
 async def until_ready(engine: Engine) -> None:

@@ -73,7 +73,8 @@ class StoredState(msgspec.Struct, array_like=True):
     for the site have begun again. `own` says whether they are those of the site's own topic. `generation` is that of
     its entries in Redis (`SiteStore`). `stamp` is the broker's time of its last event, Unix seconds. `arrivals` tell
     how often its events come, `operations` what operators did. `failures` are the broker's times of the latest events
-    at which the engine failed.
+    at which the engine failed. `begun` is 0, but where the message at `offset` is a bundle and some of its events are
+    still to come: so many are included.
     """
 
     v: int
@@ -89,9 +90,10 @@ class StoredState(msgspec.Struct, array_like=True):
     runs: list[SegmentRange] = []
     tail: bytes = b""
     failures: list[float] = []
+    begun: int = 0
 
 
-IN_BOTH = ("partition", "offset", "epoch", "own", "generation", "stamp", "arrivals", "operations", "failures")
+IN_BOTH = ("partition", "offset", "epoch", "own", "generation", "stamp", "arrivals", "operations", "failures", "begun")
 """The fields that a stored state and a handle have."""
 
 
@@ -156,8 +158,8 @@ class Table(Protocol):
 class SiteHandle:
     """One site at this worker: its engine, its partition, and the last event in the engine (offset -1: none).
 
-    `own`, `generation`, `stamp`, `arrivals`, `operations` and `failures` are as in `StoredState`; `jobs` is what is
-    stored of the live jobs.
+    `own`, `generation`, `stamp`, `arrivals`, `operations`, `failures` and `begun` are as in `StoredState`; `jobs` is
+    what is stored of the live jobs.
     """
 
     engine: Engine
@@ -170,6 +172,7 @@ class SiteHandle:
     arrivals: Arrivals = field(default_factory=Arrivals)
     operations: list[DoneOperation] = field(default_factory=list)
     failures: list[float] = field(default_factory=list)
+    begun: int = 0
     jobs: JobLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -195,10 +198,27 @@ class SiteHandle:
         first, last = self.failures[0], self.failures[-1]
         return last - first < ASIDE_S and stamp - last < ASIDE_S
 
-    def passed(self, offset: int, stamp: float) -> None:
-        """Its state includes the event at this offset, which came to the broker at `stamp` (0: unknown)."""
-        self.offset, self.stamp = offset, max(stamp, self.stamp)
-        self.arrivals.add(stamp)
+    def is_to_apply(self, offset: int) -> bool:
+        """Whether a message has events, or may have, that are not in the state yet."""
+        return offset > self.offset or (offset == self.offset and self.begun > 0)
+
+    def next_part(self, offset: int) -> int:
+        """The place, from 0, of the first event that is to be applied of a message that `is_to_apply`."""
+        return self.begun if offset == self.offset else 0
+
+    def passed(self, offset: int, stamp: float, begun: int = 0) -> None:
+        """Its state includes the message at this offset, which came to the broker at `stamp` (0: unknown).
+
+        Parameters:
+            begun: so many of its events, where others are still to come; 0: all.
+        """
+        self.offset, self.begun, self.stamp = offset, begun, max(stamp, self.stamp)
+        if not begun:
+            self.arrivals.add(stamp)
+
+    def begin_epoch(self, own: bool) -> None:
+        """The offsets that count for it begin again."""
+        self.own, self.epoch, self.offset, self.begun = own, self.epoch + 1, -1, 0
 
 
 class ReadState(NamedTuple):

@@ -6,7 +6,7 @@ Operators' changes to a site come among its events, so they are part of its fold
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fnmatch import translate
 from typing import Any
@@ -15,12 +15,12 @@ import msgspec
 
 from models.engine.engine import Engine
 from models.engine.operations import begun_anew, operate
-from models.records import AnyEvent, AnyOperation, BeginAnew, Bundle, DoneOperation, Rebuild, events_of
+from models.records import AnyEvent, AnyOperation, BeginAnew, DoneOperation, Rebuild
 from streams.broker.topics import event_topics, partition_of
 from streams.errors import UNDECODABLE
 from streams.settings import Settings
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.intake.messages import Told, Unreadable, read_event
+from streams.worker.intake.messages import Told, Unreadable, read_told
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,8 @@ class Places:
         return partition_of(site, self.partitions)
 
 
-def unknown_fields(event: AnyEvent, value: bytes) -> list[str]:
-    """The fields of a message that its event does not have, as far as they can be shown; 3 µs.
+def unknown_fields(event: AnyEvent, value: bytes | msgspec.Raw) -> list[str]:
+    """The fields of an event's JSON that the event does not have, as far as they can be shown; 3 µs.
 
     Where a name is not UTF-8, which who reads events passes over, it is one field, `other`.
     """
@@ -112,10 +112,10 @@ class UnknownFields:
         self._all: Counter[str] = Counter()
         self._sites: dict[str, Counter[str]] = {}
 
-    def look(self, told: Told, value: bytes) -> None:
-        """Count the fields of a message that its event does not have; a bundle is a program's, which spells them."""
-        for name in () if isinstance(told, Bundle) else unknown_fields(told, value):
-            self._add(told.site, name)
+    def look(self, event: AnyEvent, value: bytes | msgspec.Raw) -> None:
+        """Count the fields of an event's JSON that the event does not have."""
+        for name in unknown_fields(event, value):
+            self._add(event.site, name)
 
     def of(self, site: str) -> dict[str, int]:
         """How often each unknown field came from a site."""
@@ -150,16 +150,21 @@ class Intake:
         self.unknown_fields = UnknownFields(count)
 
     def read(self, raw: Any) -> tuple[Told | AnyOperation, bool]:
-        """The event, bundle or operation that a message carries, and whether it came on its site's own topic; 5 µs.
+        """What a message tells, or the operation that it is, and whether it came on its site's own topic; 5 µs.
 
         Raises:
             Unreadable: it is nothing that can be read, or does not belong there.
         """
-        what = read_operation(raw.key, raw.value) or read_event(raw.key, raw.value)
+        what = read_operation(raw.key, raw.value) or read_told(raw.key, raw.value)
         return what, self.places.check(raw.topic, raw.partition, what.site)
 
-    def replay(self, handle: SiteHandle, raw: Any) -> None:
+    def replay(self, handle: SiteHandle, raw: Any, most: int | None = None) -> Iterator[None]:
         """Apply a message once more, as it was applied before; nothing is sent, for all that followed was sent then.
+
+        It stops before each event, and goes on after those of a bundle that are in the state already.
+
+        Parameters:
+            most: of so many events of a bundle; None: of all.
 
         Raises:
             Exception: whatever the engine raises, whose state may then be half of what it should be.
@@ -171,9 +176,12 @@ class Intake:
             elif isinstance(what, AnyOperation):
                 change(handle.engine, what)
             else:
-                for event in events_of(what):
-                    handle.engine.apply(event, arrived(raw))
-                handle.arrivals.add(raw.timestamp)
+                for part in what.parts[handle.next_part(raw.offset) : most]:
+                    yield
+                    with suppress(Unreadable):
+                        handle.engine.apply(part.event, arrived(raw))
+                if most is None:
+                    handle.arrivals.add(raw.timestamp)
 
 
 def arrived(raw: Any) -> float | None:

@@ -1,10 +1,11 @@
 """Reads a message as an event or a question, or says why it is none."""
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from models.records import VERSION, AnyEvent, AnyQuestion, Bundle, DeadLetter
+from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter, RawBundle, is_predicted
 from streams.errors import UNDECODABLE
 
 MAX_MESSAGE_BYTES = 65_536
@@ -13,12 +14,12 @@ MAX_MESSAGE_BYTES = 65_536
 MAX_SHOWN_BYTES = 1_000
 """Bytes of a message that its dead letter shows."""
 
-Told = AnyEvent | Bundle
-"""What is told of a site: an event, or a bundle of old ones."""
+_Message = AnyEvent | RawBundle
 
-M = TypeVar("M", Told, AnyQuestion)
+M = TypeVar("M", _Message, AnyQuestion)
 
-_told: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
+_message: msgspec.json.Decoder[_Message] = msgspec.json.Decoder(_Message)
+_event: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 _question: msgspec.json.Decoder[AnyQuestion] = msgspec.json.Decoder(AnyQuestion)
 
 
@@ -41,20 +42,66 @@ class Unreadable(Exception):
         self.detail = detail
 
 
-def read_event(key: bytes | None, value: bytes | None) -> Told:
-    """The event, or the bundle of events, that a message carries; 3 µs an event.
+class Part(NamedTuple):
+    """An event of a message, or why it is none, and its JSON; `number` is its place in a bundle, from 0, else None."""
+
+    found: AnyEvent | Unreadable
+    value: bytes | msgspec.Raw
+    number: int | None = None
+
+    @property
+    def event(self) -> AnyEvent:
+        """The event.
+
+        Raises:
+            Unreadable: it is none.
+        """
+        if isinstance(self.found, Unreadable):
+            raise self.found
+        return self.found
+
+
+class Told(NamedTuple):
+    """What a message tells of a site: an event, or the old ones of a bundle."""
+
+    site: str
+    parts: Sequence[Part]
+
+
+def read_told(key: bytes | None, value: bytes | None) -> Told:
+    """What a message tells of a site; 3 µs an event. Of a bundle each event is read by itself, and one is readable.
 
     Raises:
         Unreadable: for the reasons empty, too_large, not_json, version, unknown_type, malformed or wrong_key.
     """
-    return _read(key, value, _told, EVENT_TYPES)
+    found = _read(key, value, _message, MESSAGE_TYPES)
+    if not isinstance(found, RawBundle):
+        assert value is not None
+        return Told(found.site, [Part(found, value)])
+    parts = [Part(_old(found.site, raw), raw, number) for number, raw in enumerate(found.events)]
+    if isinstance(first := parts[0].found, Unreadable) and all(isinstance(one.found, Unreadable) for one in parts):
+        raise Unreadable(first.reason, f"none of {len(parts)} events can be read, the first: {first.detail}"[:500])
+    return Told(found.site, parts)
+
+
+def _old(site: str, raw: msgspec.Raw) -> AnyEvent | Unreadable:
+    """An event of a bundle."""
+    try:
+        event = _event.decode(raw)
+    except UNDECODABLE as error:
+        return _diagnosis(raw, error, EVENT_TYPES)
+    if event.site != site:
+        return Unreadable("wrong_key", f"found an event of site {event.site!r} in a bundle of {site!r}")
+    if is_predicted(event):
+        return Unreadable("malformed", f"found a {event.kind} that is to be predicted; a bundle has old jobs alone")
+    return event
 
 
 def read_question(key: bytes | None, value: bytes | None) -> AnyQuestion:
     """The question that a message carries.
 
     Raises:
-        Unreadable: as `read_event`.
+        Unreadable: as `read_told`.
     """
     return _read(key, value, _question, QUESTION_TYPES)
 
@@ -73,7 +120,7 @@ def _read(key: bytes | None, value: bytes | None, decoder: msgspec.json.Decoder[
     return message
 
 
-def _diagnosis(value: bytes, error: Exception, types: tuple[str, ...]) -> Unreadable:
+def _diagnosis(value: bytes | msgspec.Raw, error: Exception, types: tuple[str, ...]) -> Unreadable:
     """Why a message could not be read as one of these types."""
     detail = str(error)[:500]
     if not isinstance(error, msgspec.ValidationError):
@@ -89,8 +136,11 @@ def _diagnosis(value: bytes, error: Exception, types: tuple[str, ...]) -> Unread
     return Unreadable("malformed", detail)
 
 
-EVENT_TYPES = tuple(str(kind.__struct_config__.tag) for kind in Told.__args__)
-"""The types of events there are, and the bundle's."""
+EVENT_TYPES = tuple(kind.kind for kind in AnyEvent.__args__)
+"""The types of events there are."""
+
+MESSAGE_TYPES = (*EVENT_TYPES, "bundle")
+"""The types of messages of events."""
 
 QUESTION_TYPES = tuple(str(kind.__struct_config__.tag) for kind in AnyQuestion.__args__)
 """The types of questions there are."""
@@ -105,8 +155,9 @@ def dead_letter(
     offset: int,
     value: bytes | None,
     doubted: bool = False,
+    part: int | None = None,
 ) -> DeadLetter:
-    """The record for a message that was not processed, with the beginning of it in printable form."""
+    """The record for a message, or an event of a bundle, that was not processed: its beginning in printable form."""
     raw = value or b""
     return DeadLetter(
         reason=reason,
@@ -118,6 +169,7 @@ def dead_letter(
         value=_printable(raw[:MAX_SHOWN_BYTES].decode("utf-8", "backslashreplace")),
         value_bytes=len(raw),
         doubted=doubted,
+        part=msgspec.UNSET if part is None else part,
     )
 
 

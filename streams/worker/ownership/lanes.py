@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import faust
@@ -12,6 +14,44 @@ def site_of_message(message: faust.EventT) -> str:
     return (message.message.key or b"").decode(errors="replace")
 
 
+MOST_WAITING = 10_000
+"""Places for messages that wait in all partitions: some 5 MB."""
+
+PLACE_BYTES = 500
+"""Bytes of a message that take a place, beside the one that each takes."""
+
+
+class Room:
+    """Bounds how much waits: a message takes its places while some are free, and more than are left if need be.
+
+    One task at a time takes places.
+
+    Parameters:
+        places: how many there are.
+    """
+
+    def __init__(self, places: int = MOST_WAITING) -> None:
+        self.places = places
+        self._free = asyncio.Event()
+
+    async def take(self, message: faust.EventT) -> None:
+        """Wait until places are free, and take those of a message."""
+        while self.places <= 0:
+            self._free.clear()
+            await self._free.wait()
+        self.places -= self.of(message)
+
+    def leave(self, message: faust.EventT) -> None:
+        """The places of a message are free again."""
+        self.places += self.of(message)
+        self._free.set()
+
+    @staticmethod
+    def of(message: faust.EventT) -> int:
+        """How many places a message takes."""
+        return 1 + len(message.message.value or b"") // PLACE_BYTES
+
+
 class Lanes:
     """Gives messages in the order in which they came, but for those of sites that wait for something.
 
@@ -19,22 +59,27 @@ class Lanes:
     come before all others. So the messages of one site keep their order, and no site holds up another. O(1) a message.
 
     Parameters:
-        room: how many messages may wait in all; a place is free again once a message is processed or forgotten.
+        room: where each has its places until it is processed or forgotten.
     """
 
-    def __init__(self, room: asyncio.Semaphore) -> None:
+    def __init__(self, room: Room) -> None:
         self._room = room
         self._new: deque[faust.EventT] = deque()
         self._next: deque[faust.EventT] = deque()  # of sites that do not wait any more
         self._waiting: dict[str, deque[faust.EventT]] = {}
         self._last: faust.EventT | None = None  # which must wait for all that came before it
-        self._is_taken = False  # a message is being processed
+        self._taken: faust.EventT | None = None  # which is being processed
         self._some = asyncio.Event()
 
     def __len__(self) -> int:
         """How many messages are not processed yet."""
         waiting = sum(map(len, self._waiting.values()))
-        return len(self._new) + len(self._next) + waiting + (self._last is not None) + self._is_taken
+        return len(self._new) + len(self._next) + waiting + (self._last is not None) + (self._taken is not None)
+
+    def _all(self) -> Iterator[faust.EventT]:
+        """The messages that are not processed yet."""
+        single = (one for one in (self._last, self._taken) if one is not None)
+        return chain(self._new, self._next, *self._waiting.values(), single)
 
     @property
     def waiting(self) -> frozenset[str]:
@@ -51,7 +96,7 @@ class Lanes:
         while (message := self._take()) is None:
             self._some.clear()
             await self._some.wait()
-        self._is_taken = True
+        self._taken = message
         return message
 
     def _take(self) -> faust.EventT | None:
@@ -67,28 +112,28 @@ class Lanes:
 
     def done(self) -> None:
         """The message that was taken is processed."""
-        if self._is_taken:  # else it was forgotten meanwhile
-            self._is_taken = False
-            self._room.release()
+        if self._taken is not None:  # else it was forgotten meanwhile
+            self._room.leave(self._taken)
+            self._taken = None
 
     def hold(self, message: faust.EventT, awaited: "asyncio.Future[Any]") -> None:
-        """Put a message back: it and all others of its site wait until this is done, whatever comes of that."""
-        site = site_of_message(message)
-        self.hold_site(site, awaited)
-        if self._is_taken:
-            self._is_taken = False
-            self._waiting[site].appendleft(message)
+        """Put a message back: it and all others of its site wait until this is done, whatever comes of that.
 
-    def hold_site(self, site: str, awaited: "asyncio.Future[Any]") -> None:
-        """All further messages of a site wait until this is done. O(messages that do not wait any more)."""
-        self._waiting[site] = deque(one for one in self._next if site_of_message(one) == site)
+        O(messages that do not wait any more).
+        """
+        site = site_of_message(message)
+        waiting = deque(one for one in self._next if site_of_message(one) == site)
         self._next = deque(one for one in self._next if site_of_message(one) != site)
+        if self._taken is not None:
+            waiting.appendleft(message)
+            self._taken = None
+        self._waiting[site] = waiting
         awaited.add_done_callback(lambda _: self._release(site))
 
     def hold_all(self, message: faust.EventT) -> None:
         """Put a message back that has not waited: it, and all that came after it, wait until no site waits."""
-        if self._is_taken:
-            self._is_taken, self._last = False, message
+        if self._taken is not None:
+            self._taken, self._last = None, message
 
     def _release(self, site: str) -> None:
         self._next.extend(self._waiting.pop(site, ()))
@@ -96,9 +141,9 @@ class Lanes:
 
     def clear(self) -> None:
         """Forget all messages: they are another worker's."""
-        for _ in range(len(self)):
-            self._room.release()
+        for message in self._all():
+            self._room.leave(message)
         self._new.clear()
         self._next.clear()
         self._waiting.clear()
-        self._last, self._is_taken = None, False
+        self._last = self._taken = None

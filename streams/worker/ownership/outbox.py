@@ -12,7 +12,7 @@ from streams.broker.topics import LATE, Topics
 from streams.settings import Settings
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
-from streams.worker.intake.messages import dead_letter
+from streams.worker.intake.messages import Part, dead_letter
 from streams.worker.metrics.process import Metrics
 
 Headers = list[tuple[str, bytes]]
@@ -45,12 +45,8 @@ class Outbox:
         self._metrics.read(raw.timestamp)
         self._freshness.read((raw.topic, raw.partition), raw.offset, raw.timestamp)
 
-    async def send(self, event: AnyEvent, records: list[Record], raw: Any, alone: bool = True) -> list[Awaitable[Any]]:
-        """Send what followed from an event: all but the anomalies of events that were accepted.
-
-        Parameters:
-            alone: whether the message holds this event alone; else a dead letter shows the event, not the bundle.
-        """
+    async def send(self, event: AnyEvent, records: list[Record], raw: Any, part: Part) -> list[Awaitable[Any]]:
+        """Send what followed from an event, a part of a message: all but the anomalies of events that were accepted."""
         sends = []
         for record in records:
             if isinstance(record, Prediction):
@@ -59,8 +55,7 @@ class Outbox:
             elif isinstance(record, Outcome):
                 sends.append(await self._out(self._topics.outcomes, raw, record, raw.partition))
             elif record.rejected:
-                value = raw.value if alone else _encode(event)
-                sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.doubted, value))
+                sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.doubted, part))
         if isinstance(event, Submit):
             self._metrics.predicted(raw.timestamp)
         self._score(event, records)
@@ -73,12 +68,13 @@ class Outbox:
         site: str | None,
         raw: Any,
         doubted: bool = False,
-        value: bytes | None = None,
+        part: Part | None = None,
     ) -> Awaitable[Any]:
-        """Send a message, or what of it has this value, to the dead letters."""
+        """Send a message, or this part of it, to the dead letters."""
         self._metrics.rejected(reason, doubted)
-        shown = raw.value if value is None else value
-        letter = dead_letter(reason, detail, site, raw.topic, raw.partition, raw.offset, shown, doubted)
+        value, number = (raw.value, None) if part is None else (bytes(part.value), part.number)
+        place = (raw.topic, raw.partition, raw.offset)
+        letter = dead_letter(reason, detail, site, *place, value, doubted, number)
         return await self._out(self._topics.dead_letters, raw, letter)
 
     async def _out(

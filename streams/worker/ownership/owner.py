@@ -54,13 +54,13 @@ class Owner(Mapping[str, SiteHandle]):
     @property
     def age_s(self) -> float:
         """For how long the oldest event that is not durable yet has been waiting for that, seconds; 0 without one."""
-        since = (partition.since for partition in self._partitions.values())
+        since = (partition.checkpoints.since for partition in self._partitions.values())
         return max((self._means.clock() - one for one in since if one is not None), default=0.0)
 
     @property
     def checkpointed(self) -> float | None:
         """When the last checkpoint ended, Unix seconds; None before the first."""
-        return max(filter(None, (one.checkpointed for one in self._partitions.values())), default=None)
+        return max(filter(None, (one.checkpoints.ended for one in self._partitions.values())), default=None)
 
     def is_unread(self, site: str) -> bool:
         """Whether a site is stored and not in memory yet; it is read back then."""
@@ -70,12 +70,12 @@ class Owner(Mapping[str, SiteHandle]):
     async def take(self, message: faust.EventT) -> None:
         """Have a message of the events topic processed in its turn. Waits while too many wait already."""
         if message.message.partition in self._partitions:
-            await self._means.room.acquire()
+            await self._means.room.take(message)
             partition = self._partitions.get(message.message.partition)
             if partition is not None and partition.is_served:
                 partition.put(message)
             else:  # it is another worker's, or was taken away meanwhile: its next owner sees it again
-                self._means.room.release()
+                self._means.room.leave(message)
 
     async def take_over(self, partitions: Collection[int]) -> None:
         """Begin to serve partitions that have become this worker's; what it had is given up first.

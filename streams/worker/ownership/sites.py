@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from models.engine.engine import Engine
 from streams.worker.checkpoint.checkpoint import AppliedEvent, Gone, Pending
@@ -108,7 +107,7 @@ class PartitionSites:
         if handle is None:
             handle = self.handles[site] = await self._load(site, own)
         if handle.own != own:
-            handle.own, handle.epoch, handle.offset = own, handle.epoch + 1, -1
+            handle.begin_epoch(own)
         return handle
 
     async def admit(self, site: str, own: bool, stamp: float) -> SiteHandle:
@@ -163,7 +162,7 @@ class PartitionSites:
             if one.event.site == site:
                 await until_ready(handle.engine)
                 handle.engine.apply(one.event, one.arrived)
-                handle.passed(one.offset, one.arrived or 0.0)
+                handle.passed(one.offset, one.arrived or 0.0, one.begun)
         return handle
 
     async def begin_again(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
@@ -189,12 +188,10 @@ class PartitionSites:
                 if handle.log == place:
                     self._miss_events(handle)
 
-    def pass_over(self, site: str, raw: Any) -> None:
+    def pass_over(self, site: str) -> None:
         """An event of a site is not applied; its predictions say for a while that events are missing."""
-        handle = self.handles.get(site)
-        if handle is not None and raw.offset > handle.offset:
+        if (handle := self.handles.get(site)) is not None:
             self._miss_events(handle)
-            handle.passed(raw.offset, raw.timestamp)
 
     def _miss_events(self, handle: SiteHandle) -> None:
         handle.engine.miss_events()

@@ -75,6 +75,8 @@ def test_a_line_says_where_it_stands_and_cannot_steer_the_terminal() -> None:
         "1996-06-26 21:06:00 UTC  kth  implausible_time (doubted): year 2100"
         "  [queuecast.events, partition 1, offset 7]  {\\u001b"
     )
+    of_a_bundle = msgspec.structs.replace(letter("malformed"), part=12)
+    assert "  [queuecast.events, partition 1, offset 7, part 12]  " in line(of_a_bundle, AT)
 
 
 def test_without_any_it_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from models.records import AnyEvent, Start, Submit, events_of
+from models.records import MOST_BYTES, AnyEvent, Capacity, Limit, Start, Submit
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources import publisher as publishing
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, Source, Step, refuse
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish, stop_on_sigterm
-from streams.worker.intake.messages import MAX_MESSAGE_BYTES, read_event
+from streams.worker.intake.messages import MAX_MESSAGE_BYTES, read_told
 
 
 class Sent:
@@ -257,6 +257,10 @@ def test_a_cursor_of_another_input_is_told_with_its_file(broker: Broker, file: C
             published(broker, from_source(Counting(5), file))
 
 
+def carried(value: bytes) -> list[AnyEvent]:
+    return [part.event for part in read_told(b"s", value).parts]
+
+
 def test_old_events_go_together_in_as_few_messages_as_a_worker_reads() -> None:
     broker = Broker()
     publisher = Publisher(broker, "events")
@@ -268,8 +272,8 @@ def test_old_events_go_together_in_as_few_messages_as_a_worker_reads() -> None:
     publisher.flush()
     *bundles, last = (json.dumps(value, separators=(",", ":")).encode() for _, _, value in broker.messages)
     assert 1 < len(bundles) < 8 and all(len(value) < MAX_MESSAGE_BYTES for value in bundles)
-    assert [one for value in bundles for one in events_of(read_event(b"s", value))] == old
-    assert read_event(b"s", last) == alone
+    assert [one for value in bundles for one in carried(value)] == old
+    assert carried(last) == [alone]
     assert publisher.events == publisher.jobs == {"s": 601}
 
 
@@ -307,3 +311,18 @@ class Kept:
 
     def keep(self, cursor: bytes) -> None:
         self.cursors.append(cursor)
+
+
+def test_an_event_too_large_for_a_bundle_goes_alone_and_in_its_turn() -> None:
+    broker = Broker()
+    publisher = Publisher(broker, "events")
+    small = [Submit(site="s", time=float(n), job=str(n), past=True, old=True) for n in range(4)]
+    large = Capacity(
+        site="s", time=2.0, cpus=4, limits=[Limit(per="user", name=f"{n:032}", jobs=n) for n in range(900)]
+    )
+    for event in [*small[:2], large, *small[2:]]:
+        publisher.send(OutgoingEvent(event, together=True))
+    publisher.flush()
+    values = [json.dumps(value, separators=(",", ":")).encode() for _, _, value in broker.messages]
+    assert MOST_BYTES < len(values[1]) < MAX_MESSAGE_BYTES
+    assert list(map(carried, values)) == [small[:2], [large], small[2:]]

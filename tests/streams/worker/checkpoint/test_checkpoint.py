@@ -89,14 +89,14 @@ def test_a_checkpoint_is_due_when_pending_events_are_many_or_old() -> None:
     now, message = 1000.0, Mock()
     pending = Pending(5, 2.0, lambda: now)
     assert (pending.due, pending.since, pending.take()) == (False, None, None)
-    pending.batch.events.extend([message] * 4)
+    pending.batch.events += 4
     now += 1.0
     assert (pending.due, pending.since) == (False, 1000.0)
-    pending.batch.events.append(message)
+    pending.batch.events += 1
     assert pending.due
     batch = pending.take()
-    assert batch is not None and len(batch.events) == 5 and not pending.due
-    pending.batch.events.append(message)
+    assert batch is not None and batch.size == 5 and not pending.due
+    pending.batch.messages.append(message)
     now += 2.0
     assert pending.due
 

@@ -1,4 +1,4 @@
-"""Old events that come as bundles do what they do one by one; a bundle is applied as a whole or not at all."""
+"""Old events that come as bundles do what they do one by one, and one that is bad costs none of the others."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -10,11 +10,14 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Bundle, DeadLetter, Requeue, Submit, bundled
+from models.records import AnyEvent, DeadLetter, Rebuild, Requeue, Submit, bundled
 from models.simulation import generate, run
 from streams.bulk.history import history_of
 from streams.settings import Settings, WorkerSettings
-from streams.worker.intake.messages import Unreadable, read_event
+from streams.worker.checkpoint import checkpoint
+from streams.worker.checkpoint.loader import EVENTS_PER_TURN
+from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.intake.messages import Unreadable, read_told
 from tests.support.fakes import Crash, Process, World
 from tests.support.stored import saved_state, whole
 
@@ -76,13 +79,27 @@ def test_a_crash_between_bundles_changes_nothing(steps: int) -> None:
     assert learnt(whole_way) == learnt(broken)
 
 
-def test_a_bundle_at_which_the_engine_fails_is_rejected_and_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_if_not_there(world: World, old: list[AnyEvent], bad: int, rest: list[AnyEvent]) -> bool:
+    """Whether what became durable is as if there were no such event."""
+    other = sent([*old[:bad], *old[bad + 1 :]], rest)
+    asyncio.run(Process(other, SETTINGS).live())
+    return bool(learnt(world) == learnt(other)) and said_once(world) == said_once(other)
+
+
+def said_once(world: World) -> list[bytes]:
+    return list(dict.fromkeys(world.said("predictions", "outcomes")))
+
+
+BAD = 2 * LENGTH + 5
+
+
+def test_an_event_at_which_the_engine_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     old, rest = told()
-    poison, apply = old[2 * LENGTH + 5], Engine.apply
+    bad, apply = old[BAD], Engine.apply
 
     def failing(engine: Engine, event: AnyEvent, arrived: float | None = None) -> Any:
         found = apply(engine, event, arrived)
-        if event == poison:
+        if event == bad:
             raise ZeroDivisionError("float division by zero")
         return found
 
@@ -90,12 +107,120 @@ def test_a_bundle_at_which_the_engine_fails_is_rejected_and_the_others_stay(monk
     world = sent(old, rest)
     asyncio.run(Process(world, SETTINGS).live())
     monkeypatch.undo()
-    assert [(one.reason, one.offset) for one in letters(world) if one.reason == "engine_failed"] == [
-        ("engine_failed", 2)
-    ]
-    other = sent([*old[: 2 * LENGTH], *old[3 * LENGTH :]], rest)
+    (letter,) = (one for one in letters(world) if one.reason == "engine_failed")
+    assert (letter.offset, letter.part) == (2, 5) and msgspec.json.decode(letter.value, type=AnyEvent) == bad
+    assert as_if_not_there(world, old, BAD, rest)
+
+
+def test_an_event_on_which_workers_die_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, rest = told()
+    bad, apply, of = old[BAD], Engine.apply, checkpoint.SiteCut.of
+    doomed = set[int]()  # engines of which the state cannot be stored
+
+    def deadly(engine: Engine, event: AnyEvent, arrived: float | None = None) -> Any:
+        if event == bad:
+            doomed.add(id(engine))
+        return apply(engine, event, arrived)
+
+    def failing(handle: SiteHandle) -> Any:
+        if id(handle.engine) in doomed:
+            raise OverflowError("can't serialize ints >= 2**64")
+        return of(handle)
+
+    monkeypatch.setattr(Engine, "apply", deadly)
+    monkeypatch.setattr(checkpoint.SiteCut, "of", failing)
+    world, deaths = sent(old, rest), 0
+    while world.committed.get(0) != len(world.messages[0]) and deaths < 9:
+        doomed.clear()
+        try:
+            asyncio.run(Process(world, SETTINGS).live())
+        except Exception:
+            deaths += 1
+    monkeypatch.undo()
+    assert deaths == 4, "anywhere, in its checkpoint of few, and twice on it"
+    (letter,) = {one.reason: one for one in letters(world)}.values()
+    assert (letter.reason, letter.offset, letter.part) == ("poison", 2, 5)
+    assert saved_state(world.table).gaps.missed_until > 0
+    assert msgspec.json.decode(letter.value, type=AnyEvent) == bad
+
+
+LINE = b'{"v":1,"site":"alder","type":"submit","time":1.0,"job":"1","past":true,"old":true'
+
+
+@pytest.mark.parametrize(
+    ("reason", "value", "said"),
+    [
+        ("version", LINE.replace(b'"v":1', b'"v":2') + b"}", "version 2; this reads up to 1"),
+        ("unknown_type", LINE.replace(b"submit", b"dance") + b"}", "'dance'; expected one of submit"),
+        ("unknown_type", bundled("alder", [LINE + b"}"]), "'bundle'; expected one of submit"),
+        ("malformed", LINE + b',"cpus":0}', "$.cpus"),
+        ("malformed", b"17", "Expected `object`"),
+        ("malformed", LINE.replace(b'"past":true,"old":true', b'"past":true') + b"}", "submit that is to be predicted"),
+        ("malformed", msgspec.json.encode(Requeue(site="alder", time=1.0, job="1")), "requeue that is to be predicted"),
+        ("wrong_key", LINE.replace(b"alder", b"birch") + b"}", "site 'birch' in a bundle of 'alder'"),
+    ],
+)
+def test_an_event_that_cannot_be_read_costs_itself_alone(reason: str, value: bytes, said: str) -> None:
+    old, rest = told()
+    others = list(map(msgspec.json.encode, old[:LENGTH]))
+    world = World()
+    world.publish(b"alder", bundled("alder", [*others[:5], value, *others[5:]]))
+    for event in [*old[LENGTH:], *rest]:
+        world.publish_events([event])
+    asyncio.run(Process(world, SETTINGS).live())
+    (letter,) = letters(world)
+    assert (letter.reason, letter.offset, letter.part, letter.site) == (reason, 0, 5, "alder")
+    assert said in letter.detail and letter.value == value.decode()
+    other = sent(old, rest)
     asyncio.run(Process(other, SETTINGS).live())
     assert learnt(world) == learnt(other)
+
+
+def test_a_bundle_of_which_nothing_can_be_read_is_one_letter() -> None:
+    world = World()
+    world.publish(b"alder", bundled("alder", [LINE.replace(b'"v":1', b'"v":2') + b"}"] * 3))
+    asyncio.run(Process(world, SETTINGS).live())
+    (letter,) = letters(world)
+    assert (letter.reason, letter.part) == ("version", msgspec.UNSET)
+    assert letter.detail == "none of 3 events can be read, the first: version 2; this reads up to 1"
+    assert not world.table and world.committed[0] == 1
+
+
+def test_unknown_fields_within_a_bundle_are_counted() -> None:
+    world = World()
+    world.publish(b"alder", bundled("alder", [LINE + b',"wallclock":60}', LINE + b"}", LINE + b',"wallclock":1}']))
+    process = Process(world, SETTINGS)
+    asyncio.run(process.live())
+    assert process.intake.unknown_fields.of("alder") == {"wallclock": 2}
+
+
+def test_the_loop_goes_on_while_bundles_are_applied_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, rest = told()
+    world = sent(old, rest, length=150)
+    world.publish(b"alder", msgspec.json.encode(Rebuild(site="alder", time=1.0, by="ada")))
+    applied, at_once, apply = 0, 0, Engine.apply
+
+    def counted(engine: Engine, *given: Any) -> Any:
+        nonlocal applied, at_once
+        applied, at_once = applied + 1, at_once + 1
+        assert at_once <= EVENTS_PER_TURN, "other tasks wait for their turn"
+        return apply(engine, *given)
+
+    monkeypatch.setattr(Engine, "apply", counted)
+
+    async def turns() -> None:
+        nonlocal at_once
+        while True:
+            at_once = 0
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        others = asyncio.ensure_future(turns())
+        await Process(world, SETTINGS).live()
+        others.cancel()
+
+    asyncio.run(scenario())
+    assert applied == 2 * len([*old, *rest]) and not world.said("dead-letters")
 
 
 def test_a_letter_shows_the_event_of_a_bundle_that_was_refused() -> None:
@@ -107,26 +232,11 @@ def test_a_letter_shows_the_event_of_a_bundle_that_was_refused() -> None:
     world.publish(b"alder", bundled("alder", map(msgspec.json.encode, [*old[:5], bad, *old[5:]])))
     asyncio.run(Process(world, SETTINGS).live())
     (letter,) = letters(world)
-    assert (letter.site, letter.offset) == ("alder", 0)
+    assert (letter.site, letter.offset, letter.part) == ("alder", 0, 5)
     assert msgspec.json.decode(letter.value, type=AnyEvent) == bad
-
-
-@pytest.mark.parametrize(
-    ("event", "said"),
-    [
-        (Submit(site="alder", time=1.0, job="1", past=True), "submit at 1.0 that is to be predicted"),
-        (Requeue(site="alder", time=1.0, job="1"), "requeue at 1.0 that is to be predicted"),
-        (Submit(site="birch", time=1.0, job="1", past=True, old=True), "site 'birch'; expected those of 'alder' alone"),
-    ],
-)
-def test_a_bundle_has_old_events_of_its_site_alone(event: AnyEvent, said: str) -> None:
-    with pytest.raises(Unreadable, match=said) as refused:
-        read_event(b"alder", bundled("alder", [msgspec.json.encode(event)]))
-    assert refused.value.reason == "malformed"
 
 
 def test_a_bundle_of_nothing_is_malformed() -> None:
     with pytest.raises(Unreadable) as refused:
-        read_event(b"alder", bundled("alder", []))
+        read_told(b"alder", bundled("alder", []))
     assert refused.value.reason == "malformed"
-    assert isinstance(read_event(b"alder", bundled("alder", map(msgspec.json.encode, told()[0][:3]))), Bundle)

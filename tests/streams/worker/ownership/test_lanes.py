@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.worker.ownership.lanes import Lanes
+from streams.worker.ownership.lanes import Lanes, Room
 from tests.support.fakes import Message, World
 
 SITES = ("alder", "birch", "cedar")
@@ -21,8 +21,7 @@ def messages(*sites: str) -> list[Any]:
 
 
 def lanes_with(room: int, given: list[Message]) -> Lanes:
-    semaphore = asyncio.Semaphore(room - len(given))
-    lanes = Lanes(semaphore)
+    lanes = Lanes(Room(room - len(given)))
     for message in given:
         lanes.put(message)  # type: ignore[arg-type]
     return lanes
@@ -61,7 +60,7 @@ def test_each_site_keeps_its_order_and_each_place_in_the_room_is_free_in_the_end
                     assert {one.message.offset for one in done} >= set(range(offset))
                 done.append(message)
                 lanes.done()
-        assert len(lanes) == 0 and lanes._room._value == 100
+        assert len(lanes) == 0 and lanes._room.places == 100
 
     asyncio.run(scenario())
     for site in SITES:
@@ -94,6 +93,31 @@ def test_what_is_forgotten_gives_its_places_back_once(taken: bool) -> None:
             assert (await lanes.next()).message.key == b"birch"
         lanes.clear()
         lanes.done()
-        assert len(lanes) == 0 and lanes._room._value == 10
+        assert len(lanes) == 0 and lanes._room.places == 10
+
+    asyncio.run(scenario())
+
+
+def test_a_large_message_takes_the_places_of_many() -> None:
+    world = World()
+    for length in (10, 60_000, 10):
+        world.publish(b"alder", b"x" * length)
+    small, large, last = world.delivered()
+
+    async def scenario() -> None:
+        room = Room(100)
+        lanes = Lanes(room)
+        for message in (small, large):
+            await room.take(message)
+            lanes.put(message)
+        waiting = asyncio.ensure_future(room.take(last))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        for _ in range(2):
+            await lanes.next()
+            lanes.done()
+        await waiting
+        assert room.places == 99
 
     asyncio.run(scenario())

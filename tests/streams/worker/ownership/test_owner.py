@@ -186,7 +186,7 @@ def test_a_flaw_in_a_method_stops_neither_the_site_nor_the_others(
     (letter,) = (msgspec.json.decode(value, type=DeadLetter) for value in process.world.said("dead-letters"))
     assert (letter.reason, letter.site, letter.offset) == ("engine_failed", "alder", 1)
     assert "ZeroDivisionError" in letter.detail
-    (record,) = (record for record in caplog.records if record.name == "streams.worker.ownership.partition")
+    (record,) = (record for record in caplog.records if record.name == "streams.worker.ownership.processing")
     assert (record.site, record.partition, record.offset) == ("alder", 0, 1)  # type: ignore[attr-defined]
 
 

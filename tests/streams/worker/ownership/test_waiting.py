@@ -12,14 +12,15 @@ from hypothesis import settings as checks
 from hypothesis import strategies as st
 
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Prediction, Submit
+from models.records import AnyEvent, Prediction, Start, Submit, bundled
 from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.notes import Pair
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
-from streams.worker.ownership.partition import MOST_WAITING
+from streams.worker.ownership.lanes import MOST_WAITING, Room
 from tests.support.fakes import Crash, Process, World
+from tests.support.stored import heads
 from tests.support.trained import Trained
 
 ENGINE = EngineSettings(method="trained", shadows=(), bounds="", what_if="trained", history=50)
@@ -190,7 +191,7 @@ def test_a_partition_that_is_taken_away_meanwhile_is_left_as_it_is() -> None:
         await process.take_all()
         await waits(process)
         await process.hand_over(0)
-        assert not process.owner.behind and process.means.room._value == MOST_WAITING
+        assert not process.owner.behind and process.means.room.places == MOST_WAITING
         offset = msgspec.msgpack.decode(world.table[b"alder"])[2]
         await process.take_over(0)
         await process.take_all()
@@ -210,7 +211,7 @@ def test_only_so_many_messages_wait() -> None:
 
     async def scenario() -> None:
         process = Process(world, settings())
-        process.means.room = asyncio.Semaphore(4)
+        process.means.room = Room(4)
         await process.take_over(0)
         taking = asyncio.ensure_future(process.take_all())
         await waits(process)
@@ -237,9 +238,97 @@ def test_an_error_in_what_waited_stops_the_worker(monkeypatch: pytest.MonkeyPatc
         await process.take_over(0)
         await process.take_all()
         await waits(process)
-        monkeypatch.setattr(process.partition(), "_look_for_gap", lambda _: 1 / 0)
+        monkeypatch.setattr(process.partition()._processing, "_look_for_gap", lambda _: 1 / 0)
         GATE.set()
         with pytest.raises(ZeroDivisionError):
             await process.done()
 
     asyncio.run(scenario())
+
+
+def with_a_bundle(site: str) -> tuple[list[AnyEvent], list[AnyEvent], list[AnyEvent]]:
+    """Jobs of which some start one by one, the others in a bundle within which models are trained, and later jobs."""
+    jobs = list(map(str, range(100)))
+    first: list[AnyEvent] = [Submit(site=site, time=float(n), job=job, cpus=1 + n % 3) for n, job in enumerate(jobs)]
+    first += [Start(site=site, time=200.0 + n, job=job) for n, job in enumerate(jobs[:8])]
+    bundle: list[AnyEvent] = [Start(site=site, time=300.0 + n, job=job) for n, job in enumerate(jobs[8:])]
+    rest: list[AnyEvent] = [Submit(site=site, time=500.0 + n, job=f"later{n}", cpus=1 + n % 3) for n in range(9)]
+    return first, bundle, rest
+
+
+def world_with_a_bundle() -> tuple[World, list[bytes]]:
+    """A world that has such a site, and what a replay says of it."""
+    first, bundle, rest = with_a_bundle("alder")
+    world = World()
+    world.publish_events(first)
+    world.publish(b"alder", bundled("alder", map(msgspec.json.encode, bundle)))
+    world.publish_events(rest)
+    return world, [msgspec.json.encode(record) for record in replay([*first, *bundle, *rest], ENGINE)]
+
+
+def test_a_model_that_counts_within_a_bundle_is_waited_for_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, replayed = world_with_a_bundle()
+    asked, opened, fit = threading.Event(), threading.Event(), Trained.fit
+    trainings = 0
+
+    def fitted(jobs: Iterable[Pair]) -> dict[int, float]:
+        nonlocal trainings
+        asked.set()
+        assert opened.wait(2), "the loop stands still until the training has ended"
+        opened.clear()
+        trainings += 1
+        return fit(jobs)
+
+    monkeypatch.setattr(Trained, "fit", staticmethod(fitted))
+    monkeypatch.setitem(METHODS, "trained", Trained)
+
+    async def opening() -> None:
+        while True:
+            await asyncio.sleep(0)
+            if asked.is_set():
+                asked.clear()
+                opened.set()
+
+    async def scenario() -> None:
+        loop = asyncio.ensure_future(opening())
+        await Process(world, settings()).live()
+        loop.cancel()
+
+    asyncio.run(scenario())
+    assert trainings > 2 and world.said("predictions", "outcomes") == replayed
+
+
+def test_in_the_middle_of_a_bundle_others_go_on_and_another_worker_may() -> None:
+    world, replayed = world_with_a_bundle()
+    first, bundle, _ = with_a_bundle("alder")
+    world.publish_events([Submit(site="birch", time=1000.0, job=str(n)) for n in range(5)])
+    world.messages[0].insert(0, world.messages[0].pop(-1))
+    for offset, raw in enumerate(world.messages[0]):
+        raw.offset = offset
+    GATE.clear()
+
+    async def scenario() -> int:
+        process = Process(world, settings(20))
+        await process.take_over(0)
+        await process.take_all()
+        for _ in range(10):  # trainings that end, until one is waited for within the bundle
+            await waits(process)
+            if process.owner["alder"].begun:
+                break
+            GATE.set()
+            while process.partition()._lanes.waiting:
+                await asyncio.sleep(0)
+            GATE.clear()
+        while process.owner["birch"].offset < len(world.messages[0]) - 1:
+            await asyncio.sleep(0)
+        begun = process.owner["alder"].begun
+        await process.hand_over(0)
+        return begun
+
+    begun = asyncio.run(scenario())
+    (stored,) = (state for site, state in heads(world.table) if site == "alder")
+    assert 0 < begun == stored.begun < len(bundle) and stored.offset == len(first) + 1 == world.committed[0]
+    GATE.set()
+    asyncio.run(Process(world, settings()).live())
+    said = [value for value in dict.fromkeys(world.said("predictions", "outcomes")) if b'"alder"' in value]
+    assert said == replayed and world.committed[0] == len(world.messages[0])
