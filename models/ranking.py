@@ -114,7 +114,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     site_cpus: int
     source: Literal["what-if", "standing"]
     as_of: float | None = None
-    lag_events: int = 0
+    lag_messages: int = 0
     lag_s: float = 0.0
     stale: str | None = None
     weak: str | None = None
@@ -215,7 +215,7 @@ def _reference(found: Iterable[tuple[WaitAnswer | StandingEstimate, float]]) -> 
 
 
 _ESTIMATE = ("predicted_start", "bounds", "method", "reason", "degraded", "live", "site_cpus")
-_AS_TOLD = (*_ESTIMATE, "as_of", "lag_events", "lag_s", "stale")
+_AS_TOLD = (*_ESTIMATE, "as_of", "lag_messages", "lag_s", "stale")
 """What a ranked site says as its worker did."""
 
 

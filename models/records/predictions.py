@@ -127,7 +127,7 @@ class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     live: LiveState
     site_cpus: int
     as_of: float | None = None
-    lag_events: int = 0
+    lag_messages: int = 0
     lag_s: float = 0.0
     stale: str | None = None
     starts_at_once: float | msgspec.UnsetType = msgspec.UNSET

@@ -82,8 +82,9 @@ AnyQuestion = WaitQuestion | JobsQuestion | JobQuestion | SiteQuestion
 class Answer(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
     """What every answer says: the question's `id` and site, the site's time (Unix seconds), and how old it is.
 
-    `as_of` is the time of the last event that it is based on. `lag_events` further ones have come and are not read yet;
-    the reading is `lag_s` seconds behind. `stale` says why the answer is too old to go by, null where it is not.
+    `as_of` is the time of the last event that it is based on. `lag_messages`, each an event or a bundle, have come
+    and are not read yet; the reading is `lag_s` seconds behind. `stale` says why the answer is too old to go by, null
+    where it is not.
     """
 
     v: Version = VERSION
@@ -91,7 +92,7 @@ class Answer(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
     site: str
     made_at: float
     as_of: float | None = None
-    lag_events: int = 0
+    lag_messages: int = 0
     lag_s: float = 0.0
     stale: str | None = None
 

@@ -150,8 +150,7 @@ def feed(
             if math.isfinite(pace):
                 tell(f"feeds {', '.join(sites)}, {pace:g} times as fast as it happened; Ctrl-C ends it")
         with progress("events sent", total, left=left) as advance:
-            told = (lambda event: advance(event.time, event.site)) if sites[1:] else lambda event: advance(event.time)
-            publish(settings, steps, told, _shown(as_json), stop, sites)
+            publish(settings, steps, lambda event: advance(event.time), _shown(as_json), stop, sites)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
     if wait:
@@ -218,7 +217,7 @@ def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[st
     waiting = "waiting until the worker has predicted what was sent; Ctrl-C ends the waiting, not the worker"
     try:
         before = total = next(looks)
-        with told_if_silent(waiting), progress("events predicted", total) as advance:
+        with told_if_silent(waiting), progress("messages taken in", total) as advance:
             for left in looks:
                 for _ in range(before - left):
                     advance()

@@ -33,7 +33,7 @@ class SiteSummary(msgspec.Struct, frozen=True):
     cpus: int
     live: LiveState
     as_of: float | None = None
-    lag_events: int = 0
+    lag_messages: int = 0
     stale: str | None = None
     degraded: str | None = None
 
@@ -181,8 +181,7 @@ class HttpClient:
         except msgspec.MsgspecError:
             raise UserError(f"{self._url}: what answers there is no service of queuecast's") from None
         except urllib.error.URLError as error:
-            why = getattr(error.reason, "strerror", None) or error.reason
-            raise Unreachable(f"{self._url}: {why}; does `queuecast serve` run there?") from None
+            raise Unreachable(f"{self._url}: {error.reason}; does `queuecast serve` run there?") from None
         except (OSError, ValueError, HTTPException) as error:  # the last: the service died in mid-answer
             raise Unreachable(f"{self._url}: {error}") from None
 

@@ -35,7 +35,7 @@ class SiteRow(msgspec.Struct, frozen=True):
     cpus: int | None
     live: LiveState | None
     as_of: float | None
-    lag_events: int
+    lag_messages: int
     problem: str | None
 
 
@@ -72,7 +72,7 @@ def site_rows(client: Client | HttpClient, names: Sequence[str] = ()) -> list[Si
 
 def _row(answer: SiteAnswer | SiteSummary) -> SiteRow:
     problem = answer.stale or answer.degraded
-    return SiteRow(answer.site, answer.cpus, answer.live, answer.as_of, answer.lag_events, problem)
+    return SiteRow(answer.site, answer.cpus, answer.live, answer.as_of, answer.lag_messages, problem)
 
 
 def answered(by_site: Mapping[str, T | None]) -> list[T]:
@@ -166,4 +166,4 @@ def _site_cells(one: SiteRow) -> list[str]:
     live = one.live
     counts = ["–"] * 3 if live is None else [str(live.free_cpus), str(live.queued_jobs), str(live.running_jobs)]
     cpus = "–" if one.cpus is None else str(one.cpus)
-    return [_cut(one.site, 2 * SITE_COLUMNS), cpus, *counts, last, str(one.lag_events)]
+    return [_cut(one.site, 2 * SITE_COLUMNS), cpus, *counts, last, str(one.lag_messages)]

@@ -61,7 +61,7 @@ def lines(found: SiteAnswer) -> Iterator[str]:
         free = f"{one.free_cpus} of {one.cpus} processors{gpus} free"
         yield f"{name}: {one.queued_jobs} queued, {one.running_jobs} running, {free}"
     yield f"history: {found.history_jobs} jobs; method {found.method}"
-    yield f"last event: {moment(found.as_of) if found.as_of else 'none'}; {found.lag_events} unread, " + (
+    yield f"last event: {moment(found.as_of) if found.as_of else 'none'}; {found.lag_messages} unread, " + (
         f"{duration(found.lag_s)} behind"
     )
     if found.degraded:

@@ -56,7 +56,7 @@ class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
     method: str
     queues: list[str]
     as_of: float | None
-    lag_events: int
+    lag_messages: int
     lag_s: float
     stale: str | None
 
@@ -100,7 +100,7 @@ class SiteStatus(msgspec.Struct, kw_only=True, frozen=True):
     method: str
     degraded: str | None
     as_of: float | None
-    lag_events: int
+    lag_messages: int
     lag_s: float
     stale: str | None
     live: LiveState
@@ -155,7 +155,7 @@ class Service:
             method=latest.method,
             queues=sorted({estimate.queue for estimate in found.estimates if estimate.queue is not None}),
             as_of=latest.as_of,
-            lag_events=latest.lag_events,
+            lag_messages=latest.lag_messages,
             lag_s=latest.lag_s,
             stale=self._cache.stale(site),
         )
@@ -251,7 +251,18 @@ class Service:
 
 
 def _status_of(answer: SiteAnswer) -> SiteStatus:
-    same = ("site", "method", "degraded", "as_of", "lag_events", "lag_s", "stale", "live", "answers", "unknown_fields")
+    same = (
+        "site",
+        "method",
+        "degraded",
+        "as_of",
+        "lag_messages",
+        "lag_s",
+        "stale",
+        "live",
+        "answers",
+        "unknown_fields",
+    )
     return SiteStatus(recent=answer.recent or None, **{name: getattr(answer, name) for name in same})
 
 

@@ -92,7 +92,7 @@ def doubted(values: str) -> Series:
 
 
 def lag(values: str) -> Series:
-    return {'queuecast_event_lag{partition="3",instance="a"}': values}
+    return {'queuecast_message_lag{partition="3",instance="a"}': values}
 
 
 def started(values: str) -> Series:

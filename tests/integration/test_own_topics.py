@@ -78,7 +78,7 @@ def test_workers_that_are_killed_join_and_leave_lose_and_double_nothing(
         until(lambda: one_serves_each(here.worker, other))
         other.stop()
         until(lambda: one_serves_each(here.worker))
-        until(lambda: sum(metrics(here.worker)["queuecast_event_lag"].values()) == 0)
+        until(lambda: sum(metrics(here.worker)["queuecast_message_lag"].values()) == 0)
     here.stop()
     nothing_is_lost_or_doubled(here, events)
     for site in SITES:

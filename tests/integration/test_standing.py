@@ -61,7 +61,7 @@ def picture(here: Deployment) -> dict[Key, StandingEstimate]:
 
 def in_time(estimate: StandingEstimate) -> StandingEstimate:
     """An estimate without how far its worker was behind when it was made, which differs from run to run."""
-    return msgspec.structs.replace(estimate, lag_events=0, lag_s=0.0)
+    return msgspec.structs.replace(estimate, lag_messages=0, lag_s=0.0)
 
 
 def engines_after(here: Deployment, events: list[Any]) -> dict[str, Engine]:

@@ -167,11 +167,11 @@ def test_a_site_and_a_partition_where_it_cannot_run_are_left_out_with_the_reason
 
 
 def test_stale_sites_come_last_whatever_they_say() -> None:
-    old = msgspec.structs.replace(said(1.0), stale="its last event came 5h ago", as_of=900.0, lag_events=3, lag_s=4.0)
+    old = msgspec.structs.replace(said(1.0), stale="its last event came 5h ago", as_of=900.0, lag_messages=3, lag_s=4.0)
     found = rank(JOB, {"dead": old, "far": said(9000.0), "mute": said(None)}, {})
     assert [one.site for one in found.ranking] == ["far", "mute", "dead"]
     dead = ranked(found)["dead"]
-    assert (dead.stale, dead.as_of, dead.lag_events, dead.lag_s) == (old.stale, 900.0, 3, 4.0)
+    assert (dead.stale, dead.as_of, dead.lag_messages, dead.lag_s) == (old.stale, 900.0, 3, 4.0)
 
 
 def bounded(wait_s: float, wide_s: float = 0.0, **more: str) -> WaitAnswer:

@@ -108,7 +108,7 @@ class FakeClient(QuestionClient):
 def answer_of_worker(question: AnyQuestion, engine: Engine) -> AnyAnswer:
     """What a worker answers that has read all events of a site: it says how old its answer is."""
     said = answer(question, engine, engine.time)
-    return msgspec.structs.replace(said, as_of=engine.time, lag_events=0, lag_s=0.0)
+    return msgspec.structs.replace(said, as_of=engine.time, lag_messages=0, lag_s=0.0)
 
 
 def engines() -> list[Engine]:

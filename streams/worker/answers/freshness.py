@@ -21,21 +21,21 @@ S = TypeVar("S", bound=msgspec.Struct)
 TopicPartition = tuple[str, int]
 """A topic and a partition of it."""
 
-MAX_UNREAD_EVENTS = 10_000
-"""A site with more events of its partition unread than this is stale."""
+MAX_UNREAD_MESSAGES = 10_000
+"""A site with more messages of its partition unread is stale; how many events a bundle has is known once it is read."""
 
 
 class SiteFreshness(NamedTuple):
     """How old what is known of a site is.
 
     `as_of` is its last event's own time (Unix seconds), `age_s` how long ago this event came to the broker (None:
-    unknown). `lag_events` of its partition are unread, and those were `lag_s` seconds behind. `stale` says why this is
-    too old; None where it is not.
+    unknown). `lag_messages` of its partition are unread, and those were `lag_s` seconds behind. `stale` says why this
+    is too old; None where it is not.
     """
 
     as_of: float | None
     age_s: float | None
-    lag_events: int
+    lag_messages: int
     lag_s: float
     stale: str | None
 
@@ -76,7 +76,7 @@ class Freshness:
     def marked(self, said: S, site: SiteHandle) -> S:
         """An answer or estimate with how fresh its site is; where that is stale, it is degraded too."""
         fresh = self.of(site)
-        marks: dict[str, Any] = {name: getattr(fresh, name) for name in ("as_of", "lag_events", "lag_s", "stale")}
+        marks: dict[str, Any] = {name: getattr(fresh, name) for name in ("as_of", "lag_messages", "lag_s", "stale")}
         if fresh.stale is not None and "degraded" in said.__struct_fields__:
             marks["degraded"] = "; ".join(filter(None, (f"stale: {fresh.stale}", said.degraded)))  # type: ignore[attr-defined]
         return msgspec.structs.replace(said, **marks)
@@ -88,8 +88,8 @@ class Freshness:
 
 
 def _stale(arrivals: Arrivals, age_s: float | None, unread: int, lag_s: float) -> str | None:
-    if unread > MAX_UNREAD_EVENTS or (unread and lag_s > arrivals.bound_s):
-        return f"{unread:,} events are unread, {duration(lag_s)} behind"
+    if unread > MAX_UNREAD_MESSAGES or (unread and lag_s > arrivals.bound_s):
+        return f"{unread:,} messages are unread, {duration(lag_s)} behind"
     if age_s is not None and age_s > arrivals.bound_s:
         return f"its last event came at {moment(arrivals.last)}; it is stale after {duration(arrivals.bound_s)}"
     return None

@@ -57,7 +57,7 @@ class Metrics:
         self.unknown_fields = counter("unknown_fields", "Fields of events that no event has; ignored.", "field")
         self._latency = latency("prediction_latency_seconds", "From a submit event at the broker to its predictions.")
         self._event_time = gauge("last_message_timestamp_seconds", "When the last message read came to the broker.")
-        self._lag = gauge("event_lag", "Messages of the events topic that are still to be read.", "partition")
+        self._lag = gauge("message_lag", "Messages of the events topic that are still to be read.", "partition")
         self.late = counter("late_predictions", "Predictions that left over worker.late_seconds after their event.")
         self.renewed = counter("events_topic_renewals", "Times that events were recreated, or cut short.", "partition")
         self.lost = counter("events_lost", "Events that were deleted before they were read.", "partition")

@@ -3,8 +3,7 @@
 import { explained, get } from "./api.js";
 import { open, refused, say } from "./door.js";
 import { cell, explainedRow, table, update } from "./table.js";
-import { clockTime, datum, duration, h, localClock, name, number, percent, plural } from "./text.js";
-import { seconds, sentence, sitePage } from "./text.js";
+import { clockTime, datum, duration, h, localClock, name, number, percent, plural, seconds, sitePage } from "./text.js";
 
 const said = document.getElementById("status-said");
 const place = document.getElementById("status-now");
@@ -22,11 +21,11 @@ async function refresh() {
 
 function summary({ sites, workers, unanswered }) {
   const stale = sites.filter(({ stale }) => stale).length;
-  const unread = sites.reduce((most, { lag_events: events }) => Math.max(most, events), 0);
+  const unread = sites.reduce((most, { lag_messages: messages }) => Math.max(most, messages), 0);
   const parts = [
     `${plural(sites.length + unanswered.length, "site")}, ${stale ? `${stale} stale` : "none stale"}`,
     unanswered.length ? `no worker answers for ${unanswered.join(", ")}` : plural(workers.length, "worker"),
-    unread ? `up to ${plural(unread, "event")} unread` : "no event unread",
+    unread ? `up to ${plural(unread, "message")} unread` : "no message unread",
   ];
   return `${parts.join("; ")}.`;
 }
@@ -50,8 +49,8 @@ function siteTable(sites) {
     const { recent } = site;
     const fields = Object.entries(site.unknown_fields);
     const about = [
-      site.stale ? sentence(`stale: ${site.stale}`) : "",
-      site.degraded && !site.stale ? sentence(`less sure than usual: ${site.degraded}`) : "",
+      site.stale ? `Stale: ${site.stale}.` : "",
+      site.degraded && !site.stale ? `Less sure than usual: ${site.degraded}.` : "",
       fields.length ? `Ignored fields of its events: ${fields.map(([field, times]) => `${field} (${times}×)`).join(", ")}.`
         : "",
     ].filter(Boolean);
@@ -59,7 +58,7 @@ function siteTable(sites) {
       cell(h("a", { href: sitePage(site.site) }, name(site.site)), { head: true }),
       cell(site.stale ? h("b", { class: "wrong" }, "stale") : site.degraded ? "less sure" : "well"),
       cell(site.as_of == null ? "–" : clockTime(site.as_of)),
-      cell(number(site.lag_events), { kind: "figure" }),
+      cell(number(site.lag_messages), { kind: "figure" }),
       cell(seconds(site.lag_s), { kind: "figure" }),
       cell(number(recent?.jobs ?? 0), { kind: "figure" }),
       cell(seconds(recent?.mean_error_s), { kind: "figure" }),

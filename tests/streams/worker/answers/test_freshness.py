@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from models.records import JobsAnswer, LiveState, WaitAnswer
-from streams.worker.answers.freshness import MAX_UNREAD_EVENTS, Freshness
+from streams.worker.answers.freshness import MAX_UNREAD_MESSAGES, Freshness
 from streams.worker.checkpoint.stored import MAX_STALE_S, MIN_STALE_S, WINDOW_EVENTS, Arrivals
 
 NOW = 1.8e9
@@ -75,15 +75,15 @@ def test_a_state_of_an_earlier_version_does_not_know() -> None:
     [
         (0, 5000.0, None),
         (20, 300.0, None),
-        (20, 700.0, "20 events are unread, 12m behind"),
-        (MAX_UNREAD_EVENTS + 1, 2.0, "10,001 events are unread, 2s behind"),
+        (20, 700.0, "20 messages are unread, 12m behind"),
+        (MAX_UNREAD_MESSAGES + 1, 2.0, "10,001 messages are unread, 2s behind"),
     ],
 )
 def test_unread_events_are_said(unread: int, behind_s: float, stale: str | None) -> None:
     freshness = Freshness(lambda _: PLACE, {PLACE: 101 + unread}.get, lambda: NOW)
     freshness.read(PLACE, 100, NOW - behind_s)
     found = freshness.of(site(arrivals(10.0)))
-    assert (found.lag_events, found.lag_s, found.stale) == (unread, behind_s if unread else 0.0, stale)
+    assert (found.lag_messages, found.lag_s, found.stale) == (unread, behind_s if unread else 0.0, stale)
 
 
 def test_an_answer_says_how_old_it_is() -> None:
@@ -104,7 +104,7 @@ def test_an_answer_says_how_old_it_is() -> None:
         site_cpus=4,
     )
     marked = freshness.marked(told, site(arrivals(5.0), time=NOW - 9))
-    assert (marked.as_of, marked.lag_events, marked.lag_s, marked.stale) == (NOW - 9, 10, 5.0, None)
+    assert (marked.as_of, marked.lag_messages, marked.lag_s, marked.stale) == (NOW - 9, 10, 5.0, None)
     assert marked.degraded == "3 of 4 nodes down"
     old = freshness.marked(told, site(arrivals(5.0, last=NOW - 3600)))
     assert old.stale == "its last event came at 2027-01-15 07:00:00 UTC; it is stale after 10m"

@@ -126,6 +126,6 @@ def test_an_operation_is_not_an_event_that_is_still_to_be_read() -> None:
 
     async def read_all() -> None:
         await one.take_on(0)
-        assert one.freshness.of(one.owner["alder"]).lag_events == 0
+        assert one.freshness.of(one.owner["alder"]).lag_messages == 0
 
     asyncio.run(read_all())

@@ -271,7 +271,7 @@ def test_the_lag_is_what_is_left_to_read() -> None:
     for partition, offset in ((0, 59), (1, 49), (2, 10), (3, 5)):
         freshness.read(("events", partition), offset, 0.0)
     shown.lag(freshness, ends)
-    assert samples(shown)["queuecast_event_lag"] == {("0",): 40, ("1",): 0}
+    assert samples(shown)["queuecast_message_lag"] == {("0",): 40, ("1",): 0}
 
 
 def test_a_message_that_waited_and_comes_last_is_no_lag() -> None:
@@ -279,7 +279,7 @@ def test_a_message_that_waited_and_comes_last_is_no_lag() -> None:
     for offset in (*range(3), *range(4, 10), 3):
         freshness.read(("events", 0), offset, 0.0)
     shown.lag(freshness, [("events", 0)])
-    assert samples(shown)["queuecast_event_lag"] == {("0",): 0}
+    assert samples(shown)["queuecast_message_lag"] == {("0",): 0}
 
 
 def test_the_page_is_as_prometheus_wants_it(alder: Engine) -> None:

@@ -292,8 +292,8 @@ def test_a_partition_that_comes_back_is_not_behind_because_of_what_others_read_m
 
     async def come_back() -> None:
         await process.take_over(0)
-        assert {process.freshness.of(handle).lag_events for handle in process.owner.values()} == {0}
+        assert {process.freshness.of(handle).lag_messages for handle in process.owner.values()} == {0}
 
     asyncio.run(come_back())
     process.metrics.lag(process.freshness, [TP(TOPIC, 0)])
-    assert "queuecast_event_lag{" not in generate_latest(process.metrics.registry).decode()
+    assert "queuecast_message_lag{" not in generate_latest(process.metrics.registry).decode()
