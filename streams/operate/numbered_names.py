@@ -4,6 +4,7 @@ given a letter wherever they stand as whole words. Numbers of jobs, sizes and ti
 
 import re
 from collections.abc import Callable, Iterable, Set
+from functools import lru_cache
 
 SURE_DIGITS = 4
 """A name of fewer digits is a name in a field that says so alone: elsewhere there are too many such numbers."""
@@ -46,7 +47,7 @@ _WORD = re.compile(rf"(?<![\w.])(?<!\d-)\d{{{SURE_DIGITS},}}(?!\w|\.\w|-\d\d(?:\
 _HOME = re.compile(r"(?<=[A-Za-z]/)\d{4,}(?!\w|\.\d)|(?<=[A-Za-z]\\/)\d{4,}(?!\w|\.\d)|(?<![\w.])\d+(?=@)")
 """A home directory, and a user of a host."""
 
-_IN_LSF = re.compile(r'(?<= ")\d+(?="(?: |$))', re.MULTILINE)
+_IN_LSF = re.compile(r'(?<= ")[^"]+(?="(?: |$))', re.MULTILINE)
 """What LSF's records have in quotes is text."""
 
 _NAMED_IN_LSF = re.compile(r'("([A-Za-z]\w*)" ")([^"]*)')
@@ -103,7 +104,7 @@ def _line(line: str, each: Each) -> str:
     if line.startswith('"JOB_'):
         if '"userName" "' in line:
             return _NAMED_IN_LSF.sub(lambda one: one[1] + _value(one[2], one[3], each), line)
-        return _IN_LSF.sub(lambda one: each(one[0], True), line)
+        return _IN_LSF.sub(lambda one: each(one[0], True) if one[0].isdecimal() else _value(None, one[0], each), line)
     if line.lstrip()[:1] in tuple('{["}'):
         return _IN_JSON.sub(lambda found: _of_json(found, each), line)
     if line.count(":") >= 11 and line[:1] != "#":
@@ -126,13 +127,25 @@ def _of_text(found: re.Match[str], each: Each) -> str:
     return f"{name}{equals}{_value(name, value, each)}"
 
 
+@lru_cache(4096)
+def _says(name: str | None) -> str:
+    """What a field of this name says: a "name" of people, a "number", or neither."""
+    if name is None:
+        return ""
+    counted = _COUNTED.search(name)
+    return "name" if _OWNED.search(name) and not counted else "number" if counted or _NUMBER.search(name) else ""
+
+
 def _value(name: str | None, value: str, each: Each) -> str:
     """A value of a field with this name."""
-    if name is not None and _OWNED.search(name) and not _COUNTED.search(name):
+    if not any(map(str.isdecimal, value)):
+        return value
+    says = _says(name)
+    if says == "name":
         before, uid, after = value.partition("(")  # as in alice(1234)
         return _ANY.sub(lambda one: each(one[0], True), before) + uid + after
     value = _HOME.sub(lambda one: each(one[0], True), value)
-    if name is not None and (_NUMBER.search(name) or _COUNTED.search(name)):
+    if says == "number":
         return value
     if "=" in value:
         return _IN_VALUE.sub(lambda found: _of_text(found, each), value)

@@ -90,6 +90,11 @@ SECRETS: list[tuple[str, str, str]] = [
     ("slurm", '{"groups": {"allowed": ["2023"], "deny": "7,8"}}', '{"groups": {"allowed": ["…"], "deny": "…,…"}}'),
     ("pbs", "11/14/2023 22:13:20;Q;7.s;a=PBS_O_LOGNAME=2023,b=1", "11/14/2023 22:13:20;Q;7.…;…=…=…,…=1"),
     ("pbs", "11/14/2023 22:13:20;Q;7.s;x=/home/2023,y=/u/2023", "11/14/2023 22:13:20;Q;7.…;…=/…/…,…=/…/…"),
+    ("lsf", '"JOB_NEW" "10.1" 1700000000 7 1000 "x" "/home/2023/a"', '"JOB_NEW" "10.1" 1700000000 7 0 "…" "/…/…/…"'),
+    ("slurm", "JobID|WCKey|Comment|End\n7|2023|/u/2024|2023-1\n", "JobID|WCKey|Comment|End\n7|…|/…/…|2023-1\n"),
+    ("slurm", "UserId=2023(1001) GroupId=7(1) Coordinators=8", "UserId=…(0) GroupId=…(0) Coordinators=…"),
+    ("kueue", '{"namespace": "2023", "count": "2023"}', '{"namespace": "…", "count": "2023"}'),
+    ("htcondor", 'UserLog = "/home/2023/a"\nRequestMemory = 2023', 'UserLog = "/…/…/…"\nRequestMemory = 2023'),
     ("htcondor", 'AccountingGroup = "group_x.2023.2024"', 'AccountingGroup = "….….…"'),
     ("htcondor", 'AccountingGroup = "2023.bob"\nRemoteUserCpu = 2023', 'AccountingGroup = "….…"\nRemoteUserCpu = 2023'),
 ]  # fmt: skip
