@@ -44,11 +44,6 @@ def as_past(event: AnyEvent) -> AnyEvent:
     return msgspec.structs.replace(event, past=True) if isinstance(event, Submit | Requeue) else event
 
 
-def history_of(events: Iterable[AnyEvent], predicted: int | None = None) -> Iterator[AnyEvent]:
-    """Events as those of a site's history, as `marked` marks them."""
-    return (step.event for step in marked(map(OutgoingEvent, events), predicted) if step.event is not None)
-
-
 def marked(steps: Iterable[OutgoingEvent], predicted: int | None = None) -> Iterator[OutgoingEvent]:
     """Steps with events as those of a site's history, in their order and with their cursors.
 

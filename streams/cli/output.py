@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread, Timer
-from typing import Any, cast
+from typing import Any
 
 from models.durations import duration
 from streams.text.terminal import minute, printable
@@ -51,9 +51,9 @@ def progress(
 ) -> Iterator[Callable[..., None]]:
     """Show a bar on stderr, or a line a minute where that is no terminal; gives a function that moves it on by one.
 
-    That function may be told which time of the log (Unix seconds) it has come to, which is shown too. Where the total
-    is not known, `share` tells how much of the work is done. Where the
-    time left does not follow from that, `left` does.
+    That function may be told which time (Unix seconds) it has come to, and of which of several logs, which is shown
+    too. Where the total is not known, `share` tells how much of the work is done. Where the time left does not follow
+    from that, `left` does.
     """
     way = _Way(unit, total, share, left)
     if not sys.stderr.isatty():
@@ -92,12 +92,14 @@ class _Way:
         share: Callable[[], float | None],
         left: Callable[[], float | None] | None = None,
     ) -> None:
-        self.done, self._reached = 0, cast("float | None", None)
+        self.done = 0
+        self._reached: float | None = None
+        self._log: str | None = None
         self._unit, self._total, self._share, self._left = unit, total, share, left
         self._begun = time.monotonic()
 
-    def advance(self, reached: float | None = None) -> None:
-        self.done, self._reached = self.done + 1, reached
+    def advance(self, reached: float | None = None, log: str | None = None) -> None:
+        self.done, self._reached, self._log = self.done + 1, reached, log
 
     def tell_until(self, done: Event) -> None:
         while not done.wait(TELL_S):
@@ -111,7 +113,8 @@ class _Way:
             parts = [f"{share:.0%} of the input read" if share < 1 else "the input is read, and put together"]
         else:
             parts = [f"{self.done:,}{of} {self._unit}", f"{self.done / took_s:,.0f}/s"]
-        parts += [] if self._reached is None else [f"at {minute(self._reached)}"]
+        where = f" of {self._log}" if self._log else ""
+        parts += [] if self._reached is None else [f"at {minute(self._reached)}{where}"]
         left_s = None if self._left is None else self._left()
         if share and share < 1:
             parts += [] if self._total or not self.done else [f"{share:.0%} of the input"]

@@ -89,7 +89,7 @@ def schema(
     sys.stdout.write(json.dumps(schema_of(record), indent=2) + "\n")
 
 
-@commands.command(epilog="Example: queuecast --config /etc/queuecast.toml worker --web-port 6067")
+@commands.command(epilog="Example: queuecast --config /etc/queuecast.toml worker --web-port 6068")
 def worker(
     context: typer.Context,
     processes: Annotated[

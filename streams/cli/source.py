@@ -150,7 +150,8 @@ def feed(
             if math.isfinite(pace):
                 tell(f"feeds {', '.join(sites)}, {pace:g} times as fast as it happened; Ctrl-C ends it")
         with progress("events sent", total, left=left) as advance:
-            publish(settings, steps, lambda event: advance(event.time), _shown(as_json), stop, sites)
+            told = (lambda event: advance(event.time, event.site)) if sites[1:] else lambda event: advance(event.time)
+            publish(settings, steps, told, _shown(as_json), stop, sites)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
     if wait:

@@ -181,7 +181,8 @@ class HttpClient:
         except msgspec.MsgspecError:
             raise UserError(f"{self._url}: what answers there is no service of queuecast's") from None
         except urllib.error.URLError as error:
-            raise Unreachable(f"{self._url}: {error.reason}; does `queuecast serve` run there?") from None
+            why = getattr(error.reason, "strerror", None) or error.reason
+            raise Unreachable(f"{self._url}: {why}; does `queuecast serve` run there?") from None
         except (OSError, ValueError, HTTPException) as error:  # the last: the service died in mid-answer
             raise Unreachable(f"{self._url}: {error}") from None
 

@@ -63,11 +63,14 @@ def rendered_pages() -> dict[str, bytes]:
 
 
 def _runbook(frame: Template) -> bytes:
-    """What each alert means, with an anchor for each; what it links to in the repository is plain text here."""
+    """What each alert means, folded, which its anchor opens; what it links to in the repository is plain text here."""
     text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", RUNBOOK.read_text(encoding="utf-8"))
-    html = MarkdownIt().render(re.sub(r"\n(?=\*\*)", "\n\n", text))
-    html = re.sub(r"<h2>(\w+)</h2>", lambda found: f'<h2 id="{found[1].lower()}">{found[1]}</h2>', html)
-    content = f'    <section class="prose">{html}</section>'
+    head, *alerts = re.split(r"<h2>(\w+)</h2>", MarkdownIt().render(re.sub(r"\n(?=\*\*)", "\n\n", text)))
+    folded = (
+        f'<details><summary><h2>{name}</h2></summary><div id="{name.lower()}">{told}</div></details>'
+        for name, told in zip(alerts[::2], alerts[1::2], strict=True)
+    )
+    content = f'    <section class="prose">{head}{"".join(folded)}</section>'
     return frame.substitute(
         title="When an alert comes – queuecast", head="", skip="Skip to the alerts", content=content
     ).encode()

@@ -1,7 +1,7 @@
 """The paths of the service with their answers, and the OpenAPI document about them.
 
-Errors are JSON: `{"status_code": 400, "detail": "cpus: Expected `int` >= 1"}`. The detail names the parameter that is
-wrong. An unknown parameter is an error too, so that a misspelt one is noticed.
+Errors are JSON: `{"status_code": 400, "detail": "cpus: expected a whole number >= 1"}`. The detail names the
+parameter that is wrong. An unknown parameter is an error too, so that a misspelt one is noticed.
 """
 
 import logging
@@ -26,7 +26,7 @@ from models.ranking import JobRequest, Ranking
 from models.records import JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
 from streams.client.questions import AnswerTimeout, Busy, NotFound
-from streams.errors import UserError
+from streams.errors import UserError, in_words
 from streams.serve.access import SESSION, SESSION_S, Access, log_request, sees_all_jobs
 from streams.serve.middleware import (
     METRICS,
@@ -272,7 +272,11 @@ def _bad_request(request: Request[Any, Any, Any], error: HTTPException) -> Respo
     headers = dict(error.headers or {})
     if error.status_code == 429:
         headers["Retry-After"] = headers.get("RateLimit-Reset", str(RETRY_S))
-    wrong = [f"{item.get('key', 'request')}: {item.get('message')}" for item in found if isinstance(item, dict)]
+    wrong = [
+        f"{item.get('key', 'request')}: {in_words(str(item.get('message')).replace('Expected', 'expected', 1))}"
+        for item in found
+        if isinstance(item, dict)
+    ]
     return _error(error.status_code, "; ".join(wrong) or error.detail, headers)
 
 

@@ -1,5 +1,6 @@
 """The pages for every reader: any width, dark or light, by keys alone, without a token, while nobody answers."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,7 @@ PAGES = {
     "status": "table",
     f"job?{urlencode({'site': HOSTILE, 'name': '<b>0</b>'})}": "dl",
     "http": ".reference",
+    "alerts": "#queuecastdown",
 }
 """The pages' addresses, and what is there once they are filled."""
 
@@ -56,7 +58,7 @@ return [...document.querySelectorAll("main *")].filter((at) =>
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 820, 1400])
-@pytest.mark.parametrize("page", PAGES, ids=["ask", "jobs", "site", "status", "job", "http"])
+@pytest.mark.parametrize("page", PAGES, ids=["ask", "jobs", "site", "status", "job", "http", "alerts"])
 def test_everybody_can_read_it(browser: Browser, served: Served, page: str, width: int, dark: bool) -> None:
     browser.open(f"{served.url}{page}", width, dark=dark)
     browser.until(lambda: browser.all(PAGES[page]))
@@ -141,3 +143,12 @@ def test_durations_are_written_as_everywhere(browser: Browser, served: Served) -
     browser.open(served.url)
     script = "return import(new URL('static/text.js', location)).then(m => [...arguments[0], null].map(m.duration))"
     assert browser.run(script, numbers) == [*map(duration, numbers), "–"]
+
+
+def test_times_in_sentences_are_on_the_readers_clock(browser: Browser, served: Served) -> None:
+    browser.open(served.url)
+    script = "return import(new URL('static/text.js', location)).then(m => m.sentence(arguments[0]))"
+    told = "stale: its last event came at 2026-01-25 13:30:29 UTC; it is stale after 10m"
+    with browser.in_zone("Europe/Paris"):
+        shown = browser.run(script, told)
+    assert re.fullmatch(r"Stale: its last event came at 25 Jan.*, 14:30 CET; it is stale after 10m\.", shown)

@@ -16,9 +16,9 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, Capacity, End, Outcome, Start, Submit
 from models.site.expiry import WEEK_S
-from streams.bulk.history import history_of
 from streams.bulk.reading import read_log
 from tests.prior.measure import RULES
+from tests.support.events import as_history
 
 FOLLOWED_S = 4 * WEEK_S
 """So long after the cut events are followed, so that most jobs of the week start."""
@@ -86,7 +86,7 @@ def lines_of(log: Path, cut: int) -> Iterator[str]:
     """The table's row of one log."""
     before, week = parted(log, cut)
     new, _ = errors_of(live_at_the_end(before), week)
-    told, taken_s = errors_of(history_of(before), week)
+    told, taken_s = errors_of(as_history(before), week)
     row = [f"{error:.2f}" for error in (new["zero"], new["blend"], told["blend"])]
     yield f"| {log.name.split('-')[0]} | {cut} | {' | '.join(row)} | {cut / taken_s:,.0f} |"
 

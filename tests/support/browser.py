@@ -77,6 +77,13 @@ class Browser:
         self.complaints()
         self._driver.get(address)
 
+    @contextmanager
+    def in_zone(self, zone: str) -> Iterator[None]:
+        """As a reader in this time zone has it."""
+        self._driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": zone})
+        yield
+        self._driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+
     def back(self) -> None:
         """To the page before."""
         self._driver.back()

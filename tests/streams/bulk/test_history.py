@@ -8,7 +8,7 @@ import pytest
 
 from models.records import AnyEvent, JobEvent, Submit
 from streams.bulk import history as module
-from streams.bulk.history import History, history_of
+from streams.bulk.history import History
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources.contract import Source
@@ -17,6 +17,7 @@ from streams.sources.publisher import OutgoingEvent
 from streams.sources.schedulers.pbs import PbsSource
 from streams.sources.slurm.source import SlurmSource
 from tests.streams.sources.schedulers.test_pbs import ENDED, QUEUED, STARTED
+from tests.support.events import as_history
 from tests.support.made_slurm import NOON, MadeJob, history, sacct, squeue
 from tests.support.source_contract import events_there
 from tests.support.traces import made_trace
@@ -157,7 +158,7 @@ def test_what_comes_before_the_first_predicted_job_goes_together(
 @pytest.mark.parametrize("late", [range(0), range(30), range(40, 60), range(0, 60, 2)])
 def test_the_last_jobs_of_a_history_are_predicted_however_many_are_late(late: range) -> None:
     submits = [Submit(site="s", time=float(n), job=str(n), late=n in late) for n in range(60)]
-    marked = list(history_of(submits, predicted=20))
+    marked = as_history(submits, predicted=20)
     assert [event.job for event in marked if isinstance(event, Submit)] == [event.job for event in submits]
     told = [event for event in marked if isinstance(event, Submit) and not event.late]
     assert [event.old for event in told] == [True] * (40 - len(late)) + [False] * 20

@@ -45,6 +45,12 @@ def test_where_the_pace_is_set_the_time_left_is_by_the_pace() -> None:
     assert str(way).endswith("at 1996-06-26 21:06 UTC, 2h left")
 
 
+def test_of_several_logs_it_is_told_whose_time_that_is() -> None:
+    way = output._Way("events sent", None, lambda: None)
+    way.advance(835823160.0, "birch")
+    assert str(way).endswith(", at 1996-06-26 21:06 UTC of birch")
+
+
 def test_lines_come_also_while_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "TELL_S", 0.01)
     lines: list[str] = []

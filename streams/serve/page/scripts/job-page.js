@@ -4,7 +4,7 @@ import { explained, get } from "./api.js";
 import { chart, DURATIONS } from "./charts.js";
 import { open, refused, say } from "./door.js";
 import { cell, table, update } from "./table.js";
-import { clockTime, duration, fromNow, h, name, plural, probability, sitePage } from "./text.js";
+import { clockTime, duration, fromNow, h, name, plural, probability, sentence, sitePage } from "./text.js";
 
 const asked = new URLSearchParams(location.search);
 const [site, job] = [asked.get("site") ?? "", asked.get("name") ?? ""];
@@ -20,7 +20,7 @@ async function refresh() {
   if (!site || !job) return;
   try {
     const found = await get(["sites", site, "jobs", job]);
-    say(said, `${found.text[0].toUpperCase()}${found.text.slice(1)}.`);
+    say(said, sentence(found.text));
     remember(found);
     update(place, h("div", { id: "job-now" }, ...contents(found)));
     const [rows, { live, as_of: at, made_at: made }] = [estimates(found.told), found];
@@ -65,8 +65,8 @@ function contents(found) {
   return [
     h("dl", { class: "facts" }, facts.filter(Boolean).map(([term, value]) =>
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
-    ...(live?.why ? [h("p", {}, `${live.why[0].toUpperCase()}${live.why.slice(1)}.`)] : []),
-    ...(stale ? [h("p", { class: "wrong" }, `Stale: ${stale}.`)] : []),
+    ...(live?.why ? [h("p", {}, sentence(live.why))] : []),
+    ...(stale ? [h("p", { class: "wrong" }, sentence(`stale: ${stale}`))] : []),
   ];
 }
 

@@ -1,7 +1,7 @@
 // Tables of live jobs.
 
 import { cell, explainedRow, table } from "./table.js";
-import { clockTime, duration, fromNow, h, jobPage, name, number, probability, seconds } from "./text.js";
+import { clockTime, duration, fromNow, h, jobPage, name, number, probability, seconds, sentence } from "./text.js";
 
 const COLUMNS = [
   ["Job"], ["Waited", "figure"], ["Expected"], ["At the latest"], ["CPUs", "figure"], ["Walltime", "figure"], ["Queue"],
@@ -24,7 +24,7 @@ function cells(site, job, now) {
   ];
 }
 
-const sentences = ({ why }) => (why ? [`${why[0].toUpperCase()}${why.slice(1)}.`] : []);
+const sentences = ({ why }) => (why ? [sentence(why)] : []);
 
 function expected({ start, predicted_run_s: run, predicted_start, expected_start, held_back, reason }, now) {
   if (start != null) return run == null ? "runs" : due("ends", start + run, now);

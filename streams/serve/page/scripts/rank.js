@@ -4,7 +4,7 @@ import { Refused, explained, get } from "./api.js";
 import { axis, band, Scale } from "./draw.js";
 import { cell, explainedRow, table } from "./table.js";
 import { behind, count, duration, h, localClock, name, percent, plural, probability } from "./text.js";
-import { seconds, sitePage, clockText, size } from "./text.js";
+import { clockText, seconds, sentence, sitePage, size } from "./text.js";
 
 const FIRST = 12;
 const SHOWN = ["0.9", "0.95"];
@@ -219,9 +219,9 @@ function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded
   const { p_best: best, p_start: inTime, bounds } = age;
   const told = [];
   if (inTime != null) told.push(`Starts in time with ${chance(inTime, bounds)}.`);
-  if (age.stale) told.push(`Stale, so ranked last: ${age.stale}.`);
-  if (why) told.push(`${sentence(why.text)}.`);
-  else if (reason) told.push(wait == null ? `${sentence(reason)}.` : `By ${reason}.`);
+  if (age.stale) told.push(sentence(`stale, so ranked last: ${age.stale}`));
+  if (why) told.push(sentence(why.text));
+  else if (reason) told.push(sentence(wait == null ? reason : `by ${reason}`));
   if (why?.instead.length) told.push(`Sooner: ${why.instead.map(instead).join("; ")}.`);
   if (best != null && best < 1) told.push(`Best of all sites with a probability of ${probability(best.toFixed(2))}.`);
   const state = [];
@@ -230,14 +230,12 @@ function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded
   if (live) state.push(`${plural(live.queued_jobs, "job")} queued`);
   if (speed != null && speed !== 1) state.push(`speed ${speed}`);
   if (age.as_of) state.push(`as of ${clockText(age.as_of)}${age.stale ? "" : behind(age)}`);
-  const facts = state.length ? [`${sentence(state.join(", "))}.`] : [];
+  const facts = state.length ? [sentence(state.join(", "))] : [];
   if (source === "standing") facts.push("From its standing estimate: no worker answered in time.");
-  if (weak) facts.push(`Ranked behind the others, for it rests on little: ${weak}.`);
-  else if (degraded && !age.stale) facts.push(`Less sure: ${degraded}.`);
+  if (weak) facts.push(sentence(`ranked behind the others, for it rests on little: ${weak}`));
+  else if (degraded && !age.stale) facts.push(sentence(`less sure: ${degraded}`));
   return [told.join(" "), facts.join(" ")].filter(Boolean);
 }
-
-const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 
 /** "ask for 2h (by 40m)". */
 function instead({ cpus, walltime, queue, sooner_s: sooner }) {

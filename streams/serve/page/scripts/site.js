@@ -4,7 +4,7 @@ import { bar, scatter, withinTwice } from "./draw.js";
 import { jobTable } from "./jobs.js";
 import { cell, table, wide } from "./table.js";
 import { behind, clockTime, datum, days, duration, h, name, number } from "./text.js";
-import { percent, plural, probability, seconds, utcText } from "./text.js";
+import { percent, plural, probability, seconds, sentence, utcText } from "./text.js";
 
 const NARROW = window.matchMedia("(max-width: 40rem)").matches;
 const HEAD = NARROW ? 3 : 8;
@@ -44,7 +44,7 @@ function about(known) {
   const [head, rest] = [queued.slice(0, HEAD), queued.slice(HEAD)];
   return [
     h("p", { class: "wrong", hidden: known.stale || known.degraded ? null : "" },
-      known.stale ? `Stale: ${known.stale}.` : `Less sure than usual: ${known.degraded}.`),
+      sentence(known.stale ? `stale: ${known.stale}` : `less sure than usual: ${known.degraded}`)),
     h("dl", { class: "facts" }, facts.filter(Boolean).map(([term, value]) =>
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
     ...(known.partitions ? [partitionTable(known.partitions)] : []),

@@ -4,7 +4,7 @@ import { explained, get } from "./api.js";
 import { bar } from "./draw.js";
 import { contents } from "./site.js";
 import { update } from "./table.js";
-import { h, localClock, name, number, plural, sitePage } from "./text.js";
+import { h, localClock, name, number, plural, sentence, sitePage } from "./text.js";
 
 const FIND_FROM = 12;
 
@@ -99,7 +99,7 @@ class View {
         h("span", { class: "running" }, h("b", {}, number(live.running_jobs)), " running"),
         h("span", { class: "free" }, h("b", {}, number(live.free_cpus)), ` of ${plural(cpus, "CPU")} free`),
         live.gpus ? h("span", { class: "free" }, `${live.free_gpus} of ${plural(live.gpus, "GPU")} free`) : null),
-      stale ? h("span", { class: "silent" }, `stale: ${stale}`) : null));
+      stale ? h("span", { class: "silent" }, sentence(`stale: ${stale}`)) : null));
   }
 
   async load() {

@@ -3,7 +3,8 @@
 import { explained, get } from "./api.js";
 import { open, refused, say } from "./door.js";
 import { cell, explainedRow, table, update } from "./table.js";
-import { clockTime, datum, duration, h, localClock, name, number, percent, plural, seconds, sitePage } from "./text.js";
+import { clockTime, datum, duration, h, localClock, name, number, percent, plural } from "./text.js";
+import { seconds, sentence, sitePage } from "./text.js";
 
 const said = document.getElementById("status-said");
 const place = document.getElementById("status-now");
@@ -49,8 +50,8 @@ function siteTable(sites) {
     const { recent } = site;
     const fields = Object.entries(site.unknown_fields);
     const about = [
-      site.stale ? `Stale: ${site.stale}.` : "",
-      site.degraded && !site.stale ? `Less sure than usual: ${site.degraded}.` : "",
+      site.stale ? sentence(`stale: ${site.stale}`) : "",
+      site.degraded && !site.stale ? sentence(`less sure than usual: ${site.degraded}`) : "",
       fields.length ? `Ignored fields of its events: ${fields.map(([field, times]) => `${field} (${times}×)`).join(", ")}.`
         : "",
     ].filter(Boolean);

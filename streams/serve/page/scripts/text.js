@@ -64,6 +64,12 @@ export function clockText(time) {
 /** The same as an element; its title says the time in UTC. */
 export const clockTime = (time) =>
   h("time", { datetime: new Date(time * 1000).toISOString(), title: utcText(time) }, clockText(time));
+
+const stamps = /(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC/g;
+
+/** What the service says as a sentence: it begins with a capital, and its times are on the reader's clock. */
+export const sentence = (text) => `${text[0].toUpperCase()}${onClock(text.slice(1))}.`;
+export const onClock = (text) => text.replace(stamps, (_, day, time) => clockText(Date.parse(`${day}T${time}Z`) / 1000));
 export const utcText = (time) => `${utc.format(time * 1000)} UTC`;
 export const days = (begin, end) => day.formatRange(begin * 1000, end * 1000);
 export const dayOf = (time) => day.format(time * 1000);

@@ -12,12 +12,12 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, DeadLetter, Rebuild, Requeue, Submit, bundled
 from models.simulation import generate, run
-from streams.bulk.history import history_of
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import checkpoint
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.intake.messages import Unreadable, read_told
+from tests.support.events import as_history
 from tests.support.fakes import Crash, Process, World
 from tests.support.stored import saved_state, whole
 
@@ -30,7 +30,7 @@ LENGTH = 17
 
 def told() -> tuple[list[AnyEvent], list[AnyEvent]]:
     """A site's history: old events, and those after the first job that is predicted."""
-    events = list(history_of(run(generate(3, 120, cpus=32, load=0.9), 32, "alder"), predicted=20))
+    events = as_history(run(generate(3, 120, cpus=32, load=0.9), 32, "alder"), predicted=20)
     first = next(n for n, one in enumerate(events) if isinstance(one, Submit) and not one.old)
     return events[:first], events[first:]
 
