@@ -4,7 +4,16 @@ Times are Unix seconds (UTC), durations seconds, memory bytes. Every record carr
 fields are ignored, so a later writer does not break an earlier reader. `queuecast schema` prints the format.
 """
 
-from models.records.bundle import MOST_BYTES, AnyEvent, AnyJobEvent, Bundle, RawBundle, bundled, is_predicted
+from models.records.bundle import (
+    MOST_BYTES,
+    AnyEvent,
+    AnyJobEvent,
+    Bundle,
+    RawBundle,
+    bundled,
+    is_predicted,
+    without_first,
+)
 from models.records.capacity import Capacity, Limit, Partition, Pool, Reservation
 from models.records.events import (
     Alter,

@@ -62,4 +62,11 @@ def bundled(site: str, events: Iterable[bytes]) -> bytes:
     return _encode(RawBundle(site=site, events=list(map(msgspec.Raw, events))))
 
 
+def without_first(bundle: bytes, events: int) -> bytes:
+    """A bundle without so many of its first events."""
+    found = _decode(bundle)
+    return _encode(msgspec.structs.replace(found, events=found.events[events:]))
+
+
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(RawBundle).decode

@@ -17,6 +17,7 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.consumer.fetcher import ConsumerRecord
 
+from models.records import without_first
 from streams.broker.admin import admin, group_of, kafka_errors
 from streams.broker.stored import ends_of, messages
 from streams.broker.topics import (
@@ -145,7 +146,7 @@ def _states(settings: Settings) -> States:
 
 def _latest(found: Mapping[int, Found]) -> StoredState:
     states = [one.state for one in found.values() if one.state is not None]
-    return max(states, key=lambda state: (state.epoch, state.offset))
+    return max(states, key=lambda state: state.position)
 
 
 def _send_again(
@@ -175,7 +176,7 @@ def _send_again(
         known = _latest(states[site]) if site in states else None
         if _is_to_move(message, known, home, count):
             headers = [(MOVED, b"%d" % count)]
-            pending.append(producer.send(topic, message.value, message.key, headers, home))
+            pending.append(producer.send(topic, _left(message, known), message.key, headers, home))
             sent[home] += 1
         if len(pending) >= MAX_IN_FLIGHT:
             _await_sent(pending)
@@ -204,9 +205,16 @@ def _is_to_move(message: ConsumerRecord, state: StoredState | None, home: int, c
     if state.partition == home:
         return False  # what is there is read there
     if message.partition == state.partition:
-        return bool(message.offset > state.offset)
+        return bool(message.offset >= state.offset + (not state.begun))
     # What was sent once more when this was interrupted is sent from its first place now.
     return (MOVED, b"%d" % count) not in message.headers
+
+
+def _left(message: ConsumerRecord, state: StoredState | None) -> Any:
+    """What a state lacks of a message: of a bundle it may have the first events."""
+    if state is None or (message.partition, message.offset) != (state.partition, state.offset):
+        return message.value
+    return without_first(message.value, state.begun)
 
 
 def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mapping[int, int]], states: States) -> Moves:
@@ -221,7 +229,8 @@ def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mappin
         if before.partition != home:
             moves[site] = before.partition, home
             _copy_segments(site, before, found[before.partition].segments, home, write)
-            before.partition, before.offset, before.epoch = home, ends[topic][home] - 1, before.epoch + 1
+            before.partition, before.offset, before.begun = home, ends[topic][home] - 1, 0
+            before.epoch += 1
             before.own = site in settings.sites.own_topic
             write(site.encode(), encode_stored(before), home)
         for partition, old in found.items():

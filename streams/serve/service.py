@@ -251,7 +251,7 @@ class Service:
 
 
 def _status_of(answer: SiteAnswer) -> SiteStatus:
-    same = (
+    same = [
         "site",
         "method",
         "degraded",
@@ -262,7 +262,7 @@ def _status_of(answer: SiteAnswer) -> SiteStatus:
         "live",
         "answers",
         "unknown_fields",
-    )
+    ]
     return SiteStatus(recent=answer.recent or None, **{name: getattr(answer, name) for name in same})
 
 

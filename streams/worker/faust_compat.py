@@ -26,7 +26,7 @@ from streams.broker.consumer import wait_for_leaders
 from streams.errors import Unreachable, UserError
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.pulse import Pulse
-from streams.worker.checkpoint.stored import decode_stored, offset_of
+from streams.worker.checkpoint.stored import decode_stored
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
             if not value:  # the site has lost its place, or has moved to another partition, whose state counts then
                 if before is None or decode_stored(before).partition == event.message.partition:
                     self.data.pop(key, None)
-            elif before is None or offset_of(value) >= offset_of(before):
+            elif before is None or decode_stored(value).position >= decode_stored(before).position:
                 self.data[key] = value
 
     def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:

@@ -92,6 +92,11 @@ class StoredState(msgspec.Struct, array_like=True):
     failures: list[float] = []
     begun: int = 0
 
+    @property
+    def position(self) -> tuple[int, int, bool, int]:
+        """How far it goes; of two states of a site the one with the greater is the later."""
+        return self.epoch, self.offset, not self.begun, self.begun
+
 
 IN_BOTH = ("partition", "offset", "epoch", "own", "generation", "stamp", "arrivals", "operations", "failures", "begun")
 """The fields that a stored state and a handle have."""
@@ -108,12 +113,6 @@ class StoredSegment(msgspec.Struct, array_like=True):
 encode_stored = msgspec.msgpack.Encoder().encode
 decode_stored = msgspec.msgpack.Decoder(StoredState).decode
 decode_segment = msgspec.msgpack.Decoder(StoredSegment).decode
-
-
-def offset_of(value: bytes) -> tuple[int, int]:
-    """The epoch and offset of the last event in a stored state; of two states of a site the greater is the later."""
-    stored = decode_stored(value)
-    return stored.epoch, stored.offset
 
 
 class Log(NamedTuple):

@@ -20,7 +20,7 @@ from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import table
 from streams.worker.checkpoint.checkpoint import Pending
 from streams.worker.checkpoint.pulse import StoodStill
-from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored, offset_of
+from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored
 from streams.worker.checkpoint.table import RETRY_S, Token
 from tests.support.fakes import MemoryStore, Process, World
 
@@ -196,7 +196,7 @@ class Renewed:
 
 def places(world: World) -> dict[str, tuple[int, int]]:
     """The epoch and offset of each stored state."""
-    return {site.decode(): offset_of(value) for site, value in world.table.items()}
+    return {site.decode(): decode_stored(value).position[:2] for site, value in world.table.items()}
 
 
 def test_where_the_topic_ends_before_the_states_do_they_begin_a_new_epoch() -> None:
@@ -242,13 +242,15 @@ def test_the_ends_of_the_topic_are_waited_for(pauses: list[float]) -> None:
 def test_of_two_states_the_one_of_the_later_epoch_or_offset_is_the_later() -> None:
     later = [
         StoredState(2, 3, 17, b""),
+        StoredState(2, 3, 18, b"", begun=7),
+        StoredState(2, 3, 18, b"", begun=8),
         StoredState(2, 3, 18, b""),
         StoredState(2, 3, -1, b"", 1),
         StoredState(2, 3, 2, b"", 1),
     ]
-    offsets = [offset_of(msgspec.msgpack.encode(one)) for one in later]
-    assert offsets == sorted(offsets)
-    assert len(set(offsets)) == 4
+    positions = [decode_stored(msgspec.msgpack.encode(one)).position for one in later]
+    assert positions == sorted(positions)
+    assert len(set(positions)) == 6
 
 
 class Away(MemoryStore):
