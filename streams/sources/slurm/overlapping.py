@@ -2,7 +2,7 @@
 
 An attempt is one, whoever tells of it: a job with the same submission and the same start. The row that says most
 counts, a start and an end rather than none. Memory is that of the rows of one job and its tasks: all rows wait in a
-temporary file, unless it is one file that is not large. An answer in JSON of up to 64 MiB is in memory as it is read.
+temporary file. An answer in JSON of up to 64 MiB is in memory as it is read.
 """
 
 import sqlite3
@@ -67,7 +67,7 @@ class Reached(msgspec.Struct):
 
 def events_of(files: Sequence[OneFile], site: str, reached: Reached) -> Iterator[tuple[int, Any]]:
     """The events of files, each with the number of the file that it is from. Those of a job come in their order, those
-    of different jobs in any. Some 17 µs a row, of several files 30 µs.
+    of different jobs in any. Some 30 µs a row.
 
     Rows that were told twice are counted as left out.
 
@@ -78,9 +78,6 @@ def events_of(files: Sequence[OneFile], site: str, reached: Reached) -> Iterator
         UserError: a file cannot be read.
         sqlite3.Error: there is no room for the rows.
     """
-    if len(files) == 1 and not files[0].is_large:
-        yield from ((0, event) for event in _of_one(files[0], site, reached))
-        return
     batch = _Batch(site, reached)
     with closing(sqlite3.connect("", isolation_level=None)) as base:
         base.executescript(_TABLES)
@@ -100,18 +97,6 @@ def events_of(files: Sequence[OneFile], site: str, reached: Reached) -> Iterator
                 batch.at = at
             batch.add(kept)
         yield from batch.events()
-
-
-def _of_one(file: OneFile, site: str, reached: Reached) -> list[Any]:
-    """The events of one file: its rows are in memory, as its text was, and need no other place."""
-    rows = list(file.rows())
-    at = max(map(latest, rows), default=0.0)
-    if len({(row.job, row.submit) for row in rows}) < len(rows):
-        rows = [telling.row for telling in _counted_once([file], [Telling(row, 0, at) for row in rows])[0]]
-    table = JobTable(site)
-    events = table.look(rows, at)
-    reached.add(table, at)
-    return events
 
 
 class _Batch:

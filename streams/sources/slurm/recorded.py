@@ -23,8 +23,8 @@ from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
 BLOCK_BYTES = 1 << 20
-LARGE_BYTES, ZIPPED = 64 << 20, 8
-"""A file with more bytes is large; a zipped one with so many times fewer."""
+LARGE_BYTES = 64 << 20
+"""An answer with more bytes is read job by job."""
 
 OTHERS = "jobs of other clusters"
 
@@ -220,13 +220,6 @@ class OneFile(Way):
             f"jobs of several clusters, {names}, which number them alike: each is a site of its own; choose one with "
             f"--set cluster={next(iter(told))}"
         )
-
-    @property
-    def is_large(self) -> bool:
-        """Whether its rows should not be in memory all at once."""
-        with closing(open_log(self._path)) as file:
-            most = LARGE_BYTES // ZIPPED if is_zipped(file) else LARGE_BYTES
-        return self._path.stat().st_size > most
 
     def _read(self) -> Iterator[JobRow]:
         if self.kind == "text":

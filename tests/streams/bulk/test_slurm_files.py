@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from models.records import AnyEvent
 from streams.bulk.reading import Report, read_log
 from streams.errors import UserError
 from streams.sources.slurm import recorded
-from streams.sources.slurm.recorded import OneFile
 from streams.sources.slurm.source import SlurmSource
 from tests.support.made_slurm import NOON, SACCT, MadeJob, history, records, sacct, sacct_json, squeue, stamp
 
@@ -154,11 +152,9 @@ def test_jobs_of_several_clusters_are_not_taken_for_those_of_one(tmp_path: Path)
         assert log.jobs == 1 and report.left_out == {"jobs of other clusters": 1}
 
 
-@pytest.mark.parametrize("dump", [text, sacct_json])
-def test_a_large_file_is_read_alike(dump: Dump, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rows are not in memory all at once."""
-    content = dump(history(1), END, 0)
+def test_a_large_answer_is_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its jobs are not in memory all at once."""
+    content = sacct_json(history(1), END, 0)
     small = read(tmp_path, content)
     monkeypatch.setattr(recorded, "LARGE_BYTES", 0)
-    assert OneFile(tmp_path / "0.log", "text", lambda _: None, UTC, {}).is_large
     assert read(tmp_path, content) == small
