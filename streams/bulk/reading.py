@@ -24,6 +24,9 @@ MAX_REASONS = 50
 MAX_PLACES = 3
 """How many lines are named for each reason."""
 
+TO_READ = 0.25
+"""What it takes to read rows, as a share of that and what it takes to put them together."""
+
 OTHER_REASONS = "other reasons"
 
 
@@ -105,8 +108,9 @@ def read_log(
     with scratch() as directory:
         paths = [_spooled(directory) if str(path) == "-" else path for path in files]
         try:
-            events = _events(paths, site, format_name, options, skip, report)
-            log = EventLog.of(events, directory, shown, partial(_share_read, paths, {}))
+            sources: list[Source] = []
+            events = _events(paths, site, format_name, options, skip, report, sources)
+            log = EventLog.of(events, directory, shown, partial(_share_done, paths, {}, sources))
         except UserError as error:  # standard input is not known by the place where it is kept
             raise type(error)(str(error).replace(f"{directory}/", "")) from None
         for file in report.files:
@@ -116,6 +120,15 @@ def read_log(
         if not log.jobs:
             raise NotUnderstood(f"{', '.join(map(str, files))}: no job in it{_why_nothing(report)}")
         yield log, report
+
+
+def _share_done(paths: Sequence[Path], read: dict[Path, int], sources: Sequence[Source]) -> float | None:
+    """How much of the reading is done: of the files, and of what is told only once they are read."""
+    told = min((one.share_told for one in sources if one.share_told is not None), default=None)
+    if told:
+        return TO_READ + (1 - TO_READ) * told
+    share = _share_read(paths, read)
+    return share if share is None or told is None else TO_READ * share
 
 
 def _share_read(paths: Sequence[Path], read: dict[Path, int]) -> float | None:
@@ -152,6 +165,7 @@ def _events(
     options: Sequence[str],
     skip: OnSkipped,
     report: Report,
+    opened: list[Source],
 ) -> Iterator[AnyEvent]:
     """The events of all files, those of one log together; all are of one site."""
     kinds: dict[str, list[Source]] = {}
@@ -161,6 +175,7 @@ def _events(
         source = kind.open(str(path), site, skip, **options_for(kind, options))
         site = source.sites[0] if site is None and len(source.sites) == 1 else site
         kinds.setdefault(kind.name, []).append(source)
+        opened.append(source)
         read[id(source)] = ReadFile(str(path), kind.name, 0, 0)
     report.files.extend(read.values())
     for sources in kinds.values():

@@ -107,6 +107,8 @@ class Source(ABC):
             {"job steps": 12}. A source that counts makes a dictionary of its own.
         lag: how much of its input is there and not read yet, by the unit: {"bytes": 512}. Empty where it cannot tell.
         calls: what it calls to read its input, by name, such as {"squeue": Calls(…)}. Another thread looks at these.
+        share_told: of the records of which all are read before any is told, the share that `together` has told; None
+            where they are told as they are read.
         reached: where a live source of the same name goes on after what `together` has read with this one as the first;
             None where none can.
     """
@@ -119,6 +121,7 @@ class Source(ABC):
     left_out: Mapping[str, int] = MappingProxyType({})
     lag: Mapping[str, float] = MappingProxyType({})
     calls: Mapping[str, Calls] = MappingProxyType({})
+    share_told: float | None = None
     reached: Cursor | None = None
 
     def _begin(self, site: str, on_skipped: OnSkipped) -> None:

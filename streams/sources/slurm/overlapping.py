@@ -54,10 +54,15 @@ class Telling(NamedTuple):
 
 
 class Reached(msgspec.Struct):
-    """What files told up to their end: their last time (Unix seconds), and the jobs that had not left long before."""
+    """What files told up to their end: their last time (Unix seconds), and the jobs that had not left long before.
+
+    Of their `rows`, how many were told.
+    """
 
     at: float = 0.0
     entries: dict[str, Entry] = {}
+    rows: int = 0
+    told: int = 0
 
     def add(self, table: JobTable, at: float) -> None:
         """So much was told of these jobs."""
@@ -83,8 +88,10 @@ def events_of(files: Sequence[OneFile], site: str, reached: Reached) -> Iterator
         base.executescript(_TABLES)
         base.execute("BEGIN")
         ends = [_keep(base, number, file) for number, file in enumerate(files)]
+        reached.rows = sum(file.records for file in files)
         for _, group in groupby(base.execute(_BY_JOB), itemgetter(0)):
             told = [Telling(_decode(blob), number, ends[number]) for _, number, blob in group]
+            reached.told += len(told)
             kept, repeated = (told, []) if len(told) == 1 else _counted_once(files, told)
             estimates = [telling for telling in repeated if telling.row.phase == QUEUED and telling.row.expected]
             at = max(telling.at for telling in told)

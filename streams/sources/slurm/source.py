@@ -150,8 +150,10 @@ class SlurmSource(Source):
         files = [(source, file) for source in sources if (file := source._only_file()) is not None]
         for _, file in files:
             file.clusters = files[0][1].clusters
-        reached = Reached(entries={})
-        for number, event in events_of([file for _, file in files], sources[0].sites[0], reached):
+        reached, first = Reached(entries={}), sources[0]
+        first.share_told = 0.0 if files else None
+        for number, event in events_of([file for _, file in files], first.sites[0], reached):
+            first.share_told = reached.told / max(reached.rows, 1)
             yield files[number][0], event
         if files:
             files[0][0].reached = encode_cursor(Place(slurm=1, since=reached.at, jobs=_packed(reached.entries)))

@@ -17,7 +17,7 @@ from streams.cli.output import progress
     [
         (4, None, "1 of 4 jobs, 0/s, at 1996-06-26 21:06 UTC, 5m left"),
         (1, None, "1 of 1 jobs, 0/s, at 1996-06-26 21:06 UTC"),
-        (None, 0.25, "1 jobs, 0/s, at 1996-06-26 21:06 UTC, 25% of the input, 5m left"),
+        (None, 0.25, "1 jobs, 0/s, at 1996-06-26 21:06 UTC, 25% of the reading, 5m left"),
         (None, None, "1 jobs, 0/s, at 1996-06-26 21:06 UTC"),
     ],
 )
@@ -28,14 +28,26 @@ def test_how_long_it_still_takes_is_told(total: int | None, share: float | None,
     assert str(way) == told
 
 
-@pytest.mark.parametrize(
-    ("share", "told"), [(0.25, "25% of the input read, 5m left"), (1.0, "the input is read, and put together")]
-)
-def test_before_the_first_event_the_share_of_the_input_is_told(share: float, told: str) -> None:
-    """Rows of an accounting are kept and put together before there is an event."""
-    way = output._Way("events read", None, lambda: share)
+def test_before_the_first_event_the_share_of_the_reading_is_told() -> None:
+    """Rows of an accounting are kept, and put together, before there is an event."""
+    way = output._Way("events read", None, lambda: 0.25)
     way._begun = time.monotonic() - 100.0
-    assert str(way) == told
+    assert str(way) == "25% of the reading, 5m left"
+
+
+def test_of_an_accounting_the_share_goes_on_while_its_rows_are_put_together(tmp_path: Path) -> None:
+    rows = [f"{n}|s|COMPLETED|2026-01-02T12:00:00|2026-01-02T12:00:00|2026-01-02T13:00:00\n" for n in range(1, 4001)]
+    (tmp_path / "sacct.txt").write_text("JobID|User|State|Submit|Start|End\n" + "".join(rows))
+    shares: list[float] = []
+
+    @contextmanager
+    def shown(unit: str, _: int | None, share: Callable[[], float | None]) -> Iterator[Callable[[float], None]]:
+        yield lambda _: shares.append(share() or 0.0) if unit == "events read" and len(shares) < 12_000 else None
+
+    with read_log([tmp_path / "sacct.txt"], "s", None, None, (), shown):
+        pass
+    assert len(shares) == 12_000 and shares == sorted(shares)
+    assert shares[0] < 0.5 and shares[-1] == 1.0
 
 
 def test_where_the_pace_is_set_the_time_left_is_by_the_pace() -> None:
