@@ -237,7 +237,8 @@ def _beside(fits: bool, beside: str) -> str:
 def _in_line(job: Job, ahead: Ahead, work_s: float | None, place: str) -> str:
     """What is ahead: `12 jobs ahead of it, 7 of them in batch, need 3,400 core-hours, about 3h6m of the machine`."""
     one = ahead.jobs == 1
-    among = f", {ahead.same_queue} of them in {job.queue}," if ahead.same_queue and job.queue and not one else ""
+    part = "all" if ahead.same_queue == ahead.jobs else f"{ahead.same_queue} of them"
+    among = f", {part} in {job.queue}," if ahead.same_queue and job.queue and not one else ""
     jobs, need = ("1 job", "needs") if one else (f"{ahead.jobs:,} jobs", "need")
     hours = ahead.work_cpu_s / HOUR_S
     if hours < 0.1:

@@ -21,13 +21,16 @@ HOUR = 3600.0
 
 @pytest.fixture
 def busy() -> Engine:
-    """Of 64 processors 48 are busy for another hour; three jobs queue for all of them, 2 h each."""
+    return line("batch", "batch", "long")
+
+
+def line(*queues: str) -> Engine:
+    """Of 64 processors 48 are busy for another hour; a job queues for all of them in each of these queues, 2 h each."""
     engine = Engine("s", EASY)
     engine.apply(capacity(64))
     engine.apply(submit("r", 0.0, cpus=48, walltime=2 * HOUR, queue="batch"))
     engine.apply(start("r", 0.0))
-    for number in range(3):
-        queue = "batch" if number < 2 else "long"
+    for number, queue in enumerate(queues):
         engine.apply(submit(f"q{number}", 10.0 + number, cpus=64, walltime=2 * HOUR, queue=queue, user="ada"))
     engine.apply(capacity(64, HOUR))
     return engine
@@ -53,6 +56,11 @@ def test_jobs_ahead_are_counted_with_their_work(busy: Engine) -> None:
     assert told.text == (
         "3 jobs ahead of it, 2 of them in batch, need 384 core-hours, about 6h of the machine; 16 processors are free"
     )
+
+
+def test_where_all_ahead_are_in_its_queue_they_are_not_counted_twice() -> None:
+    told = why(line("batch", "batch"), cpus=64, walltime=2 * HOUR, queue="batch")
+    assert told.text.startswith("2 jobs ahead of it, all in batch, need 256 core-hours")
 
 
 def test_what_starts_sooner_is_named_with_what_it_saves(busy: Engine) -> None:
