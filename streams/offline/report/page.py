@@ -27,7 +27,8 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var
   margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 h3 { font-size: 1rem; margin-bottom: 0; } ul { margin-top: .3rem; }
-figure { margin: 0; } figcaption, .soft { color: var(--soft); font-size: .9rem; }
+figure { margin: 0; } figcaption, caption, .soft { color: var(--soft); font-size: .9rem; }
+caption { caption-side: bottom; text-align: left; }
 svg { max-width: 100%; height: auto; } svg text { fill: var(--text); font-size: 12px; }
 .axis { stroke: var(--edge); }
 .line { fill: none; stroke-width: 2; } .line.ours { stroke: var(--ours); } .line.rule { stroke: var(--rule); }
@@ -64,37 +65,26 @@ def page_of(
     shown |= dict(zip(rivals, ("rival", "rival2"), strict=False))
     sections = [
         _section("What it would have been worth", _paragraphs(verdict(breakdowns, method, rivals))),
-        _section("Mean error by method", _methods(breakdowns, shown), "The shorter, the better."),
-        _section(
-            "Errors by how long jobs waited",
-            _by_wait(breakdowns, shown),
-            "Mean error, drawn row by row.",
-        ),
-        _section("Bounds", _bounds(breakdowns[method]), "Share of the jobs that started within their bound."),
-        _section("Week by week", _by_week(log, breakdowns, shown), "Mean error of the jobs that left the queue."),
-        _section(
-            "By queue or partition",
-            _by_queue(breakdowns, shown),
-            "Those with the most jobs, drawn row by row.",
-        ),
+        _section("Mean error by method", _methods(breakdowns, shown)),
+        _section("Errors by how long jobs waited", _by_wait(breakdowns, shown)),
+        _section("Bounds", _bounds(breakdowns[method])),
+        _section("Week by week", _by_week(log, breakdowns, shown)),
+        _section("By queue or partition", _by_queue(breakdowns, shown)),
         _section("The log", _findings(log, report)),
     ]
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>queuecast: {escape(sites)}</title><style>{STYLE}</style></head><body>"
+        f"<title>queuecast: {escape(sites)}</title><style>{STYLE}</style></head><body><main>"
         f"<h1>How good would queuecast have been at {escape(sites)}?</h1>"
         '<p class="soft">Every job of the log was predicted at its submission, from what was known by then, and '
         "compared with what happened.</p>"
     )
-    return f"{head}{''.join(sections)}</body></html>\n"
+    return f"{head}{''.join(sections)}</main></body></html>\n"
 
 
-def _section(head: str, body: str, caption: str = "") -> str:
-    if not body:
-        return ""
-    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f"<section><h2>{escape(head)}</h2>{f'<figure>{body}{below}</figure>' if caption else body}</section>"
+def _section(head: str, body: str) -> str:
+    return f"<section><h2>{escape(head)}</h2>{body}</section>" if body else ""
 
 
 def _paragraphs(sentences: Sequence[str]) -> str:
@@ -117,14 +107,16 @@ def _methods(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> s
                 "–" if held is None else f"{100 * held:.0f} %",
             )
         )
-    return _table(("method", "mean error", "jobs", "within ×2", "in the bound of 0.9"), rows)
+    return _table(
+        ("method", "mean error", "jobs", "within ×2", "in the bound of 0.9"), rows, "The shorter, the better."
+    )
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
     """A table whose second column has bars; the cells are HTML."""
-    head = "".join(f"<th>{head}</th>" for head in heads)
+    head = "".join(f'<th scope="col">{head}</th>' for head in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
+    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"
 
 
 def _compared(cells: Mapping[str, Cell], shown: Mapping[str, str]) -> str:
@@ -142,13 +134,14 @@ def _by_wait(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> s
         for place, name in enumerate(WAIT_NAMES)
         if ours[place].jobs
     ]
-    return _key(shown) + _table(("waited", "mean error", "jobs"), rows)
+    return _key(shown) + _table(("waited", "mean error", "jobs"), rows, "Mean error, drawn row by row.")
 
 
 def _bounds(ours: Breakdown) -> str:
     held = {q: share for q in sorted(ours.every.bounds) if (share := ours.every.held(q)) is not None}
     rows = [(f"{100 * float(q):g} %", bar("ours", share, f"{100 * share:.1f} %")) for q, share in held.items()]
-    return _table(("promised", "started in time"), rows) if rows else ""
+    caption = "Share of the jobs that started within their bound."
+    return _table(("promised", "started in time"), rows, caption) if rows else ""
 
 
 def _by_week(log: EventLog, breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
@@ -165,9 +158,9 @@ def _by_week(log: EventLog, breakdowns: Mapping[str, Breakdown], shown: Mapping[
         if kind in ("ours", "rule")
     ]
     names = [minute(log.begin + begin * WEEK_S)[:10] for begin in begins]
-    return _key({name: kind for name, kind in shown.items() if kind in ("ours", "rule")}) + lines(
-        names, series, "mean error over time"
-    )
+    key = _key({name: kind for name, kind in shown.items() if kind in ("ours", "rule")})
+    caption = "<figcaption>Mean error of the jobs that left the queue.</figcaption>"
+    return f'{key}<figure tabindex="0">{lines(names, series, "mean error over time")}{caption}</figure>'
 
 
 def _summed(weeks: Mapping[int, Cell], begin: int, count: int) -> Cell:
@@ -184,7 +177,7 @@ def _by_queue(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> 
     for queue in names:
         cells = {name: breakdowns[name].by_queue.get(queue, Cell()) for name in shown}
         rows.append((escape(printable(queue)), _compared(cells, shown), f"{first[queue].jobs:,}"))
-    return _key(shown) + _table(("queue", "mean error", "jobs"), rows)
+    return _key(shown) + _table(("queue", "mean error", "jobs"), rows, "Those with the most jobs, drawn row by row.")
 
 
 def _findings(log: EventLog, report: Report) -> str:

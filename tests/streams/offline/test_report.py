@@ -23,6 +23,7 @@ from streams.offline.report.page import _by_week, page_of
 from streams.offline.report.verdict import verdict
 from streams.sources.contract import Skipped
 from streams.text.terminal import minute
+from tests.support.browser import browsing
 from tests.support.traces import made_trace
 
 SETTINGS = EngineSettings(method="blend", shadows=("zero", "median"), bounds="")
@@ -205,6 +206,18 @@ def test_the_commands_write_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert page.read_text(encoding="utf-8") == once
     assert main(["replay", str(trace), "--method", "zero", "--html", str(tmp_path / "no" / "such")]) == 1
     assert "such: cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_everybody_can_read_the_page(tmp_path: Path) -> None:
+    trace, page = made_trace(tmp_path / "made.swf", jobs=8000), tmp_path / "report.html"
+    assert main(["replay", str(trace), "--method", "median", "--html", str(page)]) == 0
+    assert "<svg" in page.read_text(encoding="utf-8")
+    with browsing(tmp_path / "profile") as browser:
+        for width, dark in ((390, True), (1400, False)):
+            browser.open(page.as_uri(), width, dark=dark)
+            assert browser.overflow() <= 0
+            assert browser.barriers() == []
 
 
 def test_the_names_of_weeks_do_not_overlap() -> None:
