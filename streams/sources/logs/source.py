@@ -4,11 +4,12 @@ A scheduler's module says with `LogSource.first_time` and `recognises` what its 
 its lines become events.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -104,9 +105,15 @@ class Records(ABC):
 
 
 class LogSource(Source):
-    """The events of one scheduler's text log."""
+    """The events of one scheduler's text log.
+
+    Attributes:
+        first: finds the first record of such a log; its first group is the time, Unix seconds. Where times are written
+            otherwise, `first_time` is a source's own.
+    """
 
     live: bool = True
+    first: ClassVar[re.Pattern[bytes]]
     records_of: type[Records]
 
     def __init__(
@@ -141,9 +148,10 @@ class LogSource(Source):
         return cls(location, site, on_skipped, zone_of(timezone), pause_s)
 
     @classmethod
-    @abstractmethod
     def first_time(cls, head: bytes) -> float | None:
         """The time of the first record in a file that begins so, Unix seconds; None where it is no such log."""
+        found = cls.first.search(head)
+        return None if found is None else float(found[1])
 
     @classmethod
     def site_of(cls, head: bytes) -> str | None:

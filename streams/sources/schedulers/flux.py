@@ -30,8 +30,6 @@ from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
 from streams.sources.logs.stories import Known, Stories
 from streams.sources.schedulers.flux_events import FluxJobs, job_name, time_of
 
-FIRST = re.compile(rb'^\{[^\n]*"timestamp"\s*:\s*(\d{9,10}(?:\.\d{1,9})?)[^\n]*', re.MULTILINE)
-
 OVERLAP_S = 5.0
 """The journal is asked again for so many seconds before the cursor: its entries are nearly in the order of time."""
 
@@ -170,15 +168,10 @@ class FluxLogSource(LogSource):
     """A file of Flux's journal: one object a line."""
 
     name: ClassVar[str] = "flux-log"
+    first = re.compile(
+        rb'^\{(?=[^\n]*"name")(?![^\n]*"object")[^\n]*"timestamp"\s*:\s*(\d{9,10}(?:\.\d{1,9})?)', re.MULTILINE
+    )
     records_of = FluxRecords
-
-    @classmethod
-    def first_time(cls, head: bytes) -> float | None:
-        """The time of the first entry."""
-        found = FIRST.search(head)
-        if found is None or b'"name"' not in found[0] or b'"object"' in found[0]:
-            return None
-        return float(found[1])
 
 
 def _flux() -> tuple[Any, Any]:

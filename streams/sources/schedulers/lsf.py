@@ -29,8 +29,6 @@ from streams.sources.logs.stories import GONE, HELD, QUEUED, RUNNING, SUSPENDED
 from streams.sources.schedulers.lsf_fields import Fields
 from streams.sources.schedulers.lsf_request import allocation, array_of, executable, exit_state, request, with_gpus
 
-FIRST = re.compile(rb'^"[A-Z][A-Z0-9_]*" "[\d.]+" (\d{1,11}) ', re.MULTILINE)
-
 PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 1, 2, 4, 8, 16, 32, 64
 """Bits of a job's status."""
 
@@ -258,13 +256,8 @@ class LsfSource(LogSource):
     """LSF's `lsb.events`, `lsb.stream` or `lsb.acct`, in `$LSB_SHAREDIR/CLUSTER/logdir`."""
 
     name: ClassVar[str] = "lsf"
+    first = re.compile(rb'^"[A-Z][A-Z0-9_]*" "[\d.]+" (\d{1,11}) ', re.MULTILINE)
     records_of = LsfRecords
-
-    @classmethod
-    def first_time(cls, head: bytes) -> float | None:
-        """When the first record was written."""
-        found = FIRST.search(head)
-        return float(found[1]) if found is not None else None
 
 
 def _asked(named: Mapping[str, str], options: int, cpus: int, walltime: int | None, line: str) -> dict[str, Any]:

@@ -21,8 +21,6 @@ from streams.sources.logs.stories import HELD
 from streams.sources.schedulers.pbs import SECONDS_PER_ZONE_STEP, SECONDS_TO_WRITE, PbsRecords
 from streams.sources.schedulers.pbs_request import LIST, Fields
 
-FIRST = re.compile(rb'^\s*\{[^{]{0,2000}?"timestamp"\s*:\s*(\d{9,10})[^{]{0,2000}?"pbs_version"', re.DOTALL)
-
 NAMES = by_name(
     "Account_Name:account egroup:group project Job_Name:jobname queue exec_host exec_vnode"
     " array_indices_submitted:array_indices depend Exit_status"
@@ -161,10 +159,5 @@ class QstatSource(LogSource):
     """A file of answers of `qstat -f -F json`."""
 
     name: ClassVar[str] = "qstat"
+    first = re.compile(rb'^\s*\{[^{]{0,2000}?"timestamp"\s*:\s*(\d{9,10})[^{]{0,2000}?"pbs_version"', re.DOTALL)
     records_of = QstatRecords
-
-    @classmethod
-    def first_time(cls, head: bytes) -> float | None:
-        """The time of the first answer."""
-        found = FIRST.search(head)
-        return None if found is None else float(found[1])
