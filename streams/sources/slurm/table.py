@@ -4,6 +4,7 @@ All ways of looking share one table, so an event comes once, whoever saw it firs
 an entry is as small as can be.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from math import inf
@@ -367,7 +368,8 @@ class _Steps:
             entry.attempt, entry.submit, entry.phase, entry.awaited = entry.attempt + 1, int(row.end), QUEUING, True
             entry.request, entry.expected = 0, False
         elif ran:
-            yield End(**self._name, time=row.end, state=row.state or "unknown")
+            state = sys.intern(row.state or "unknown")  # msgspec omits the default where it is the same object
+            yield End(**self._name, time=row.end, state=state)
         else:
             yield Cancel(**self._name, time=row.end, array=row.array if entry.of_row else None)
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from models.records import AnyEvent
@@ -158,3 +159,12 @@ def test_a_large_answer_is_read_alike(tmp_path: Path, monkeypatch: pytest.Monkey
     small = read(tmp_path, content)
     monkeypatch.setattr(recorded, "LARGE_BYTES", 0)
     assert read(tmp_path, content) == small
+
+
+def test_what_is_usual_of_an_end_is_not_written(tmp_path: Path) -> None:
+    """Each event is sent, and kept, so a state that is the default costs nothing."""
+    read(tmp_path, text(history(1), END, 0))
+    told = SlurmSource.together([SlurmSource.open(str(tmp_path / "0.log"), "s")])
+    ends = [msgspec.json.encode(event) for _, event in told if event.kind == "end"]
+    assert any(b'"state"' not in end for end in ends)
+    assert not any(b'"completed"' in end for end in ends)
