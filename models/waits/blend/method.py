@@ -249,9 +249,7 @@ class Blend(WaitMethod):
                 self._guard.exceeded(note.choices_s, said.medians_s, before_s, marks[place], said.weight)
             if place == AT_ONCE:
                 self._at_once.learn(_inputs(note.said), False)
-            elif self._quantiles.bound_now(note.said, place) is None:
-                self._quantiles.exceeded(note.said, place)
-            else:
+            elif not self._quantiles.exceeded(note.said, place):
                 self._notes.put(key, note._replace(put_off=note.put_off | 1 << place).encode())
 
     def _left(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
@@ -269,7 +267,7 @@ class Blend(WaitMethod):
             if known:
                 before_s = note.exceeded_s(marks, passed)
                 self._guard.left(note.choices_s, said.medians_s, before_s, wait_s, at, said.weight, job.user)
-            self._quantiles.left(said, wait_s, known, np.array(judged))
+            self._quantiles.left(said, wait_s, known, np.array(judged), np.array(passed))
             if judged[AT_ONCE]:
                 self._at_once.learn(_inputs(said), wait_s <= AT_ONCE_S)
         self._pass(at, context)

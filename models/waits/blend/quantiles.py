@@ -123,15 +123,27 @@ DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
 """Over how many jobs it is counted how many more exceed an upper bound than should; and how much more often than it
 should the bound is made to hold meanwhile, as a share of that."""
 
+FIRST_JOBS = 1000.0
+"""As so many jobs of bursts whose bounds held as they should counts that none is known at first."""
+
+BURST_DEFICIT, WIDER, WIDEST = 0.04, 8.0, 0.3
+"""A deficit among jobs of bursts that is larger than the first makes their upper bounds larger, on the scale: by so
+many times what it is more, as a share of them, at most by the last. The shifts forget a burst within a hundred jobs;
+this is how wrong bursts have been for thousands."""
+
+
+_NOT_PASSED = np.zeros(2 * QUANTILES, np.bool_)
+
 
 class QuantilesState(NamedTuple):
     """What was learnt; decayed sums of the schedule's errors, with its share, without, and of it alone; and by how much
-    too few of the bounds hold, outside of bursts and in them, (2, quantiles).
+    too few of the bounds hold, outside of bursts and in them, and of how many jobs that is known, (2, quantiles).
     """
 
     learnt: Learnt
     schedule_errors: Floats
     deficits: Floats
+    counted: Floats
 
 
 class Quantiles:
@@ -152,7 +164,7 @@ class Quantiles:
         self._schedules = np.array([self._names.index(name) for name in schedules], np.int64)
         self._first = np.array([*prior, np.mean(prior)], np.float64)
         nothing = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
-        self.state = QuantilesState(nothing, np.zeros(3), np.zeros((2, QUANTILES)))
+        self.state = QuantilesState(nothing, np.zeros(3), np.zeros((2, QUANTILES)), np.zeros((2, QUANTILES)))
 
     @property
     def experts(self) -> int:
@@ -171,8 +183,9 @@ class Quantiles:
         schedule, share = self._schedule_of(waits_s[MEDIAN]), self.schedule_share
         alone = may_be_alone and schedule >= 0 and self.schedule_is_near
         shifts = np.empty(QUANTILES)
+        learnt, _, deficits, _ = self.state
         kind = _say(
-            waits_s, self._prior(), schedule, share, alone, weight, self.state.learnt, said, mixed, bounds, shifts
+            waits_s, self._prior(), schedule, share, alone, weight, learnt, deficits, said, mixed, bounds, shifts
         )
         return Said(said, mixed, bounds, shifts, kind, bool(alone), weight)
 
@@ -197,7 +210,7 @@ class Quantiles:
         """Whether the mean error of the schedule alone is little more than the mixture's, of late."""
         return bool(self.state.schedule_errors[2] <= ALONE_HARM * self.state.schedule_errors[1])
 
-    def left(self, said: Said, wait_s: float, known: bool, judged: Flags) -> None:
+    def left(self, said: Said, wait_s: float, known: bool, judged: Flags, passed: Flags = _NOT_PASSED) -> None:
         """A job of which this was said has left the queue after so long: which bounds held, and whether the schedule
         helped, is known; 10 µs.
 
@@ -207,8 +220,9 @@ class Quantiles:
                 That is by the bound of now, where there is one: `bound_now`. The shift learns from the bound, the
                 weights from the mixture: a shift that makes up for bad experts must not keep the weights from leaving
                 them.
+            passed: of which marks `exceeded` was told.
         """
-        _left(said, *self.state, self._schedules, float(wait_s), known, judged)
+        _left(said, *self.state, self._schedules, float(wait_s), known, judged, passed)
 
     def bound_now(self, said: Said, place: int) -> float | None:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
@@ -217,11 +231,19 @@ class Quantiles:
         moved = _shift(self.state.learnt.shift, said.kind, said.weight, place) - said.shifts[place]
         return seconds(scaled(said.bounds[place]) + moved) if abs(moved) > FAR else None
 
-    def exceeded(self, said: Said, place: int) -> None:
-        """A job of which this was said waits for longer than the mark at this place; 5 µs."""
-        judged = np.zeros(2 * QUANTILES, np.bool_)
-        judged[place] = True
+    def exceeded(self, said: Said, place: int) -> bool:
+        """A job of which this was said waits for longer than the mark at this place; 5 µs.
+
+        Gives whether it is judged by that: not where there is a `bound_now`. It counts as one that exceeds it all the
+        same: of a burst that queues, thousands are known to.
+        """
+        if MEDIAN < place < QUANTILES:
+            _count(self.state.deficits, self.state.counted, said.weight, place, False)
+        if self.bound_now(said, place) is not None:
+            return False
+        judged = np.arange(2 * QUANTILES) == place
         self.left(said, np.inf, False, judged)
+        return True
 
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
@@ -249,13 +271,34 @@ def _medians(experts: Singles) -> Floats:
 @njit(cache=True)
 def _row(kind: int, weight: float, q: int) -> int:
     """Whose shift of this bound such a job moves."""
-    return kind + KINDS if q > MEDIAN and weight < BURST_WEIGHT else kind
+    return kind + KINDS if q > MEDIAN and _in_burst(weight) else kind
 
 
 @njit(cache=True)
 def _shift(shift: Floats, kind: int, weight: float, q: int) -> float:
     """What is added to the mixture of such a job now, on the scale."""
     return float(shift[0, q] + shift[_row(kind, weight, q), q])
+
+
+@njit(cache=True)
+def _in_burst(weight: float) -> int:
+    """Which deficits a job has a part in: 1 in a burst, else 0."""
+    return 1 if weight < BURST_WEIGHT else 0
+
+
+@njit(cache=True)
+def _count(deficits: Floats, counted: Floats, weight: float, q: int, held: bool) -> None:
+    """It is known whether the bound that a job was told holds: at once where it waits for longer."""
+    row = _in_burst(weight)
+    counted[row, q] += 1.0
+    jobs = min(counted[row, q] + FIRST_JOBS, DEFICIT_JOBS) if row else DEFICIT_JOBS
+    deficits[row, q] += (PROBABILITIES[q] - (1.0 if held else 0.0) - deficits[row, q]) / jobs
+
+
+@njit(cache=True)
+def _wider(deficit: float) -> float:
+    """The factor of an upper bound of a burst's job, on the scale."""
+    return float(1.0 + min(WIDER * max(deficit - BURST_DEFICIT, 0.0), WIDEST))
 
 
 @njit(cache=True)
@@ -276,17 +319,19 @@ def _left(
     learnt: Learnt,
     schedule_errors: Floats,
     deficits: Floats,
+    counted: Floats,
     schedules: Ints,
     wait_s: float,
     known: bool,
     judged: Flags,
+    passed: Flags,
 ) -> None:
     kind, weight, bounds, medians = said.kind, said.weight, said.bounds, said.experts[MEDIAN]
-    row = 1 if weight < BURST_WEIGHT else 0
+    row = _in_burst(weight)
     if known:
         for q in range(MEDIAN + 1, QUANTILES):
-            exceeded = PROBABILITIES[q] - (1.0 if wait_s <= bounds[q] else 0.0)
-            deficits[row, q] += (exceeded - deficits[row, q]) / DEFICIT_JOBS
+            if not passed[q]:
+                _count(deficits, counted, weight, q, wait_s <= bounds[q])
         for place in schedules:
             if not np.isnan(medians[place]):
                 mixed = said.mixed[MEDIAN, BOTH]
@@ -325,6 +370,7 @@ def _say(
     alone: bool,
     weight: float,
     learnt: Learnt,
+    deficits: Floats,
     said: Singles,
     mixed: Floats,
     bounds: Floats,
@@ -350,6 +396,8 @@ def _say(
             value[q] += share * (said[q, schedule] - value[q])
         shifts[q] = _shift(learnt.shift, kind, weight, q)
         value[q] += shifts[q]
+        if q > MEDIAN and _in_burst(weight):
+            value[q] *= _wider(deficits[1, q])
         if q == MEDIAN and alone:
             value[q] = said[q, schedule]
     low, middle, high, highest = value
