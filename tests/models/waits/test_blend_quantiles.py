@@ -143,13 +143,41 @@ def test_a_burst_that_starts_at_once_does_not_undo_what_those_before_it_taught()
     assert [bound_after(10.0) for _ in range(3)][-1] > 0.6 * taught_s
 
 
+BURST = 0.01
+"""The weight of a job with a hundred of its user before it."""
+
+
+def test_bursts_that_wait_too_long_make_the_bounds_of_the_next_larger_while_they_queue() -> None:
+    quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+    burst = [quantiles.mix(said_s, weight=BURST) for _ in range(2000)]
+    before, calm = quantiles.mix(said_s, weight=BURST).bounds, quantiles.mix(said_s).bounds
+    for said in burst:
+        assert quantiles.exceeded(said, 2) or quantiles.bound_now(said, 2) is not None
+    bounds = quantiles.mix(said_s, weight=BURST).bounds
+    assert 1.8 * before[2] < bounds[2] < 3.0 * before[2]
+    assert quantiles.mix(said_s).bounds[2] == pytest.approx(calm[2], rel=0.2)  # they say nothing of other jobs
+
+
+def test_a_job_that_is_known_to_exceed_its_bound_counts_once() -> None:
+    counted = []
+    for told_before in (True, False):
+        quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+        for said in [quantiles.mix(said_s, weight=BURST) for _ in range(300)]:
+            passed = np.zeros(2 * QUANTILES, np.bool_)
+            if told_before:
+                quantiles.exceeded(said, 2)
+                passed[2] = True
+            quantiles.left(said, 36_000.0, True, np.zeros(2 * QUANTILES, np.bool_), passed)
+        counted.append((quantiles.state.deficits[1, 2], quantiles.state.counted[1, 2]))
+    assert counted[0] == counted[1] == (pytest.approx(0.9 * 300 / 1300, rel=0.15), 300)
+
+
 def test_jobs_that_were_told_the_same_move_a_shift_only_so_far() -> None:
     quantiles, wait_s = Quantiles(["zero"], [1.0]), 30_000.0
     burst = [quantiles.mix(told(0.0)) for _ in range(2000)]
     for said in burst:  # all queue beyond what they were told
         for place in range(len(said.marks)):
-            if quantiles.bound_now(said, place) is None:
-                quantiles.exceeded(said, place)
+            quantiles.exceeded(said, place)
     assert all(10.0 < bound_s < 60.0 for bound_s in quantiles.mix(told(0.0)).bounds)
     for said in burst:  # as they leave, they tell how long they waited
         now_s = quantiles.bound_now(said, MEDIAN)
