@@ -40,6 +40,9 @@ from streams.worker.ownership.partition import Means
 HEARTBEAT_S = 0.5
 """Seconds between heartbeats; by their answers a worker learns that others join or leave."""
 
+FETCHED_MESSAGES = 1000
+"""Messages that Faust has fetched and that have no place yet: 64 MB where all are bundles. Beyond, it fetches none."""
+
 
 def build_app(
     settings: Settings, directory: str, partitions: int | None = None, socket: Path | None = None
@@ -239,6 +242,7 @@ def _options(settings: Settings, partitions: int) -> dict[str, Any]:
         "broker_session_timeout": worker.session_seconds,
         "broker_heartbeat_interval": HEARTBEAT_S,
         "table_standby_replicas": 0,  # what they keep in memory Faust reads again all the same when they take over
+        "stream_buffer_maxsize": FETCHED_MESSAGES,
         "stream_wait_empty": False,  # what is not acknowledged yet comes again; waiting for it would never end
         "broker_commit_livelock_soft_timeout": float("inf"),  # a lag alone is no error; the metrics tell it
         "producer_acks": -1,

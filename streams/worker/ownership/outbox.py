@@ -54,11 +54,13 @@ class Outbox:
                 sends.append(await self._out(self._topics.predictions, raw, record, raw.partition, headers))
             elif isinstance(record, Outcome):
                 sends.append(await self._out(self._topics.outcomes, raw, record, raw.partition))
+                if record.method == self._method and not isinstance(event, Submit):  # by when it leaves the queue
+                    self._scores.left(record)
             elif record.rejected:
                 sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.doubted, part))
-        if isinstance(event, Submit):
+        if isinstance(event, Submit) and any(isinstance(one, Prediction) and one.job == event.job for one in records):
             self._metrics.predicted(raw.timestamp)
-        self._score(event, records)
+            self._scores.came(event)
         return sends
 
     async def reject(
@@ -94,13 +96,3 @@ class Outbox:
             return []
         self._metrics.late.inc()
         return [(LATE, b"%d" % seconds)]
-
-    def _score(self, event: AnyEvent, records: Iterable[Record]) -> None:
-        """Score what was told of jobs, by when they leave the queue."""
-        if isinstance(event, Submit):
-            if any(isinstance(record, Prediction) and record.job == event.job for record in records):
-                self._scores.came(event)
-            return
-        for record in records:
-            if isinstance(record, Outcome) and record.method == self._method:
-                self._scores.left(record)

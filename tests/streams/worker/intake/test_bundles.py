@@ -240,3 +240,17 @@ def test_a_bundle_of_nothing_is_malformed() -> None:
     with pytest.raises(Unreadable) as refused:
         read_told(b"alder", bundled("alder", []))
     assert refused.value.reason == "malformed"
+
+
+def test_jobs_that_are_not_predicted_have_no_latency_of_a_prediction() -> None:
+    old, _ = told()
+    world = sent(old, [Submit(site="alder", time=max(one.time for one in old), job="new")])
+    process = Process(world, SETTINGS)
+    asyncio.run(process.live())
+    (count,) = (
+        sample.value
+        for family in process.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "queuecast_prediction_latency_seconds_count"
+    )
+    assert count == len(world.said("predictions")) == 1
