@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from streams.bulk.event_log import EventLog, Shown, silent
 from streams.errors import NotUnderstood, UserError
 from streams.process.scratch import scratch
 from streams.sources.contract import Cursor, OnSkipped, Skipped, Source
-from streams.sources.formats import format_of
+from streams.sources.formats import format_of, is_own
 from streams.sources.registry import options_for, source_named
 
 MAX_REASONS = 50
@@ -89,9 +89,10 @@ def read_log(
     Parameters:
         files: of one site, in any order; `-` is standard input.
         site: the site's name; by default what the first file says.
-        format_name: the source that reads them; by default each file's own format, told by its beginning.
+        format_name: the source that reads them, but for files of queuecast's own events beside others; by default each
+            file's own format, told by its beginning.
         on_skipped: told of each part that is skipped, beside the report.
-        options: `NAME=VALUE` for each source, such as its time zone.
+        options: `NAME=VALUE` for each of these sources, such as its time zone.
         shown: shows how far the reading is.
 
     Raises:
@@ -159,7 +160,7 @@ def _spooled(directory: Path) -> Path:
 
 
 def _events(
-    paths: Iterable[Path],
+    paths: Sequence[Path],
     site: str | None,
     format_name: str | None,
     options: Sequence[str],
@@ -171,8 +172,10 @@ def _events(
     kinds: dict[str, list[Source]] = {}
     read: dict[int, ReadFile] = {}
     for path in paths:
-        kind: type[Source] = format_of(path) if format_name is None else source_named(format_name)
-        source = kind.open(str(path), site, skip, **options_for(kind, options))
+        beside = len(paths) > 1 and is_own(path)
+        named = "events" if beside else format_name
+        kind: type[Source] = format_of(path) if named is None else source_named(named)
+        source = kind.open(str(path), site, skip, **options_for(kind, () if beside else options))
         site = source.sites[0] if site is None and len(source.sites) == 1 else site
         kinds.setdefault(kind.name, []).append(source)
         opened.append(source)

@@ -210,12 +210,12 @@ def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: 
 
 
 def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[str], None]) -> None:
-    """Wait until what was sent is predicted, and say so; not where no worker runs, or where one may not know."""
+    """Wait until what was sent is taken in, and say so; not where no worker runs, or where one may not know."""
     from streams.operate.catching_up import NoWorker, unread
 
     began = time.monotonic()
     looks = unread(settings, sites)
-    waiting = "waiting until the worker has predicted what was sent; Ctrl-C ends the waiting, not the worker"
+    waiting = "waiting until the worker has taken in what was sent; Ctrl-C ends the waiting, not the worker"
     try:
         before = total = next(looks)
         with told_if_silent(waiting), progress("messages taken in", total) as advance:

@@ -98,6 +98,11 @@ def head_of(path: Path) -> bytes:
         raise of_file(path, error) from None
 
 
+def is_own(path: Path) -> bool:
+    """Whether a file has queuecast's own events, such as the machine's size beside a log of any format."""
+    return path.is_file() and _recognises("events", head_of(path))
+
+
 def _recognises(name: str, head: bytes) -> bool:
     """Whether this source recognises it; not where the source cannot be loaded here."""
     try:

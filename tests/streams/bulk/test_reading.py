@@ -104,6 +104,16 @@ def test_a_log_in_several_files_is_one_log(name: str, tmp_path: Path) -> None:
         assert sum(file.records for file in two.files) == one.files[0].records
 
 
+def test_the_machines_size_stands_beside_a_log_whose_format_and_options_are_named(tmp_path: Path) -> None:
+    jobs, columns, size = (tmp_path / name for name in ("jobs.csv", "map.toml", "size.jsonl"))
+    jobs.write_text("number;come;wait;cpus\n1;1700000100;5;4\n")
+    columns.write_text('separator = ";"\n[columns]\njob = "number"\nsubmit = "come"\nwait = "wait"\ncpus = "cpus"\n')
+    size.write_text('{"type":"capacity","v":1,"site":"alder","time":1700000000,"cpus":512}\n')
+    with read_log([jobs, size], "alder", "table", options=[f"map={columns}"]) as (log, _):
+        told = log.surveys["alder"].capacity
+    assert told is not None and told.cpus == 512
+
+
 def test_a_source_has_options(tmp_path: Path) -> None:
     (tmp_path / "20231114").write_text(pbs.QUEUED.replace(f"{pbs.WHO} {pbs.TIMES} {pbs.WHAT}", "queue=workq"))
     for options, hour_later in (((), 1), (("timezone=Europe/Paris",), 0)):
