@@ -201,7 +201,7 @@ class SiteLoader:
             segments: what was read of the changelog, where segments are that the table has no longer.
         """
         same = (earlier.epoch, earlier.own, earlier.generation) == (stored.epoch, stored.own, stored.generation)
-        if not same or earlier.offset >= stored.offset:
+        if not same or earlier.position >= stored.position:
             return None
         try:
             before = read_state(site, earlier, lambda key: self.segment(key) or segments.get(key))

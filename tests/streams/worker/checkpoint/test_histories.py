@@ -8,22 +8,26 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from models.engine.engine import Engine
 from models.engine.histories import Changes
 from models.engine.settings import EngineSettings
+from models.records import bundled, is_predicted
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint.claims import Superseded, WritesLost
 from streams.worker.checkpoint.table import Token
 from tests.support.changelog import Changelog
+from tests.support.events import as_history
 from tests.support.fakes import MemoryStore, Process, World
 
 SETTINGS = Settings(
     engine=EngineSettings(method="median", shadows=(), history=20), worker=WorkerSettings(checkpoint_events=10)
 )
 EVENTS = list(run(generate(3, 120, 32, 0.9), 32, "alder"))
+LENGTH = 17
 
 
 class Forgetful(MemoryStore):
@@ -58,17 +62,28 @@ class Forgetful(MemoryStore):
             raise WritesLost("it has fewer writes")
 
 
-def over(world: World, after: int = 10**9, writes: int = 1, compacted: bool = False) -> Process:
+def publish(world: World, together: bool) -> None:
+    """The events, or the same as a site's history of which old events go together."""
+    if not together:
+        return world.publish_events(EVENTS)
+    told = as_history(EVENTS, predicted=20)
+    first = next(place for place, event in enumerate(told) if is_predicted(event))
+    for begin in range(0, first, LENGTH):
+        world.publish(b"alder", bundled("alder", map(msgspec.json.encode, told[begin : min(begin + LENGTH, first)])))
+    world.publish_events(told[first:])
+
+
+def over(world: World, after: int = 10**9, writes: int = 1, compacted: bool = False, together: bool = False) -> Process:
     """A worker."""
-    world.publish_events(EVENTS)
+    publish(world, together)
     table = Changelog(world, compacted)
     return Process(world, SETTINGS, store=partial(Forgetful, after=after, writes=writes), table=table, events=table)
 
 
-def lived(after: int = 10**9, writes: int = 1, compacted: bool = False) -> World:
+def lived(after: int = 10**9, writes: int = 1, compacted: bool = False, together: bool = False) -> World:
     """What a worker left behind."""
     world = World()
-    asyncio.run(over(world, after, writes, compacted).live())
+    asyncio.run(over(world, after, writes, compacted, together).live())
     return world
 
 
@@ -80,8 +95,9 @@ def entries(world: World) -> Any:
 
 @pytest.mark.parametrize("writes", [1, 2, 4, 8])
 @pytest.mark.parametrize("after", [9, 20, 30])
-def test_what_a_redis_lost_under_a_living_worker_is_made_good(after: int, writes: int) -> None:
-    world, whole = lived(after, writes), lived()
+@pytest.mark.parametrize("together", [False, True])  # checkpoints are made in the middle of bundles too
+def test_what_a_redis_lost_under_a_living_worker_is_made_good(after: int, writes: int, together: bool) -> None:
+    world, whole = lived(after, writes, together=together), lived(together=together)
     assert world.outputs == whole.outputs
     assert world.committed == whole.committed
     assert entries(world) == entries(whole)
