@@ -22,7 +22,7 @@ _COUNTED = re.compile(
 """What is no name of anybody, though a word for people is in the name of the field, as in `MaxJobsPerUser`."""
 
 _NUMBER = re.compile(
-    r"(?:job|task|array|step|session|proc|cluster|alloc|event|leader|^)_?id(?:raw)?s?$|jobidraw|^pid$|depend|_at$"
+    r"(?:job|task|array|step|session|proc|cluster|alloc|event|leader)_?id(?:raw)?s?$|jobidraw|^pid$|depend|_at$"
     r"|^(?:session|end|start|submit|eligible|begin|[cqe]time|number|port|version|attempt|restarts?|code|seq\w*|signal)$"
     r"|nodes?$|cores?$|gpus?$|slots?$|procs$|date$|rss$",
     re.IGNORECASE,
