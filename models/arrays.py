@@ -7,5 +7,6 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
 Records = NDArray[np.void]
 """Of fields by name."""

@@ -64,9 +64,9 @@ class Choice(NamedTuple):
     @property
     def wait_s(self) -> float:
         """The estimate, seconds; nan where nobody says anything."""
-        said = ~np.isnan(self.waits_s)
-        if said.all():
+        if not any(map(math.isnan, self.waits_s.tolist())):
             return float(self.waits_s @ self.weights)
+        said = ~np.isnan(self.waits_s)
         return float(self.waits_s[said] @ self.weights[said]) if said.any() else math.nan
 
     @property
@@ -127,10 +127,10 @@ class Guard:
 
         All are in seconds, nan: nothing.
         """
-        own = USER_UNKNOWN_S + self.state.users.get(user or "", _NOTHING)
-        return Choice(
-            *_choose(mixture_s, medians_s, self._places, self.state.errors, own, self.state.longest_s, self._schedule)
-        )
+        own, found = self.state.users.get(user or "", _NOTHING), np.empty((2, len(CHOICES)))
+        learnt = *self.state.errors, own, self.state.longest_s
+        most_s = _choose(mixture_s, medians_s, *self._places, *learnt, self._schedule, found)
+        return Choice(found[0], found[1], most_s)
 
     def exceeded(self, choices_s: Floats, medians_s: Floats, before_s: float, waited_s: float, weight: float) -> None:
         """A job of which the choices and the experts said this still queues after `waited_s` seconds.
@@ -141,7 +141,7 @@ class Guard:
             weight: how much it counts as evidence.
         """
         self.state.longest_s = max(self.state.longest_s, waited_s)
-        _judge(self.state.errors, self._places, choices_s, medians_s, before_s, waited_s, False, weight)
+        self._judge(choices_s, medians_s, before_s, waited_s, False, weight, 1.0)
 
     def left(
         self,
@@ -156,51 +156,68 @@ class Guard:
         """Such a job left the queue at `at` (Unix seconds); of `before_s` seconds of its wait it was known before."""
         faded = math.exp(-max(at - self.state.at, 0.0) / MEMORY_S) if math.isfinite(self.state.at) else 1.0
         self.state.at, self.state.longest_s = max(self.state.at, at), max(self.state.longest_s, wait_s)
-        for errors in self.state.errors:
-            errors[:] = UNKNOWN_S + faded * (errors - UNKNOWN_S)
-        _judge(self.state.errors, self._places, choices_s, medians_s, before_s, float(wait_s), True, weight)
+        self._judge(choices_s, medians_s, before_s, float(wait_s), True, weight, faded)
         if user is not None:
-            said_s = np.where(np.isnan(choices_s), choices_s[MIXTURE], choices_s)
-            earlier = self.state.users.pop(user, _NOTHING)
-            self.state.users[user] = USER_KEEP * earlier + np.abs(wait_s - said_s)
+            own = self.state.users.pop(user, None)
+            self.state.users[user] = own = np.zeros(len(CHOICES)) if own is None else own
+            _judge_for_user(own, choices_s, float(wait_s))
             if len(self.state.users) > USERS:
                 del self.state.users[next(iter(self.state.users))]
+
+    def _judge(
+        self,
+        choices_s: Floats,
+        medians_s: Floats,
+        before_s: float,
+        wait_s: float,
+        left: bool,
+        weight: float,
+        faded: float,
+    ) -> None:
+        learnt = *self._places, *self.state.errors
+        _judge(*learnt, choices_s, medians_s, before_s, wait_s, left, weight, faded)
 
 
 @njit(cache=True)
 def _choose(
     mixture_s: float,
     medians_s: Floats,
-    places: _Places,
-    errors: _Errors,
+    trivial: Ints,
+    said: Ints,
+    whose: Ints,
+    errors: Floats,
+    rivals: Floats,
     own: Floats,
     longest_s: float,
     schedule: int,
-) -> tuple[Floats, Floats, float]:
-    """What each choice says, how much it weighs, and what no estimate exceeds: as of `Choice`."""
-    rivals_s = _rivals(medians_s, places, len(errors.rivals))
-    experts_s = np.empty(1 + len(places.said))
-    experts_s[0], experts_s[1:] = mixture_s, medians_s[places.said]
-    every_s = np.concatenate((medians_s[places.trivial], rivals_s))
+    found: Floats,
+) -> float:
+    """Fill in what each choice says, and how much it weighs; gives what no estimate exceeds: as of `Choice`."""
+    rivals_s, waits_s = _rivals(medians_s, said, whose, len(rivals)), found[0]
+    experts_s = np.empty(1 + len(said))
+    experts_s[0], experts_s[1:] = mixture_s, medians_s[said]
+    every_s = np.concatenate((medians_s[trivial], rivals_s))
     most_s = FAR_FACTOR * longest_s + FAR_S
     if medians_s[schedule] > most_s:
         most_s = medians_s[schedule]
-    waits_s = np.array([mixture_s, _median(experts_s), _median(every_s), _mean_of_two(rivals_s, errors.rivals)])
+    waits_s[0], waits_s[1] = mixture_s, _median(experts_s)
+    waits_s[2], waits_s[3] = _median(every_s), _mean_of_two(rivals_s, rivals)
     for choice in range(len(waits_s)):
         if waits_s[choice] > most_s:
             waits_s[choice] = most_s
-    return waits_s, _weights(waits_s, errors.choices, own), most_s
+    found[1] = _weights(waits_s, errors, USER_UNKNOWN_S + own)
+    return most_s
 
 
 @njit(cache=True)
-def _rivals(medians_s: Floats, places: _Places, rivals: int) -> Floats:
+def _rivals(medians_s: Floats, said: Ints, whose: Ints, rivals: int) -> Floats:
     """What each rival says: the mean of what is known; nan where nothing is."""
     whole, known = np.zeros(rivals), np.zeros(rivals)
-    for nth in range(len(places.said)):
-        said_s = medians_s[places.said[nth]]
+    for nth in range(len(said)):
+        said_s = medians_s[said[nth]]
         if not np.isnan(said_s):
-            whole[places.whose[nth]] += said_s
-            known[places.whose[nth]] += 1.0
+            whole[whose[nth]] += said_s
+            known[whose[nth]] += 1.0
     for rival in range(rivals):
         whole[rival] = whole[rival] / known[rival] if known[rival] else np.nan
     return whole
@@ -208,25 +225,38 @@ def _rivals(medians_s: Floats, places: _Places, rivals: int) -> Floats:
 
 @njit(cache=True)
 def _judge(
-    errors: _Errors,
-    places: _Places,
+    trivial: Ints,
+    said: Ints,
+    whose: Ints,
+    choices: Floats,
+    rivals: Floats,
     choices_s: Floats,
     medians_s: Floats,
     before_s: float,
     wait_s: float,
     left: bool,
     weight: float,
+    faded: float,
 ) -> None:
-    """Add to the errors what is known of a wait by now: all of it where the job has `left`, else by how much it is
-    longer at least. What was known at `before_s` has been added. Who said nothing is judged by the mixture.
+    """Fade the errors, and add to them what is known of a wait by now: all of it where the job has `left`, else by how
+    much it is longer at least. What was known at `before_s` has been added. Who said nothing is judged by the mixture.
     """
     told_before_s = min(before_s, wait_s) if left else before_s
-    rivals_s = _rivals(medians_s, places, len(errors.rivals))
-    for known, told_s in ((errors.choices, choices_s), (errors.rivals, rivals_s)):
+    rivals_s = _rivals(medians_s, said, whose, len(rivals))
+    for known, told_s in ((choices, choices_s), (rivals, rivals_s)):
         for place in range(len(known)):
+            if left:
+                known[place] = UNKNOWN_S + faded * (known[place] - UNKNOWN_S)
             said_s = choices_s[MIXTURE] if np.isnan(told_s[place]) else told_s[place]
             error_s = abs(wait_s - said_s) if left else max(wait_s - said_s, 0.0)
             known[place] += weight * (error_s - max(told_before_s - said_s, 0.0))
+
+
+@njit(cache=True)
+def _judge_for_user(errors: Floats, choices_s: Floats, wait_s: float) -> None:
+    for place in range(len(errors)):
+        said_s = choices_s[MIXTURE] if np.isnan(choices_s[place]) else choices_s[place]
+        errors[place] = USER_KEEP * errors[place] + abs(wait_s - said_s)
 
 
 @njit(cache=True)

@@ -1,5 +1,6 @@
 """The method: the experts are asked, what they say is mixed, and what became of it is learnt."""
 
+import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -23,7 +24,7 @@ from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
-from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, QuantilesState, Said
+from models.waits.blend.quantiles import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Quantiles, QuantilesState, Said
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
@@ -97,13 +98,16 @@ class _Note(NamedTuple):
 
     def passed(self, key: JobKey, marks: Sequence[float], reached: Deadline) -> list[bool]:
         """Which of its marks the job was known to exceed when the deadlines were taken so far."""
-        times = (self.ready + mark_s for mark_s in marks)
-        return [self.watched <= at and (at, key, place) < reached for place, at in enumerate(times)]
+        ready, watched = self.ready, self.watched
+        return [watched <= ready + mark_s and (ready + mark_s, key, nth) < reached for nth, mark_s in enumerate(marks)]
 
     def exceeded_s(self, marks: Sequence[float], passed: Sequence[bool]) -> float:
         """The longest of the judged marks of those that have passed."""
-        judged = (self.ready + marks[place] - self.ready for place in JUDGED if passed[place])
-        return max(judged, default=0.0)
+        ready, longest_s = self.ready, 0.0
+        for place in JUDGED:
+            if passed[place]:
+                longest_s = max(longest_s, ready + marks[place] - ready)
+        return longest_s
 
     @property
     def deadlines(self) -> list[float]:
@@ -134,6 +138,7 @@ class Blend(WaitMethod):
         self._quantiles = Quantiles(names, [FIRST_WEIGHTS[name] for name in names], schedules=("policy", "order"))
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
         self._at_once = AtOnce(len(names) + QUANTILES)
+        self._nothing = np.full((QUANTILES, len(names)), np.nan)  # what experts say who say nothing
         self._deadlines = Deadlines()
         self._told: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
         self.per_job = self._notes = PerJob(bytes)
@@ -184,21 +189,22 @@ class Blend(WaitMethod):
 
         The trivial rules say nothing before a job has started.
         """
-        waits_s = np.full((QUANTILES, self._quantiles.experts - 1), np.nan)
+        waits_s = self._nothing.copy()
         if latest := context.history.latest:
             waits_s[:, 0], waits_s[:, 1] = 0.0, [latest[int(share * len(latest))] for share in PROBABILITIES]
         for place, estimate in enumerate(told, len(TRIVIAL)):
-            waits_s[MEDIAN, place] = np.nan if estimate.wait_s is None else estimate.wait_s
+            if estimate.wait_s is not None:
+                waits_s[MEDIAN, place] = estimate.wait_s
         if forests is not None:
             waits_s[:, -2] = [forests.quantiles[probability] for probability in PROBABILITIES]
             waits_s[MEDIAN, -2:] = [forests.medians[scale] for scale in FORESTS.values()]
         if context.layout is not None:
             self._by_topology(waits_s, job, context)
-        if np.isnan(waits_s[MEDIAN]).all():
+        if all(map(math.isnan, waits_s[MEDIAN].tolist())):
             return None
         may_be_alone = context.layout is not None and self._order.knows_run_times
         said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context))
-        choice = self._guard.choose(said.bounds[MEDIAN].item(), waits_s[MEDIAN], job.user)
+        choice = self._guard.choose(said.table.item(MEDIAN, BOUND), waits_s[MEDIAN], job.user)
         return said.around(choice.wait_s, choice.most_s), choice
 
     def _by_topology(self, waits_s: Floats, job: Job, context: SiteContext) -> None:
@@ -230,8 +236,8 @@ class Blend(WaitMethod):
         if choice.reason and not said.alone and context.history.count >= MIN_STARTED_JOBS:
             reason = f"{reason}; guarded by {choice.reason}"
         bounds_s = said.told
-        bounds = dict(zip(BOUNDS, bounds_s.tolist(), strict=True))
-        at_once = consistent(self._at_once.probability(_inputs(said)), bounds_s)
+        bounds = dict(zip(BOUNDS, bounds_s, strict=True))
+        at_once = consistent(self._at_once.probability(said.inputs), bounds_s)
         return Estimate(said.wait_s, reason, bounds, at_once, None if forests is None else forests.unlike)
 
     def _pass(self, now: float, context: SiteContext) -> None:
@@ -243,13 +249,14 @@ class Blend(WaitMethod):
             note = _Note.decode(value, self._quantiles.experts)
             if note.ready != job.ready or time < note.watched:
                 continue
+            said, inputs = note.said, note.said.inputs
             if place in JUDGED:
-                marks, said = note.marks, note.said
+                marks = note.marks
                 before_s = note.exceeded_s(marks, note.passed(key, marks, (time, key, place)))
-                self._guard.exceeded(note.choices_s, said.medians_s, before_s, marks[place], said.weight)
+                self._guard.exceeded(note.choices_s, inputs[:-QUANTILES], before_s, marks[place], said.weight)
             if place == AT_ONCE:
-                self._at_once.learn(_inputs(note.said), False)
-            elif not self._quantiles.exceeded(note.said, place):
+                self._at_once.learn(inputs, False)
+            elif not self._quantiles.exceeded(said, place):
                 self._notes.put(key, note._replace(put_off=note.put_off | 1 << place).encode())
 
     def _left(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
@@ -261,15 +268,15 @@ class Blend(WaitMethod):
         note = None if value is None else _Note.decode(value, self._quantiles.experts)
         if note is not None:
             known, said, marks = job.ready == note.ready, note.said, note.marks
-            passed = note.passed(job.key, marks, self._deadlines.reached)
+            passed, inputs = note.passed(job.key, marks, self._deadlines.reached), said.inputs
             put_off = note.put_off if started else 0
             judged = [not (known and past) or bool(put_off >> place & 1) for place, past in enumerate(passed)]
             if known:
-                before_s = note.exceeded_s(marks, passed)
-                self._guard.left(note.choices_s, said.medians_s, before_s, wait_s, at, said.weight, job.user)
+                before_s, medians_s = note.exceeded_s(marks, passed), inputs[:-QUANTILES]
+                self._guard.left(note.choices_s, medians_s, before_s, wait_s, at, said.weight, job.user)
             self._quantiles.left(said, wait_s, known, np.array(judged), np.array(passed))
             if judged[AT_ONCE]:
-                self._at_once.learn(_inputs(said), wait_s <= AT_ONCE_S)
+                self._at_once.learn(inputs, wait_s <= AT_ONCE_S)
         self._pass(at, context)
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
@@ -376,13 +383,8 @@ def evidence(job: Job, context: SiteContext) -> float:
     return 1.0 / (1.0 + context.everywhere.totals(("user", job.user), Phase.QUEUED).count)
 
 
-def consistent(at_once: float, bounds_s: Floats) -> float:
+def consistent(at_once: float, bounds_s: Iterable[float]) -> float:
     """A probability to start within a minute that does not contradict the bounds."""
-    for probability, bound_s in zip(PROBABILITIES, bounds_s.tolist(), strict=True):
+    for probability, bound_s in zip(PROBABILITIES, bounds_s, strict=True):
         at_once = max(at_once, probability) if bound_s < AT_ONCE_S else min(at_once, probability)
     return at_once
-
-
-def _inputs(said: Said) -> Floats:
-    """What the probability to start at once is worked out from: the estimates and the bounds, seconds."""
-    return np.concatenate((said.medians_s, said.bounds))

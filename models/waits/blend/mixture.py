@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from models.arrays import Floats, Singles
+from models.arrays import Floats
 
 UNIT_S = 10.0
 """Below this the scale is linear: seconds count where half of the jobs start within some."""
@@ -125,7 +125,7 @@ def _rate(experts: int, squares: float, extent: float) -> float:
 
 
 @njit(cache=True)
-def mix(said: Singles, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixed:
+def mix(said: Floats, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixed:
     """The mixture of what the experts said, (experts,) on the scale, nan: nothing; nan where none said anything."""
     heard, own = np.zeros(len(said)), np.zeros(len(said))
     for k in range(len(said)):
@@ -149,7 +149,7 @@ def mix(said: Singles, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixe
 
 @njit(cache=True)
 def learn(
-    learnt: Learnt, kind: int, q: int, probability: float, said: Singles, mixed: Mixed, held: bool, weight: float
+    learnt: Learnt, kind: int, q: int, probability: float, said: Floats, mixed: Mixed, held: bool, weight: float
 ) -> None:
     """Count in a job of which it is known whether its wait is within the mixture by both: `held`. O(experts).
 
@@ -162,7 +162,7 @@ def learn(
 
 @njit(cache=True)
 def _learn(
-    learnt: Learnt, kind: int, q: int, said: Singles, mixed: float, slope: float, memory: float, weight: float
+    learnt: Learnt, kind: int, q: int, said: Floats, mixed: float, slope: float, memory: float, weight: float
 ) -> None:
     total, squares, extent = learnt.total[kind, q], learnt.squares[kind, q], learnt.extent[kind, q]
     keep = 1.0 - weight / memory

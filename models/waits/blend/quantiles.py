@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from models.arrays import Flags, Floats, Ints, Singles
+from models.arrays import Bytes, Flags, Floats, Ints
 from models.waits.blend.mixture import Learnt, Mixed, follow, learn, mix, scaled, seconds, weights
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
@@ -53,70 +53,107 @@ PRIOR_JOBS = 3000.0
 
 MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
 
-_PARTS = (QUANTILES * MIXED, QUANTILES * (MIXED + 1), QUANTILES * (MIXED + 2))  # where those of an encoded `Said` end
+BOUND, SHIFT = -2, -1
+"""The last columns of a `Said`; before them come those of the mixtures."""
+
+_BEHIND = MIXED + 2  # columns behind those of the experts
+_SITE = -_BEHIND
 
 
 class Said(NamedTuple):
-    """What was said of a job: by the experts, (quantiles, experts) on the scale; mixed, (quantiles, 3) on the scale, by
-    the weights of the site, by those of the kind, and by both; and its bounds, (quantiles,) in seconds. The bounds are
-    the mixture by both, shifted, but the median where the schedule says it `alone`. nan: nothing is known. `shifts`,
-    (quantiles,) on the scale, are those of then. As evidence the job counts as `weight` jobs.
+    """What was said of a job, by quantile: `table`, (quantiles, experts + 5). First by the experts, on the scale and in
+    single precision; then mixed, on the scale, by the weights of the site, by those of the kind, and by both; the bound
+    in seconds; and the shift of then. The bounds are the mixture by both, shifted, but the median where the schedule
+    says it `alone`. nan: nothing is known. As evidence the job counts as `weight` jobs.
     `wait_s` is the estimate that is given, which need not be the median that was mixed.
     """
 
-    experts: Singles
-    mixed: Floats
-    bounds: Floats
-    shifts: Floats
+    table: Floats
     kind: int
     alone: bool = False
     weight: float = 1.0
     wait_s: float = np.nan
 
     @property
+    def bounds(self) -> Floats:
+        """The bounds, (quantiles,) in seconds."""
+        return self.table[:, BOUND]
+
+    @property
     def marks(self) -> list[float]:
         """Waits in seconds of which it matters whether the job's exceeds them: the bounds, then the mixtures."""
-        found: list[float] = _marks(self.bounds, self.mixed).tolist()
+        found: list[float] = _marks(self.table).tolist()
         return found
 
     @property
-    def medians_s(self) -> Floats:
-        """What the experts said, seconds."""
-        return np.asarray(_medians(self.experts))
+    def inputs(self) -> Floats:
+        """The experts' medians and the bounds, seconds: `AtOnce` goes by these."""
+        return np.asarray(_inputs(self.table))
 
     def around(self, wait_s: float, most_s: float) -> "Said":
         """The same with this estimate: the other bounds are not on the wrong side of it, and none is over `most_s`."""
         if self.alone:
-            return self._replace(wait_s=self.bounds[MEDIAN].item())
-        bounds = self.bounds.copy()
-        bounds[:MEDIAN] = np.minimum(bounds[:MEDIAN], wait_s)
-        bounds[MEDIAN + 1 :] = np.clip(bounds[MEDIAN + 1 :], wait_s, max(most_s, wait_s))
-        return self._replace(bounds=bounds, wait_s=wait_s)
+            return self._replace(wait_s=self.table.item(MEDIAN, BOUND))
+        _around(self.table, wait_s, most_s)
+        return self._replace(wait_s=wait_s)
 
     @property
-    def told(self) -> Floats:
-        """The bounds that are given: that of a half is the estimate."""
-        told = self.bounds.copy()
+    def told(self) -> list[float]:
+        """The bounds that are given, seconds: that of a half is the estimate."""
+        told: list[float] = self.table[:, BOUND].tolist()
         told[MEDIAN] = self.wait_s
         return told
 
     def encode(self) -> bytes:
-        """As bytes, 300 for eight experts."""
-        parts = (self.mixed, self.bounds, self.shifts, np.array([self.weight]))
-        whole = (self.experts.astype("<f4"), *(part.astype("<f8") for part in parts))
-        head = self.kind | (ALONE_FLAG if self.alone else 0)
-        return bytes([head]) + b"".join(part.tobytes() for part in whole)
+        """As bytes, 300 for eight experts: the kind, then parts by quantile, of which the experts' is in singles."""
+        value = np.empty(_size(self.table.shape[1]), np.uint8)
+        _write(value, self.table, self.kind | (ALONE_FLAG if self.alone else 0), self.weight)
+        return value.tobytes()
 
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "Said":
         """The inverse."""
-        size, floats = 4 * QUANTILES * experts, QUANTILES * (MIXED + 2) + 1
-        writable = bytearray(value)  # writable as what is said is, so that each kernel is compiled once
-        said = np.frombuffer(writable, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
-        whole = np.frombuffer(writable, "<f8", floats, 1 + size)
-        mixed, bounds, shifts = whole[: _PARTS[0]], whole[_PARTS[0] : _PARTS[1]], whole[_PARTS[1] : _PARTS[2]]
-        kind, alone = value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG)
-        return cls(said, mixed.reshape(QUANTILES, MIXED), bounds, shifts, kind, alone, whole.item(floats - 1))
+        table = np.empty((QUANTILES, experts + _BEHIND))
+        weight = _read(np.frombuffer(value, np.uint8), table)
+        return cls(table, value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG), weight)
+
+
+def _size(columns: int) -> int:
+    return 1 + QUANTILES * (4 * (columns - _BEHIND) + 8 * _BEHIND) + 8
+
+
+@njit(cache=True)
+def _write(value: Bytes, table: Floats, head: int, weight: float) -> None:
+    experts = table.shape[1] - _BEHIND
+    singles, whole = np.empty(QUANTILES * experts, np.float32), np.empty(QUANTILES * _BEHIND + 1)
+    for q in range(QUANTILES):
+        for k in range(experts):
+            singles[q * experts + k] = table[q, k]
+        for k in range(MIXED):
+            whole[q * MIXED + k] = table[q, experts + k]
+        whole[QUANTILES * MIXED + q] = table[q, BOUND]
+        whole[QUANTILES * (MIXED + 1) + q] = table[q, SHIFT]
+    whole[-1] = weight
+    value[0] = head
+    value[1 : 1 + 4 * len(singles)] = singles.view(np.uint8)
+    value[1 + 4 * len(singles) :] = whole.view(np.uint8)
+
+
+@njit(cache=True)
+def _read(value: Bytes, table: Floats) -> float:
+    """Fill the table in; gives the weight."""
+    experts = table.shape[1] - _BEHIND
+    singles, whole = np.empty(QUANTILES * experts, np.float32), np.empty(QUANTILES * _BEHIND + 1)
+    singles.view(np.uint8)[:] = value[1 : 1 + 4 * len(singles)]
+    whole.view(np.uint8)[:] = value[1 + 4 * len(singles) :]
+    for q in range(QUANTILES):
+        for k in range(experts):
+            table[q, k] = singles[q * experts + k]
+        for k in range(MIXED):
+            table[q, experts + k] = whole[q * MIXED + k]
+        table[q, BOUND] = whole[QUANTILES * MIXED + q]
+        table[q, SHIFT] = whole[QUANTILES * (MIXED + 1) + q]
+    return float(whole[-1])
 
 
 DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
@@ -178,16 +215,10 @@ class Quantiles:
             may_be_alone: whether the schedule may be the median alone, where it is good enough (`ALONE_HARM`).
             weight: how many jobs it counts as, as evidence.
         """
-        said = np.full((QUANTILES, self.experts), np.nan, np.float32)
-        mixed, bounds = np.full((QUANTILES, MIXED), np.nan), np.full(QUANTILES, np.nan)
-        schedule, share = self._schedule_of(waits_s[MEDIAN]), self.schedule_share
-        alone = may_be_alone and schedule >= 0 and self.schedule_is_near
-        shifts = np.empty(QUANTILES)
-        learnt, _, deficits, _ = self.state
-        kind = _say(
-            waits_s, self._prior(), schedule, share, alone, weight, learnt, deficits, said, mixed, bounds, shifts
-        )
-        return Said(said, mixed, bounds, shifts, kind, bool(alone), weight)
+        table, (learnt, schedule_errors, deficits, _) = np.empty((QUANTILES, self.experts + _BEHIND)), self.state
+        errors = schedule_errors, deficits
+        head = _say(waits_s, self._prior(), self._schedules, may_be_alone, weight, *learnt, *errors, table)
+        return Said(table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight)
 
     def _prior(self) -> Floats:
         """What is left of the first weights by now: after `PRIOR_JOBS` jobs their roots."""
@@ -195,20 +226,15 @@ class Quantiles:
         faded: Floats = self._first ** (PRIOR_JOBS / (PRIOR_JOBS + seen))
         return faded
 
-    def _schedule_of(self, medians: Floats | Singles) -> int:
-        """The place of the expert that keeps a share of these medians; -1: of none."""
-        return next((place for place in self._schedules.tolist() if not np.isnan(medians[place])), -1)
-
     @property
     def schedule_share(self) -> float:
         """The share of the median that the schedule has now, beside what the weights give it."""
-        with_it, without = self.state.schedule_errors[:2]
-        return SCHEDULE_SHARE if with_it <= SCHEDULE_HARM * without else 0.0
+        return float(_schedule_share(self.state.schedule_errors))
 
     @property
     def schedule_is_near(self) -> bool:
         """Whether the mean error of the schedule alone is little more than the mixture's, of late."""
-        return bool(self.state.schedule_errors[2] <= ALONE_HARM * self.state.schedule_errors[1])
+        return bool(_is_near(self.state.schedule_errors))
 
     def left(self, said: Said, wait_s: float, known: bool, judged: Flags, passed: Flags = _NOT_PASSED) -> None:
         """A job of which this was said has left the queue after so long: which bounds held, and whether the schedule
@@ -222,14 +248,16 @@ class Quantiles:
                 them.
             passed: of which marks `exceeded` was told.
         """
-        _left(said, *self.state, self._schedules, float(wait_s), known, judged, passed)
+        learnt, *errors = self.state
+        known_now = float(wait_s), known, judged, passed
+        _left(said.table, said.kind, said.alone, said.weight, *learnt, *errors, self._schedules, *known_now)
 
     def bound_now(self, said: Said, place: int) -> float | None:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
         if place >= QUANTILES:
             return None
-        moved = _shift(self.state.learnt.shift, said.kind, said.weight, place) - said.shifts[place]
-        return seconds(scaled(said.bounds[place]) + moved) if abs(moved) > FAR else None
+        bound_s = _bound_now(said.table, said.kind, said.weight, self.state.learnt.shift, place, FAR)
+        return None if np.isnan(bound_s) else bound_s
 
     def exceeded(self, said: Said, place: int) -> bool:
         """A job of which this was said waits for longer than the mark at this place; 5 µs.
@@ -247,25 +275,57 @@ class Quantiles:
 
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
-        prior = np.where(np.isnan(said.experts[MEDIAN]), 0.0, self._prior())
-        found = weights(prior, *(part[0, MEDIAN] for part in self.state.learnt[:3]))
+        total, squares, extent, *_ = self.state.learnt
+        found = _weights(said.table, self._prior(), total, squares, extent)
         return dict(zip(self._names, found.tolist(), strict=True))
 
 
 @njit(cache=True)
-def _marks(bounds: Floats, mixed: Floats) -> Floats:
-    found = np.empty(2 * QUANTILES)
-    for q in range(QUANTILES):
-        found[q], found[QUANTILES + q] = bounds[q], seconds(mixed[q, BOTH])
+def _schedule_share(errors: Floats) -> float:
+    return SCHEDULE_SHARE if errors[0] <= SCHEDULE_HARM * errors[1] else 0.0
+
+
+@njit(cache=True)
+def _is_near(errors: Floats) -> bool:
+    return bool(errors[2] <= ALONE_HARM * errors[1])
+
+
+@njit(cache=True)
+def _weights(table: Floats, prior: Floats, total: Floats, squares: Floats, extent: Floats) -> Floats:
+    for k in range(len(prior)):
+        if np.isnan(table[MEDIAN, k]):
+            prior[k] = 0.0
+    found: Floats = weights(prior, total[0, MEDIAN], squares[0, MEDIAN], extent[0, MEDIAN])
     return found
 
 
 @njit(cache=True)
-def _medians(experts: Singles) -> Floats:
-    found = np.empty(experts.shape[1] - 1)
-    for expert in range(len(found)):
-        found[expert] = seconds(np.float64(experts[MEDIAN, expert]))
+def _marks(table: Floats) -> Floats:
+    found = np.empty(2 * QUANTILES)
+    for q in range(QUANTILES):
+        found[q], found[QUANTILES + q] = table[q, BOUND], seconds(table[q, _SITE + BOTH])
     return found
+
+
+@njit(cache=True)
+def _inputs(table: Floats) -> Floats:
+    medians = table.shape[1] - _BEHIND - 1
+    found = np.empty(medians + QUANTILES)
+    for expert in range(medians):
+        found[expert] = seconds(table[MEDIAN, expert])
+    for q in range(QUANTILES):
+        found[medians + q] = table[q, BOUND]
+    return found
+
+
+@njit(cache=True)
+def _around(table: Floats, wait_s: float, most_s: float) -> None:
+    for q in range(QUANTILES):
+        bound_s = table[q, BOUND]
+        if q < MEDIAN and bound_s > wait_s:
+            table[q, BOUND] = wait_s
+        elif q > MEDIAN and not np.isnan(bound_s):
+            table[q, BOUND] = min(max(bound_s, wait_s), max(most_s, wait_s))
 
 
 @njit(cache=True)
@@ -313,10 +373,24 @@ def _aim(q: int, deficits: Floats) -> float:
     return float(min(max(aim, PROBABILITIES[q] - left / 2.0), 1.0 - left / 4.0))
 
 
+@njit(cache=True)
+def _bound_now(table: Floats, kind: int, weight: float, shift: Floats, q: int, far: float) -> float:
+    """The bound with the shift of now, seconds, where that has moved so `far`; otherwise nan."""
+    moved = _shift(shift, kind, weight, q) - table[q, SHIFT]
+    return seconds(scaled(table[q, BOUND]) + moved) if abs(moved) > far else np.nan
+
+
 @njit(cache=True, nogil=True)
 def _left(
-    said: Said,
-    learnt: Learnt,
+    table: Floats,
+    kind: int,
+    alone: bool,
+    weight: float,
+    total: Floats,
+    squares: Floats,
+    extent: Floats,
+    seen: Floats,
+    shift: Floats,
     schedule_errors: Floats,
     deficits: Floats,
     counted: Floats,
@@ -326,31 +400,39 @@ def _left(
     judged: Flags,
     passed: Flags,
 ) -> None:
-    kind, weight, bounds, medians = said.kind, said.weight, said.bounds, said.experts[MEDIAN]
+    learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - _BEHIND
     row = _in_burst(weight)
     if known:
         for q in range(MEDIAN + 1, QUANTILES):
             if not passed[q]:
-                _count(deficits, counted, weight, q, wait_s <= bounds[q])
-        for place in schedules:
-            if not np.isnan(medians[place]):
-                mixed = said.mixed[MEDIAN, BOTH]
-                _judge_schedule(schedule_errors, mixed, np.float64(medians[place]), wait_s, weight)
-                break
+                _count(deficits, counted, weight, q, wait_s <= table[q, BOUND])
+        place = _schedule_of(table[MEDIAN], schedules)
+        if place >= 0:
+            _judge_schedule(schedule_errors, table[MEDIAN, experts + BOTH], table[MEDIAN, place], wait_s, weight)
     for q in range(QUANTILES):
-        if np.isnan(bounds[q]):
+        told_s = table[q, BOUND]
+        if np.isnan(told_s):
             continue
         if judged[q]:
-            moved = _shift(learnt.shift, kind, weight, q) - said.shifts[q]
-            bound_s = seconds(scaled(bounds[q]) + moved) if abs(moved) > FAR else bounds[q]
+            now_s = _bound_now(table, kind, weight, shift, q, FAR)
+            bound_s = told_s if np.isnan(now_s) else now_s
             held = wait_s <= bound_s
-            if not (held and bound_s <= 0.0) and not (said.alone and q == MEDIAN):  # it cannot be lower; or unmoved
+            if not (held and bound_s <= 0.0) and not (alone and q == MEDIAN):  # it cannot be lower; or unmoved
                 step = STEPS[q] * min(weight / BURST_WEIGHT, 1.0) if q > MEDIAN else STEPS[q]
                 follow(learnt, _row(kind, weight, q), q, _aim(q, deficits[row]), step, held)
         if judged[QUANTILES + q]:
-            whole = Mixed(said.mixed[q, 0], said.mixed[q, 1], said.mixed[q, 2])
+            whole = Mixed(table[q, experts], table[q, experts + 1], table[q, experts + 2])
             held = wait_s <= seconds(whole.both)
-            learn(learnt, kind, q, PROBABILITIES[q], said.experts[q], whole, held, weight)
+            learn(learnt, kind, q, PROBABILITIES[q], table[q, :experts], whole, held, weight)
+
+
+@njit(cache=True)
+def _schedule_of(medians: Floats, schedules: Ints) -> int:
+    """The place of the expert that keeps a share of these medians; -1: of none."""
+    for place in schedules:
+        if not np.isnan(medians[place]):
+            return int(place)
+    return -1
 
 
 @njit(cache=True)
@@ -365,44 +447,50 @@ def _judge_schedule(errors: Floats, without: float, schedule: float, wait_s: flo
 def _say(
     waits_s: Floats,
     prior: Floats,
-    schedule: int,
-    share: float,
-    alone: bool,
+    schedules: Ints,
+    may_be_alone: bool,
     weight: float,
-    learnt: Learnt,
+    total: Floats,
+    squares: Floats,
+    extent: Floats,
+    seen: Floats,
+    shift: Floats,
+    schedule_errors: Floats,
     deficits: Floats,
-    said: Singles,
-    mixed: Floats,
-    bounds: Floats,
-    shifts: Floats,
+    table: Floats,
 ) -> int:
-    """Fill in what was said, mixed and bounded; gives the job's kind, from 1."""
+    """Fill the table of a `Said` in; gives the job's kind, from 1, with `ALONE_FLAG` where the schedule is alone."""
+    learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - _BEHIND
+    table[:] = np.nan
     for q in range(QUANTILES):
         for k in range(waits_s.shape[1]):
             if not np.isnan(waits_s[q, k]):
-                said[q, k] = scaled(max(waits_s[q, k], 0.0))
+                table[q, k] = np.float32(scaled(max(waits_s[q, k], 0.0)))
+    schedule = _schedule_of(waits_s[MEDIAN], schedules)
+    share = _schedule_share(schedule_errors)
+    alone = may_be_alone and schedule >= 0 and _is_near(schedule_errors)
     kind = np.int64(1)
-    first = mix(said[MEDIAN], prior, learnt, kind, np.int64(MEDIAN))
+    first = mix(table[MEDIAN, :experts], prior, learnt, kind, np.int64(MEDIAN))
     for edge in KIND_EDGES_S:
         kind += seconds(first.site) >= edge
     value = np.full(QUANTILES, np.nan)
     for q in (MEDIAN, 0, 2, 3):
         if q != MEDIAN:
-            said[q, -1] = value[MEDIAN]
-        found = mix(said[q], prior, learnt, kind, q)
-        mixed[q, 0], mixed[q, 1], mixed[q, 2] = found
+            table[q, experts - 1] = np.float32(value[MEDIAN])
+        found = mix(table[q, :experts], prior, learnt, kind, q)
+        table[q, experts], table[q, experts + 1], table[q, experts + 2] = found
         value[q] = found.both
         if q == MEDIAN and schedule >= 0:
-            value[q] += share * (said[q, schedule] - value[q])
-        shifts[q] = _shift(learnt.shift, kind, weight, q)
-        value[q] += shifts[q]
+            value[q] += share * (table[q, schedule] - value[q])
+        table[q, SHIFT] = _shift(shift, kind, weight, q)
+        value[q] += table[q, SHIFT]
         if q > MEDIAN and _in_burst(weight):
             value[q] *= _wider(deficits[1, q])
         if q == MEDIAN and alone:
-            value[q] = said[q, schedule]
+            value[q] = table[q, schedule]
     low, middle, high, highest = value
-    bounds[0] = seconds(min(low, middle))
-    bounds[1] = seconds(middle)
-    bounds[2] = seconds(max(high, middle))
-    bounds[3] = seconds(max(highest, high, middle))
-    return int(kind)
+    table[0, BOUND] = seconds(min(low, middle))
+    table[1, BOUND] = seconds(middle)
+    table[2, BOUND] = seconds(max(high, middle))
+    table[3, BOUND] = seconds(max(highest, high, middle))
+    return int(kind) | ALONE_FLAG if alone else int(kind)
