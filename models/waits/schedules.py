@@ -10,12 +10,15 @@ takes for its run time where it looks ahead.
 
 import heapq
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from models.arrays import Floats, Ints
+
+N = TypeVar("N", np.int64, np.float64)
 
 MAX_PLAN_STEPS = 4_000_000
 """Steps of planning after which conservative backfilling plans for the last time; 10 ms."""
@@ -51,8 +54,15 @@ def wait_s(schedule: Schedule, live: Live, cpus: int, run_s: float, planned_s: f
     """
     queued = live.queued
     planned_s = run_s if planned_s is None else max(planned_s, run_s)
-    last = Jobs(np.append(queued.cpus, cpus), np.append(queued.run_s, run_s), np.append(queued.planned_s, planned_s))
-    return float(schedule(live._replace(queued=last), False)[-1])
+    last = Jobs(_with(queued.cpus, cpus), _with(queued.run_s, run_s), _with(queued.planned_s, planned_s))
+    return float(schedule(Live(live.cpus, live.running, last), False)[-1])
+
+
+def _with(values: NDArray[N], value: float) -> NDArray[N]:
+    """`np.append` in a fifth of its time."""
+    longer = np.empty(len(values) + 1, values.dtype)
+    longer[:-1], longer[-1] = values, value
+    return longer
 
 
 def fcfs(live: Live, whole: bool) -> Floats:

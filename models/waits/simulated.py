@@ -11,8 +11,9 @@ from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numba import njit
 
-from models.arrays import Floats, Ints
+from models.arrays import Floats, Ints, Records
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
@@ -40,6 +41,9 @@ Outlived = dict[JobKey, float]
 
 MAX_SIMULATED = 500
 """Jobs of the queue that are simulated where not all are looked at (`models.site.seen`): the first by the policy."""
+
+
+_NONE, _NO_TIMES = np.zeros(0, np.int64), np.zeros(0)
 
 
 class Unsimulated(NamedTuple):
@@ -161,16 +165,16 @@ class Simulated(WaitMethod):
     def site(self, context: SiteContext, now: float) -> Site:
         """The site as it is simulated, for `models.waits.schedules.wait_s` to ask of many jobs."""
         cpus, table = context.cpus, context.state.table
-        columns, seen = table.columns(), table.seen()
-        phase = columns.phase[seen.rows]
-        on = seen.rows[phase == RUNNING]
-        waits = (phase == QUEUED) & (columns.ready[seen.rows] <= now) & (columns.cpus[seen.rows] <= cpus)
-        rows, stands_for = seen.rows[waits], seen.stands_for[waits]
-        running, outlived = self._running(context, on, now)
-        run_s, walltime = columns.run_s[rows], columns.walltime[rows]
-        queued = self._jobs(columns.cpus[rows], run_s, walltime, np.zeros(len(rows)))
+        seen, places = table.seen(), np.empty((3, len(table)), np.int64)
+        counts = _divide(table.records, seen.rows, float(now), cpus, places)
+        on, late, waits = (part[:count] for part, count in zip(places, counts, strict=True))
+        rows, outlived = seen.rows[waits], self._outlived(context, on[late], now)
+        longer_s = np.array([*outlived.values()], np.float64)
+        running = self._jobs(table.records, on, float(now), late, longer_s)
+        queued = self._jobs(table.records, rows, -np.inf, _NONE, _NO_TIMES)
         if seen.whole:
             return Site(Live(cpus, running, queued), rows, outlived, len(rows))
+        stands_for = seen.stands_for[waits]
         work = queued.cpus * queued.planned_s if self.by_work else np.zeros(len(rows))
         order = np.argsort(work, kind="stable")
         ends = np.rint(np.cumsum(stands_for[order])).astype(np.int64)
@@ -181,25 +185,22 @@ class Simulated(WaitMethod):
         first = Jobs._make(column[line] for column in queued)
         return Site(Live(cpus, running, first), rows[line], outlived, int(ends[-1]), rest, seen.bound)
 
-    def _running(self, context: SiteContext, on: Ints, now: float) -> tuple[Jobs, Outlived]:
-        """The running jobs in these rows of the table, and those that run for longer than was expected."""
-        table = context.state.table
-        columns, outlived = table.columns(), {}
-        elapsed_s = np.maximum(now - columns.start[on], 0.0)
-        run_s, walltime = columns.run_s[on], columns.walltime[on]
-        for place in np.flatnonzero(run_s <= elapsed_s).tolist():
-            key = table.keys[on[place]]
+    def _outlived(self, context: SiteContext, rows: Ints, now: float) -> Outlived:
+        """Of running jobs that run for longer than was expected, those of these rows of the table."""
+        outlived, keys, starts = {}, context.state.table.keys, context.state.table.columns().start
+        for row in rows.tolist():
+            key = keys[row]
             assert key is not None
-            longer_s = self.per_job.get(key) or 0.0
-            if longer_s <= elapsed_s[place]:
-                longer_s = _expected_beyond(float(elapsed_s[place]), context.state.jobs[key], context)
-            run_s[place] = outlived[key] = longer_s
-        return self._jobs(columns.cpus[on], run_s, walltime, elapsed_s), outlived
+            elapsed_s, longer_s = max(now - starts.item(row), 0.0), self.per_job.get(key) or 0.0
+            if longer_s <= elapsed_s:
+                longer_s = _expected_beyond(elapsed_s, context.state.jobs[key], context)
+            outlived[key] = longer_s
+        return outlived
 
-    def _jobs(self, cpus: Ints, run_s: Floats, walltime: Floats, elapsed_s: Floats) -> Jobs:
-        planned_s = np.where(walltime > 0.0, walltime, run_s) if self.plans == "walltime" else run_s
-        left_s = np.maximum(run_s - elapsed_s, MIN_REMAINING_S)
-        return Jobs(cpus, left_s, np.maximum(planned_s - elapsed_s, left_s))
+    def _jobs(self, table: Records, rows: Ints, now: float, late: Ints, longer_s: Floats) -> Jobs:
+        found = Jobs(np.empty(len(rows), np.int64), np.empty(len(rows)), np.empty(len(rows)))
+        _fill_in(*found, table, rows, now, late, longer_s, self.plans == "walltime")
+        return found
 
     def _row(self, job: Job, run_s: float) -> JobRow:
         planned_s = job.walltime or run_s if self.plans == "walltime" else run_s
@@ -228,6 +229,54 @@ def _expected_beyond(elapsed_s: float, job: Job, context: SiteContext) -> float:
         return limit_s
     run_s = context.runtimes.predict(job, context.runs, elapsed_s).run_s
     return min(limit_s, 2 * elapsed_s if run_s is None or run_s <= elapsed_s else run_s)
+
+
+@njit(cache=True, nogil=True)
+def _divide(table: Records, rows: Ints, now: float, cpus: int, places: Ints) -> tuple[int, int, int]:
+    """Put the running ones of these rows first, then which of those run for longer than was expected, and then which of
+    the `rows` are queued, ready, and not larger than the site; gives how many each are.
+    """
+    running = late = waiting = 0
+    for nth in range(len(rows)):
+        job = table[rows[nth]]
+        if job.phase == RUNNING:
+            places[0, running] = rows[nth]
+            if job.run_s <= max(now - job.start, 0.0):
+                places[1, late] = running
+                late += 1
+            running += 1
+        elif job.phase == QUEUED and job.ready <= now and job.cpus <= cpus:
+            places[2, waiting] = nth
+            waiting += 1
+    return running, late, waiting
+
+
+@njit(cache=True, nogil=True)
+def _fill_in(
+    cpus: Ints,
+    left_s: Floats,
+    planned_s: Floats,
+    table: Records,
+    rows: Ints,
+    now: float,
+    late: Ints,
+    longer_s: Floats,
+    by_walltime: bool,
+) -> None:
+    """Fill in the `Jobs` of these rows: those that run have begun before `now`, and those at the places `late` run for
+    so much longer, in all; others, where it is -inf, have not begun.
+    """
+    nth = 0
+    for place in range(len(rows)):
+        job = table[rows[place]]
+        run_s, elapsed_s = job.run_s, max(now - job.start, 0.0)
+        if nth < len(late) and late[nth] == place:
+            run_s = longer_s[nth]
+            nth += 1
+        plan_s = job.walltime if by_walltime and job.walltime > 0.0 else run_s
+        cpus[place] = job.cpus
+        left_s[place] = max(run_s - elapsed_s, MIN_REMAINING_S)
+        planned_s[place] = max(plan_s - elapsed_s, left_s[place])
 
 
 class SimulatedFcfs(Simulated):
