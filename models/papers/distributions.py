@@ -27,7 +27,7 @@ from models.site.rows import Rows
 from models.site.spearman import RollingSpearman
 from models.site.state import SiteState
 from models.stored import encode, reader
-from models.waits.qespera import Qespera, contiguous
+from models.waits.qespera import Qespera
 
 Samples = Singles
 """Six sorted sets, (6, SET_VALUES), each padded with NaN."""
@@ -96,7 +96,7 @@ class QesperaDistributions(Qespera):
         assert job.features is not None
         distance = histogram_distances(
             job.features[:2],
-            contiguous(history.window.values.T[:2]),
+            history.window.columns,
             found,
             self._samples[:count],
             self._window.weights,
@@ -245,8 +245,8 @@ def histogram_distances(
 ) -> Floats:
     """Equation 2 for a job's `request` (size, estimated run time) and `samples`, and n jobs of the history.
 
-    `requests` is (2, n), `history` (n, 6, SET_VALUES); `weights` are those of the two and the six. `shortest` and
-    `longest` are the estimated run times' over the history. Distances are within 0 and 1.
+    `requests` is (2 and more, n and more), `history` (n, 6, SET_VALUES); `weights` are those of the two and the six.
+    `shortest` and `longest` are the estimated run times' over the history. Distances are within 0 and 1.
     """
     total = weights.sum()
     if total <= 0.0:

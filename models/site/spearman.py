@@ -163,6 +163,11 @@ class RollingSpearman:
         return self._extremes[1, :-1].copy()
 
     @property
+    def columns(self) -> Floats:
+        """The features (features, size), of which as many as there are rows are filled: a live, read-only view."""
+        return _read_only(self._columns[:-1])
+
+    @property
     def values(self) -> Floats:
         """The features (n, features) in ring order, a newcomer in the slot of the oldest: a live, read-only view.
 

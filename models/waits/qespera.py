@@ -91,7 +91,8 @@ def predict(
     parameters: QesperaParameters,
     state_distance: Floats | None = None,
 ) -> ModelPrediction | None:
-    """Algorithm 1 for the features `target` (d) and a history of n jobs: `columns` (d, n), `waits` (n) in seconds.
+    """Algorithm 1 for the features `target` (d) and a history of n jobs: `columns` (d, n and more), `waits` (n) in
+    seconds.
 
     `distance` (n) is by summaries (see `distances`). `state_distance` (n) is by distributions; where it is given, it
     decides which model predicts and which jobs the minimiser uses. None while fewer than `MIN_HISTORY_JOBS` jobs are
@@ -128,8 +129,8 @@ class Qespera(WaitMethod):
         """What each of these parameters predicts. The distances, which are the same for all, are computed once."""
         assert job.features is not None
         window = context.history.window
-        columns = contiguous(window.values.T)
-        distance = distances(job.features, columns, window.weights, window.minimum, window.maximum)
+        columns = window.columns
+        distance = distances(job.features, columns, len(window), window.weights, window.minimum, window.maximum)
         state_distance = self.distribution_distances(job, context)
         return [
             predict(job.features, columns, window.targets, distance, parameters, state_distance) for parameters in tried
@@ -143,16 +144,9 @@ class Qespera(WaitMethod):
         return None
 
 
-def contiguous(columns: Floats) -> Floats:
-    """The columns in one piece, and read-only as the full window's are: one type, so one compiled kernel."""
-    whole = np.ascontiguousarray(columns)
-    whole.flags.writeable = False
-    return whole
-
-
 @njit(cache=True)
-def distances(target: Floats, columns: Floats, weights: Floats, minimum: Floats, maximum: Floats) -> Floats:
-    """The distance of each job of the history, within 0 and 1 (equations 3 and 4): O(d·n).
+def distances(target: Floats, columns: Floats, jobs: int, weights: Floats, minimum: Floats, maximum: Floats) -> Floats:
+    """The distance of each of the first `jobs` of the history, within 0 and 1 (equations 3 and 4): O(d·n).
 
     The first feature, the request's size, is nominal: the same or not. Where no feature is correlated with the wait,
     all weigh the same.
@@ -161,7 +155,7 @@ def distances(target: Floats, columns: Floats, weights: Floats, minimum: Floats,
     uniform = total <= 0.0
     if uniform:
         total = float(len(weights))
-    distance = np.zeros(columns.shape[1])
+    distance = np.zeros(jobs)
     for feature in range(len(weights)):
         weight = (1.0 if uniform else weights[feature]) / total
         value, column = target[feature], columns[feature]

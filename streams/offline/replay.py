@@ -20,6 +20,8 @@ from streams.errors import NotUnderstood, UserError, of_file
 from streams.sources.swf import Trace
 from streams.training.processes import processes
 
+EVENTS_PER_LET_GO = 64
+
 
 def replay(events: Iterable[AnyEvent], settings: EngineSettings) -> Iterator[Record]:
     """Apply the events of one site or several; gives the records that follow from them."""
@@ -30,7 +32,13 @@ def replay(events: Iterable[AnyEvent], settings: EngineSettings) -> Iterator[Rec
         if engine is None:
             engine = engines[event.site] = Engine(event.site, settings)
         yield from engine.apply(event)
-        engine.take_changes()  # nothing is stored here
+        let_go(engine)
+
+
+def let_go(engine: Engine) -> None:
+    """Now and then forget what has changed and would be stored, where nothing is."""
+    if engine.events % EVENTS_PER_LET_GO == 0:
+        engine.take_changes()
 
 
 class SavedScores(msgspec.Struct):

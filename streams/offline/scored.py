@@ -20,7 +20,7 @@ from streams.errors import UserError
 from streams.offline.breakdown import Breakdowns, SavedBreakdowns
 from streams.offline.excerpt import Excerpt
 from streams.offline.files import read_state, save_state
-from streams.offline.replay import RecordFile, ReplayScores, SavedScores
+from streams.offline.replay import RecordFile, ReplayScores, SavedScores, let_go
 from streams.training.processes import processes
 
 KEEP_EVERY = 10_000
@@ -139,13 +139,14 @@ class ScoredReplay:
                 self.scores.add(item)
             if self._only in (None, item.method):
                 (outcomes if isinstance(item, Outcome) else predictions).write(item)
-        engine.take_changes()  # they are not stored one by one
+        let_go(engine)
 
     def _keep(self) -> None:
         if self._state_file is None:
             return
         engines = {}
         for site, engine in self._engines.items():
+            engine.take_changes()
             engine.parts.histories.store_anew()
             engines[site] = engine.checkpoint()
         scores, breakdowns = self.scores.save(), self.breakdowns.save()

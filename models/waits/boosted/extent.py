@@ -47,7 +47,7 @@ class Extent:
     def unlike(self, row: Singles) -> str | None:
         """What of a row is larger than ever, in words, if anything is; 1 µs."""
         for place, words, before in self._known:
-            now = _count(row[place].item())
+            now = _count(row.item(place))
             if now > RATIO * before + MARGIN:
                 some, most = (f"{float(f'{count:.2g}'):,.0f}" for count in (now, before))
                 return f"a state unlike any it learnt from: some {some} {words}, {most} at most before"

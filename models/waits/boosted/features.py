@@ -25,10 +25,10 @@ _OF_JOB = ("walltime", "run", "share", "nodes", "memory", "hour", "weekday", "do
 NAMES = (*FEATURES, *_OF_JOB, *live.NAMES, *recent.NAMES)
 """The features in their order. Seconds, processors and work stand as log2(1 + x), with the sign of x."""
 
-_LOGARITHMIC = np.array(
+_AS_IT_IS = np.array(
     [
-        name not in ("share", "hour", "weekday", "down")
-        and not (name.startswith(("recent_", "last_")) and not name.endswith("_ago"))
+        name in ("share", "hour", "weekday", "down")
+        or (name.startswith(("recent_", "last_")) and not name.endswith("_ago"))
         for name in NAMES
     ]
 )
@@ -51,7 +51,9 @@ def row_of(job: Job, codes: Codes, rows: int, context: SiteContext, waits: Recen
 def stored(values: Floats) -> Stored:
     """The features as they are stored: finite, in 16 bits, most of them on a logarithmic scale."""
     logs = np.copysign(np.log2(1.0 + np.abs(values)), values)
-    return np.where(_LOGARITHMIC, logs, values).clip(-60_000.0, 60_000.0).astype(np.float16)
+    np.copyto(logs, values, where=_AS_IT_IS)
+    np.minimum(np.maximum(logs, -60_000.0, out=logs), 60_000.0, out=logs)
+    return logs.astype(np.float16)
 
 
 def _of_job(job: Job, context: SiteContext) -> list[float]:

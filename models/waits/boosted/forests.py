@@ -1,7 +1,6 @@
 """The forests of one training: what they say of a wait, on two scales and at several quantiles."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,6 +25,8 @@ of square roots the long ones count more, as in the mean absolute error."""
 
 TREES_PER_JOB, LEAST_TREES = 0.1, 30
 """Of few jobs few trees learn, where the forests start from a prior: they have little to add to it."""
+
+MEDIAN: Final = 0.5
 
 QUANTILES: Final = (Aim("log", 0.1), Aim("log", 0.9), Aim("log", 0.95))
 
@@ -83,7 +84,11 @@ class Forests:
         self.jobs = jobs
         self._extent, self._prior = extent, prior
         self._logarithmic = [aim.scale == "log" for aim in forests]
-        self._begin = [] if prior is None else [prior.aims.index(aim) for aim in forests]
+        self._begin = np.array([] if prior is None else [prior.aims.index(aim) for aim in forests], np.int64)
+        places = {aim.quantile: place for place, aim in enumerate(forests) if aim.quantile != MEDIAN}
+        self._medians = [(aim.scale, place) for place, aim in enumerate(forests) if aim.quantile == MEDIAN]
+        self._below = [(q, places[q]) for q in sorted(places, reverse=True) if q < MEDIAN]
+        self._above = [(q, places[q]) for q in sorted(places) if q > MEDIAN]
 
     @classmethod
     def of_others(cls, prior: Prior, aims: Iterable[Aim], names: Sequence[str]) -> "Forests":
@@ -125,11 +130,19 @@ class Forests:
         if self._prior is not None:
             begins = self._prior.values(rows)[0] if begins is None else begins
             values += begins[self._begin]
-        said = dict(zip(self._aims, _from_scale(self._logarithmic, values), strict=True))
-        medians = {aim.scale: wait_s for aim, wait_s in said.items() if aim.quantile == 0.5}
-        point = median(medians.values())
-        quantiles = _uncrossed(point, {q: wait_s for (_, q), wait_s in said.items() if q != 0.5})
-        return Said(medians, quantiles, self._extent.unlike(row), elsewhere=not self.jobs)
+        said = _from_scale(self._logarithmic, values)
+        medians = {scale: said[place] for scale, place in self._medians}
+        return Said(medians, self._uncrossed(said), self._extent.unlike(row), elsewhere=not self.jobs)
+
+    def _uncrossed(self, said: Sequence[float]) -> dict[float, float]:
+        """The quantiles, which never cross each other nor the point, that of 0.5: the mean of the medians."""
+        point = lower = upper = sum(said[place] for _, place in self._medians) / len(self._medians)
+        below, above = [], []
+        for q, place in self._below:
+            below.append((q, lower := min(lower, said[place])))
+        for q, place in self._above:
+            above.append((q, upper := max(upper, said[place])))
+        return dict([*reversed(below), (MEDIAN, point), *above])
 
     def encode(self) -> bytes:
         """All of it, compressed, but for the prior: of forests that were trained here. Those that were decoded do not
@@ -163,24 +176,13 @@ def lesson(rows: TrainingRows) -> Lesson:
     return Lesson(rows.features, {aim: _to_scale(aim.scale, rows.waits) for aim in (*POINT, *QUANTILES)}, rows.weights)
 
 
-def _uncrossed(point: float, others: Mapping[float, float]) -> dict[float, float]:
-    """Quantiles that never cross each other nor the point, which is that of 0.5."""
-    lower, upper = point, point
-    found = {0.5: point}
-    for q in sorted((q for q in others if q < 0.5), reverse=True):
-        found[q] = lower = min(lower, others[q])
-    for q in sorted(q for q in others if q > 0.5):
-        found[q] = upper = max(upper, others[q])
-    return dict(sorted(found.items()))
-
-
 def _to_scale(scale: str, waits: Floats) -> Floats:
     return np.log1p(waits / SCALE_S) if scale == "log" else np.sqrt(waits)
 
 
 def _from_scale(logarithmic: Sequence[bool], values: Floats) -> list[float]:
     """Waits in seconds, within 0 and `MAX_WAIT_S`, from values on the scale of logarithms or of roots."""
-    logs = np.expm1(np.clip(values, 0.0, 20.0)).tolist()
     roots = np.maximum(values, 0.0)
+    logs = np.expm1(np.minimum(roots, 20.0)).tolist()
     found = zip(logarithmic, logs, (roots * roots).tolist(), strict=True)
     return [min(SCALE_S * log if by_log else root, MAX_WAIT_S) for by_log, log, root in found]

@@ -139,7 +139,7 @@ def shares(rows: Rows) -> Rows:
     Parameters:
         rows: (n, `NAMES` and more) as they are stored, on a logarithmic scale.
     """
-    found = np.ascontiguousarray(rows[:, : len(NAMES)]).copy()
+    found = rows[:, : len(NAMES)].copy()
     _share(found)
     return found
 

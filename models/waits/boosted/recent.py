@@ -167,7 +167,7 @@ class Recent:
         wait, every = log1p(left.wait_s / SCALE_S), codes + _PLACES
         for series, value in (_PATIENCE, wait) if left.cancelled else (_WAITS, wait), (_FATES, float(left.cancelled)):
             slots = np.array([self._slot(picked(every)) for picked in series])
-            _push(slots, self._kept, value, number, float(left.at))
+            _push(slots, *self._kept, value, number, float(left.at))
         self._pushed += 1
         if self._pushed % _PUSHED_PER_SWEEP == 0:
             self._forget(rows)
@@ -194,13 +194,8 @@ class Recent:
         """The features of `NAMES` for a job submitted at `now`, when there are `rows`, float64."""
         out, find, every = np.empty(len(NAMES)), self._slots.get, codes + _PLACES
         slots = np.array([find(picked(every), -1) for picked in _PICKED])
-        oldest = rows - self._horizon
-        _by_kind(out, slots, self._kept, float(now), oldest)
-        waits = self._site_waits.values
-        _of_site(out, 3 * len(_PARTS), waits[-_SHORT:])
-        _of_site(out, 3 * len(_PARTS) + 3, waits)
-        out[-2] = _after(self._site_starts.values, now - HOUR_S)
-        out[-1] = _after(self._submissions.values, now - HOUR_S)
+        last = self._site_waits.values, self._site_starts.values, self._submissions.values
+        _features(out, slots, *self._kept, *last, float(now), rows - self._horizon)
         return out
 
     def save(self) -> RecentState:
@@ -244,35 +239,60 @@ def _after(times: Floats, begin: float) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _push(slots: Ints, kept: _Kept, value: float, number: int, at: float) -> None:
+def _push(
+    slots: Ints,
+    values: Floats,
+    numbers: NDArray[np.int32],
+    times: Floats,
+    counts: Ints,
+    value: float,
+    number: int,
+    at: float,
+) -> None:
     for slot in slots:
-        place = kept.counts[slot] % KEPT
-        kept.values[slot, place], kept.numbers[slot, place] = value, number
-        kept.counts[slot] += 1
-        kept.times[slot] = at
+        place = counts[slot] % KEPT
+        values[slot, place], numbers[slot, place] = value, number
+        counts[slot] += 1
+        times[slot] = at
 
 
 @njit(cache=True, nogil=True)
-def _by_kind(out: Floats, slots: Ints, kept: _Kept, now: float, oldest: int) -> None:
+def _features(
+    out: Floats,
+    slots: Ints,
+    values: Floats,
+    numbers: NDArray[np.int32],
+    times: Floats,
+    counts: Ints,
+    waits: Floats,
+    starts: Floats,
+    submissions: Floats,
+    now: float,
+    oldest: int,
+) -> None:
     for kind in range(len(slots)):
         slot = slots[kind]
         out[3 * kind], out[3 * kind + 1], out[3 * kind + 2] = UNKNOWN, UNKNOWN, UNKNOWN
         if slot < 0:
             continue
-        count = kept.counts[slot]
+        count = counts[slot]
         total, weights, weight = 0.0, 0.0, 1.0
         for back in range(1, min(count, KEPT) + 1):
             at = (count - back) % KEPT
-            if kept.numbers[slot, at] < oldest:
+            if numbers[slot, at] < oldest:
                 continue
             if weights == 0.0:
-                out[3 * kind + 1] = kept.values[slot, at]
-                out[3 * kind + 2] = max(now - kept.times[slot], 0.0)
-            total += weight * kept.values[slot, at]
+                out[3 * kind + 1] = values[slot, at]
+                out[3 * kind + 2] = max(now - times[slot], 0.0)
+            total += weight * values[slot, at]
             weights += weight
             weight *= FADING
         if weights > 0.0:
             out[3 * kind] = total / weights
+    place = 3 * len(slots)
+    _of_site(out, place, waits[max(len(waits) - _SHORT, 0) :])
+    _of_site(out, place + 3, waits)
+    out[place + 6], out[place + 7] = _after(starts, now - HOUR_S), _after(submissions, now - HOUR_S)
 
 
 @njit(cache=True, nogil=True)

@@ -45,13 +45,15 @@ def test_distance_by_hand() -> None:
     target = np.array([4.0, 40.0, 7.0])
     low, high = columns.min(axis=1), columns.max(axis=1)
     # The range includes the target: 10 to 40. A size is the same or not. The third feature weighs nothing.
-    found = distances(target, columns, np.array([0.5, 0.25, 0.0]), low, high)
+    found = distances(target, columns, columns.shape[1], np.array([0.5, 0.25, 0.0]), low, high)
     np.testing.assert_allclose(found, [0.25 / 0.75, (0.5 + 0.25 * 20 / 30) / 0.75, 0.25 * (10 / 30) / 0.75])
 
 
 def test_without_any_correlation_all_features_weigh_the_same() -> None:
     columns = columns_of([[1, 0], [2, 1]])
-    found = distances(np.array([1.0, 0.0]), columns, np.zeros(2), np.array([1.0, 0.0]), np.array([2.0, 1.0]))
+    found = distances(
+        np.array([1.0, 0.0]), columns, columns.shape[1], np.zeros(2), np.array([1.0, 0.0]), np.array([2.0, 1.0])
+    )
     assert found.tolist() == [0.0, 1.0]
 
 
@@ -63,7 +65,9 @@ def test_without_any_correlation_all_features_weigh_the_same() -> None:
 @example(rows=[[0.0, 0.0, 2.2250738585e-313]], target=[0.0, 0.0, 0.0], weights=[0.0, 0.0, 0.0])
 def test_distances_are_within_0_and_1(rows: list[list[float]], target: list[float], weights: list[float]) -> None:
     columns = columns_of(rows)
-    found = distances(np.array(target), columns, np.array(weights), columns.min(axis=1), columns.max(axis=1))
+    found = distances(
+        np.array(target), columns, columns.shape[1], np.array(weights), columns.min(axis=1), columns.max(axis=1)
+    )
     assert (found >= 0).all() and (found <= 1 + 1e-9).all()
 
 
@@ -152,7 +156,7 @@ def test_an_answer_is_within_the_waits_ever_seen_or_zero(data: st.DataObject) ->
     waits = np.array(data.draw(st.lists(value, min_size=count, max_size=count)))
     target = np.array(data.draw(st.lists(value, min_size=4, max_size=4)))
     columns = columns_of(rows)
-    distance = distances(target, columns, np.ones(4), columns.min(axis=1), columns.max(axis=1))
+    distance = distances(target, columns, columns.shape[1], np.ones(4), columns.min(axis=1), columns.max(axis=1))
     for parameters in (QesperaParameters(), PAPER):
         found = predict(target, columns, read_only(waits), distance, parameters)
         assert found is not None
