@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.errors import NotUnderstood, of_file
-from streams.sources.contract import Cursor, OnSkipped, Skipped, Source, Step, check_site, counted, refuse
+from streams.sources.contract import Cursor, OnSkipped, Skipped, Source, Step, counted, refuse
 from streams.sources.logs.fields import MAX_COUNT, by_name
 from streams.sources.logs.files import BROKEN, open_text
 
@@ -209,64 +209,16 @@ def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
 
 
 class SwfSource(Source):
-    """A trace as the events of one site. All of it is in memory once a part is asked for; not so where it is read in
-    bulk. To pass over the events before a cursor takes some 5 µs each.
+    """A trace as the events of one site. In memory are the live jobs alone; of a pipe all.
+
+    A cursor counts the events before it, which takes some 5 µs each to pass over.
     """
 
     name: ClassVar[str] = "swf"
 
-    def __init__(self, trace: Trace, site: str, on_skipped: OnSkipped | None = None) -> None:
-        check_site(site)
-        self._trace, self.sites = trace, (site,)
-        self._unread = on_skipped
-        self._count(len(trace.jobs))
-
-    @cached_property
-    def trace(self) -> Trace:
-        """The trace, with all its jobs.
-
-        Raises:
-            UserError: as `read_swf`.
-        """
-        if self._unread is not None:
-            self._trace = read_swf(self._trace.path, self._unread)
-            self._count(len(self._trace.jobs))
-        return self._trace
-
-    def _count(self, jobs: int) -> None:
-        trace = self._trace
-        self.records = jobs + trace.without_wait
-        counted = {"jobs without a wait": trace.without_wait, WIDER: trace.wider}
-        self.left_out = {what: count for what, count in counted.items() if count}
-
-    def whole(self) -> Iterator[AnyEvent]:
-        """As `events_of`, of a file as it is read: in memory are the live jobs alone, of a pipe all. A trace whose jobs
-        are not in the order of their submission gives events that are not in the order of time, and its size once more
-        in the end.
-        """
-        if self._unread is None or not self._trace.path.is_file():
-            yield from events_of(self.trace, self.sites[0])
-            return
-        trace = self._trace = Trace(self._trace.path, {}, [], 0)
-        for line in _lines(trace.path):  # parts of the header may stand behind jobs
-            _take_header(trace, line)
-        count, first = 0, math.inf
-
-        def passing() -> Iterator[SwfJob]:
-            nonlocal count, first
-            for job in _jobs(trace, self._unread or refuse):
-                count, first = count + 1, min(first, job.submit)
-                yield job
-
-        steps = _in_order(passing(), trace.start, self.sites[0])
-        _, event = next(steps)  # there is a job
-        told = first
-        yield from _capacity(trace, self.sites[0], told)
-        yield event
-        yield from (event for _, event in steps)
-        self._count(count)
-        if first < told:
-            yield from _capacity(trace, self.sites[0], first)
+    def __init__(self, path: Path, site: str, on_skipped: OnSkipped) -> None:
+        self._begin(site, on_skipped)
+        self._path = path
 
     @classmethod
     def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
@@ -275,8 +227,8 @@ class SwfSource(Source):
         Raises:
             UserError: the site's name is none.
         """
-        trace = Trace(Path(location), {}, [], 0)
-        return cls(trace, trace.site if site is None else site, on_skipped)
+        path = Path(location)
+        return cls(path, Trace(path, {}, [], 0).site if site is None else site, on_skipped)
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
@@ -285,20 +237,52 @@ class SwfSource(Source):
         jobs = (_job(line.decode(errors="replace").split()) for line in islice(lines, 20))
         return any(jobs) or _HEADER.search(head) is not None
 
+    def whole(self) -> Iterator[AnyEvent]:
+        """As `events_of`. A trace whose jobs are not in the order of their submission gives events that are not in the
+        order of time, and its size once more in the end.
+        """
+        site, trace = self.sites[0], Trace(self._path, {}, [], 0)
+        if not self._path.is_file():
+            trace = read_swf(self._path, self._on_skipped)
+            yield from events_of(trace, site)
+            self._count(trace, len(trace.jobs))
+            return
+        for line in _lines(self._path):  # parts of the header may stand behind jobs
+            _take_header(trace, line)
+        count, first = 0, math.inf
+
+        def passing() -> Iterator[SwfJob]:
+            nonlocal count, first
+            for job in _jobs(trace, self._on_skipped):
+                count, first = count + 1, min(first, job.submit)
+                yield job
+
+        steps = _in_order(passing(), trace.start, site)
+        _, event = next(steps)  # there is a job
+        told = first
+        yield from _capacity(trace, site, told)
+        yield event
+        yield from (event for _, event in steps)
+        self._count(trace, count)
+        if first < told:
+            yield from _capacity(trace, site, first)
+
+    def _count(self, trace: Trace, jobs: int) -> None:
+        self.records = jobs + trace.without_wait
+        self._left_out.update({"jobs without a wait": trace.without_wait, WIDER: trace.wider})
+        self.left_out = +self._left_out
+
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """The events as `events_of` gives them, each with its cursor, which counts those before."""
-
-        def after(count: int) -> Iterator[AnyEvent]:
-            return islice(events_of(self.trace, self.sites[0]), count, None)
-
-        return counted(after, self.fingerprint, str(self.trace.path), cursor)
+        """The events, each with its cursor, which counts those up to it."""
+        return counted(lambda count: islice(self.whole(), count, None), self.fingerprint, str(self._path), cursor)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all that the events are made from; the site's name is not part of it."""
-        trace = self.trace
-        content = msgspec.msgpack.encode((trace.start, trace.cpus, trace.nodes, trace.jobs))
-        return hashlib.blake2b(content, digest_size=8).hexdigest()
+        """Of the unzipped lines; the site's name is not part of it."""
+        content = hashlib.blake2b(digest_size=8)
+        for line in _lines(self._path):
+            content.update(line.encode())
+        return content.hexdigest()
 
 
 def events_of(trace: Trace, site: str) -> Iterator[AnyEvent]:
