@@ -6,8 +6,10 @@ from contextlib import closing
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
+from kafka.errors import KafkaTimeoutError
 
 from streams.broker.standstill import PATIENCE_S, POLL_MS, Standstill
+from streams.errors import Unreachable
 from streams.settings import Settings
 
 
@@ -53,7 +55,7 @@ def follow_from(consumer: KafkaConsumer, begins: Mapping[TopicPartition, int]) -
     """The messages from these offsets on, as they come, without end; a broker that has gone is waited for a while.
 
     Raises:
-        KafkaError: the broker does not answer any longer.
+        Unreachable: no broker answers any longer.
     """
     for place, begin in begins.items():
         consumer.seek(place, begin)
@@ -61,7 +63,11 @@ def follow_from(consumer: KafkaConsumer, begins: Mapping[TopicPartition, int]) -
     while True:
         found = consumer.poll(timeout_ms=POLL_MS)
         if not found and time.monotonic() - heard >= PATIENCE_S:
-            consumer.end_offsets(list(begins))
+            try:
+                consumer.end_offsets(list(begins))
+            except KafkaTimeoutError:
+                topic = next(iter(begins)).topic
+                raise Unreachable(f"kafka: {topic}: no broker answers any longer; is it running?") from None
         if found or time.monotonic() - heard >= PATIENCE_S:
             heard = time.monotonic()
         for batch in found.values():
