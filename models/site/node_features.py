@@ -32,19 +32,33 @@ def alternatives(text: str) -> list[list[str]] | None:
     >>> alternatives("(type == any && mem > 100)"), alternatives("ib && swp > 10")
     (None, [['ib']])
     """
-    tokens = [token for part in _OPERATORS.split(text) if (token := part.strip())]
-    if not tokens:
+    if not text.strip():
         return None
-    try:
-        found = _any_of(tokens) if len(tokens) <= MAX_TOKENS else None
-    except (_Unreadable, IndexError):
-        found = None
-    if found is None or tokens:
+    found = _read(text)
+    if found is None:
         return [[text.strip()[:MAX_NAME]]]
     return [sorted(one) for one in sorted(found, key=sorted)] if all(found) else None
 
 
+def is_readable(text: str) -> bool:
+    """Whether it is such an expression.
+
+    >>> is_readable("ib&(a100|h100)"), is_readable("ib&")
+    (True, False)
+    """
+    return _read(text) is not None
+
+
 _Found = set[frozenset[str]]
+
+
+def _read(text: str) -> _Found | None:
+    tokens = [token for part in _OPERATORS.split(text) if (token := part.strip())]
+    try:
+        found = _any_of(tokens) if len(tokens) <= MAX_TOKENS else None
+    except (_Unreadable, IndexError):
+        return None
+    return None if tokens else found
 
 
 def _any_of(tokens: list[str]) -> _Found:

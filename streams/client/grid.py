@@ -29,6 +29,7 @@ from models.records import (
     StandingEstimate,
     WaitAnswer,
 )
+from models.site.node_features import is_readable
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache
 from streams.client.questions import AnswerTimeout, Kind, new_id, of_kind
@@ -280,6 +281,17 @@ def within_of(start_within: str | float | None) -> float | None:
     return read_as("start_within", seconds_of, start_within) if isinstance(start_within, str) else start_within
 
 
+def constraint_of(text: str) -> str:
+    """What a job's nodes have to have, where it can be read.
+
+    Raises:
+        NotUnderstood: it cannot.
+    """
+    if not is_readable(text):
+        raise NotUnderstood(f"{text[:40]!r} cannot be read; expected features with & and | between: ib&(a100|h100)")
+    return text
+
+
 def job_request(**asked: Any) -> JobRequest:
     """A job as it is described; `walltime` and `memory` may be text with a unit.
 
@@ -291,7 +303,7 @@ def job_request(**asked: Any) -> JobRequest:
     """
     if unknown := asked.keys() - set(JobRequest.__struct_fields__):
         raise NotUnderstood(f"{min(unknown)!r} is nothing that a job asks for")
-    for name, read in (("walltime", seconds_of), ("memory", bytes_of)):
+    for name, read in (("walltime", seconds_of), ("memory", bytes_of), ("constraint", constraint_of)):
         if isinstance(asked.get(name), str):
             asked[name] = read_as(name, read, asked[name])
     try:

@@ -12,6 +12,7 @@ from litestar.params import FromPath, Parameter
 
 from models.ranking import JobRequest
 from models.records import Name
+from streams.client.grid import constraint_of
 from streams.errors import UserError, read_as
 from streams.text.durations import EXPECTED, PATTERN, seconds_of
 from streams.text.sizes import EXPECTED as EXPECTED_SIZE
@@ -82,7 +83,7 @@ def job_request(
         exclusive=exclusive,
         qos=qos or None,
         reservation=reservation or None,
-        constraint=constraint or None,
+        constraint=_read("constraint", constraint_of, constraint),
     )
 
 

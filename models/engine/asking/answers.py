@@ -11,7 +11,7 @@ from models.engine.asking.held_back import PROMISE_S, HeldBack
 from models.engine.asking.partitions import considered, gpus_of, left_out, never, partition_states
 from models.engine.asking.pending import told_of
 from models.engine.asking.told import told
-from models.engine.asking.what_if import consider, unknown_features, weak
+from models.engine.asking.what_if import consider, not_told, weak
 from models.engine.asking.why import Orders, explained, why
 from models.engine.engine import Engine
 from models.engine.events.arrays import is_row
@@ -122,7 +122,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     (prediction,) = consider(engine, [job])
     prediction = _doubted(prediction, job, engine, now)
     reason = never(engine, job)
-    doubts = (weak(engine.context, prediction.bounds), unknown_features(job, engine.context))
+    doubts = (weak(engine.context, prediction.bounds), *not_told(job, engine.context))
     return WaitAnswer(
         id=question.id,
         site=engine.site,

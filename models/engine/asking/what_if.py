@@ -34,9 +34,7 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Prediction]:
     for job, where, estimates in _considered(engine, jobs):
         job.estimates = estimates
         withhold(job, too_large(job, where) or obstacle(job, context, settings.withhold_down))
-        gpus = "whether it has such GPUs is not told" if job.gpus and context.areas is None else None
-        of_job = (unknown_queue(job, engine), gpus)
-        doubts = "; ".join(filter(None, (engine.degraded, *of_job, *guesses(context))))
+        doubts = "; ".join(filter(None, (engine.degraded, unknown_queue(job, engine), *guesses(context))))
         yield engine.outgoing.prediction(job, what_if.name, doubts or None)
 
 
@@ -129,11 +127,14 @@ def weak(context: SiteContext, bounds: Mapping[str, float] | None) -> str | None
     return "; ".join([*guesses(context), *([] if bounds else ["it has no bounds"])]) or None
 
 
-def unknown_features(job: Job, context: SiteContext) -> str | None:
-    """That the site tells of no node some features that a job wants its nodes to have: these count for nothing."""
+def not_told(job: Job, context: SiteContext) -> Iterator[str]:
+    """What a job asks for and the site does not tell whether it has it, which counts for nothing then."""
+    if job.gpus and context.areas is None:
+        yield "whether it has such GPUs is not told"
     known = context.areas.topology.features if context.areas is not None else frozenset[str]()
     unknown = {name for one in job.extras.node_features or () for name in one} - known
-    return f"which nodes have {' and '.join(sorted(unknown))} is not told" if unknown else None
+    if unknown:
+        yield f"which nodes have {' and '.join(sorted(unknown))} is not told"
 
 
 def guesses(context: SiteContext) -> Iterator[str]:

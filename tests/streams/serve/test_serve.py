@@ -165,6 +165,7 @@ class TestRefusals:
             ("rank?walltime=soon", "walltime: 'soon' is no duration; expected a time with its unit, not 0: 90m, 1.5h"),
             ("rank?walltime=14400", "walltime: '14400' is no duration without its unit; expected 14400m"),
             ("rank?memory=64X", "memory: '64X' is no size of memory; expected bytes, or a number with K, M, G or T"),
+            ("rank?constraint=ib%26", "constraint: 'ib&' cannot be read; expected features with & and | between"),
             ("rank?run=4+h", "run: '4 h' is no duration"),
             ("rank?site=a&site=", "site: expected text, not an empty one"),
             (f"rank?user={'u' * 300}", "user: expected text of length <= 256"),

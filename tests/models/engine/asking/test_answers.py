@@ -376,14 +376,14 @@ def test_a_queue_that_no_job_has_named_is_said_to_be_unknown(
 
 
 @pytest.mark.parametrize("pools", [[], [Pool(name="card", nodes=1, cpus=8, gpus={"a100": 2})]], ids=["untold", "told"])
-def test_where_a_site_does_not_tell_of_gpus_who_asks_for_some_is_told(pools: list[Pool]) -> None:
+def test_a_site_that_does_not_tell_of_gpus_ranks_behind_for_who_asks_for_some(pools: list[Pool]) -> None:
     engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds=""))
     engine.apply(Capacity(site="alder", time=0.0, cpus=8, pools=pools))
     doubts = []
     for gpus in (0, 1):
         told = answer(WaitQuestion(id="q", site="alder", cpus=1, gpus=gpus, walltime=60.0), engine, 5.0)
         assert isinstance(told, WaitAnswer)
-        doubts.append("GPUs is not told" in (told.degraded or ""))
+        doubts.append("GPUs is not told" in (told.weak or ""))
     assert doubts == [False, not pools]
 
 
