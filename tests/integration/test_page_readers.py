@@ -146,9 +146,9 @@ def test_durations_are_written_as_everywhere(browser: Browser, served: Served) -
 
 
 def test_times_in_sentences_are_on_the_readers_clock(browser: Browser, served: Served) -> None:
-    browser.open(served.url)
     script = "return import(new URL('static/text.js', location)).then(m => m.sentence(arguments[0]))"
     told = "stale: its last event came at 2026-01-25 13:30:29 UTC; it is stale after 10m"
     with browser.in_zone("Europe/Paris"):
+        browser.open(served.url)
         shown = browser.run(script, told)
     assert re.fullmatch(r"Stale: its last event came at 25 Jan.*, 14:30 CET; it is stale after 10m\.", shown)
