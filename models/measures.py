@@ -57,7 +57,8 @@ class Bound(msgspec.Struct, array_like=True):
         self.jobs += 1
         self.held += wait_s <= bound_s
         self.width_s += bound_s
-        self.pinball_s += max(q * (wait_s - bound_s), (q - 1) * (wait_s - bound_s))
+        beyond_s = wait_s - bound_s
+        self.pinball_s += max(q * beyond_s, (q - 1) * beyond_s)
 
 
 class Tally(msgspec.Struct, array_like=True):
@@ -156,20 +157,26 @@ class Accuracy(msgspec.Struct):
         """Count in a job that left the queue after `wait_s` seconds."""
         point = 0.0 if predicted_s is None else predicted_s
         error = abs(point - wait_s)
-        low, high = sorted((max(point, 60.0), max(wait_s, 60.0)))
+        one, other = max(point, 60.0), max(wait_s, 60.0)
+        low, high = (one, other) if one <= other else (other, one)
+        within_x2, told = high <= 2 * low, self.told
         self.jobs += 1
-        self.missing += predicted_s is None
         self.error.add(error, ERROR_BUCKETS)
-        self.within_x2 += high <= 2 * low
+        self.within_x2 += within_x2
         self.within_x3 += high <= 3 * low
         self.within_1min += error <= 60
         self.within_10min += error <= 600
-        if predicted_s is not None:
-            self.told.jobs += 1
-            self.told.error_s += error
-            self.told.within_x2 += high <= 2 * low
+        if predicted_s is None:
+            self.missing += 1
+        else:
+            told.jobs += 1
+            told.error_s += error
+            told.within_x2 += within_x2
         for q, bound_s in (bounds or {}).items():
-            self.bounds.setdefault(q, Bound()).add(float(q), bound_s, wait_s)
+            bound = self.bounds.get(q)
+            if bound is None:
+                bound = self.bounds[q] = Bound()
+            bound.add(float(q), bound_s, wait_s)
 
     def add_response(self, predicted_s: float | None, wait_s: float, run_s: float) -> None:
         """Count in a job whose response time, `wait_s + run_s`, has become known."""

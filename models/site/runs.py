@@ -67,13 +67,14 @@ class Template(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """What its categories' names begin with."""
-        return ",".join(self.attributes) or "site"
+        return _readers(self.attributes)[0]
 
     def category(self, job: Job) -> Category | None:
         """The job's category; None where an attribute of it is unknown. 1 µs an attribute."""
-        values = [self.name]
-        for attribute in self.attributes:
-            value = _reader(attribute)(job)
+        name, readers = _readers(self.attributes)
+        values = [name]
+        for read in readers:
+            value = read(job)
             if value is None:
                 return None
             values.append(value)
@@ -81,6 +82,11 @@ class Template(msgspec.Struct, frozen=True):
 
 
 @cache
+def _readers(attributes: tuple[str, ...]) -> tuple[str, list[Callable[[Job], str | None]]]:
+    """The name of a template, and what gives its attributes."""
+    return ",".join(attributes) or "site", [*map(_reader, attributes)]
+
+
 def _reader(attribute: str) -> Callable[[Job], str | None]:
     kind, _, size = attribute.partition("/")
     if not size:

@@ -32,6 +32,7 @@ bits is refused (`MAX_WINDOW_ROWS`).
 array([ 0.866, -1.   ])
 """
 
+from math import isfinite
 from typing import Final, Self
 
 import numpy as np
@@ -125,7 +126,10 @@ class RollingSpearman:
             raise ValueError(f"a row has {self.features} features, not the shape {np.shape(x)}")
         row = np.empty(self.features + 1)
         row[:-1], row[-1] = x, y
-        row = _checked(row)
+        if all(map(isfinite, row.tolist())):
+            row += 0.0  # as `_checked` does
+        else:
+            _checked(row)
         count = min(self._count + 1, self.size)
         self._unread += 1
         if self._unread > UNREAD_ROWS:

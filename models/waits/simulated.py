@@ -188,10 +188,11 @@ class Simulated(WaitMethod):
     def _outlived(self, context: SiteContext, rows: Ints, now: float) -> Outlived:
         """Of running jobs that run for longer than was expected, those of these rows of the table."""
         outlived, keys, starts = {}, context.state.table.keys, context.state.table.columns().start
-        for row in rows.tolist():
+        known = self.per_job.get
+        for row, start in zip(rows.tolist(), starts[rows].tolist(), strict=True):
             key = keys[row]
             assert key is not None
-            elapsed_s, longer_s = max(now - starts.item(row), 0.0), self.per_job.get(key) or 0.0
+            elapsed_s, longer_s = max(now - start, 0.0), known(key) or 0.0
             if longer_s <= elapsed_s:
                 longer_s = _expected_beyond(elapsed_s, context.state.jobs[key], context)
             outlived[key] = longer_s
