@@ -22,6 +22,7 @@ from models.records import (
     WaitAnswer,
 )
 from streams.client.blocking import Client
+from streams.client.estimates import WithdrawnEstimate
 from streams.client.grid import AsyncClient
 from streams.client.http import HttpClient
 from streams.client.questions import AnswerTimeout, Busy, NotFound, Refused, UnknownJob, UnknownSite
@@ -58,6 +59,7 @@ __all__ = [
     "Unreachable",
     "UserError",
     "WaitAnswer",
+    "WithdrawnEstimate",
     "__version__",
     "kafka_options",
     "load_settings",

@@ -21,8 +21,8 @@ MAX_BEHIND_NEWEST_S = 2 * HOUR_S
 """An estimate that is older than the newest of its site by more than this is for a shape that is not offered now."""
 
 
-class _Key(msgspec.Struct, array_like=True, frozen=True):
-    """A record's key: a site and a shape."""
+class WithdrawnEstimate(msgspec.Struct, array_like=True, frozen=True):
+    """A shape that a site does not offer any more: the key of a record, which has no value then."""
 
     site: str
     cpus: int
@@ -32,10 +32,11 @@ class _Key(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def shape(self) -> Shape:
+        """The shape alone."""
         return Shape(self.cpus, self.walltime, self.queue, self.gpus)
 
 
-_decode_key = msgspec.json.Decoder(_Key).decode
+decode_key = msgspec.json.Decoder(WithdrawnEstimate).decode
 _decode_estimate = msgspec.json.Decoder(StandingEstimate).decode
 _decode_outcome = msgspec.json.Decoder(Outcome).decode
 
@@ -143,7 +144,7 @@ class EstimateCache:
         Raises:
             msgspec.MsgspecError: the message is not an estimate.
         """
-        of = _decode_key(key)
+        of = decode_key(key)
         if self.partitions and partition_of(of.site, self.partitions) != partition:
             return
         cached = self._estimates.setdefault(of.site, {})

@@ -22,14 +22,20 @@ MAX_BATCH_MESSAGES = 500
 
 
 async def follow(
-    settings: Settings, kinds: dict[str, Any], group: str | None, from_beginning: bool, wanted: Callable[[Any], bool]
+    settings: Settings,
+    kinds: dict[str, Any],
+    group: str | None,
+    from_beginning: bool,
+    wanted: Callable[[Any], bool],
+    without_value: Callable[[bytes], Any] = lambda key: None,
 ) -> AsyncGenerator[Any]:
     """Records of topics as they come, without end; the offsets of a group are committed once they were taken.
 
-    What does not decode is logged and passed over, as is what has no value.
+    What does not decode is logged and passed over.
 
     Parameters:
         kinds: the kind of record of each topic.
+        without_value: what a message without a value tells, by its key; None: it is passed over.
 
     Raises:
         Unreachable: Kafka is away at the beginning; later it is waited for.
@@ -46,7 +52,7 @@ async def follow(
     async with started(consumer, settings):
         while True:
             for message in await _batch(consumer, settings):
-                record = _decoded(message, decoders[message.topic])
+                record = _decoded(message, decoders[message.topic], without_value)
                 if record is not None and wanted(record):
                     yield record
             if group is not None:
@@ -66,9 +72,9 @@ async def _batch(consumer: Any, settings: Settings) -> list[Any]:
     return [message for messages in found.values() for message in messages]
 
 
-def _decoded(message: Any, decode: Callable[[bytes], Any]) -> Any:
+def _decoded(message: Any, decode: Callable[[bytes], Any], without_value: Callable[[bytes], Any]) -> Any:
     try:
-        return None if message.value is None else decode(message.value)
+        return without_value(message.key) if message.value is None else decode(message.value)
     except UNDECODABLE as error:
         place = {"partition": message.partition, "offset": message.offset}
         log.warning("a message of %s is passed over: %s", message.topic, error, extra=place)

@@ -31,7 +31,7 @@ from models.records import (
 )
 from models.site.node_features import is_readable
 from streams.broker.topics import Topics
-from streams.client.estimates import EstimateCache
+from streams.client.estimates import EstimateCache, WithdrawnEstimate, decode_key
 from streams.client.questions import AnswerTimeout, Kind, new_id, of_kind
 from streams.errors import NotUnderstood, Unreachable, in_words, needing, place_and_problem, read_as
 from streams.settings import Settings
@@ -211,18 +211,18 @@ class AsyncClient:
 
         return self._follow(kinds, wanted, group, from_beginning)
 
-    def estimate_changes(self, *, site: str | None = None) -> AsyncGenerator[StandingEstimate]:
-        """Standing estimates as they are renewed, those that stand already first, without end."""
+    def estimate_changes(self, *, site: str | None = None) -> AsyncGenerator[StandingEstimate | WithdrawnEstimate]:
+        """Standing estimates as they are renewed or withdrawn, those that stand already first, without end."""
         topics = Topics(self.settings.kafka.prefix)
         kinds = {topics.estimates: StandingEstimate}
-        return self._follow(kinds, lambda estimate: site in (None, estimate.site), None, True)
+        return self._follow(kinds, lambda estimate: site in (None, estimate.site), None, True, decode_key)
 
     def _follow(
-        self, kinds: dict[str, Any], wanted: Callable[[Any], bool], group: str | None, from_beginning: bool
+        self, kinds: dict[str, Any], wanted: Callable[[Any], bool], group: str | None, from_beginning: bool, *more: Any
     ) -> AsyncGenerator[Any]:
         from streams.client.following import follow
 
-        return follow(self.settings, kinds, group, from_beginning, wanted)
+        return follow(self.settings, kinds, group, from_beginning, wanted, *more)
 
     async def _of_sites(
         self, question: Callable[[str], AnyQuestion], kind: type[Kind], sites: Sequence[str]
