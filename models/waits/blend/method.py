@@ -2,15 +2,16 @@
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import chain, tee
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
+from numba import njit
 
-from models.arrays import Floats
+from models.arrays import Flags, Floats
 from models.durations import AT_ONCE_S
 from models.method import Happened, SiteContext, WaitMethod
 from models.records import JobKey
@@ -24,7 +25,7 @@ from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
-from models.waits.blend.quantiles import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Quantiles, QuantilesState, Said
+from models.waits.blend.quantiles import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Quantiles, QuantilesState, Said, mark
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
@@ -56,6 +57,8 @@ RIVALS = {"qespera": [len(TRIVIAL)], "order": [ORDER], "boosted": [-2, -1]}
 
 AT_ONCE = 2 * QUANTILES
 """The place of the minute behind the marks of `Said`; each of them has a deadline."""
+
+MARKS = AT_ONCE + 1
 
 JUDGED = range(MEDIAN, QUANTILES)
 """The marks beyond which a job that still queues tells how wrong the choices are at least."""
@@ -96,24 +99,35 @@ class _Note(NamedTuple):
         put_off, ready, watched, *choices_s = _HEAD.unpack_from(value)
         return cls(put_off, ready, watched, np.array(choices_s), Said.decode(value[_HEAD.size :], experts))
 
-    def passed(self, key: JobKey, marks: Sequence[float], reached: Deadline) -> list[bool]:
-        """Which of its marks the job was known to exceed when the deadlines were taken so far."""
-        ready, watched = self.ready, self.watched
-        return [watched <= ready + mark_s and (ready + mark_s, key, nth) < reached for nth, mark_s in enumerate(marks)]
-
-    def exceeded_s(self, marks: Sequence[float], passed: Sequence[bool]) -> float:
-        """The longest of the judged marks of those that have passed."""
-        ready, longest_s = self.ready, 0.0
-        for place in JUDGED:
-            if passed[place]:
-                longest_s = max(longest_s, ready + marks[place] - ready)
-        return longest_s
+    def known(self, key: JobKey, reached: Deadline) -> tuple[Floats, Flags, float]:
+        """Its marks, which of them the job was known to exceed when the deadlines were taken so far, and the longest of
+        the judged ones among these, seconds.
+        """
+        at, other, place = reached
+        marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)
+        before = place if key == other else MARKS if key < other else 0
+        return marks, passed, _known(self.said.table, self.ready, self.watched, float(at), before, marks, passed)
 
     @property
     def deadlines(self) -> list[float]:
         """When its marks are exceeded, Unix seconds; nan where nobody watches."""
         times = (self.ready + mark_s for mark_s in self.marks)
         return [at if at >= self.watched else np.nan for at in times]
+
+
+@njit(cache=True)
+def _known(
+    table: Floats, ready: float, watched: float, reached: float, before: int, marks: Floats, passed: Flags
+) -> float:
+    """As of `_Note.known`; of those marks at `reached` the ones `before` a place were."""
+    longest_s = 0.0
+    for place in range(len(marks)):
+        marks[place] = AT_ONCE_S if place == AT_ONCE else mark(table, place)
+        at = ready + marks[place]
+        passed[place] = watched <= at and (at < reached or (at == reached and place < before))
+        if passed[place] and MEDIAN <= place < QUANTILES:
+            longest_s = max(longest_s, at - ready)
+    return longest_s
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -251,9 +265,8 @@ class Blend(WaitMethod):
                 continue
             said, inputs = note.said, note.said.inputs
             if place in JUDGED:
-                marks = note.marks
-                before_s = note.exceeded_s(marks, note.passed(key, marks, (time, key, place)))
-                self._guard.exceeded(note.choices_s, inputs[:-QUANTILES], before_s, marks[place], said.weight)
+                marks, _, before_s = note.known(key, (time, key, place))
+                self._guard.exceeded(note.choices_s, inputs[:-QUANTILES], before_s, marks.item(place), said.weight)
             if place == AT_ONCE:
                 self._at_once.learn(inputs, False)
             elif not self._quantiles.exceeded(said, place):
@@ -267,14 +280,14 @@ class Blend(WaitMethod):
         value = self._notes.pop(job.key)
         note = None if value is None else _Note.decode(value, self._quantiles.experts)
         if note is not None:
-            known, said, marks = job.ready == note.ready, note.said, note.marks
-            passed, inputs = note.passed(job.key, marks, self._deadlines.reached), said.inputs
-            put_off = note.put_off if started else 0
-            judged = [not (known and past) or bool(put_off >> place & 1) for place, past in enumerate(passed)]
+            known, said, inputs = job.ready == note.ready, note.said, note.said.inputs
+            _, passed, before_s = note.known(job.key, self._deadlines.reached)
+            put_off, judged = note.put_off if started else 0, ~passed | (not known)
+            for place in range(put_off.bit_length()):
+                judged[place] |= bool(put_off >> place & 1)
             if known:
-                before_s, medians_s = note.exceeded_s(marks, passed), inputs[:-QUANTILES]
-                self._guard.left(note.choices_s, medians_s, before_s, wait_s, at, said.weight, job.user)
-            self._quantiles.left(said, wait_s, known, np.array(judged), np.array(passed))
+                self._guard.left(note.choices_s, inputs[:-QUANTILES], before_s, wait_s, at, said.weight, job.user)
+            self._quantiles.left(said, wait_s, known, judged, passed)
             if judged[AT_ONCE]:
                 self._at_once.learn(inputs, wait_s <= AT_ONCE_S)
         self._pass(at, context)

@@ -302,9 +302,17 @@ def _weights(table: Floats, prior: Floats, total: Floats, squares: Floats, exten
 @njit(cache=True)
 def _marks(table: Floats) -> Floats:
     found = np.empty(2 * QUANTILES)
-    for q in range(QUANTILES):
-        found[q], found[QUANTILES + q] = table[q, BOUND], seconds(table[q, _SITE + BOTH])
+    for place in range(2 * QUANTILES):
+        found[place] = mark(table, place)
     return found
+
+
+@njit(cache=True)
+def mark(table: Floats, place: int) -> float:
+    """The mark of a `Said` at this place, seconds."""
+    if place < QUANTILES:
+        return float(table[place, BOUND])
+    return float(seconds(table[place - QUANTILES, _SITE + BOTH]))
 
 
 @njit(cache=True)
