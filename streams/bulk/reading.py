@@ -171,8 +171,9 @@ def _events(
     """The events of all files, those of one log together; all are of one site."""
     kinds: dict[str, list[Source]] = {}
     read: dict[int, ReadFile] = {}
+    own = set(filter(is_own, paths))
     for path in paths:
-        beside = len(paths) > 1 and is_own(path)
+        beside = path in own and len(own) < len(set(paths))
         named = "events" if beside else format_name
         kind: type[Source] = format_of(path) if named is None else source_named(named)
         source = kind.open(str(path), site, skip, **options_for(kind, () if beside else options))

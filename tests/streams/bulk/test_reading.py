@@ -114,6 +114,17 @@ def test_the_machines_size_stands_beside_a_log_whose_format_and_options_are_name
     assert told is not None and told.cpus == 512
 
 
+def test_a_format_and_options_count_for_several_files_of_own_events_as_for_one(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for number, path in enumerate(paths):
+        path.write_text(f'{{"v":1,"site":"s","type":"submit","time":{number}.0,"job":"{number}"}}\n')
+    for files in (paths[:1], paths, paths[:1] * 2):
+        with pytest.raises(UserError, match="nonsense"), read_log(files, options=["nonsense=1"]):
+            pass
+        with pytest.raises(UserError, match="in the Standard Workload Format"), read_log(files, format_name="swf"):
+            pass
+
+
 def test_a_source_has_options(tmp_path: Path) -> None:
     (tmp_path / "20231114").write_text(pbs.QUEUED.replace(f"{pbs.WHO} {pbs.TIMES} {pbs.WHAT}", "queue=workq"))
     for options, hour_later in (((), 1), (("timezone=Europe/Paris",), 0)):
