@@ -274,7 +274,7 @@ def test_a_model_that_counts_within_a_bundle_is_waited_for_by_the_loop(monkeypat
     def fitted(jobs: Iterable[Pair]) -> dict[int, float]:
         nonlocal trainings
         asked.set()
-        assert opened.wait(2), "the loop stands still until the training has ended"
+        assert opened.wait(60), "the loop stands still until the training has ended"
         opened.clear()
         trainings += 1
         return fit(jobs)
