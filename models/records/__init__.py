@@ -6,6 +6,7 @@ fields are ignored, so a later writer does not break an earlier reader. `queueca
 
 from models.records.bundle import (
     MOST_BYTES,
+    MOST_EVENTS,
     AnyEvent,
     AnyJobEvent,
     Bundle,

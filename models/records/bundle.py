@@ -29,6 +29,11 @@ AnyEvent = AnyJobEvent | Capacity
 MOST_BYTES: Final = 60_000
 """Bytes of a bundle's events as JSON; some 300 of them."""
 
+MOST_EVENTS: Final = 1_200
+"""Events of a bundle. So many of the shortest have `MOST_BYTES`; each that is refused is a dead letter."""
+
+_Length: Final = Meta(min_length=1, max_length=MOST_EVENTS)
+
 
 class Bundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, frozen=True):
     """Old events of a site in their order, as one message; they do what they would do one by one.
@@ -39,7 +44,7 @@ class Bundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, froze
 
     v: Version = VERSION
     site: Name
-    events: Annotated[list[AnyEvent], Meta(min_length=1)]
+    events: Annotated[list[AnyEvent], _Length]
 
 
 class RawBundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, frozen=True):
@@ -47,7 +52,7 @@ class RawBundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, fr
 
     v: Version = VERSION
     site: Name
-    events: Annotated[list[msgspec.Raw], Meta(min_length=1)]
+    events: Annotated[list[msgspec.Raw], _Length]
 
 
 def is_predicted(event: AnyEvent) -> bool:

@@ -25,7 +25,7 @@ import msgspec
 from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from models.records import MOST_BYTES, AnyEvent, Submit, bundled
+from models.records import MOST_BYTES, MOST_EVENTS, AnyEvent, Submit, bundled
 from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.topics import Topics, events_topic_of
 from streams.errors import UserError
@@ -111,9 +111,8 @@ class Publisher:
             self._close_bundle()
             self._hand_over([outgoing], value)
             return
-        if self._bundle_bytes + len(value) > MOST_BYTES or (
-            self._bundle and _site(self._bundle[0][0]) != _site(outgoing)
-        ):
+        full = self._bundle_bytes + len(value) > MOST_BYTES or len(self._bundle) >= MOST_EVENTS
+        if full or (self._bundle and _site(self._bundle[0][0]) != _site(outgoing)):
             self._close_bundle()
         self._bundle.append((outgoing, value))
         self._bundle_bytes += len(value) + 1

@@ -277,6 +277,17 @@ def test_old_events_go_together_in_as_few_messages_as_a_worker_reads() -> None:
     assert publisher.events == publisher.jobs == {"s": 601}
 
 
+def test_no_more_go_together_than_a_worker_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "MOST_EVENTS", 3)
+    broker = Broker()
+    publisher = Publisher(broker, "events")
+    for number in range(8):
+        event = Submit(site="s", time=float(number), job=str(number), past=True, old=True)
+        publisher.send(OutgoingEvent(event, together=True))
+    publisher.flush()
+    assert [len(value["events"]) for _, _, value in broker.messages] == [3, 3, 2]
+
+
 def test_no_cursor_is_kept_before_what_goes_together_with_it_is_accepted() -> None:
     broker, file = Broker(refuse=1), Kept()
     publisher = Publisher(broker, "events", underway=0)

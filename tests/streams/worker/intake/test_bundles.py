@@ -10,7 +10,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, DeadLetter, Rebuild, Requeue, Submit, bundled
+from models.records import MOST_EVENTS, AnyEvent, DeadLetter, Rebuild, Requeue, Submit, bundled
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import checkpoint
@@ -184,6 +184,16 @@ def test_a_bundle_of_which_nothing_can_be_read_is_one_letter() -> None:
     assert (letter.reason, letter.part) == ("version", msgspec.UNSET)
     assert letter.detail == "none of 3 events can be read, the first: version 2; this reads up to 1"
     assert not world.table and world.committed[0] == 1
+
+
+def test_a_bundle_of_more_events_than_a_worker_reads_is_one_letter() -> None:
+    world = World()
+    for more in (0, 1):
+        world.publish(b"alder", bundled("alder", [LINE + b"}", *[b"1"] * (MOST_EVENTS - 1 + more)]))
+    asyncio.run(Process(world, SETTINGS).live())
+    found = list(letters(world))
+    assert [one.offset for one in found] == [0] * (MOST_EVENTS - 1) + [1] and found[-1].reason == "malformed"
+    assert found[-1].detail == "Expected `array` of length <= 1200 - at `$.events`" and world.committed[0] == 2
 
 
 def test_unknown_fields_within_a_bundle_are_counted() -> None:
