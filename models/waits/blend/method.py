@@ -25,7 +25,8 @@ from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
-from models.waits.blend.quantiles import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Quantiles, QuantilesState, Said, mark
+from models.waits.blend.quantiles import Quantiles, QuantilesState
+from models.waits.blend.said import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Said, mark
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted

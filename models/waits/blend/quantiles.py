@@ -6,14 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from models.arrays import Bytes, Flags, Floats, Ints
+from models.arrays import Flags, Floats, Ints
 from models.waits.blend.mixture import Learnt, Mixed, follow, learn, mix, scaled, seconds, weights
-
-PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
-"""The bounds that are given; that of a half is the point estimate."""
-
-QUANTILES = len(PROBABILITIES)
-MEDIAN = PROBABILITIES.index(0.5)
+from models.waits.blend.said import ALONE_FLAG, BEHIND, BOTH, BOUND, MEDIAN, PROBABILITIES, QUANTILES, SHIFT, Said
 
 STEPS = (0.044, 0.022, 0.07, 0.07)
 """How far a job moves the shift of each bound, on the scale. The median moves less, for its error counts too; the upper
@@ -40,9 +35,6 @@ ALONE_HARM = 1.1
 """Where a site tells its topology and run times are known, nothing but jobs that come later can make the simulated
 schedule wrong: it is the median alone, while its own mean error is at most this factor of the mixture's."""
 
-ALONE_FLAG = 0x80
-"""Beside the kind in what is encoded: the schedule was the median alone."""
-
 BURST_WEIGHT = 0.04
 """Jobs of less weight, so with 25 of their user before them, have shifts of their own for the upper bounds: those of
 a burst hold or fail together, and nobody knows yet of the ones before. So each moves these by its share of that weight:
@@ -50,111 +42,6 @@ else hundreds that start at once undo what the burst before has taught, and a bo
 
 PRIOR_JOBS = 3000.0
 """After so many jobs the first weights of the experts count as their square roots, which are nearer to each other."""
-
-MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
-
-BOUND, SHIFT = -2, -1
-"""The last columns of a `Said`; before them come those of the mixtures."""
-
-_BEHIND = MIXED + 2  # columns behind those of the experts
-_SITE = -_BEHIND
-
-
-class Said(NamedTuple):
-    """What was said of a job, by quantile: `table`, (quantiles, experts + 5). First by the experts, on the scale and in
-    single precision; then mixed, on the scale, by the weights of the site, by those of the kind, and by both; the bound
-    in seconds; and the shift of then. The bounds are the mixture by both, shifted, but the median where the schedule
-    says it `alone`. nan: nothing is known. As evidence the job counts as `weight` jobs.
-    `wait_s` is the estimate that is given, which need not be the median that was mixed.
-    """
-
-    table: Floats
-    kind: int
-    alone: bool = False
-    weight: float = 1.0
-    wait_s: float = np.nan
-
-    @property
-    def bounds(self) -> Floats:
-        """The bounds, (quantiles,) in seconds."""
-        return self.table[:, BOUND]
-
-    @property
-    def marks(self) -> list[float]:
-        """Waits in seconds of which it matters whether the job's exceeds them: the bounds, then the mixtures."""
-        found: list[float] = _marks(self.table).tolist()
-        return found
-
-    @property
-    def inputs(self) -> Floats:
-        """The experts' medians and the bounds, seconds: `AtOnce` goes by these."""
-        return np.asarray(_inputs(self.table))
-
-    def around(self, wait_s: float, most_s: float) -> "Said":
-        """The same with this estimate: the other bounds are not on the wrong side of it, and none is over `most_s`."""
-        if self.alone:
-            return self._replace(wait_s=self.table.item(MEDIAN, BOUND))
-        _around(self.table, wait_s, most_s)
-        return self._replace(wait_s=wait_s)
-
-    @property
-    def told(self) -> list[float]:
-        """The bounds that are given, seconds: that of a half is the estimate."""
-        told: list[float] = self.table[:, BOUND].tolist()
-        told[MEDIAN] = self.wait_s
-        return told
-
-    def encode(self) -> bytes:
-        """As bytes, 300 for eight experts: the kind, then parts by quantile, of which the experts' is in singles."""
-        value = np.empty(_size(self.table.shape[1]), np.uint8)
-        _write(value, self.table, self.kind | (ALONE_FLAG if self.alone else 0), self.weight)
-        return value.tobytes()
-
-    @classmethod
-    def decode(cls, value: bytes, experts: int) -> "Said":
-        """The inverse."""
-        table = np.empty((QUANTILES, experts + _BEHIND))
-        weight = _read(np.frombuffer(value, np.uint8), table)
-        return cls(table, value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG), weight)
-
-
-def _size(columns: int) -> int:
-    return 1 + QUANTILES * (4 * (columns - _BEHIND) + 8 * _BEHIND) + 8
-
-
-@njit(cache=True)
-def _write(value: Bytes, table: Floats, head: int, weight: float) -> None:
-    experts = table.shape[1] - _BEHIND
-    singles, whole = np.empty(QUANTILES * experts, np.float32), np.empty(QUANTILES * _BEHIND + 1)
-    for q in range(QUANTILES):
-        for k in range(experts):
-            singles[q * experts + k] = table[q, k]
-        for k in range(MIXED):
-            whole[q * MIXED + k] = table[q, experts + k]
-        whole[QUANTILES * MIXED + q] = table[q, BOUND]
-        whole[QUANTILES * (MIXED + 1) + q] = table[q, SHIFT]
-    whole[-1] = weight
-    value[0] = head
-    value[1 : 1 + 4 * len(singles)] = singles.view(np.uint8)
-    value[1 + 4 * len(singles) :] = whole.view(np.uint8)
-
-
-@njit(cache=True)
-def _read(value: Bytes, table: Floats) -> float:
-    """Fill the table in; gives the weight."""
-    experts = table.shape[1] - _BEHIND
-    singles, whole = np.empty(QUANTILES * experts, np.float32), np.empty(QUANTILES * _BEHIND + 1)
-    singles.view(np.uint8)[:] = value[1 : 1 + 4 * len(singles)]
-    whole.view(np.uint8)[:] = value[1 + 4 * len(singles) :]
-    for q in range(QUANTILES):
-        for k in range(experts):
-            table[q, k] = singles[q * experts + k]
-        for k in range(MIXED):
-            table[q, experts + k] = whole[q * MIXED + k]
-        table[q, BOUND] = whole[QUANTILES * MIXED + q]
-        table[q, SHIFT] = whole[QUANTILES * (MIXED + 1) + q]
-    return float(whole[-1])
-
 
 DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
 """Over how many jobs it is counted how many more exceed an upper bound than should; and how much more often than it
@@ -215,7 +102,7 @@ class Quantiles:
             may_be_alone: whether the schedule may be the median alone, where it is good enough (`ALONE_HARM`).
             weight: how many jobs it counts as, as evidence.
         """
-        table, (learnt, schedule_errors, deficits, _) = np.empty((QUANTILES, self.experts + _BEHIND)), self.state
+        table, (learnt, schedule_errors, deficits, _) = np.empty((QUANTILES, self.experts + BEHIND)), self.state
         errors = schedule_errors, deficits
         head = _say(waits_s, self._prior(), self._schedules, may_be_alone, weight, *learnt, *errors, table)
         return Said(table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight)
@@ -300,43 +187,6 @@ def _weights(table: Floats, prior: Floats, total: Floats, squares: Floats, exten
 
 
 @njit(cache=True)
-def _marks(table: Floats) -> Floats:
-    found = np.empty(2 * QUANTILES)
-    for place in range(2 * QUANTILES):
-        found[place] = mark(table, place)
-    return found
-
-
-@njit(cache=True)
-def mark(table: Floats, place: int) -> float:
-    """The mark of a `Said` at this place, seconds."""
-    if place < QUANTILES:
-        return float(table[place, BOUND])
-    return float(seconds(table[place - QUANTILES, _SITE + BOTH]))
-
-
-@njit(cache=True)
-def _inputs(table: Floats) -> Floats:
-    medians = table.shape[1] - _BEHIND - 1
-    found = np.empty(medians + QUANTILES)
-    for expert in range(medians):
-        found[expert] = seconds(table[MEDIAN, expert])
-    for q in range(QUANTILES):
-        found[medians + q] = table[q, BOUND]
-    return found
-
-
-@njit(cache=True)
-def _around(table: Floats, wait_s: float, most_s: float) -> None:
-    for q in range(QUANTILES):
-        bound_s = table[q, BOUND]
-        if q < MEDIAN and bound_s > wait_s:
-            table[q, BOUND] = wait_s
-        elif q > MEDIAN and not np.isnan(bound_s):
-            table[q, BOUND] = min(max(bound_s, wait_s), max(most_s, wait_s))
-
-
-@njit(cache=True)
 def _row(kind: int, weight: float, q: int) -> int:
     """Whose shift of this bound such a job moves."""
     return kind + KINDS if q > MEDIAN and _in_burst(weight) else kind
@@ -408,7 +258,7 @@ def _left(
     judged: Flags,
     passed: Flags,
 ) -> None:
-    learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - _BEHIND
+    learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - BEHIND
     row = _in_burst(weight)
     if known:
         for q in range(MEDIAN + 1, QUANTILES):
@@ -468,7 +318,7 @@ def _say(
     table: Floats,
 ) -> int:
     """Fill the table of a `Said` in; gives the job's kind, from 1, with `ALONE_FLAG` where the schedule is alone."""
-    learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - _BEHIND
+    learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - BEHIND
     table[:] = np.nan
     for q in range(QUANTILES):
         for k in range(waits_s.shape[1]):

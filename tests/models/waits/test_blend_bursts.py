@@ -15,7 +15,8 @@ import pytest
 
 from models.waits.blend.guard import Guard
 from models.waits.blend.method import ORDER, RIVALS, TRIVIAL
-from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles
+from models.waits.blend.quantiles import Quantiles
+from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES
 
 EXPERTS = [*TRIVIAL, "qespera", "order", "policy", "boosted by logs", "boosted by roots"]
 HOUR, STRETCH = 3600.0, 2000

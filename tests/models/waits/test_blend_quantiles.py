@@ -9,15 +9,8 @@ from models.stored import encode, reader
 from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadlines
-from models.waits.blend.quantiles import (
-    MEDIAN,
-    PROBABILITIES,
-    QUANTILES,
-    SCHEDULE_SHARE,
-    Quantiles,
-    QuantilesState,
-    Said,
-)
+from models.waits.blend.quantiles import SCHEDULE_SHARE, Quantiles, QuantilesState
+from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES, Said
 
 read = reader(QuantilesState, "what was learnt")
 

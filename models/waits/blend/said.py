@@ -1,0 +1,159 @@
+"""What was said of a job: the quantiles of its wait, by each expert and mixed, and the bounds."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from models.arrays import Bytes, Floats
+from models.waits.blend.mixture import Mixed, seconds
+
+PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
+"""The bounds that are given; that of a half is the point estimate."""
+
+QUANTILES = len(PROBABILITIES)
+MEDIAN = PROBABILITIES.index(0.5)
+
+ALONE_FLAG = 0x80
+"""Beside the kind in what is encoded: the schedule was the median alone."""
+
+MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
+
+BOUND, SHIFT = -2, -1
+"""The last columns of a `Said`; before them come those of the mixtures."""
+
+BEHIND = MIXED + 2  # columns behind those of the experts
+_SITE = -BEHIND
+
+
+class Said(NamedTuple):
+    """What was said of a job, by quantile: `table`, (quantiles, experts + 5). First by the experts, on the scale and in
+    single precision; then mixed, on the scale, by the weights of the site, by those of the kind, and by both; the bound
+    in seconds; and the shift of then. The bounds are the mixture by both, shifted, but the median where the schedule
+    says it `alone`. nan: nothing is known. As evidence the job counts as `weight` jobs.
+    `wait_s` is the estimate that is given, which need not be the median that was mixed.
+    """
+
+    table: Floats
+    kind: int
+    alone: bool = False
+    weight: float = 1.0
+    wait_s: float = np.nan
+
+    @property
+    def bounds(self) -> Floats:
+        """The bounds, (quantiles,) in seconds."""
+        return self.table[:, BOUND]
+
+    @property
+    def marks(self) -> list[float]:
+        """Waits in seconds of which it matters whether the job's exceeds them: the bounds, then the mixtures."""
+        found: list[float] = _marks(self.table).tolist()
+        return found
+
+    @property
+    def inputs(self) -> Floats:
+        """The experts' medians and the bounds, seconds: `AtOnce` goes by these."""
+        return np.asarray(_inputs(self.table))
+
+    def around(self, wait_s: float, most_s: float) -> "Said":
+        """The same with this estimate: the other bounds are not on the wrong side of it, and none is over `most_s`."""
+        if self.alone:
+            return self._replace(wait_s=self.table.item(MEDIAN, BOUND))
+        _around(self.table, wait_s, most_s)
+        return self._replace(wait_s=wait_s)
+
+    @property
+    def told(self) -> list[float]:
+        """The bounds that are given, seconds: that of a half is the estimate."""
+        told: list[float] = self.table[:, BOUND].tolist()
+        told[MEDIAN] = self.wait_s
+        return told
+
+    def encode(self) -> bytes:
+        """As bytes, 300 for eight experts: the kind, then parts by quantile, of which the experts' is in singles."""
+        value = np.empty(_size(self.table.shape[1]), np.uint8)
+        _write(value, self.table, self.kind | (ALONE_FLAG if self.alone else 0), self.weight)
+        return value.tobytes()
+
+    @classmethod
+    def decode(cls, value: bytes, experts: int) -> "Said":
+        """The inverse."""
+        table = np.empty((QUANTILES, experts + BEHIND))
+        weight = _read(np.frombuffer(value, np.uint8), table)
+        return cls(table, value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG), weight)
+
+
+def _size(columns: int) -> int:
+    return 1 + QUANTILES * (4 * (columns - BEHIND) + 8 * BEHIND) + 8
+
+
+@njit(cache=True)
+def _write(value: Bytes, table: Floats, head: int, weight: float) -> None:
+    experts = table.shape[1] - BEHIND
+    singles, whole = np.empty(QUANTILES * experts, np.float32), np.empty(QUANTILES * BEHIND + 1)
+    for q in range(QUANTILES):
+        for k in range(experts):
+            singles[q * experts + k] = table[q, k]
+        for k in range(MIXED):
+            whole[q * MIXED + k] = table[q, experts + k]
+        whole[QUANTILES * MIXED + q] = table[q, BOUND]
+        whole[QUANTILES * (MIXED + 1) + q] = table[q, SHIFT]
+    whole[-1] = weight
+    value[0] = head
+    value[1 : 1 + 4 * len(singles)] = singles.view(np.uint8)
+    value[1 + 4 * len(singles) :] = whole.view(np.uint8)
+
+
+@njit(cache=True)
+def _read(value: Bytes, table: Floats) -> float:
+    """Fill the table in; gives the weight."""
+    experts = table.shape[1] - BEHIND
+    singles, whole = np.empty(QUANTILES * experts, np.float32), np.empty(QUANTILES * BEHIND + 1)
+    singles.view(np.uint8)[:] = value[1 : 1 + 4 * len(singles)]
+    whole.view(np.uint8)[:] = value[1 + 4 * len(singles) :]
+    for q in range(QUANTILES):
+        for k in range(experts):
+            table[q, k] = singles[q * experts + k]
+        for k in range(MIXED):
+            table[q, experts + k] = whole[q * MIXED + k]
+        table[q, BOUND] = whole[QUANTILES * MIXED + q]
+        table[q, SHIFT] = whole[QUANTILES * (MIXED + 1) + q]
+    return float(whole[-1])
+
+
+@njit(cache=True)
+def _marks(table: Floats) -> Floats:
+    found = np.empty(2 * QUANTILES)
+    for place in range(2 * QUANTILES):
+        found[place] = mark(table, place)
+    return found
+
+
+@njit(cache=True)
+def mark(table: Floats, place: int) -> float:
+    """The mark of a `Said` at this place, seconds."""
+    if place < QUANTILES:
+        return float(table[place, BOUND])
+    return float(seconds(table[place - QUANTILES, _SITE + BOTH]))
+
+
+@njit(cache=True)
+def _inputs(table: Floats) -> Floats:
+    medians = table.shape[1] - BEHIND - 1
+    found = np.empty(medians + QUANTILES)
+    for expert in range(medians):
+        found[expert] = seconds(table[MEDIAN, expert])
+    for q in range(QUANTILES):
+        found[medians + q] = table[q, BOUND]
+    return found
+
+
+@njit(cache=True)
+def _around(table: Floats, wait_s: float, most_s: float) -> None:
+    for q in range(QUANTILES):
+        bound_s = table[q, BOUND]
+        if q < MEDIAN and bound_s > wait_s:
+            table[q, BOUND] = wait_s
+        elif q > MEDIAN and not np.isnan(bound_s):
+            table[q, BOUND] = min(max(bound_s, wait_s), max(most_s, wait_s))
