@@ -35,7 +35,7 @@ _IN_JSON = re.compile(rf'(?:"([A-Za-z_][\w.-]*)"\s*:\s*)?(?:{_STRING}|(\[[^][{{}
 _IN_TEXT = re.compile(r'(?<![\w.%])([A-Za-z_][\w.%-]*)(\s*=\s*)("[^"\n]*"?|[^"\s;|]*)|[^\s;|=]+')
 """A value with the name before it, or a word without one."""
 
-_IN_VALUE = re.compile(r'(?<![\w.%])([A-Za-z_][\w.%-]*)(=)([^"\s;|,=]*)|[^\s;|=,]+')
+_IN_VALUE = re.compile(r'(?<![\w.%])([A-Za-z_][\w.%-]*)(=)(\\?"[^"\n]*"?|[^"\s;|,=]*)|[^\s;|=,]+')
 """The same within a value, as in a list of variables."""
 
 _ANY = re.compile(r"(?<!\w)\d+(?!\w)")
@@ -52,6 +52,9 @@ _IN_LSF = re.compile(r'(?<= ")[^"]+(?="(?: |$))', re.MULTILINE)
 
 _NAMED_IN_LSF = re.compile(r'("([A-Za-z]\w*)" ")([^"]*)')
 """But there are records in which each value has its name before it."""
+
+_GRIDENGINE = re.compile(r"(?:[^:\s;=]*:){4}(?:[^:\n]*:){7}")
+"""How its records begin: records of others may have as many colons, but not without a blank or a sign before."""
 
 _IN_GRIDENGINE = {"new_job": (*range(6, 12),), "job_log": (8, *range(13, 19)), "acct": (4, 5, 6, 8, 33, 34)}
 _IN_ACCOUNTING = tuple(place - 2 for place in _IN_GRIDENGINE["acct"])
@@ -107,7 +110,7 @@ def _line(line: str, each: Each) -> str:
         return _IN_LSF.sub(lambda one: each(one[0], True) if one[0].isdecimal() else _value(None, one[0], each), line)
     if line.lstrip()[:1] in tuple('{["}'):
         return _IN_JSON.sub(lambda found: _of_json(found, each), line)
-    if line.count(":") >= 11 and line[:1] != "#":
+    if line[:1] != "#" and _GRIDENGINE.match(line):
         return _of_gridengine(line, each)
     return _IN_TEXT.sub(lambda found: _of_text(found, each), line)
 

@@ -53,6 +53,13 @@ def test_a_log_is_read_as_before_and_names_nobody(scheduler: str, contract: Sour
     assert names and not names & set(re.findall(r"\w+", path.read_text()))
 
 
+ENDED = "11/14/2023 22:13:20;E;7;"
+TIMES = (
+    "Resource_List.nodes=1:ppn=4 Resource_List.select=1:mem=8gb:ncpus=4 Resource_List.walltime=01:00:00"
+    " resources_used.cput=00:10:00 resources_used.walltime=00:13:20"
+)
+"""With which a record has as many colons as one of Grid Engine."""
+
 SECRETS: list[tuple[str, str, str]] = [
     ("slurm", '{"account": "ACME_MERGER", "name": "PHY_123 x"}', '{"account": "…", "name": "… …"}'),
     ("slurm", '{"job_state": ["NODE_FAIL"], "group_id": 1001}', '{"job_state": ["NODE_FAIL"], "group_id": 0}'),
@@ -91,6 +98,9 @@ SECRETS: list[tuple[str, str, str]] = [
     ("pbs", "11/14/2023 22:13:20;Q;7.s;a=PBS_O_LOGNAME=2023,b=1", "11/14/2023 22:13:20;Q;7.…;…=…=…,…=1"),
     ("pbs", "11/14/2023 22:13:20;Q;7.s;x=/home/2023,y=/u/2023", "11/14/2023 22:13:20;Q;7.…;…=/…/…,…=/…/…"),
     ("lsf", '"JOB_NEW" "10.1" 1700000000 7 1000 "x" "/home/2023/a"', '"JOB_NEW" "10.1" 1700000000 7 0 "…" "/…/…/…"'),
+    ("pbs", f"{ENDED}account=\"2023\" {TIMES}", f"{ENDED}account=\"…\" {TIMES}"),
+    ("pbs", f"{ENDED}{TIMES} account=2023", f"{ENDED}{TIMES} account=…"),
+    ("gridengine", 'q:h:g:u:x:43:sge:19:1:2:3:0:0:-l account="2023"', '…:…:…:…:…:43:sge:19:1:2:3:0:0:-l …="…"'),
     ("slurm", "JobID|WCKey|Comment|End\n7|2023|/u/2024|2023-1\n", "JobID|WCKey|Comment|End\n7|…|/…/…|2023-1\n"),
     ("slurm", "UserId=2023(1001) GroupId=7(1) Coordinators=8", "UserId=…(0) GroupId=…(0) Coordinators=…"),
     ("kueue", '{"namespace": "2023", "count": "2023"}', '{"namespace": "…", "count": "2023"}'),
