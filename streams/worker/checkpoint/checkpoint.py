@@ -35,15 +35,21 @@ HEAD_VERSION = 2
 
 
 class AppliedEvent(NamedTuple):
-    """An event in an engine: the event, its offset, and when it arrived at the broker (Unix seconds; None: unknown).
-
-    With it the site's state has `begun` events of its message, 0 for all, as in `StoredState`.
-    """
+    """An event in an engine, and when it arrived at the broker (Unix seconds; None: unknown)."""
 
     event: AnyEvent
-    offset: int
     arrived: float | None
-    begun: int = 0
+
+    @property
+    def site(self) -> str:
+        """Whose event it is."""
+        return self.event.site
+
+
+class Missed(NamedTuple):
+    """A site's engine was told that events of it were lost."""
+
+    site: str
 
 
 class Gone(NamedTuple):
@@ -59,7 +65,7 @@ class PendingBatch:
 
     `since` is when the first of them came, on the worker's clock. `events` is how many they are, `messages` are those
     of which all is processed. `sites` are those whose state has changed, if only by the offset. `gone` are sites that
-    have lost their places. `applied` are those events that are in an engine.
+    have lost their places. `applied` is what the engines were told, in its order.
     """
 
     since: float
@@ -68,7 +74,7 @@ class PendingBatch:
     sends: list[Awaitable[Any]] = field(default_factory=list)
     sites: set[str] = field(default_factory=set)
     gone: dict[str, Gone] = field(default_factory=dict)
-    applied: list[AppliedEvent] = field(default_factory=list)
+    applied: list[AppliedEvent | Missed] = field(default_factory=list)
 
     @property
     def size(self) -> int:

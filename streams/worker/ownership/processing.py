@@ -163,7 +163,7 @@ class Processing:
             log.exception("the engine failed", extra=where)
             raise EngineFailed(site, repr(error)) from None
         batch = self.checkpoints.pending.batch
-        batch.applied.append(AppliedEvent(event, raw.offset, arrived(raw), begun))
+        batch.applied.append(AppliedEvent(event, arrived(raw)))
         self._followed(*await self.outbox.send(event, records, raw, part))
         handle.passed(raw.offset, raw.timestamp, begun)
         batch.sites.add(site)
@@ -177,9 +177,7 @@ class Processing:
 
         async def mend() -> None:
             await checkpoints.end()
-            failures = self.sites.handles[site].failures
             handle = await self.sites.rebuild(site, checkpoints.pending.batch.applied)
-            handle.failures = failures
             handle.failed(raw.timestamp)
             letter = await self.outbox.reject("engine_failed", error.detail, site, raw, part=part)
             handle.passed(raw.offset, raw.timestamp, begun)

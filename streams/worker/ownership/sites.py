@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from models.engine.engine import Engine
-from streams.worker.checkpoint.checkpoint import AppliedEvent, Gone, Pending
+from streams.worker.checkpoint.checkpoint import AppliedEvent, Gone, Missed, Pending
 from streams.worker.checkpoint.event_logs import LogGaps, log_of
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
 from streams.worker.checkpoint.stored import Log, SiteHandle, decode_stored
@@ -149,20 +149,27 @@ class PartitionSites:
             self.pending.batch.sites.add(site)
         return handle
 
-    async def rebuild(self, site: str, applied: Iterable[AppliedEvent]) -> SiteHandle:
+    async def rebuild(self, site: str, applied: Iterable[AppliedEvent | Missed]) -> SiteHandle:
         """Make a site's engine again after it failed in the middle of an event: as it was before that event.
 
-        That is the stored state and the pending events, without those that failed before. No checkpoint may run.
+        That is the stored state and what the engine was told since, without the events at which it failed before. All
+        else of the handle counts refused events too, and stays. No checkpoint may run.
 
         Parameters:
-            applied: the pending events of the partition.
+            applied: what the partition's engines were told since the last checkpoint.
         """
-        handle = await self.get(site, self.handles.pop(site).own)
+        handle = self.handles.pop(site)
+        fresh = await self._load(site, handle.own)
         for one in applied:
-            if one.event.site == site:
-                await until_ready(handle.engine)
-                handle.engine.apply(one.event, one.arrived)
-                handle.passed(one.offset, one.arrived or 0.0, one.begun)
+            if one.site != site:
+                continue
+            await until_ready(fresh.engine)
+            if isinstance(one, Missed):
+                fresh.engine.miss_events()
+            else:
+                fresh.engine.apply(one.event, one.arrived)
+        handle.engine, handle.jobs, handle.generation = fresh.engine, fresh.jobs, fresh.generation
+        self.handles[site] = handle
         return handle
 
     async def begin_again(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
@@ -196,3 +203,4 @@ class PartitionSites:
     def _miss_events(self, handle: SiteHandle) -> None:
         handle.engine.miss_events()
         self.pending.batch.sites.add(handle.engine.site)
+        self.pending.batch.applied.append(Missed(handle.engine.site))
