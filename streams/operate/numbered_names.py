@@ -1,5 +1,6 @@
 """Names of people and projects that are digits alone, as `20231234`: found where a field says whose something is, and
-given a letter wherever they stand as whole words. Numbers of jobs, sizes and times stay, as far as a field tells.
+given a letter wherever they stand, also as parts of words. Numbers of jobs, sizes and times stay, as far as a field or
+the shape tells.
 """
 
 import re
@@ -29,8 +30,12 @@ _NUMBER = re.compile(
 )
 
 _STRING = r'"((?:\\.|[^"\\\n])*)"?'
-_IN_JSON = re.compile(rf'(?:"([A-Za-z_][\w.-]*)"\s*:\s*)?(?:{_STRING}|(\[[^][{{}}]*\]))')
-"""A text, or a list without further ones in it, each with the name before it."""
+_IN_JSON = re.compile(
+    rf'"\d+(?:\[\d*\])?\.[\w.-]+"(?=\s*:)|(?:"([A-Za-z_][\w.-]*)"\s*:\s*)?(?:{_STRING}|(\[[^][{{}}]*\]))'
+)
+"""A job's name with its server's, which others are under, or a text, or a list without further ones in it, each with
+the name before it.
+"""
 
 _IN_TEXT = re.compile(r'(?<![\w.%])([A-Za-z_][\w.%-]*)(\s*=\s*)("[^"\n]*"?|[^"\s;|]*)|[^\s;|=]+')
 """A value with the name before it, or a word without one."""
@@ -38,11 +43,18 @@ _IN_TEXT = re.compile(r'(?<![\w.%])([A-Za-z_][\w.%-]*)(\s*=\s*)("[^"\n]*"?|[^"\s
 _IN_VALUE = re.compile(r'(?<![\w.%])([A-Za-z_][\w.%-]*)(=)(\\?"[^"\n]*"?|[^"\s;|,=]*)|[^\s;|=,]+')
 """The same within a value, as in a list of variables."""
 
-_ANY = re.compile(r"(?<!\w)\d+(?!\w)")
-"""Of a field of people: each whole word."""
+_ANY = re.compile(r"(?<!\w)\d\w*")
+"""Of a field of people: each word that begins so."""
 
-_WORD = re.compile(rf"(?<![\w.])(?<!\d-)\d{{{SURE_DIGITS},}}(?!\w|\.\w|-\d\d(?:\D|$))")
-"""Elsewhere: no part of a version, an address, a date, or of a job's name with its server's."""
+_WORD = re.compile(
+    r"(?<!\w)(?:(\d+[KMGTPE]i?b?(?!\w)|\d{4}-\d\d-\d\d|\A\d+\.\d+\s*\Z)"
+    rf"|\d{{{SURE_DIGITS},}})(?!\d)",
+    re.IGNORECASE,
+)
+"""Elsewhere, where a word may go on behind it: but for sizes, dates, and values with a fraction, which are a group."""
+
+_BEGIN = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;\w;[^;]*;|\d{3} \(\d+\.\d+\.\d+\) ")
+"""Time and job at the beginning of a record of PBS, the job in an event of HTCondor."""
 
 _HOME = re.compile(r"(?<=[A-Za-z]/)\d{4,}(?!\w|\.\d)|(?<=[A-Za-z]\\/)\d{4,}(?!\w|\.\d)|(?<![\w.])\d+(?=@)")
 """A home directory, and a user of a host."""
@@ -68,7 +80,7 @@ def digit_names(texts: Iterable[str]) -> frozenset[str]:
     found: set[str] = set()
 
     def collect(number: str, is_name: bool) -> str:
-        if is_name and len(number) >= SURE_DIGITS:
+        if is_name and number.isdecimal() and len(number) >= SURE_DIGITS:
             found.add(number)
         return number
 
@@ -112,13 +124,17 @@ def _line(line: str, each: Each) -> str:
         return _IN_JSON.sub(lambda found: _of_json(found, each), line)
     if line[:1] != "#" and _GRIDENGINE.match(line):
         return _of_gridengine(line, each)
-    return _IN_TEXT.sub(lambda found: _of_text(found, each), line)
+    begin = _BEGIN.match(line)
+    head = begin[0] if begin else ""
+    return head + _IN_TEXT.sub(lambda found: _of_text(found, each), line[len(head) :])
 
 
 def _of_json(found: re.Match[str], each: Each) -> str:
     name, text, listed = found.groups()
-    if text is None:
+    if listed is not None:
         return found[0][: -len(listed)] + re.sub(_STRING, lambda one: _value(name, one[0], each), listed)
+    if text is None:
+        return found[0]
     begin = found.start(2) - found.start()
     return found[0][:begin] + _value(name, text, each) + found[0][begin + len(text) :]
 
@@ -147,12 +163,11 @@ def _value(name: str | None, value: str, each: Each) -> str:
     if says == "name":
         before, uid, after = value.partition("(")  # as in alice(1234)
         return _ANY.sub(lambda one: each(one[0], True), before) + uid + after
-    value = _HOME.sub(lambda one: each(one[0], True), value)
-    if says == "number":
-        return value
-    if "=" in value:
-        return _IN_VALUE.sub(lambda found: _of_text(found, each), value)
-    return _WORD.sub(lambda one: each(one[0], False), value)
+    if says != "number":
+        if "=" in value:
+            return _IN_VALUE.sub(lambda found: _of_text(found, each), value)
+        value = _WORD.sub(lambda one: one[0] if one[1] else each(one[0], False), value)
+    return _HOME.sub(lambda one: each(one[0], True), value)
 
 
 def _of_gridengine(line: str, each: Each) -> str:

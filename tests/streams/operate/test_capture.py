@@ -130,6 +130,53 @@ def test_a_name_of_digits_is_hidden_wherever_it_stands_but_in_numbers(tmp_path: 
     )
 
 
+KNOWN = [
+    (
+        "pbs",
+        "11/14/2023 22:13:20;E;20233.s;jobname=20233_a 20233mb mem=20233kb",
+        "11/14/2023 22:13:20;E;20233.…;jobname=… 20233mb mem=20233kb",
+    ),
+    (
+        "pbs",
+        "11/14/2023 22:13:20;E;7.s;Error_Path=h/20233.e7 exec_host=n20233/0",
+        "11/14/2023 22:13:20;E;7.…;…=…/….… exec_host=…/0",
+    ),
+    (
+        "pbs",
+        '{"Jobs": {"20233.s": {"Error_Path": "/x/20233.out", "Keep": "x.20233"}}}',
+        '{"Jobs": {"20233.…": {"Error_Path": "/…/….…", "Keep": "….…"}}}',
+    ),
+    (
+        "slurm",
+        '{"resv_name": "20233_1", "comment": "20233-12", "x": "20233.5"}',
+        '{"resv_name": "…", "comment": "…-12", "x": "20233.5"}',
+    ),
+    (
+        "slurm",
+        "JobID|User|JobName|Start\n20233.0|ann|x.20233|2023-11-14\n",
+        "JobID|User|JobName|Start\n20233.0|…|….…|2023-11-14\n",
+    ),
+    ("slurm", "ReservationName=20233_3 Nodes=n1 Users=20233_a,7b", "ReservationName=… Nodes=… Users=…,…"),
+    (
+        "htcondor",
+        '000 (20233.000.000) 2023-11-14 10:00:00 of 20233.uni\nOut = "20233.out"',
+        '000 (20233.000.000) 2023-11-14 10:00:00 of ….…\nOut = "….…"',
+    ),
+    ("gridengine", "q:h:g:u:x.20233:20233:sge:19:1:2:3:0:20233.5:1", "…:…:…:…:….…:20233:sge:19:1:2:3:0:20233.5:1"),
+    (
+        "lsf",
+        '"JOB_NEW" "10.1" 1700000000 20233 7 "x" "a 20233.in" "20233.err"',
+        '"JOB_NEW" "10.1" 1700000000 20233 0 "…" "… ….…" "….…"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("scheduler", "text", "expected"), KNOWN)
+def test_a_known_name_of_digits_is_hidden_as_a_part_of_a_word_too(scheduler: str, text: str, expected: str) -> None:
+    found = hidden(text, SCHEDULERS[scheduler], Anonymiser(b"key"), {"20233", "2023"})
+    assert re.sub("w[0-9a-f]{16}", "…", found) == expected
+
+
 def names_in(source: Source) -> Iterator[str]:
     """The names of people and of what they run."""
     for event in source.whole():
