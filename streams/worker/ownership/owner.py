@@ -63,7 +63,10 @@ class Owner(Mapping[str, SiteHandle]):
         return max(filter(None, (one.checkpoints.ended for one in self._partitions.values())), default=None)
 
     def is_unread(self, site: str) -> bool:
-        """Whether a site is stored and not in memory yet; it is read back then."""
+        """Whether a site is stored and not in memory yet, and is read back then; or is made again after a failure.
+
+        Meanwhile its partition goes on until `checkpoint_events` events are not durable; then all of it waits.
+        """
         served = (partition for partition in self._served if partition.is_served)
         return any(partition.sites.reading(site) is not None for partition in served)
 

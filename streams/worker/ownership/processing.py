@@ -175,9 +175,9 @@ class Processing:
         """
         site, checkpoints = error.site, self.checkpoints
 
-        async def mend() -> None:
+        async def mend(handle: SiteHandle) -> None:
             await checkpoints.end()
-            handle = await self.sites.rebuild(site, checkpoints.pending.batch.applied)
+            await self.sites.rebuild(handle, checkpoints.pending.batch.applied)
             handle.failed(raw.timestamp)
             letter = await self.outbox.reject("engine_failed", error.detail, site, raw, part=part)
             handle.passed(raw.offset, raw.timestamp, begun)
@@ -185,7 +185,7 @@ class Processing:
             self._followed(letter)
             checkpoints.mending.discard(task)
 
-        task = checkpoints.begin(mend)
+        task = self.sites.mend(site, mend)
         checkpoints.mending.add(task)
         return task
 

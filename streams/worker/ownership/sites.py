@@ -41,7 +41,8 @@ class PartitionSites:
     most: int
     forget_s: float
     handles: dict[str, SiteHandle] = field(default_factory=dict, init=False)
-    # Stored sites, with what reads them back; and the keys of the table that a site had when the partition came.
+    # Sites that are stored, or being made again, with what brings them into memory; and the keys of the table that a
+    # site had when the partition came.
     _unread: dict[str, asyncio.Task[None] | None] = field(default_factory=dict, init=False)
     _segments: dict[str, list[bytes]] = field(default_factory=dict, init=False)
 
@@ -79,7 +80,7 @@ class PartitionSites:
                 await self._read(site)
 
     def reading(self, site: str) -> "asyncio.Task[None] | None":
-        """What has to be waited for until a site is in memory; it is read back then. None where nothing has."""
+        """What has to be waited for until a site is in memory (again); it is read back then. None where nothing has."""
         if site in self._unread and self._unread[site] is None:
             self._unread[site] = self.begin(partial(self._read_back, site))
         return self._unread.get(site)
@@ -149,7 +150,19 @@ class PartitionSites:
             self.pending.batch.sites.add(site)
         return handle
 
-    async def rebuild(self, site: str, applied: Iterable[AppliedEvent | Missed]) -> SiteHandle:
+    def mend(self, site: str, work: Callable[[SiteHandle], Awaitable[None]]) -> "asyncio.Task[None]":
+        """Begin work on a site whose engine has failed; until its end the site is one that is being read back."""
+        handle = self.handles.pop(site)
+
+        async def mend() -> None:
+            await work(handle)
+            self.handles[site] = handle
+            del self._unread[site]
+
+        task = self._unread[site] = self.begin(mend)
+        return task
+
+    async def rebuild(self, handle: SiteHandle, applied: Iterable[AppliedEvent | Missed]) -> None:
         """Make a site's engine again after it failed in the middle of an event: as it was before that event.
 
         That is the stored state and what the engine was told since, without the events at which it failed before. All
@@ -158,7 +171,7 @@ class PartitionSites:
         Parameters:
             applied: what the partition's engines were told since the last checkpoint.
         """
-        handle = self.handles.pop(site)
+        site = handle.engine.site
         fresh = await self._load(site, handle.own)
         for one in applied:
             if one.site != site:
@@ -169,8 +182,6 @@ class PartitionSites:
             else:
                 fresh.engine.apply(one.event, one.arrived)
         handle.engine, handle.jobs, handle.generation = fresh.engine, fresh.jobs, fresh.generation
-        self.handles[site] = handle
-        return handle
 
     async def begin_again(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
         """Replace a site's handle by one made from the events before `offset`; gives it, and how many there were."""

@@ -8,10 +8,12 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Submit, bundled
+from models.records import BUSY, AnyEvent, NoAnswer, SiteAnswer, SiteQuestion, Submit, bundled
 from streams.settings import Settings, WorkerSettings
+from streams.worker.answers.answering import Answering
 from streams.worker.checkpoint.deaths import Deaths
-from tests.support.fakes import Process, World
+from streams.worker.checkpoint.event_logs import LogGaps
+from tests.support.fakes import MemoryStore, Process, World
 from tests.support.stored import heads, saved_state, whole
 
 
@@ -80,3 +82,52 @@ def test_that_events_were_lost_is_not_forgotten(monkeypatch: pytest.MonkeyPatch,
     last = world()
     asyncio.run(Process(last, settings(1000)).live())
     assert b'"degraded":"events were lost' in last.said("predictions")[-1]
+
+
+class Slow(MemoryStore):
+    """Reads no site back before it may."""
+
+    may: asyncio.Event
+
+    async def claim(self, site: str) -> None:
+        await self.may.wait()
+        await super().claim(site)
+
+
+def test_meanwhile_others_go_on_and_who_asks_for_it_is_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def is_gap(_: LogGaps, place: Any, expected: int, found: int) -> bool:
+        return True
+
+    monkeypatch.setattr(LogGaps, "is_one", is_gap)
+    world = World()
+    world.publish_events([submit("alder", 0, "0"), submit("birch", 0, "0"), submit("alder", 1, "bad")])
+    world.publish_events([*(submit("birch", number, str(number)) for number in range(1, 9)), submit("alder", 2, "2")])
+
+    async def scenario() -> None:
+        Slow.may = asyncio.Event()
+        Slow.may.set()
+        process = Process(world, settings(1000), store=Slow)
+        await process.take_over(0)
+        messages = world.delivered(0)
+        asking = Answering(process.owner, process.freshness, is_unread=process.owner.is_unread)
+        for message in messages[:2]:
+            await process.owner.take(message)
+        await process.done()
+        Slow.may.clear()
+        for message in messages[2:-2]:
+            await process.owner.take(message)
+        while process.owner["birch"].offset < 9:
+            await asyncio.sleep(0)
+        told = asking.answer(SiteQuestion(id="1", site="alder"))
+        assert isinstance(told, NoAnswer) and told.reason == BUSY, told
+        await process.owner.take(messages[-1])  # one is passed over, and whether of alder is not known
+        for _ in range(100):
+            await asyncio.sleep(0)
+        Slow.may.set()
+        await process.done()
+        told = asking.answer(SiteQuestion(id="2", site="alder"))
+        assert isinstance(told, SiteAnswer) and not process.owner.is_unread("alder")
+        assert {process.owner[site].engine.degraded for site in ("alder", "birch")} == {"events were lost"}
+        await process.hand_over(0)
+
+    asyncio.run(scenario())
