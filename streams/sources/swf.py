@@ -10,8 +10,9 @@ the GPUs that the job used; the twentieth, a soft walltime, is what no event has
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import islice
 from pathlib import Path
@@ -136,16 +137,21 @@ def read_swf(path: Path, on_skipped: OnSkipped = refuse) -> Trace:
     Raises:
         UserError: the file cannot be read, a line is broken, or there is no job in it.
     """
+    return _trace(path, _lines(path), on_skipped)
+
+
+def _trace(path: Path, lines: Iterable[str], on_skipped: OnSkipped) -> Trace:
+    """The trace with these lines."""
     trace = Trace(path, {}, [], 0)
-    trace.jobs.extend(_jobs(trace, on_skipped))
+    trace.jobs.extend(_jobs(trace, lines, on_skipped))
     trace.jobs.sort(key=lambda job: job.submit)
     return trace
 
 
-def _jobs(trace: Trace, on_skipped: OnSkipped) -> Iterator[SwfJob]:
-    """The jobs with a wait in a trace's file, in the order of its lines; its header and counts are filled in."""
+def _jobs(trace: Trace, lines: Iterable[str], on_skipped: OnSkipped) -> Iterator[SwfJob]:
+    """The jobs with a wait, in the order of a trace's lines; its header and counts are filled in."""
     found = False
-    for number, line in enumerate(_lines(trace.path), 1):
+    for number, line in enumerate(lines, 1):
         if not _take_header(trace, line) and (fields := line.split()):
             job = _job(fields)
             trace.wider += len(fields) > len(FIELDS)
@@ -209,7 +215,8 @@ def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
 
 
 class SwfSource(Source):
-    """A trace as the events of one site. In memory are the live jobs alone; of a pipe all.
+    """A trace as the events of one site. In memory are the live jobs alone; all are of a pipe, and where a trace that
+    is followed has not its jobs in the order of their submission.
 
     A cursor counts the events before it, which takes some 5 µs each to pass over.
     """
@@ -238,22 +245,20 @@ class SwfSource(Source):
         return any(jobs) or _HEADER.search(head) is not None
 
     def whole(self) -> Iterator[AnyEvent]:
-        """As `events_of`. A trace whose jobs are not in the order of their submission gives events that are not in the
+        """As `events_of`. A file whose jobs are not in the order of their submission gives events that are not in the
         order of time, and its size once more in the end.
         """
-        site, trace = self.sites[0], Trace(self._path, {}, [], 0)
         if not self._path.is_file():
-            trace = read_swf(self._path, self._on_skipped)
-            yield from events_of(trace, site)
-            self._count(trace, len(trace.jobs))
+            yield from self._sorted(_lines(self._path))
             return
+        site, trace = self.sites[0], Trace(self._path, {}, [], 0)
         for line in _lines(self._path):  # parts of the header may stand behind jobs
             _take_header(trace, line)
         count, first = 0, math.inf
 
         def passing() -> Iterator[SwfJob]:
             nonlocal count, first
-            for job in _jobs(trace, self._on_skipped):
+            for job in _jobs(trace, _lines(self._path), self._on_skipped):
                 count, first = count + 1, min(first, job.submit)
                 yield job
 
@@ -267,22 +272,43 @@ class SwfSource(Source):
         if first < told:
             yield from _capacity(trace, site, first)
 
+    def _sorted(self, lines: Iterable[str]) -> Iterator[AnyEvent]:
+        """The events in time order; all lines are read at once."""
+        trace = _trace(self._path, lines, self._on_skipped)
+        self._count(trace, len(trace.jobs))
+        return events_of(trace, self.sites[0])
+
     def _count(self, trace: Trace, jobs: int) -> None:
         self.records = jobs + trace.without_wait
-        self._left_out.update({"jobs without a wait": trace.without_wait, WIDER: trace.wider})
-        self.left_out = +self._left_out
+        self.left_out = +Counter({"jobs without a wait": trace.without_wait, WIDER: trace.wider})
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """The events, each with its cursor, which counts those up to it."""
-        return counted(lambda count: islice(self.whole(), count, None), self.fingerprint, str(self._path), cursor)
+        """The events in time order, each with its cursor, which counts those up to it.
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of the unzipped lines; the site's name is not part of it."""
+        The cursor's fingerprint is of the unzipped lines; the site's name is not part of it.
+        """
         content = hashlib.blake2b(digest_size=8)
-        for line in _lines(self._path):
-            content.update(line.encode())
-        return content.hexdigest()
+
+        def lines() -> Iterator[str]:
+            for line in _lines(self._path):
+                content.update(line.encode())
+                yield line
+
+        if not self._path.is_file():  # it can be read once
+            events = self._sorted(lines())
+        else:
+            events = self.whole() if _is_sorted(lines()) else self._sorted(_lines(self._path))
+        return counted(lambda count: islice(events, count, None), content.hexdigest(), str(self._path), cursor)
+
+
+def _is_sorted(lines: Iterable[str]) -> bool:
+    """Whether the jobs are in the order of their submission; all lines are read."""
+    last, ordered = -math.inf, True
+    for line in lines:
+        with suppress(IndexError, ValueError):  # of the header, or broken
+            submit = float(line.split(maxsplit=2)[1])
+            last, ordered = submit, ordered and submit >= last
+    return ordered
 
 
 def events_of(trace: Trace, site: str) -> Iterator[AnyEvent]:

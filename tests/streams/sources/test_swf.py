@@ -346,6 +346,39 @@ def test_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:
     assert list(found.jobs) == list(read_swf(trace).jobs) != []
 
 
+def test_a_trace_that_is_followed_is_in_time_order_whatever_the_order_of_its_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "s.swf"
+    path.write_text(HEADER + swf_line(1, 500) + swf_line(2, 5) + swf_line(3, 900) + swf_line(4, 7, wait=-1))
+    source = SwfSource.open(str(path))
+    steps = list(source.events())
+    assert [event for event, _ in steps] == list(events_of(read_swf(path), "s"))
+    assert (source.records, source.left_out) == (4, {"jobs without a wait": 1})
+    for place, (_, cursor) in enumerate(steps, 1):
+        assert list(SwfSource.open(str(path)).events(cursor)) == steps[place:]
+
+
+def test_a_trace_that_comes_through_a_pipe_is_followed_by_the_cursors_of_its_file(tmp_path: Path) -> None:
+    trace, pipe = made_trace(tmp_path / "made.swf", 300), tmp_path / "pipe"
+    steps = list(SwfSource.open(str(trace), "made").events())
+    os.mkfifo(pipe)
+    for cursor, expected in ((None, steps), (steps[99][1], steps[100:])):
+        writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()))
+        writer.start()
+        source = SwfSource.open(str(pipe), "made")
+        found = list(source.events(cursor))
+        writer.join()
+        assert found == expected and source.records == 300
+
+
+def test_what_is_left_out_is_counted_once_however_often_a_trace_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.swf"
+    path.write_text(swf_line(1) + swf_line(2, wait=-1))
+    source = SwfSource.open(str(path))
+    for _ in range(2):
+        assert len(list(source.whole())) == 3
+        assert (source.records, source.left_out) == (2, {"jobs without a wait": 1})
+
+
 def test_gpus_stand_beside_a_size_of_frontiers(tmp_path: Path) -> None:
     line = "7 10 5 60 589824 -1 -1 589824 600 -1 1 3 1 -1 2 -1 -1 -1 20000 3600 frontier:excl:2500x112\n"
     unknown = line.replace("7 10", "8 20").replace("20000", "-1")
