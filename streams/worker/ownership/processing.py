@@ -175,15 +175,16 @@ class Processing:
         """
         site, checkpoints = error.site, self.checkpoints
 
-        async def mend(handle: SiteHandle) -> None:
+        async def mend(failed: SiteHandle) -> SiteHandle:
             await checkpoints.end()
-            await self.sites.rebuild(handle, checkpoints.pending.batch.applied)
+            handle = await self.sites.rebuild(failed, checkpoints.pending.batch.applied)
             handle.failed(raw.timestamp)
             letter = await self.outbox.reject("engine_failed", error.detail, site, raw, part=part)
             handle.passed(raw.offset, raw.timestamp, begun)
             checkpoints.pending.batch.sites.add(site)
             self._followed(letter)
             checkpoints.mending.discard(task)
+            return handle
 
         task = self.sites.mend(site, mend)
         checkpoints.mending.add(task)

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from models.engine.engine import Engine
@@ -150,19 +150,18 @@ class PartitionSites:
             self.pending.batch.sites.add(site)
         return handle
 
-    def mend(self, site: str, work: Callable[[SiteHandle], Awaitable[None]]) -> "asyncio.Task[None]":
-        """Begin work on a site whose engine has failed; until its end the site is one that is being read back."""
-        handle = self.handles.pop(site)
+    def mend(self, site: str, work: Callable[[SiteHandle], Awaitable[SiteHandle]]) -> "asyncio.Task[None]":
+        """Begin work that gives a site whose engine has failed a new handle; until then the site is being read back."""
+        failed = self.handles.pop(site)
 
         async def mend() -> None:
-            await work(handle)
-            self.handles[site] = handle
+            self.handles[site] = await work(failed)
             del self._unread[site]
 
         task = self._unread[site] = self.begin(mend)
         return task
 
-    async def rebuild(self, handle: SiteHandle, applied: Iterable[AppliedEvent | Missed]) -> None:
+    async def rebuild(self, failed: SiteHandle, applied: Iterable[AppliedEvent | Missed]) -> SiteHandle:
         """Make a site's engine again after it failed in the middle of an event: as it was before that event.
 
         That is the stored state and what the engine was told since, without the events at which it failed before. All
@@ -171,8 +170,8 @@ class PartitionSites:
         Parameters:
             applied: what the partition's engines were told since the last checkpoint.
         """
-        site = handle.engine.site
-        fresh = await self._load(site, handle.own)
+        site = failed.engine.site
+        fresh = await self._load(site, failed.own)
         for one in applied:
             if one.site != site:
                 continue
@@ -181,7 +180,9 @@ class PartitionSites:
                 fresh.engine.miss_events()
             else:
                 fresh.engine.apply(one.event, one.arrived)
-        handle.engine, handle.jobs, handle.generation = fresh.engine, fresh.jobs, fresh.generation
+        handle = replace(failed, engine=fresh.engine, generation=fresh.generation)
+        handle.jobs = fresh.jobs
+        return handle
 
     async def begin_again(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
         """Replace a site's handle by one made from the events before `offset`; gives it, and how many there were."""

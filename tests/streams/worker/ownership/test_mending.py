@@ -114,6 +114,7 @@ def test_meanwhile_others_go_on_and_who_asks_for_it_is_told_to_wait(monkeypatch:
             await process.owner.take(message)
         await process.done()
         Slow.may.clear()
+        failed = process.owner["alder"]
         for message in messages[2:-2]:
             await process.owner.take(message)
         while process.owner["birch"].offset < 9:
@@ -127,6 +128,7 @@ def test_meanwhile_others_go_on_and_who_asks_for_it_is_told_to_wait(monkeypatch:
         await process.done()
         told = asking.answer(SiteQuestion(id="2", site="alder"))
         assert isinstance(told, SiteAnswer) and not process.owner.is_unread("alder")
+        assert process.owner["alder"] is not failed, "who is making estimates by the engine that failed stops"
         assert {process.owner[site].engine.degraded for site in ("alder", "birch")} == {"events were lost"}
         await process.hand_over(0)
 
