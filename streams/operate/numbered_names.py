@@ -47,11 +47,13 @@ _ANY = re.compile(r"(?<!\w)\d\w*")
 """Of a field of people: each word that begins so."""
 
 _WORD = re.compile(
-    r"(?<!\w)(?:(\d+[KMGTPE]i?b?(?!\w)|\d{4}-\d\d-\d\d|\A\d+\.\d+\s*\Z)"
+    r"(?:(?<!\w)|(?<=\\[bfnrt])|(?<=\\u[\dA-F]{4}))(?:(\d+[KMGTPE]i?b?(?!\w)|\d{4}-\d\d-\d\d|\A\d+\.\d+\s*\Z)"
     rf"|\d{{{SURE_DIGITS},}})(?!\d)",
     re.IGNORECASE,
 )
-"""Elsewhere, where a word may go on behind it: but for sizes, dates, and values with a fraction, which are a group."""
+"""Elsewhere, also behind JSON's escapes, where a word may go on behind it: but for sizes, dates, and values with a
+fraction, which are a group.
+"""
 
 _BEGIN = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;\w;[^;]*;|\d{3} \(\d+\.\d+\.\d+\) ")
 """Time and job at the beginning of a record of PBS, the job in an event of HTCondor."""
