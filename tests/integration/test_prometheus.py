@@ -54,4 +54,4 @@ def test_the_mean_errors_are_the_referees(deploy: Deploy, prometheus: Prometheus
 
 def test_the_projects_rules_are_in_force_without_being_asked_for(prometheus: Prometheus) -> None:
     groups = scraped.told(prometheus, "rules")["groups"]
-    assert {group["file"] for group in groups} == {str(file) for file in RULES}
+    assert {Path(group["file"]).name for group in groups} == {file.name for file in RULES}
