@@ -24,6 +24,7 @@ and CTC about 1 % find such a state."""
 class Extent:
     """The largest values of the features of `WORDS` among rows.
 
+    >>> import numpy as np
     >>> row = np.log2(np.array([21.0, 101.0, 5.0, 9.0, 1.0], np.float32))
     >>> extent = Extent.of(row.reshape(1, -1), list(WORDS))
     >>> extent.unlike(row)
