@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
+import redis
 import redis.asyncio
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.sentinel import Sentinel
@@ -73,6 +74,19 @@ class Cluster(RedisCluster):
         super().__init__(startup_nodes=[ClusterNode(*host) for host in hosts], **options)
         self._options = options
         self._clients: dict[str, redis.asyncio.Redis] = {}
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """The answer to a command.
+
+        Where a node has gone, redis-py closes the connections to it, also one that another task has just opened; that
+        task then finds no stream to write to.
+        """
+        try:
+            return await super().execute_command(*args, **options)
+        except AttributeError as error:
+            if "NoneType" not in str(error):
+                raise
+            raise redis.ConnectionError("the connection was closed while it was opened") from error
 
     async def node_of(self, key: str) -> redis.asyncio.Redis:
         """A client of the node that has a key."""
