@@ -139,7 +139,9 @@ def _add_estimates_and_answers(
 ) -> None:
     """Keep standing estimates fresh and answer questions, beside the events."""
     send = partial(_send, app, Topics(settings.kafka.prefix).estimates)
-    standing = StandingEstimates(owner, settings.estimates, send, freshness=freshness, scores=scores, turns=turns)
+    standing = StandingEstimates(
+        owner, settings.estimates, send, freshness=freshness, scores=scores, turns=turns, is_unread=owner.is_unread
+    )
     metrics.show(owner.values(), standing, freshness, scores)
     answering = Answering(
         owner,

@@ -127,6 +127,7 @@ class StandingEstimates:
         freshness: tells how old what is known of a site is.
         scores: is shown what is published, to score it.
         turns: lets events go first.
+        is_unread: whether a site is this worker's though it is not among `handles` now.
     """
 
     handles: Mapping[str, SiteHandle]
@@ -136,19 +137,24 @@ class StandingEstimates:
     freshness: Freshness = field(default_factory=Freshness)
     scores: AnswerScores = field(default_factory=AnswerScores)
     turns: Turns = field(default_factory=Turns)
+    is_unread: Callable[[str], bool] = lambda _: False
     estimates: dict[str, PublishedEstimates] = field(default_factory=dict, init=False)
     records: int = field(default=0, init=False)
 
     async def run(self) -> None:
         """Refresh the estimates that are due, for ever."""
         while self.settings.enabled:
-            for site in [site for site in self.estimates if site not in self.handles]:
-                del self.estimates[site]
-                self.scores.forget(site)
+            self._forget()
             for site, handle in list(self.handles.items()):
                 if self.handles.get(site) is handle and self.due(handle):
                     await self._try(handle)
             await asyncio.sleep(TICK_S)
+
+    def _forget(self) -> None:
+        """Forget what was published of sites that another worker has now."""
+        for site in [site for site in self.estimates if site not in self.handles and not self.is_unread(site)]:
+            del self.estimates[site]
+            self.scores.forget(site)
 
     def due(self, handle: SiteHandle) -> bool:
         """Whether a site's estimates are old, or its state has changed enough since they were made."""

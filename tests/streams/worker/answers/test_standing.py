@@ -194,6 +194,21 @@ def test_what_was_withdrawn_is_deleted_though_a_refresh_fails() -> None:
     assert gone == too_large != set()
 
 
+def test_what_a_site_offers_no_longer_is_taken_back_after_it_was_made_again() -> None:
+    here, standing, topic, too_large = halved()
+    standing.handles, standing.is_unread = {}, lambda site: site == "alder"
+
+    async def run() -> None:
+        looking = asyncio.ensure_future(standing.run())
+        await asyncio.sleep(0.1)
+        looking.cancel()
+        standing.handles = {"alder": here}
+        await standing.refresh(here)
+
+    asyncio.run(run())
+    assert {key for key, value in topic.values.items() if value is None} == too_large != set()
+
+
 def test_a_site_that_is_taken_away_meanwhile_is_left_alone() -> None:
     here = handle()
     topic, handles = Topic(), {"alder": here}
