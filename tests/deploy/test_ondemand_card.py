@@ -2,8 +2,11 @@
 
 import os
 import shutil
+import socket
 import subprocess
+import threading
 import time
+from contextlib import suppress
 from html import escape
 
 import pytest
@@ -14,18 +17,20 @@ CARD = PARTIAL.with_name("_expected_time.html.erb")
 RENDER = """
 require "erb"
 Info, Session = Struct.new(:dispatch_time), Struct.new(:queued?, :cluster_id, :job_id, :info)
-session = Session.new(ARGV[1] == "queued", "ro ss/ä", "4711", Info.new(ARGV[2] && ARGV[2].to_i))
-puts ERB.new(File.read(ARGV[0], encoding: "utf-8"), trim_mode: "-").result_with_hash(session: session)
+session = Session.new(ARGV[1] == "queued", "ro ss/\\u00e4", "4711", Info.new(ARGV[2] && ARGV[2].to_i))
+card = File.read(ARGV[0], encoding: "utf-8").sub("timeout(0.5)", "timeout(#{ENV["PATIENCE_S"]})")
+puts ERB.new(card, trim_mode: "-").result_with_hash(session: session)
 """
 TEXT = "starts in about 12m, 90 % within 40m; 3 jobs ahead <b>"
 
 
-def card(service: str, *session: str) -> str:
+def card(service: str, *session: str, patience_s: float = 60) -> str:
     """What stands on the card; `session` is its phase, and when Slurm expects it (Unix seconds)."""
     ruby = shutil.which("ruby")
     if ruby is None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("ruby is not installed")
-    environment = os.environ | {"QUEUECAST_SERVICE": service, "QUEUECAST_TOKEN": "t", "TZ": "UTC", "LANG": "C.UTF-8"}
+    environment = os.environ | {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PATIENCE_S": str(patience_s)}
+    environment |= {"QUEUECAST_SERVICE": service, "QUEUECAST_TOKEN": "t"}
     command = [ruby, "-e", RENDER, str(CARD), *session]
     return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
@@ -50,10 +55,22 @@ def test_without_an_answer_it_says_what_slurm_expects(answer: object, status: in
         assert "expected to start at 1996-06-26 21:06 UTC" in card(place(portal), "queued", "835823160")
 
 
-def test_a_service_that_hangs_or_is_away_is_given_up() -> None:
+def drip(server: socket.socket) -> None:
+    """Answer a byte at a time."""
+    connection, _ = server.accept()
+    with connection, suppress(OSError):
+        for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n" + b" " * 9000:
+            connection.sendall(bytes([byte]))
+            time.sleep(0.2)
+
+
+def test_a_service_that_hangs_drips_or_is_away_is_given_up() -> None:
     with Portal().running() as portal:
         portal.answer = None
+        assert card(place(portal), "queued", patience_s=0.5) == ""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=drip, args=[server], daemon=True).start()
         began = time.monotonic()
-        assert card(place(portal), "queued") == ""
-        assert time.monotonic() - began < 20
+        assert card(f"http://127.0.0.1:{server.getsockname()[1]}", "queued", patience_s=0.5) == ""
+        assert time.monotonic() - began < 60
     assert card("http://127.0.0.1:1", "queued") == card("no address", "queued") == ""
