@@ -22,6 +22,7 @@ from streams.settings import ServeSettings, Settings
 from tests.support.asked import FRESH_ESTIMATES, SITES, answer_of_worker, two_sites
 from tests.support.command import Command
 from tests.support.deployment import Deployment, engine_after, ready, settings_on, until
+from tests.support.documented import ask_readable_constraints
 
 TOKEN = "correct horse battery"
 JOB = "cpus=8&walltime=1h"
@@ -106,6 +107,7 @@ JOB_OPTIONS = ("--cpus", "8", "--walltime", "1h")
 def test_it_is_as_its_document_says(serve: ServeProcess) -> None:
     """Over the network, and with workers that answer: statuses, types and bodies are those of the document."""
     schema = schemathesis.openapi.from_url(f"http://{serve.address}/schema/openapi.json")
+    ask_readable_constraints(schema)
     for operation in schema.get_all_operations():
         _check(operation.ok())  # type: ignore[union-attr]
 

@@ -81,8 +81,10 @@ class Browser:
     def in_zone(self, zone: str) -> Iterator[None]:
         """As a reader in this time zone has it."""
         self._driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": zone})
-        yield
-        self._driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+        try:
+            yield
+        finally:
+            self._driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
 
     def back(self) -> None:
         """To the page before."""

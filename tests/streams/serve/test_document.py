@@ -7,6 +7,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 
 from tests.support.asked import TOKEN, FakeClient, app_of, engines
+from tests.support.documented import ask_readable_constraints
 
 
 @cache
@@ -21,6 +22,7 @@ async def first_asked(scope: Any, receive: Any, send: Any) -> None:
 
 schema = schemathesis.openapi.from_asgi("/schema/openapi.json", app_of(FakeClient(), token=TOKEN))
 schema.app = first_asked
+ask_readable_constraints(schema)
 schema.config.generation.with_security_parameters = False  # each request has the token: without it none is wrong
 
 

@@ -339,10 +339,10 @@ def test_a_line_that_comes_twice_counts_once_and_a_trace_needs_no_header(tmp_pat
 def test_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:
     trace, pipe = made_trace(tmp_path / "made.swf", 300), tmp_path / "pipe"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()))
+    writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()), daemon=True)
     writer.start()
     found = read_swf(pipe)
-    writer.join()
+    writer.join(60)
     assert list(found.jobs) == list(read_swf(trace).jobs) != []
 
 
@@ -362,11 +362,11 @@ def test_a_trace_that_comes_through_a_pipe_is_followed_by_the_cursors_of_its_fil
     steps = list(SwfSource.open(str(trace), "made").events())
     os.mkfifo(pipe)
     for cursor, expected in ((None, steps), (steps[99][1], steps[100:])):
-        writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()))
+        writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()), daemon=True)
         writer.start()
         source = SwfSource.open(str(pipe), "made")
         found = list(source.events(cursor))
-        writer.join()
+        writer.join(60)
         assert found == expected and source.records == 300
 
 
