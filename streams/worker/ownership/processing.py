@@ -101,6 +101,12 @@ class Processing:
         batch.events += 1
         batch.sends.extend(sends)
 
+    def _passed(self, handle: SiteHandle, raw: Any, begun: int, *sends: Awaitable[Any]) -> None:
+        """An event is applied, or refused, which its site counts too; and this is on its way to the broker."""
+        handle.passed(raw.offset, raw.timestamp, begun)
+        self.checkpoints.pending.batch.sites.add(handle.engine.site)
+        self._followed(*sends)
+
     async def _take_in(self, told: Told, own: bool, raw: Any) -> "asyncio.Future[Any] | None":
         """Take in the events that are not in the site's state yet; what they led to is on its way, and pending.
 
@@ -129,9 +135,7 @@ class Processing:
                 return self._mend(error, part, raw, begun)
             except Unreadable as error:
                 letter = await self.outbox.reject(error.reason, error.detail, told.site, raw, part=part)
-                handle.passed(raw.offset, raw.timestamp, begun)
-                self.checkpoints.pending.batch.sites.add(told.site)
-                self._followed(letter)
+                self._passed(handle, raw, begun, letter)
         return None
 
     async def _make_sure(self, raw: Any, site: str, number: int = 0) -> None:
@@ -162,11 +166,8 @@ class Processing:
             where = {"site": site, "partition": self.token.partition, "offset": raw.offset}
             log.exception("the engine failed", extra=where)
             raise EngineFailed(site, repr(error)) from None
-        batch = self.checkpoints.pending.batch
-        batch.applied.append(AppliedEvent(event, arrived(raw)))
-        self._followed(*await self.outbox.send(event, records, raw, part))
-        handle.passed(raw.offset, raw.timestamp, begun)
-        batch.sites.add(site)
+        self.checkpoints.pending.batch.applied.append(AppliedEvent(event, arrived(raw)))
+        self._passed(handle, raw, begun, *await self.outbox.send(event, records, raw, part))
 
     def _mend(self, error: EngineFailed, part: Part, raw: Any, begun: int) -> "asyncio.Task[None]":
         """Begin to make a site as it was before the event at which its engine failed, which is rejected.
@@ -180,9 +181,7 @@ class Processing:
             handle = await self.sites.rebuild(failed, checkpoints.pending.batch.applied)
             handle.failed(raw.timestamp)
             letter = await self.outbox.reject("engine_failed", error.detail, site, raw, part=part)
-            handle.passed(raw.offset, raw.timestamp, begun)
-            checkpoints.pending.batch.sites.add(site)
-            self._followed(letter)
+            self._passed(handle, raw, begun, letter)
             checkpoints.mending.discard(task)
             return handle
 
