@@ -37,7 +37,7 @@ def watch(
 
     shown, waiting = 0, "nothing has come yet: predictions come as jobs are submitted; Ctrl-C ends it"
     wanted = WatchFilter(site, job)
-    following = records(settings_of(context), wanted, outcomes, from_beginning)
+    following = records(settings_of(context), wanted, outcomes, from_beginning, tell)
     with closing(following) as found, told_if_silent(waiting) as heard:
         for record, raw, late in found:
             heard()

@@ -1,6 +1,9 @@
 """The command `watch`: predictions and outcomes as they come, as text for people or JSON for programs."""
 
-from collections.abc import Generator, Iterable, Iterator
+import asyncio
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -10,12 +13,19 @@ from msgspec import UNSET
 from models.durations import duration
 from models.records import Outcome, Prediction
 from streams.broker.admin import check_topics, kafka_errors
+from streams.broker.consumer import broker_answers
 from streams.broker.topics import LATE, Topics
 from streams.settings import Settings
 from streams.text.terminal import minute, printable
 
 SHOWN_BOUND = "0.9"
 """The bound that a line shows; JSON has all of them, and the reasons."""
+
+POLL_S = 5.0
+"""After so long without a message it is looked whether a broker answers at all."""
+
+BROKER_TIMEOUT_S = 3.0
+"""A broker that does not answer within this time is taken to be away."""
 
 
 class Message(Protocol):
@@ -46,7 +56,11 @@ class WatchFilter(msgspec.Struct, frozen=True):
 
 
 def watch(
-    settings: Settings, shown: WatchFilter, outcomes: bool = False, from_beginning: bool = False
+    settings: Settings,
+    shown: WatchFilter,
+    outcomes: bool = False,
+    from_beginning: bool = False,
+    tell: Callable[[str], None] = lambda said: None,
 ) -> Generator[tuple[Prediction | Outcome | SkippedRecord, bytes, int | None]]:
     """Read records as they come, without end, once the topics are found; those of one site come in order.
 
@@ -56,6 +70,7 @@ def watch(
         shown: which records.
         outcomes: whether to read outcomes too.
         from_beginning: whether to read what is on the topics already.
+        tell: told that Kafka went away, and that it is back.
 
     Raises:
         UserError: the broker cannot be reached or refuses, or a topic is missing or this user may not read it.
@@ -65,12 +80,21 @@ def watch(
     if outcomes:
         kinds[topics.outcomes] = Outcome
     check_topics(settings, dict.fromkeys(kinds, "read"))
-    return _follow(settings, kinds, shown, from_beginning)
+    return _follow(settings, kinds, shown, from_beginning, tell)
 
 
 def _follow(
-    settings: Settings, kinds: dict[str, type[Prediction] | type[Outcome]], shown: WatchFilter, from_beginning: bool
+    settings: Settings,
+    kinds: dict[str, type[Prediction] | type[Outcome]],
+    shown: WatchFilter,
+    from_beginning: bool,
+    tell: Callable[[str], None],
 ) -> Generator[tuple[Prediction | Outcome | SkippedRecord, bytes, int | None]]:
+    bootstrap, tls = settings.kafka.bootstrap, settings.kafka.tls_context()
+
+    def answers() -> bool:
+        return asyncio.run(broker_answers(bootstrap, tls, BROKER_TIMEOUT_S))
+
     with kafka_errors(settings.kafka):
         consumer = KafkaConsumer(
             *kinds,
@@ -79,9 +103,32 @@ def _follow(
             enable_auto_commit=False,
         )
         try:
-            yield from read(consumer, kinds, shown)
+            yield from read(arriving(consumer, answers, bootstrap, tell), kinds, shown)
         finally:
             consumer.close()
+
+
+def arriving(
+    consumer: Any, answers: Callable[[], bool], bootstrap: str, tell: Callable[[str], None]
+) -> Iterator[Message]:
+    """A consumer's messages as they come, without end; while Kafka is away, it is waited for.
+
+    Parameters:
+        answers: whether a broker answers, asked while nothing comes.
+        tell: told that none does, and that one does again.
+    """
+    away_since: float | None = None
+    while True:
+        looked_at = time.monotonic()
+        found = consumer.poll(timeout_ms=int(POLL_S * 1000))
+        there = bool(found) or answers()
+        if not there and away_since is None:
+            away_since = looked_at
+            tell(f"kafka: no broker answers at {bootstrap}; waiting for it")
+        elif there and away_since is not None:
+            tell(f"kafka at {bootstrap} is back after {duration(time.monotonic() - away_since)}")
+            away_since = None
+        yield from chain.from_iterable(found.values())
 
 
 def read(

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from models.records import Outcome, Prediction
-from streams.client.watch import SkippedRecord, WatchFilter, json_line, line, read
+from streams.client.watch import SkippedRecord, WatchFilter, arriving, json_line, line, read
 
 KINDS: dict[str, type[Prediction] | type[Outcome]] = {"p": Prediction, "o": Outcome}
 
@@ -151,3 +151,23 @@ def test_a_late_prediction_is_told_with_its_delay(headers: list[tuple[str, bytes
 
 def test_the_mark_of_a_late_prediction_is_readable() -> None:
     assert line(prediction(), 75) == line(prediction()) + "  [left 1m15s late]"
+
+
+def test_a_kafka_that_goes_away_and_comes_back_is_told_once_each() -> None:
+    said: list[str] = []
+    first, last = message(prediction()), message(prediction(job="4712"))
+    polled = iter([{"p": [first]}, {}, {}, {}, {}, {"p": [last]}])
+    answering = iter([True, False, False, True])
+
+    class Polled:
+        def poll(self, timeout_ms: int) -> dict[str, list[Message]]:
+            return next(polled)
+
+    found = arriving(Polled(), lambda: next(answering), "kafka.example.org:9092", said.append)
+    assert next(found) == first
+    assert not said
+    assert next(found) == last
+    assert [text.partition(" after ")[0] for text in said] == [
+        "kafka: no broker answers at kafka.example.org:9092; waiting for it",
+        "kafka at kafka.example.org:9092 is back",
+    ]
