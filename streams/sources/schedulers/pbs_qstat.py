@@ -33,6 +33,13 @@ TIMES = by_name("ctime qtime etime stime:start mtime:end obittime:end")
 RUNS, LEFT, SUSPENDED, QUEUES = frozenset("REBSU"), frozenset("FXM"), frozenset("SU"), frozenset("QHW")
 """States of jobs that run (or stand still), that have left, that stand still, and that queue."""
 
+NOT_ELIGIBLE = frozenset("HW")
+"""States of jobs that are held, or wait for the time before which they may not start (`qsub -a`)."""
+
+BARE = re.compile(r'^(\s*"(?:[^"\\]|\\.)*"\s*:\s*)(?!-?(?:0|[1-9]\d{0,17})(?:\.\d+)?,?$)([^\s"{\[,]+)(,?)$', re.MULTILINE)
+"""A line of an attribute with a value without quotes that need not be JSON's, such as 005: qstat leaves the quotes out
+wherever C's strtod reads a number (OpenPBS)."""
+
 KINDS = "k"
 """Stands in a job's note before the fingerprint of a request for nodes of some kind."""
 
@@ -58,9 +65,12 @@ class QstatRecords(PbsRecords):
             return []
         text, self._lines = "\n".join(self._lines), []
         try:
-            answer = msgspec.json.decode(text, type=_Answer, strict=False)
-        except UNDECODABLE as error:
-            raise BadRecord(None, str(error), "an answer of `qstat -f -F json`") from None
+            answer = _answer(text)
+        except UNDECODABLE:
+            try:
+                answer = _answer(BARE.sub(r'\1"\2"\3', text))
+            except UNDECODABLE as error:
+                raise BadRecord(None, str(error), "an answer of `qstat -f -F json`") from None
         return self._look(answer)
 
     def _look(self, answer: _Answer) -> list[AnyEvent]:
@@ -85,9 +95,9 @@ class QstatRecords(PbsRecords):
             return events + self._left(job, float(fields.get("end") or at))
         if state in QUEUES:
             events += self._altered(job, at, fields)
-        if state == "H" and known != HELD:
+        if state in NOT_ELIGIBLE and known != HELD:
             return events + self.stories.hold(job, at)
-        if state != "H" and known == HELD:
+        if state not in NOT_ELIGIBLE and known == HELD:
             events += self.stories.release(job, at)
         if state in RUNS and "start" in fields.all:
             events += self.started(job, at, fields)
@@ -145,6 +155,10 @@ class QstatRecords(PbsRecords):
 
     def _learn_offset(self, at: float, told: float) -> None:
         """Nothing: times here are all told in one way."""
+
+
+def _answer(text: str) -> _Answer:
+    return msgspec.json.decode(text, type=_Answer, strict=False)
 
 
 @lru_cache(4096)

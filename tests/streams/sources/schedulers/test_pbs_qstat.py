@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
+
 from streams.sources.formats import format_of
 from streams.sources.schedulers.pbs_qstat import QstatSource
 from tests.support.logs import plain, read
@@ -55,6 +57,15 @@ def test_a_job_that_has_left_is_told_whole(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.parametrize("bare", ["005", "0x1F", "1e999", "nan", "-inf", ".5", "5.", "+7"])
+def test_what_looks_like_a_number_to_c_is_read_where_it_stands_bare(tmp_path: Path, bare: str) -> None:
+    """OpenPBS writes each value that strtod reads without quotes: of a variable `-v foo=005`, of a job's name."""
+    log = answer(5000, j7=LEFT | {"Job_Name": "BARE", "Variable_List": {"foo": "BARE", "PBS_O_SYSTEM": "Linux"}})
+    found = plain(read("qstat", tmp_path, log.replace('"BARE"', bare)).whole)
+    assert found[0] == SUBMIT | REQUEST | {"executable": bare}
+    assert len(found) == 3
+
+
 def test_no_job_is_later_than_the_answer(tmp_path: Path) -> None:
     (found,) = plain(read("qstat", tmp_path, answer(10, j7={"job_state": "Q"})).whole)
     assert found == SUBMIT | REQUEST
@@ -87,6 +98,13 @@ def test_looks_one_after_the_other(tmp_path: Path) -> None:
         "1100 end 7.srv",
         "400 cancel 8.srv",
     ]
+
+
+def test_a_job_that_waits_for_its_time_is_held_until_then(tmp_path: Path) -> None:
+    waiting = {"job_state": "W", "Execution_Time": "Wed Nov 15 08:00:00 2023"}
+    text = answer(10, j7=waiting) + answer(60, j7={"job_state": "Q"})
+    found = read("qstat", tmp_path, text, timezone="Europe/Paris").live
+    assert [(event.kind, event.time - T) for event in found] == [("submit", 0), ("hold", 10), ("release", 60)]
 
 
 class TestQstat(SourceContract):
