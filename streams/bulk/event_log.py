@@ -294,7 +294,10 @@ class _Live(dict[tuple[str, str], _Story]):
 
 
 def _live_after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
-    """What there is after so many submissions: the machine, and all events of the jobs that have not left by then."""
+    """What there is after so many submissions: the machine, and all events of the jobs that have not left by then.
+
+    The machine is told of the time of the first of them: a site's time does not leap months.
+    """
     live = _Live()
     machines: dict[str, Capacity] = {}
     for event in events:
@@ -305,6 +308,9 @@ def _live_after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
         skipped -= isinstance(event, Submit)
         if not skipped:
             break
-    yield from machines.values()
-    for told in live.events():
+    lived = live.events()
+    for machine in machines.values():
+        begin = next((one.time for one in lived if one.site == machine.site), event.time)
+        yield msgspec.structs.replace(machine, time=max(machine.time, begin))
+    for told in lived:
         yield msgspec.structs.replace(told, late=True) if isinstance(told, Submit) else told

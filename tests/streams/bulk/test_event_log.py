@@ -164,6 +164,18 @@ def test_what_is_live_in_the_middle_of_a_log_has_its_arrays_as_they_are(tmp_path
     assert told == [("submit", "8"), ("start", "8_0"), ("start", "8_1"), ("end", "8_0"), ("submit", "1")]
 
 
+def test_the_machine_is_told_of_when_the_rest_of_a_long_log_begins(tmp_path: Path) -> None:
+    spring, summer = 0.0, 150 * 86400.0
+    told = [
+        *job("1", spring, spring, spring + 9),
+        *job("2", summer, summer + 50, summer + 90),
+        *job("3", summer + 10, summer + 60, summer + 70),
+    ]
+    first, second = list(EventLog.of(told, tmp_path).after(2))[:2]
+    assert (first.kind, first.time) == ("capacity", summer)
+    assert (second.kind, second.time) == ("submit", summer)
+
+
 def test_nothing_is_kept_of_jobs_and_arrays_that_are_over() -> None:
     live = _Live()
     alone = Submit(site="s", time=11.0, job="7_1", array="7")  # it leaves the row of three, which has two tasks then
