@@ -22,7 +22,7 @@ from models.records import AnyAnswer, AnyQuestion
 from streams.broker.consumer import Consumer, broker_answers
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache
-from streams.client.questions import PendingQuestions, asking_for
+from streams.client.questions import AnswerTimeout, PendingQuestions, asking_for
 from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.settings import Settings
 
@@ -63,6 +63,8 @@ class QuestionClient:
         self.cache = EstimateCache(settings.topics.estimates_hours)
         self.startup_problem: str | None = "reading the standing estimates"
         """Why the client is not ready yet; None when it is."""
+        self.silent_since: dict[str, float] = {}
+        """Since when the worker of a site does not answer (Unix seconds), of those that did not when last asked."""
         self._kafka = settings.kafka
         _Clear.of(settings.kafka.bootstrap)
         self._tls = settings.kafka.tls_context()
@@ -90,7 +92,14 @@ class QuestionClient:
             raise Unreachable(self.startup_problem)
         if question.asker is None:
             question = msgspec.structs.replace(question, asker=asking_for.get() or self._asker)
-        return await self._pending.ask(question)
+        try:
+            answer = await self._pending.ask(question)
+        except AnswerTimeout:
+            if self.cache.knows(question.site):
+                self.silent_since.setdefault(question.site, time.time())
+            raise
+        self.silent_since.pop(question.site, None)
+        return answer
 
     async def problem(self) -> str | None:
         """Why no question can be asked now; None when it can. The broker is asked at most once a second."""

@@ -42,7 +42,8 @@ class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
     """A site as its standing estimates describe it, and its settings.
 
     `made_at` is in the site's own time, `updated_at` is wall-clock time (both Unix seconds). `max_walltime` is in
-    seconds. `as_of` and what follows is as in `models.records.Answer`.
+    seconds. `as_of` and what follows is as in `models.records.Answer`; `silent_since` is since when its worker does not
+    answer who asks (Unix seconds).
     """
 
     site: str
@@ -59,6 +60,7 @@ class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
     lag_messages: int
     lag_s: float
     stale: str | None
+    silent_since: float | None
 
 
 class SiteList(msgspec.Struct, kw_only=True, frozen=True):
@@ -158,6 +160,7 @@ class Service:
             lag_messages=latest.lag_messages,
             lag_s=latest.lag_s,
             stale=self._cache.stale(site),
+            silent_since=self._client.silent_since.get(site),
         )
 
     def estimates(self, site: str) -> SiteEstimateList:

@@ -75,18 +75,13 @@ class FakeClient(QuestionClient):
         self.cache = EstimateCache(hours=24, clock=lambda: NOW)
         self.asked: list[AnyQuestion] = []
         self._engines = {engine.site: engine for engine in engines}
-        self._silent = frozenset(silent)
+        self.silent = set(silent)
         for number, one in enumerate(self._engines.values()):
             shapes = grid(sizes(one.context.cpus), WALLTIMES, ())
             for shape, estimate in zip(shapes, standing(one, shapes, one.time), strict=True):
                 self.cache.put_estimate(key(one.site, shape), msgspec.json.encode(estimate), number, NOW - 60)
             for job in range(60):
                 self.cache.put_outcome(outcome(one.site, str(job)))
-
-    async def ask(self, question: AnyQuestion) -> AnyAnswer:
-        if question.site in self._silent:
-            raise AnswerTimeout(f"no worker answers for the site {question.site!r}; is one running?")
-        return await super().ask(question)
 
     async def start(self) -> None:
         """It is ready from the beginning."""
@@ -95,6 +90,8 @@ class FakeClient(QuestionClient):
         return self.startup_problem or self.broker_problem
 
     async def _send(self, question: AnyQuestion) -> None:
+        if question.site in self.silent:
+            raise AnswerTimeout(f"no worker answers for the site {question.site!r}; is one running?")
         self.asked.append(question)
         known = self._engines.get(question.site)
         told: AnyAnswer = (

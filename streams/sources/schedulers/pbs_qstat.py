@@ -36,7 +36,9 @@ RUNS, LEFT, SUSPENDED, QUEUES = frozenset("REBSU"), frozenset("FXM"), frozenset(
 NOT_ELIGIBLE = frozenset("HW")
 """States of jobs that are held, or wait for the time before which they may not start (`qsub -a`)."""
 
-BARE = re.compile(r'^(\s*"(?:[^"\\]|\\.)*"\s*:\s*)(?!-?(?:0|[1-9]\d{0,17})(?:\.\d+)?,?$)([^\s"{\[,]+)(,?)$', re.MULTILINE)
+BARE = re.compile(
+    r'^(\s*"(?:[^"\\]|\\.)*"\s*:\s*)(?!-?(?:0|[1-9]\d{0,17})(?:\.\d+)?,?$)([^\s"{\[,]+)(,?)$', re.MULTILINE
+)
 """A line of an attribute with a value without quotes that need not be JSON's, such as 005: qstat leaves the quotes out
 wherever C's strtod reads a number (OpenPBS)."""
 

@@ -1,5 +1,6 @@
 """The HTTP service, with engines in this process to ask."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -95,6 +96,24 @@ class TestAnswers:
         assert (alder["site"], alder["stale"], alder["lag_messages"]) == ("alder", None, 0)
         assert alder["recent"]["jobs"] > 0 and alder["live"]["running_jobs"] > 0
         assert (status["workers"], status["unanswered"]) == ([], ["birch"])
+
+    def test_since_when_a_worker_is_silent(self) -> None:
+        questions = FakeClient(engines(), silent=["birch"])
+        with TestClient(app_of(questions)) as client:
+
+            def silent() -> list[bool]:
+                return [site["silent_since"] is not None for site in told(client, "/v1/sites")["sites"]]
+
+            assert silent() == [False, False]  # nobody has asked it yet
+            told(client, "/v1/sites/nowhere", 404)
+            told(client, "/v1/sites/birch", 504)
+            since = told(client, "/v1/sites")["sites"][1]["silent_since"]
+            assert time.time() - 60 < since <= time.time()
+            told(client, "/v1/sites/birch", 504)
+            assert told(client, "/v1/sites")["sites"][1]["silent_since"] == since
+            questions.silent.clear()
+            told(client, "/v1/sites/birch")
+            assert silent() == [False, False]
 
     def test_what_stands_of_a_site(self, client: Client) -> None:
         found = told(client, "/v1/sites/alder/estimates")

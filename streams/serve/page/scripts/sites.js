@@ -4,7 +4,7 @@ import { explained, get } from "./api.js";
 import { bar } from "./draw.js";
 import { contents } from "./site.js";
 import { update } from "./table.js";
-import { h, localClock, name, number, plural, sentence, sitePage } from "./text.js";
+import { clockTime, h, localClock, name, number, plural, sentence, sitePage } from "./text.js";
 
 const FIND_FROM = 12;
 
@@ -90,7 +90,7 @@ class View {
 
   head() {
     const { live, cpus } = this.root.open && this.answered ? this.known : this.stands;
-    const { stale } = this.stands;
+    const { stale, silent_since: silent } = this.stands;
     update(this.line, h("summary", {},
       h("h3", {}, name(this.site)),
       h("span", { class: "use" }, bar(cpus ? 1 - live.free_cpus / cpus : 0, "used")),
@@ -99,7 +99,8 @@ class View {
         h("span", { class: "running" }, h("b", {}, number(live.running_jobs)), " running"),
         h("span", { class: "free" }, h("b", {}, number(live.free_cpus)), ` of ${plural(cpus, "CPU")} free`),
         live.gpus ? h("span", { class: "free" }, `${live.free_gpus} of ${plural(live.gpus, "GPU")} free`) : null),
-      stale ? h("span", { class: "silent" }, sentence(`stale: ${stale}`)) : null));
+      stale ? h("span", { class: "silent" }, sentence(`stale: ${stale}`)) : null,
+      silent && !stale ? h("span", { class: "silent" }, "No worker answers since ", clockTime(silent)) : null));
   }
 
   async load() {
