@@ -2,17 +2,17 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from models.records import AnyEvent
 from streams.broker.admin import topic_id
 from streams.broker.topics import events_topic_of
+from streams.process.scraping import Families
 from streams.settings import Settings
 from streams.sources.contract import Skipped, Source
 from streams.sources.cursors import CursorFile
@@ -25,7 +25,21 @@ MAX_TOLD = 20
 """Of what is skipped between two such lines, so many are told one by one; all of them are counted."""
 
 
-class Watch:
+FAMILIES = """
+counter records source,site: Records of the input that were read.
+counter events source,site,type: Events that were sent, by type.
+counter skipped source,site,reason: Records that gave no event, by reason.
+gauge lag source,site,unit: What is there and not read yet, by its unit.
+gauge last_record_age_seconds source,site: Since the last record was read.
+gauge last_event_age_seconds source,site: Since the newest event, by its own time.
+counter calls source,site,call: Calls to the scheduler.
+counter failed_calls source,site,call: Calls that gave nothing.
+counter call_seconds source,site,call: What the calls took, in all.
+gauge last_call_seconds source,site,call: What the last call took.
+"""
+
+
+class Watch(Collector):
     """What a running source has done, for people and for Prometheus.
 
     Parameters:
@@ -94,54 +108,24 @@ class Watch:
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now; Prometheus' client calls it at each scrape, from another thread."""
-        source = self.source
+        source, found = self.source, Families("queuecast_source", FAMILIES)
         if source is None:
-            return
-        labels = {"source": source.name, "site": ",".join(source.sites)}
-        yield _counter("records", "Records of the input that were read.", labels, {(): self.records})
-        yield _counter("events", "Events that were sent, by type.", labels, _keyed(self.sent), "type")
-        skipped = Counter(self.skipped) + Counter(dict(source.left_out))
-        yield _counter("skipped", "Records that gave no event, by reason.", labels, _keyed(skipped), "reason")
-        yield _gauge("lag", "What is there and not read yet, by its unit.", labels, _keyed(source.lag), "unit")
-        age: _Values = {(): self.since_read_s}
-        yield _gauge("last_record_age_seconds", "Since the last record was read.", labels, age)
+            return iter(())
+        of = [source.name, ",".join(source.sites)]
+        found.add("records", of, self.records)
+        found.add("last_record_age_seconds", of, self.since_read_s)
         if (since := self.since_event_s) is not None:
-            yield _gauge("last_event_age_seconds", "Since the newest event, by its own time.", labels, {(): since})
-        calls = dict(source.calls)
-        for name, text, value in _CALLS:
-            yield _counter(name, text, labels, {(call,): value(made) for call, made in calls.items()}, "call")
-        last: _Values = {(call,): made.last_s for call, made in calls.items()}
-        yield _gauge("last_call_seconds", "What the last call took.", labels, last, "call")
-
-
-_CALLS: tuple[tuple[str, str, Callable[[Any], float]], ...] = (
-    ("calls", "Calls to the scheduler.", lambda made: made.count),
-    ("failed_calls", "Calls that gave nothing.", lambda made: made.failed),
-    ("call_seconds", "What the calls took, in all.", lambda made: made.seconds),
-)
-
-_Values = Mapping[tuple[str, ...], float]
-
-
-def _keyed(values: Mapping[str, float]) -> _Values:
-    return {(key,): value for key, value in dict(values).items()}
-
-
-def _family(
-    kind: type[CounterMetricFamily | GaugeMetricFamily],
-    name: str,
-    text: str,
-    labels: Mapping[str, str],
-    values: _Values,
-    *more: str,
-) -> Metric:
-    family = kind(f"queuecast_source_{name}", text, labels=[*labels, *more])
-    for key, value in values.items():
-        family.add_metric([*labels.values(), *key], value)
-    return family
-
-
-_counter, _gauge = partial(_family, CounterMetricFamily), partial(_family, GaugeMetricFamily)
+            found.add("last_event_age_seconds", of, since)
+        skipped = Counter(self.skipped) + Counter(dict(source.left_out))
+        for name, values in {"events": self.sent, "skipped": skipped, "lag": source.lag}.items():
+            for key, value in dict(values).items():
+                found.add(name, [*of, key], value)
+        for name, made in dict(source.calls).items():
+            found.add("calls", [*of, name], made.count)
+            found.add("failed_calls", [*of, name], made.failed)
+            found.add("call_seconds", [*of, name], made.seconds)
+            found.add("last_call_seconds", [*of, name], made.last_s)
+        return found.collect()
 
 
 def run_source(settings: Settings, source: Source, watch: Watch, directory: Path | None, stop: Stop) -> None:
