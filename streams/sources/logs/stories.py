@@ -14,6 +14,7 @@ forgotten. The engine passes over what is then told twice.
 
 from collections.abc import Callable
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -32,6 +33,13 @@ ALL_STARTED = -1
 
 Asked = Callable[[], Submit | None]
 """How a job was submitted, as far as a record says; None where it does not say that."""
+
+Started = Callable[[], Start | None]
+"""How it started, likewise."""
+
+
+def unsaid() -> None:
+    """Of a record that says nothing of that."""
 
 
 class Story(msgspec.Struct, array_like=True):
@@ -78,7 +86,7 @@ class Stories:
         self._see(submit.job, phase, submit.array_size or 0)
         return [submit]
 
-    def start(self, start: Start, asked: Asked) -> list[AnyEvent]:
+    def start(self, start: Start, asked: Asked = unsaid) -> list[AnyEvent]:
         """A job starts, unless it runs already; its attempt is filled in.
 
         A task of an array that queues as one row has no submission.
@@ -97,29 +105,30 @@ class Stories:
         events.append(start if is_plain else msgspec.structs.replace(start, array=None, attempt=story.attempt))
         return events
 
-    def end(self, end: End, started: Callable[[], Start | None], asked: Asked) -> list[AnyEvent]:
+    def end(
+        self, job: str, time: float, state: str, started: Started = unsaid, asked: Asked = unsaid
+    ) -> list[AnyEvent]:
         """A job ends, and is forgotten."""
-        story = self.known.get(end.job)
+        story = self.known.get(job)
         events: list[AnyEvent] = []
         if story is not None and story.phase == GONE:
-            self._forget(end.job)
+            self._forget(job)
             return events
         if story is None or story.phase not in (RUNNING, SUSPENDED):
             start = started()
-            events = self.start(start, asked) if start is not None else self._submitted(end.job, asked)
-        attempt = self.attempt(end.job)
-        events.append(end if not attempt else msgspec.structs.replace(end, attempt=attempt))
-        self._forget(end.job)
+            events = self.start(start, asked) if start is not None else self._submitted(job, asked)
+        events.append(End(site=self.site, time=time, job=job, attempt=self.attempt(job), state=state))
+        self._forget(job)
         return events
 
-    def gone(self, end: End, started: Callable[[], Start | None], asked: Asked) -> list[AnyEvent]:
+    def gone(self, job: str, time: float, state: str, asked: Asked = unsaid) -> list[AnyEvent]:
         """As `end`, where a later record may say the same."""
-        if self.phase(end.job) == GONE:
+        if self.phase(job) == GONE:
             return []
-        attempt = self.attempt(end.job)
-        events = self.end(end, started, asked)
-        self._see(end.job, GONE)
-        self.known[end.job].attempt = attempt
+        attempt = self.attempt(job)
+        events = self.end(job, time, state, asked=asked)
+        self._see(job, GONE)
+        self.known[job].attempt = attempt
         return events
 
     def forget(self, job: str) -> None:
@@ -169,12 +178,12 @@ class Stories:
         """A held job is released."""
         return self._move(job, HELD, QUEUED, Release, time)
 
-    def alter(self, alter: Alter) -> list[AnyEvent]:
-        """A job's request changes, or what it runs on; nothing where it is not known."""
-        story = self.known.get(alter.job)
-        if story is None or story.phase == GONE:
+    def alter(self, job: str, time: float, **changes: Any) -> list[AnyEvent]:
+        """A job's request changes, or what it runs on; nothing where it is not known, or nothing changes."""
+        story = self.known.get(job)
+        if story is None or story.phase == GONE or not changes:
             return []
-        return [alter if not story.attempt else msgspec.structs.replace(alter, attempt=story.attempt)]
+        return [Alter(site=self.site, time=time, job=job, attempt=story.attempt, **changes)]
 
     def requested(self, job: str) -> None:
         """The request of a job that was submitted without one is told now."""

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any
 
-from models.records import Alter, AnyEvent, End, Start, Submit
+from models.records import AnyEvent, Start, Submit
 from streams.sources.logs.fields import MAX_COUNT, MAX_SECONDS, MAX_TEXT, BadRecord, Object, inside, name_of, numbers_in
 from streams.sources.logs.stories import BARE, GONE, HELD, QUEUED, RUNNING, SUSPENDED, Stories
 
@@ -43,7 +43,7 @@ class FluxJobs:
         if name == "submit":
             return self._submit(job, at, more, jobspec)
         if name == "alloc":
-            return self.stories.start(Start(site=self.site, time=at, job=job, **allocation(allocated)), lambda: None)
+            return self.stories.start(Start(site=self.site, time=at, job=job, **allocation(allocated)))
         if name in ("depend", "dependency-add"):
             return self._dependency(job, at, name, more)
         if name == "jobspec-update":
@@ -75,10 +75,7 @@ class FluxJobs:
             return []
         story.phase = QUEUED if is_met else HELD
         said = str(context.get("description") or "unknown")[:MAX_TEXT]
-        alter = Alter(
-            site=self.site, time=at, job=job, dependency="" if is_met else said, eligible=at if is_met else None
-        )
-        return self.stories.alter(alter)
+        return self.stories.alter(job, at, dependency="" if is_met else said, eligible=at if is_met else None)
 
     def _update(self, job: str, at: float, context: Object) -> list[AnyEvent]:
         """Parts of a jobspec were set, by their paths: `{"attributes.system.duration": 60}`."""
@@ -94,7 +91,7 @@ class FluxJobs:
         asked.pop("executable", None)
         if context.get("attributes.system.duration") == 0:
             asked["unlimited"] = True
-        return self.stories.alter(Alter(site=self.site, time=at, job=job, **asked)) if asked else []
+        return self.stories.alter(job, at, **asked)
 
     def _priority(self, job: str, at: float, context: Object) -> list[AnyEvent]:
         """Priority 0 holds a job."""
@@ -119,7 +116,7 @@ class FluxJobs:
             return []
         met = STATES.get(story.note, "failed" if story.note else "")
         state = met or ("completed" if context.get("status") == 0 else "failed")
-        return self.stories.end(End(site=self.site, time=at, job=job, state=state), lambda: None, lambda: None)
+        return self.stories.end(job, at, state)
 
 
 def time_of(entry: Object) -> float:

@@ -14,7 +14,7 @@ import re
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
-from models.records import Alter, AnyEvent, End, Start, Submit
+from models.records import AnyEvent, Start, Submit
 from streams.sources.contract import IDLE_S, OnSkipped, refuse
 from streams.sources.logs.fields import MAX_SECONDS, BadRecord, bytes_of, count_of, job_of, name_of, seconds_of, whole
 from streams.sources.logs.source import LogSource, Records
@@ -110,8 +110,7 @@ class GridEngineRecords(Records):
         if event == "delivered":
             events = self.stories.start(Start(site=self.site, time=at, job=job), asked)
         elif event == "finished":
-            end = End(site=self.site, time=at, job=job, state="unknown")
-            events = self.stories.gone(end, lambda: None, asked) if self._runs(job) else []
+            events = self.stories.gone(job, at, "unknown", asked) if self._runs(job) else []
         elif event == "deleted":
             events = self.stories.cancel(job, at)
             self.stories.forget(job)
@@ -150,8 +149,7 @@ class GridEngineRecords(Records):
         request = _request(run["category"], run["slots"], self.gpus_of_job)
         late: list[AnyEvent] = []
         if self.stories.phase(job) not in (None, GONE):
-            changes = {"queue": name_of(run["qname"]), **request}
-            late = self.stories.alter(Alter(site=self.site, time=started or ended, job=job, **changes))
+            late = self.stories.alter(job, started or ended, queue=name_of(run["qname"]), **request)
 
         def asked() -> Submit:
             return self._submit(job, submission, run, array=array, **request)
@@ -165,7 +163,7 @@ class GridEngineRecords(Records):
             begun = self.stories.start(Start(site=self.site, time=started, job=job, cpus=request.get("cpus")), asked)
             return late + begun + self.stories.requeue(job, ended)
         state = _state(failed, run["exit_status"], ended - started, request.get("walltime"))
-        return late + self.stories.end(End(site=self.site, time=ended, job=job, state=state), start, asked)
+        return late + self.stories.end(job, ended, state, start, asked)
 
     _MOVES: ClassVar[dict[str, str]] = {
         "suspended": "suspend",

@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from models.records import Alter, AnyEvent, End, Start, Submit
+from models.records import AnyEvent, Start, Submit
 from streams.sources.logs.fields import BadRecord, count_of, iso_time, job_of, object_of
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
@@ -162,14 +162,13 @@ class HTCondorRecords(Records):
         told = kind in (EVICTED, TERMINATED) and not self.memory.has_ads
         if not told or self.stories.phase(job) not in (RUNNING, SUSPENDED):
             return []
-        asked = request(ad)
-        return self.stories.alter(Alter(site=self.site, time=at, job=job, **asked)) if asked else []
+        return self.stories.alter(job, at, **request(ad))
 
     def _happened(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
         stories = self.stories
         if kind == EXECUTE:
             given: dict[str, Any] = {"cpus": number_of(ad, "Cpus") or None, "gpus": number_of(ad, "GPUs") or None}
-            return stories.start(Start(site=self.site, time=at, job=job, **given), lambda: None)
+            return stories.start(Start(site=self.site, time=at, job=job, **given))
         if kind == TERMINATED:
             fine = ad.get("TerminatedNormally") is True and ad.get("ReturnValue") == 0
             return self._end(job, at, "completed" if fine else "failed")
@@ -188,7 +187,7 @@ class HTCondorRecords(Records):
     def _end(self, job: str, at: float, state: str) -> list[AnyEvent]:
         if self.stories.phase(job) not in (RUNNING, SUSPENDED):
             return []
-        return self.stories.end(End(site=self.site, time=at, job=job, state=state), lambda: None, lambda: None)
+        return self.stories.end(job, at, state)
 
     def _information(self, job: str, at: float, ad: Ad) -> list[AnyEvent]:
         """Event 028: attributes of the job, after the event that it goes with."""
@@ -198,7 +197,7 @@ class HTCondorRecords(Records):
         before = self.stories.submit(held) if held is not None else []
         asked = request(ad)
         if number_of(ad, "TriggerEventTypeNumber") == SUBMIT and asked and self.stories.phase(job) is not None:
-            return before + self.stories.alter(Alter(site=self.site, time=at, job=job, **asked))
+            return before + self.stories.alter(job, at, **asked)
         return before or self.leave_out("events 028 of what is known")
 
     def _flushed(self) -> list[AnyEvent]:
@@ -222,8 +221,7 @@ class HTCondorRecords(Records):
             return self.stories.start(start, lambda: submit) + self.stories.requeue(job, run.ended)
         if self.stories.phase(job) == GONE:
             return self.leave_out("ads of jobs that left before")
-        end = End(site=self.site, time=max(run.ended, run.started), job=job, state=run.state)
-        return self.stories.end(end, lambda: start, lambda: submit)
+        return self.stories.end(job, max(run.ended, run.started), run.state, lambda: start, lambda: submit)
 
     def _time(self, text: str, field: str) -> float:
         value = seconds_at(text, self.zone) or self._without_year(text)

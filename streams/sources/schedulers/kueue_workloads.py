@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from models.records import AnyEvent, End, Start, Submit
+from models.records import AnyEvent, Start, Submit
 from streams.sources.logs.fields import (
     MAX_BYTES,
     MAX_COUNT,
@@ -121,7 +121,7 @@ class Workloads:
 
     def _started(self, name: str, at: float, workload: Object) -> list[AnyEvent]:
         queue = name_of(inside(workload, "status", "admission").get("clusterQueue"))
-        told = self.stories.start(Start(site=self.site, time=at, job=name, partition=queue), lambda: None)
+        told = self.stories.start(Start(site=self.site, time=at, job=name, partition=queue))
         self.stories.known[name].note = repr(at)
         return told
 
@@ -133,10 +133,8 @@ class Workloads:
         return self.stories.release(name, self.latest(workload)) if is_held else []
 
     def _left(self, name: str, at: float, state: str) -> list[AnyEvent]:
-        if self.stories.phase(name) != RUNNING:
-            return self.stories.cancel(name, at)
-        end = End(site=self.site, time=at, job=name, state=state)
-        return self.stories.end(end, lambda: None, lambda: None)
+        runs = self.stories.phase(name) == RUNNING
+        return self.stories.end(name, at, state) if runs else self.stories.cancel(name, at)
 
 
 Conditions = dict[str, tuple[float, str]]

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from models.records import Alter, AnyEvent, End, Start, Submit
+from models.records import AnyEvent, Start, Submit
 from streams.sources.logs.fields import (
     MAX_COUNT,
     MAX_SECONDS,
@@ -154,7 +154,7 @@ class LsfRecords(Records):
         job = self._told(fields, number)
         if self.stories.phase(job) not in (QUEUED, HELD) or not queue:
             return []
-        return self.stories.alter(Alter(site=self.site, time=at, job=job, queue=name_of(queue)))
+        return self.stories.alter(job, at, queue=name_of(queue))
 
     def _job_clean(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
         job = self._told(fields, fields.number("jobId"))
@@ -207,13 +207,13 @@ class LsfRecords(Records):
 
     def _started(self, number: int, index: int, at: float, **given: Any) -> list[AnyEvent]:
         job, array = self._job(number, index)
-        return self.stories.start(Start(site=self.site, time=at, job=job, array=array, **given), lambda: None)
+        return self.stories.start(Start(site=self.site, time=at, job=job, array=array, **given))
 
     def _over(self, job: str, at: float, state: str) -> list[AnyEvent]:
         """A job has left; a JOB_FINISH may say so again."""
         if self.stories.phase(job) not in (RUNNING, SUSPENDED):
             return self.stories.cancel(job, at)
-        return self.stories.gone(End(site=self.site, time=at, job=job, state=state), lambda: None, lambda: None)
+        return self.stories.gone(job, at, state)
 
     def _finished(
         self,
@@ -237,8 +237,7 @@ class LsfRecords(Records):
 
         if not started and self.stories.phase(job) not in (RUNNING, SUSPENDED, GONE):
             return self.stories.submit(asked()) + self.stories.cancel(job, max(ended, submitted))
-        end = End(site=self.site, time=max(ended, started), job=job, state=state)
-        return self.stories.end(end, start, asked)
+        return self.stories.end(job, max(ended, started), state, start, asked)
 
     def _told(self, fields: Fields, number: int) -> str:
         """The id of a job, or of the task that the next field names, where there is one."""

@@ -15,7 +15,7 @@ from datetime import UTC
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
-from models.records import Alter, AnyEvent, End, Start, Submit
+from models.records import AnyEvent, Start, Submit
 from streams.sources.logs.fields import BadRecord, by_name, count_of, iso_time, job_of, name_of, seconds_of, unix_time
 from streams.sources.logs.source import LogSource, Memory, Records
 from streams.sources.logs.stories import BARE, QUEUED, RUNNING
@@ -67,7 +67,7 @@ class PbsRecords(Records):
         """Q: a job was queued, or moved to another queue."""
         queue = name_of(fields.get("queue"))
         if self.stories.phase(job) is not None:
-            return self.stories.alter(Alter(site=self.site, time=at, job=job, queue=queue)) if queue else []
+            return self.stories.alter(job, at, queue=queue) if queue else []
         if "user" in fields:
             submit = self._submit(job, fields)
             self._learn_offset(at, submit.time)
@@ -107,11 +107,10 @@ class PbsRecords(Records):
             return self._left(job, end) or self.leave_out("ends of arrays as a whole")
         start = unix_time(fields.one("start"), "start")
         self._bare.pop(job, None)
-        event = End(site=self.site, time=max(end, start), job=job, state=_state(fields, end - start))
         told = self._told_late(job, start, fields) if self.stories.phase(job) == BARE else []
-        return told + self.stories.end(
-            event, lambda: self._start(job, start, fields), lambda: self._submit(job, fields)
-        )
+        state = _state(fields, end - start)
+        asked, started = (lambda: self._submit(job, fields)), (lambda: self._start(job, start, fields))
+        return told + self.stories.end(job, max(end, start), state, started, asked)
 
     def deleted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """D, M: a user deleted a job, or it was moved to another server; one that runs ends with a record E."""
@@ -137,7 +136,7 @@ class PbsRecords(Records):
             return self.leave_out("changes of what no event has")
         if f"{LIST}select" in fields or f"{LIST}nodes" in fields:
             changes.setdefault("node_features", [])  # it asks for other nodes, of any kind
-        events = self.stories.alter(Alter(site=self.site, time=at, job=job, **changes))
+        events = self.stories.alter(job, at, **changes)
         return events or self.leave_out("changes of jobs that were not seen submitted")
 
     def resized(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
@@ -146,7 +145,7 @@ class PbsRecords(Records):
         if self.stories.phase(job) != RUNNING or "cpus" not in given:
             return self.leave_out("changed allocations of jobs that were not seen started")
         given.pop("gpus", None)
-        return self.stories.alter(Alter(site=self.site, time=at, job=job, **given))
+        return self.stories.alter(job, at, **given)
 
     def suspended(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """z: a running job was suspended."""
@@ -174,7 +173,7 @@ class PbsRecords(Records):
         came = max(unix_time(fields.one(name) or "1", name) for name in ("ctime", "qtime"))
         if came < eligible <= start:
             changes["eligible"] = eligible
-        return self.stories.alter(Alter(site=self.site, time=start, job=job, **changes)) if changes else []
+        return self.stories.alter(job, start, **changes)
 
     def _changes(self, fields: Fields) -> dict[str, Any]:
         changes = {name: value for name, value in request(fields).items() if name != "exclusive"}

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import msgspec
 
-from models.records import Alter, AnyEvent
+from models.records import AnyEvent
 from streams.errors import UNDECODABLE
 from streams.sources.logs.fields import BadRecord, Object, by_name, job_of, name_of
 from streams.sources.logs.source import LogSource
@@ -116,8 +116,9 @@ class QstatRecords(PbsRecords):
         story.note = f"{has}{crc32(msgspec.json.encode(changes)):x}"
         if before.startswith(KINDS) and not has:
             changes["node_features"] = []
-        alter = Alter(site=self.site, time=at, job=job, unlimited="walltime" not in changes, **changes)
-        return self.stories.alter(alter) if before not in ("", story.note) else []
+        if before in ("", story.note):
+            return []
+        return self.stories.alter(job, at, unlimited="walltime" not in changes, **changes)
 
     def _fields(self, told: Object) -> Fields:
         found = {ours: str(told[name]) for name, ours in NAMES.items() if name in told}
