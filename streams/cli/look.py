@@ -87,7 +87,7 @@ def seconds_until(by: str) -> float:
     """
     from datetime import datetime
 
-    from streams.text.deadlines import deadline_of
+    from streams.text.durations import deadline_of
 
     now = datetime.now().astimezone()
     return read_as("--by", lambda text: deadline_of(text, now), by).timestamp() - now.timestamp()

@@ -15,7 +15,7 @@ from models.durations import duration
 from models.records import Limit
 from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
-from streams.sources.slurm.machine import text
+from streams.sources.slurm.machine import words
 from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
 from streams.sources.slurm.text import read_sacct
 
@@ -46,8 +46,8 @@ _MACHINE = {
     "nodes": (*_SHOW, "node"),
     "partitions": (*_SHOW, "partition"),
     "reservations": (*_SHOW, "reservation"),
-    "qos": (*_MANAGED, "qos", f"format={','.join(text.QOS_COLUMNS)}"),
-    "associations": (*_MANAGED, "associations", f"format={','.join(text.ASSOCIATION_COLUMNS)}"),
+    "qos": (*_MANAGED, "qos", f"format={','.join(words.QOS_COLUMNS)}"),
+    "associations": (*_MANAGED, "associations", f"format={','.join(words.ASSOCIATION_COLUMNS)}"),
 }
 """The programs that print what there is of the machine."""
 
@@ -86,7 +86,7 @@ class SlurmCalls(ABC):
     @abstractmethod
     def machine(self, what: str) -> Any:
         """The "nodes", "partitions" (each with its QOS), "reservations" (each with its nodes), "qos" or
-        "associations", as `machine.text` and `machine.rest` give them.
+        "associations", as `machine.words` gives them.
         """
 
     def limits(self) -> list[Limit]:
@@ -179,7 +179,7 @@ class Commands(SlurmCalls):
         """As `scontrol show` or `sacctmgr show` prints it."""
         if what == "reservations":
             self._check_zone()
-        return text.read_text(what, self._text(*_MACHINE[what]))
+        return words.read_text(what, self._text(*_MACHINE[what]))
 
     def close(self) -> None:
         """End the program that runs."""

@@ -20,8 +20,7 @@ from streams.sources.logs.fields import by_name, iso_time
 from streams.sources.slurm import told
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of
-from streams.sources.slurm.shapes import words_of
-from streams.sources.slurm.told import EXPECTED, Told, json_time
+from streams.sources.slurm.told import EXPECTED, Told, json_time, words_of
 from streams.text.toml import read_toml
 
 REFRESH_S = 60.0

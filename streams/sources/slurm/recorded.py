@@ -18,7 +18,7 @@ from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, read_j
 from streams.sources.slurm.json_jobs.in_turn import JobsInTurn
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import Machine
-from streams.sources.slurm.machine.text import read_text
+from streams.sources.slurm.machine.words import read_text
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 

@@ -12,7 +12,7 @@ from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.access import Access, Server, Token
 from streams.sources.slurm.calls import TIMEOUT_S, CallFailed, SlurmCalls, jobs_of
 from streams.sources.slurm.json_jobs import JobsDocument
-from streams.sources.slurm.machine import rest
+from streams.sources.slurm.machine import words
 
 VERSIONS = (42, 41, 43, 44, 40, 45, 46, 39, 38, 37)
 """The versions of the REST service's data that are tried where none is given, the best known first."""
@@ -47,7 +47,7 @@ class Rest(SlurmCalls):
         """`GET /slurm/…/nodes` and the like, `GET /slurmdb/…/qos` and `…/associations`."""
         data = self._get("slurmdb" if what in ("qos", "associations") else "slurm", what)
         try:
-            return rest.read_json(what, data)
+            return words.read_json(what, data)
         except ValueError as error:
             raise CallFailed(what, str(error)) from None
 

@@ -14,8 +14,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from models.records import Alter, Cancel, End, ExpectedStart, Hold, JobEvent, Release, Requeue, Resume, Start, Suspend
-from streams.sources.slurm.changes import eligible_again, fingerprint, priority_of, reason_of, request_of
-from streams.sources.slurm.rows import QUEUED, REQUEUED, RUNNING, SUSPENDED, UNCLEAR, JobRow, submit_of
+from streams.sources.slurm.rows import (
+    QUEUED,
+    REQUEUED,
+    RUNNING,
+    SUSPENDED,
+    UNCLEAR,
+    JobRow,
+    eligible_again,
+    fingerprint,
+    priority_of,
+    reason_of,
+    request_of,
+    submit_of,
+)
 
 QUEUING, HELD, RUNS, STILL, GONE = range(5)
 """The phases of an entry: queued, held, running, suspended, ended."""

@@ -11,10 +11,10 @@ from models.site.job import Job
 from models.site.node_features import alternatives
 from models.site.topology import Topology, cannot_run
 from streams.bulk.anonymise import Anonymiser
-from streams.sources.schedulers import lsf_request, pbs_request
+from streams.sources.schedulers import lsf_fields, pbs_request
 from streams.sources.schedulers.htcondor_ads import classad, request
 from streams.sources.slurm.json_jobs import read_jobs
-from streams.sources.slurm.machine import rest, text
+from streams.sources.slurm.machine import words
 from streams.sources.slurm.machine.capacity import Machine, capacity_of
 from streams.sources.slurm.text import read_sacct
 
@@ -63,8 +63,8 @@ def of_pbs(words: str) -> Any:
             of_pbs("Resource_List.nodes=4:" + ":".join(f"f{n:03}" for n in range(300))),
             [[f"f{n:03}" for n in range(32)]],
         ),
-        (lsf_request.request(4, "select[type == any && mem>100] rusage[mem=4000]").get("node_features"), None),
-        (lsf_request.request(4, "select[(big) && (type==X86_64)]").get("node_features"), [["big", "type==X86_64"]]),
+        (lsf_fields.request(4, "select[type == any && mem>100] rusage[mem=4000]").get("node_features"), None),
+        (lsf_fields.request(4, "select[(big) && (type==X86_64)]").get("node_features"), [["big", "type==X86_64"]]),
         (
             request(classad(["Requirements = (TARGET.HasIb) && (TARGET.Memory >= RequestMemory)"]))["node_features"],
             [["TARGET.HasIb"]],
@@ -94,10 +94,10 @@ def test_every_way_to_slurm_tells_them() -> None:
 
 
 def test_jobs_run_where_nodes_have_what_they_ask_for() -> None:
-    nodes = text.read_text("nodes", NODES)
+    nodes = words.read_text("nodes", NODES)
     told = {"name": "n1", "state": ["IDLE"], "cpus": 8, "partitions": ["batch"], "active_features": ["x86", "ib"]}
-    assert rest.read_json("nodes", json.dumps({"nodes": [told]}).encode())[0].features == nodes[0].features
-    found = capacity_of(Machine(nodes, text.read_text("partitions", PARTITION)), "alder", 0.0)
+    assert words.read_json("nodes", json.dumps({"nodes": [told]}).encode())[0].features == nodes[0].features
+    found = capacity_of(Machine(nodes, words.read_text("partitions", PARTITION)), "alder", 0.0)
     assert found is not None
     assert [pool.node_features for pool in found.pools] == [["ib", "x86"], ["big", "x86"], []]
     names = Anonymiser(b"0123456789abcdef")

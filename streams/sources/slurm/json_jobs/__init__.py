@@ -1,26 +1,66 @@
 """Rows of what Slurm prints as JSON: `squeue --json`, slurmrestd's `jobs`, `sacct --json`, from release 21.08 to 26.05.
 
-A job of the accounting (`accounting_job`) has other fields than one of the queue. Over the releases a
+A job of the accounting has other fields than one of the queue. Over the releases a
 number became an object that says whether it is set, and a state a list of words. One decoder takes each shape, so the
 release need not be known.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
 from streams.errors import UNDECODABLE
 from streams.sources.contract import OnSkipped, Skipped
-from streams.sources.slurm.json_jobs.accounting_job import AccountingJob, row_of_accounting
+from streams.sources.logs.fields import by_name
 from streams.sources.slurm.rows import JobRow
-from streams.sources.slurm.shapes import Number, number_of, words_of
-from streams.sources.slurm.told import EXPECTED, Told, json_time, row_of
+from streams.sources.slurm.told import EXPECTED, Number, Told, json_time, number_of, row_of, text_of, words_of
 
 
 class _Document(msgspec.Struct, gc=False):
     jobs: list[msgspec.Raw]
     last_update: Number = None
     errors: list[msgspec.Raw] = []
+
+
+_PLACES = {
+    field: tuple(place.split("."))
+    for field, place in by_name(
+        "job_state:state.current submit_time:time.submission eligible_time:time.eligible start_time:time.start"
+        " end_time:time.end elapsed:time.elapsed time_limit:time.limit array_job_id:array.job_id"
+        " array_task_id:array.task_id array_task_string:array.task het_job_id:het.job_id required_cpus:required.CPUs"
+        " state_reason:state.reason user_name:user group_name:group node_count:allocation_nodes features:constraints"
+        " job_id restart_cnt cluster account partition qos name nodes priority hold sluid"
+        " original_sluid"
+    ).items()
+}
+"""Where the fields of `Told` are in a job."""
+
+_PARTS = {place[0] for place in _PLACES.values()} | {"reservation", "tres"}
+AccountingJob = msgspec.defstruct("AccountingJob", [(name, Any, None) for name in sorted(_PARTS)], gc=False)
+"""A job with the parts that are looked at, as they are."""
+
+
+def row_of_accounting(job: Any) -> JobRow | str:
+    """The row of a job as sacct and slurmdbd tell it; the name of the field of `Told` that is wrong.
+
+    Raises:
+        ValidationError: it is no such job.
+    """
+    told = msgspec.convert({field: _inside(job, place) for field, place in _PLACES.items()}, Told, strict=False)
+    told.nodes = told.nodes or ""
+    reservation = _inside(job, ("reservation", "name"))
+    told.resv_name = reservation if isinstance(reservation, str) else None
+    asked, got = (_inside(job, ("tres", what)) for what in ("requested", "allocated"))
+    told.tres_req_str, told.tres_alloc_str = text_of(asked), text_of(got)
+    return row_of(told)
+
+
+def _inside(job: Any, place: tuple[str, ...]) -> Any:
+    found = getattr(job, place[0])
+    for name in place[1:]:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 class JobsDocument(msgspec.Struct):

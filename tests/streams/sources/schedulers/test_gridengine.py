@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from streams.sources.schedulers import gridengine_records
-from streams.sources.schedulers.gridengine import GridEngineSource
+from streams.sources.schedulers.gridengine import PLACES, GridEngineSource
 from tests.support.logs import plain, read, sample
 from tests.support.source_contract import BadPart, SourceContract, in_time
 
@@ -182,11 +181,11 @@ def test_how_a_run_ended(tmp_path: Path, end: str, kinds: list[str], state: str 
 def as_json(line: str) -> str:
     """A line of text as Open Cluster Scheduler writes it in JSON, with microseconds; what is NONE is not there."""
     parts = line.rstrip("\n").split(":")
-    kind = parts[1] if parts[1] in gridengine_records.PLACES else "acct"
+    kind = parts[1] if parts[1] in PLACES else "acct"
     fields = parts[2:] if parts[1] == "acct" else parts
     head = {} if kind == "acct" and fields is parts else {"time": int(parts[0]) * 1_000_000, "type": kind}
     named: dict[str, Any] = {}
-    for name, place in gridengine_records.PLACES[kind].items():
+    for name, place in PLACES[kind].items():
         text = fields[place]
         if text not in ("NONE", ""):
             named[name] = int(text) if re.fullmatch(r"-?\d+", text) else text

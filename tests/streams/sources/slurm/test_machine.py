@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models.records import Capacity, Limit
 from models.site.job import Job
 from models.site.topology import Topology, cannot_run
-from streams.sources.slurm.machine import rest, text
+from streams.sources.slurm.machine import words
 from streams.sources.slurm.machine.capacity import Machine, Node, capacity_of, hosts
 from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
 
@@ -36,7 +36,7 @@ No reservations in the system
 
 def test_pools_are_nodes_that_are_alike() -> None:
     told = {"nodes": NODES, "partitions": PARTITIONS, "reservations": RESERVATIONS}
-    machine = Machine(*(text.read_text(what, lines) for what, lines in told.items()))
+    machine = Machine(*(words.read_text(what, lines) for what, lines in told.items()))
     found = capacity_of(machine, "alder", 100.0)
     assert found is not None
     assert (found.cpus, found.nodes, found.down_nodes) == (34, 5, 2)
@@ -86,7 +86,7 @@ def test_slurmrestd_says_the_same_in_each_shape(number: object) -> None:
         "partitions": ["gpu"],
         "weight": number(1),
     }
-    (found,) = rest.read_json("nodes", json.dumps({"nodes": [node]}).encode())
+    (found,) = words.read_json("nodes", json.dumps({"nodes": [node]}).encode())
     assert found == Node("g1", 8, "drained", ("gpu",), {"a100": 4}, 2000 << 20, 1.0)
     new = {
         "name": "gpu",
@@ -96,16 +96,16 @@ def test_slurmrestd_says_the_same_in_each_shape(number: object) -> None:
         "accounts": {"allowed": "a,b", "deny": ""},
     }
     old = {"name": "gpu", "state": "UP", "flags": ["default"], "max_time_limit": 60, "priority_tier": 3}
-    parts = [part for part, _ in rest.read_json("partitions", json.dumps({"partitions": [new, old]}).encode())]
+    parts = [part for part, _ in words.read_json("partitions", json.dumps({"partitions": [new, old]}).encode())]
     assert {(part.up, part.max_walltime, part.tier, part.max_nodes) for part in parts} == {(True, 3600.0, 3, None)}
     assert [part.default for part in parts] == [False, True]
     reservation = {"name": "m", "start_time": number(10), "end_time": number(20), "node_list": "g1", "flags": ["MAINT"]}
-    ((kept, nodes),) = rest.read_json("reservations", json.dumps({"reservations": [reservation]}).encode())
+    ((kept, nodes),) = words.read_json("reservations", json.dumps({"reservations": [reservation]}).encode())
     assert (kept.start, kept.end, kept.maintenance, nodes) == (10.0, 20.0, True, ["g1"])
 
 
 def test_limits() -> None:
-    found = text.read_text("qos", "normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\nbroken\n")
+    found = words.read_text("qos", "normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\nbroken\n")
     assert limits_of_qos(found) == [
         Limit(per="all", qos="high", cpus=100, gpus=8, jobs=50),
         Limit(per="user", qos="high", cpus=10, jobs=5),
@@ -121,8 +121,8 @@ def test_slurmrestd_tells_the_same_limits() -> None:
         "jobs": {"active_jobs": {"per": {"user": number(5), "account": number(None)}}, "per": {"user": number(9)}},
     }
     high = {"name": "high", "limits": {"grace_time": 0, "max": most}}
-    found = rest.read_json("qos", json.dumps({"qos": [{"name": "normal"}, high]}).encode())
-    assert found == text.read_text("qos", "normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\n")
+    found = words.read_json("qos", json.dumps({"qos": [{"name": "normal"}, high]}).encode())
+    assert found == words.read_text("qos", "normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\n")
 
 
 def number(value: int | None) -> dict[str, object]:
@@ -142,7 +142,7 @@ alder|part||lab|||
 
 
 def test_limits_of_associations() -> None:
-    rows = text.read_text("associations", ASSOCIATIONS)
+    rows = words.read_text("associations", ASSOCIATIONS)
     assert limits_of_associations(rows) == [
         Limit(per="all", jobs=200),
         Limit(per="account", name="course", jobs=10),  # others are below `lab`, and eve is of two accounts
@@ -154,16 +154,16 @@ def test_limits_of_associations() -> None:
     assert limits_of_associations(alike) == [Limit(per="user", jobs=3)]
     one = {"account": "lab", "user": "ada", "cluster": "alder", "parent_account": ""}
     most = {"jobs": {"per": {"count": number(None)}, "active": number(3), "total": number(5)}}
-    assert rest.read_json("associations", json.dumps({"associations": [one | {"max": most}]}).encode()) == [rows[2]]
+    assert words.read_json("associations", json.dumps({"associations": [one | {"max": most}]}).encode()) == [rows[2]]
 
 
 def test_a_partition_has_its_own_limits_and_keeps_some_out() -> None:
     line = "PartitionName=debug State=UP DenyAccounts=course DenyQos=low,old QoS=short"
-    ((part, qos),) = text.read_text("partitions", line)
+    ((part, qos),) = words.read_text("partitions", line)
     allowed = {"allowed": "", "deny": "low,old", "assigned": "short"}
     told = {"name": "debug", "accounts": {"allowed": "", "deny": "course"}, "qos": allowed}
-    assert rest.read_json("partitions", json.dumps({"partitions": [told]}).encode()) == [(part, qos)]
-    limits = limits_of_qos(text.read_text("qos", "short|||cpu=8|||\n"))
+    assert words.read_json("partitions", json.dumps({"partitions": [told]}).encode()) == [(part, qos)]
+    limits = limits_of_qos(words.read_text("qos", "short|||cpu=8|||\n"))
     machine = Machine([Node("n1", 8, "up", ("debug",), {}, None)], [(part, qos)], limits=limits)
     found = capacity_of(machine, "alder", 0.0)
     assert found is not None
@@ -186,9 +186,9 @@ def test_lists_of_nodes() -> None:
 
 
 @given(st.text("NodeName= PartitionName= ReservationName=State=n[1-9],\n|cpu", max_size=300))
-def test_no_text_makes_it_crash(words: str) -> None:
-    nodes, parts = text.read_text("nodes", words), text.read_text("partitions", words)
-    machine = Machine(nodes, parts, text.read_text("reservations", words), limits_of_qos(text.read_text("qos", words)))
+def test_no_text_makes_it_crash(told: str) -> None:
+    nodes, parts = words.read_text("nodes", told), words.read_text("partitions", told)
+    machine = Machine(nodes, parts, words.read_text("reservations", told), limits_of_qos(words.read_text("qos", told)))
     found = capacity_of(machine, "alder", 0.0)
     assert found is None or msgspec.json.decode(msgspec.json.encode(found), type=Capacity) == found
-    hosts(words)
+    hosts(told)

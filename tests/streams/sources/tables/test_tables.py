@@ -15,8 +15,7 @@ from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.formats import format_of
 from streams.sources.tables.mapping import mapping_for, read_mapping, ready
-from streams.sources.tables.source import TableSource
-from streams.sources.tables.values import seconds_of, text_of, time_of
+from streams.sources.tables.source import TableSource, seconds_of, text_of, time_of
 from tests.support.logs import plain
 from tests.support.source_contract import BadPart, SourceContract
 
