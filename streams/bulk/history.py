@@ -121,7 +121,7 @@ class History:
         if directory is not None and kind.live and not kind.of_span:
             if len(files) > 1:
                 raise NotUnderstood(f"{kind.name} follows one log; name the folder, or a pattern in quotes")
-            self._source: Source = kind.open(str(files[0]), site, on_skipped, **options_for(kind, options))
+            self._source: Source = kind(str(files[0]), site, on_skipped, **options_for(kind, options))
             self._reached, self.follows = None, True
         else:
             log, report = stack.enter_context(read_log(files, site, kind.name, on_skipped, options, shown))

@@ -176,7 +176,7 @@ def _events(
         beside = path in own and len(own) < len(set(paths))
         named = "events" if beside else format_name
         kind: type[Source] = format_of(path) if named is None else source_named(named)
-        source = kind.open(str(path), site, skip, **options_for(kind, () if beside else options))
+        source = kind(str(path), site, skip, **options_for(kind, () if beside else options))
         site = source.sites[0] if site is None and len(source.sites) == 1 else site
         kinds.setdefault(kind.name, []).append(source)
         opened.append(source)

@@ -1,12 +1,10 @@
 """A log that was read whole, as a source: its events in the order of time, each with a cursor."""
 
 from collections.abc import Iterator
-from typing import Self
 
 from models.records import Capacity
 from streams.bulk.event_log import EventLog
-from streams.errors import UserError
-from streams.sources.contract import Cursor, OnSkipped, Source, Step, counted, refuse
+from streams.sources.contract import Cursor, Source, Step, counted
 
 
 class SortedSource(Source):
@@ -14,7 +12,7 @@ class SortedSource(Source):
 
     Parameters:
         name: the format that it was read as.
-        log: it lasts as long as its file does.
+        log: it lasts as long as `read_log`, which keeps its file.
 
     Attributes:
         site: the site whose events these are.
@@ -24,15 +22,6 @@ class SortedSource(Source):
         self.name = name  # type: ignore[misc]  # of its cursors: those of another format are not this one's
         self.site, self._log = log.site, log
         self.sites = (log.site,)
-
-    @classmethod
-    def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
-        """A log is read by `streams.bulk.reading.read_log`, which keeps its file.
-
-        Raises:
-            UserError: always.
-        """
-        raise UserError(f"{location}: a log is read by `read_log`")
 
     @property
     def begin(self) -> float:

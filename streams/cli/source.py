@@ -60,7 +60,7 @@ def source(
     from streams.sources.run import Watch, run_source
 
     settings, watch, kind = settings_of(context), Watch(tell), source_named(name)
-    opened = kind.open(location, site, watch.on_skipped, **options_for(kind, options or ()))
+    opened = kind(location, site, watch.on_skipped, **options_for(kind, options or ()))
     directory = cursors or (Path(state) if (state := os.environ.get("STATE_DIRECTORY")) else None)
     if directory is None:
         tell("without --cursors the source begins at the beginning at each start")

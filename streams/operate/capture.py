@@ -327,7 +327,7 @@ def _plain(text: str) -> str:
 
 def _shapes(source: type[Source], location: Path) -> Iterator[Any]:
     """What a source reads, without names."""
-    for event in source.open(str(location), "here", lambda _: None).whole():
+    for event in source(str(location), "here", lambda _: None).whole():
         yield _without_names(msgspec.to_builtins(event), "")
 
 

@@ -124,17 +124,8 @@ class Source(ABC):
     share_told: float | None = None
     reached: Cursor | None = None
 
-    def _begin(self, site: str, on_skipped: OnSkipped) -> None:
-        """What most sources of one site begin with; it makes sure of the site's name."""
-        check_site(site)
-        self.sites, self._on_skipped = (site,), on_skipped
-        self.records, self._left_out = 0, Counter[str]()
-        self.left_out = self._left_out
-
-    @classmethod
-    @abstractmethod
-    def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
-        """Open a source. Further parameters of its own are keyword arguments with defaults.
+    def __init__(self, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> None:
+        """Open it. Further parameters of a source's own are keyword arguments with defaults.
 
         Parameters:
             location: a path or an address.
@@ -144,6 +135,11 @@ class Source(ABC):
         Raises:
             UserError: the location cannot be read, or is not what this source reads.
         """
+        name = location if site is None else site
+        check_site(name)
+        self.sites, self._location, self._on_skipped = (name,), location, on_skipped
+        self.records, self._left_out = 0, Counter[str]()
+        self.left_out = self._left_out
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:

@@ -54,12 +54,12 @@ def source_named(name: str) -> "type[Source]":
 
 
 def options_for(kind: "type[Source]", given: Iterable[str]) -> dict[str, Any]:
-    """A source's own options from `NAME=VALUE`, by the types that its `open` says.
+    """A source's own options from `NAME=VALUE`, by the types that its constructor says.
 
     Raises:
         UserError: it has no such option, or the value is none.
     """
-    parameters = dict(list(inspect.signature(kind.open, eval_str=True).parameters.items())[3:])
+    parameters = dict(list(inspect.signature(kind, eval_str=True).parameters.items())[3:])
     options: dict[str, Any] = {}
     for text in given:
         name, equal, value = text.partition("=")

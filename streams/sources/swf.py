@@ -223,19 +223,10 @@ class SwfSource(Source):
 
     name: ClassVar[str] = "swf"
 
-    def __init__(self, path: Path, site: str, on_skipped: OnSkipped) -> None:
-        self._begin(site, on_skipped)
-        self._path = path
-
-    @classmethod
-    def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
-        """A trace that is read when it is asked for; the site is named after the file where no name is given.
-
-        Raises:
-            UserError: the site's name is none.
-        """
-        path = Path(location)
-        return cls(path, Trace(path, {}, [], 0).site if site is None else site, on_skipped)
+    def __init__(self, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> None:
+        """A trace that is read when it is asked for; the site is named after the file where no name is given."""
+        self._path = path = Path(location)
+        super().__init__(location, Trace(path, {}, [], 0).site if site is None else site, on_skipped)
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:

@@ -78,7 +78,7 @@ def test_logs_are_read_fast(name: str, job: Callable[[int], str], most: float, t
         with path.open() as file:
             lines = sum(bool(line.split()) for line in file)
         bare.append(process_time() - before)
-        source = source_named(name).open(str(path), "s")
+        source = source_named(name)(str(path), "s")
         before = process_time()
         events = sum(1 for _ in type(source).together([source]))
         read.append(process_time() - before)

@@ -273,6 +273,6 @@ def test_kubernetes_own_client_reads_the_same_cluster(
     }
     (tmp_path / "config").write_text(json.dumps(config))
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
-    steps = KueueSource.open("here", "alder", pytest.fail, version="v1beta1").events()
+    steps = KueueSource("here", "alder", pytest.fail, version="v1beta1").events()
     event, cursor = next(steps)
     assert event is not None and (event.kind, event.site, cursor is not None) == ("submit", "alder", True)

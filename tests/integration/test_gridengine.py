@@ -95,7 +95,7 @@ def test_a_real_grid_engine_is_followed_and_predicted(
     with following(words, environment, log):
         gridengine.until(lambda: reporting(gridengine).count(":acct:") == 1 + 3 + 1 + 2)
         gridengine.until(lambda: f":deleted:{jobs['again']}:" in reporting(gridengine))
-        whole = events_there(GridEngineSource.open(location, "alder", pytest.fail, pause_s=0.0))
+        whole = events_there(GridEngineSource(location, "alder", pytest.fail, pause_s=0.0))
         told = [event for event, _ in whole]
         until(lambda: len({message.value for message in sent(here)}) >= len(told))
     assert "Traceback" not in log.read_text()

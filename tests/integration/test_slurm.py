@@ -179,7 +179,7 @@ def test_a_resized_job_is_one_attempt_and_limits_are_read(
     for name in ("PATH", "SLURM_CONF"):
         monkeypatch.setenv(name, slurm.environment[name])
     address = f"{slurm.rest()}+slurmdb" if way == "rest" else way
-    source = SlurmSource.open(address, "alder", lambda part: pytest.fail(str(part)), "1s", "2s", "1s")
+    source = SlurmSource(address, "alder", lambda part: pytest.fail(str(part)), "1s", "2s", "1s")
     steps, said = source.events(), list[Any]()
 
     def told(kind: str, job: str = "") -> bool:
@@ -257,7 +257,7 @@ def test_a_source_that_is_killed_at_any_time_loses_and_doubles_nothing(
 ) -> None:
     make: Callable[[], str] = lambda: recorded(tmp_path) if way == "looks" else in_topics(local_stack.kafka.bootstrap)  # noqa: E731
     here, location, log = deploy(), make(), tmp_path / "source.log"
-    whole = [msgspec.json.encode(event) for event in followed(SlurmSource.open(location, "alder"))]
+    whole = [msgspec.json.encode(event) for event in followed(SlurmSource(location, "alder"))]
     assert len(whole) > 4000
     words, environment = command(here, tmp_path / "cursors", "slurm", location)
     for share in (0.2, 0.5):

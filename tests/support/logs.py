@@ -19,12 +19,12 @@ class Read:
 
     def __init__(self, name: str, path: Path, **options: Any) -> None:
         self.skipped: list[Skipped] = []
-        self.source: Source = source_named(name).open(str(path), "s", self.skipped.append, **options)
+        self.source: Source = source_named(name)(str(path), "s", self.skipped.append, **options)
         self.whole = list(self.source.whole())
         for event in self.whole:
             assert msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent) == event
         skipped = len(self.skipped)
-        self.live = [event for event, _ in events_there(source_named(name).open(str(path), "s", **_quiet(options)))]
+        self.live = [event for event, _ in events_there(source_named(name)(str(path), "s", **_quiet(options)))]
         assert len(self.skipped) == skipped
 
     @property

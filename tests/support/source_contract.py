@@ -86,7 +86,7 @@ class SourceContract:
 
     def open(self, location: str, on_skipped: OnSkipped = lambda _: None) -> Source:
         """The source, opened on its input."""
-        return source_named(self.name).open(location, "here", on_skipped, **self.options)
+        return source_named(self.name)(location, "here", on_skipped, **self.options)
 
     @pytest.fixture
     def location(self, tmp_path: Path) -> str:

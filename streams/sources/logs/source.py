@@ -117,21 +117,13 @@ class LogSource(Source):
     records_of: type[Records]
 
     def __init__(
-        self, location: str, site: str | None, on_skipped: OnSkipped, zone: ZoneInfo | None, pause_s: float = IDLE_S
-    ) -> None:
-        self._zone, self._pause_s = zone, pause_s
-        self.files = LogFiles(location, self.first_time)
-        self._begin(site or self.site_of(self.files.first_head()) or Path(location).name or "site", on_skipped)
-
-    @classmethod
-    def open(
-        cls,
+        self,
         location: str,
         site: str | None = None,
         on_skipped: OnSkipped = refuse,
         timezone: str | None = None,
         pause_s: float = IDLE_S,
-    ) -> Self:
+    ) -> None:
         """Open a log.
 
         Parameters:
@@ -145,7 +137,10 @@ class LogSource(Source):
         Raises:
             UserError: there is no such file, it cannot be read, or there is no such time zone.
         """
-        return cls(location, site, on_skipped, zone_of(timezone), pause_s)
+        self._zone, self._pause_s = zone_of(timezone), pause_s
+        self.files = LogFiles(location, self.first_time)
+        name = site or self.site_of(self.files.first_head()) or Path(location).name or "site"
+        super().__init__(location, name, on_skipped)
 
     @classmethod
     def first_time(cls, head: bytes) -> float | None:

@@ -7,7 +7,7 @@ that happens to jobs, and what they ask for; not that nodes go down, nor how lar
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -53,15 +53,9 @@ class FluxSource(Source):
     name: ClassVar[str] = "flux"
     live: bool = True
 
-    def __init__(self, location: str, site: str, on_skipped: OnSkipped, pause_s: float = IDLE_S) -> None:
-        self._begin(site, on_skipped)
-        self._location, self._pause_s = location, pause_s
-        _flux()
-
-    @classmethod
-    def open(
-        cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse, pause_s: float = IDLE_S
-    ) -> Self:
+    def __init__(
+        self, location: str, site: str | None = None, on_skipped: OnSkipped = refuse, pause_s: float = IDLE_S
+    ) -> None:
         """Look whether Flux can be asked.
 
         Parameters:
@@ -71,7 +65,9 @@ class FluxSource(Source):
         Raises:
             UserError: the package `flux` is not there.
         """
-        return cls(location, site or "flux", on_skipped, pause_s)
+        super().__init__(location, site or "flux", on_skipped)
+        self._pause_s = pause_s
+        _flux()
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events of the journal from its beginning, or from the cursor's time."""

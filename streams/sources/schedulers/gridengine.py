@@ -12,7 +12,7 @@ What neither says: holds at submission, the size of an array, that nodes go down
 
 import re
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from models.records import AnyEvent, Start, Submit
 from streams.sources.contract import IDLE_S, OnSkipped, refuse
@@ -279,21 +279,19 @@ class GridEngineSource(LogSource):
     name: ClassVar[str] = "gridengine"
     records_of = GridEngineRecords
 
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         location: str,
         site: str | None = None,
         on_skipped: OnSkipped = refuse,
         timezone: str | None = None,
         pause_s: float = IDLE_S,
         gpus_per: Literal["slot", "job"] = "slot",
-    ) -> Self:
+    ) -> None:
         """As of any log. `gpus_per` says whether `-l gpu=2` is for each slot or for the whole job."""
-        made = super().open(location, site, on_skipped, timezone, pause_s)
+        super().__init__(location, site, on_skipped, timezone, pause_s)
         if gpus_per == "job":
-            made.records_of = GpusOfJob
-        return made
+            self.records_of = GpusOfJob
 
     @classmethod
     def first_time(cls, head: bytes) -> float | None:

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -61,21 +61,14 @@ class KueueSource(Source):
     name: ClassVar[str] = "kueue"
     live: bool = True
 
-    def __init__(self, location: str, site: str, on_skipped: OnSkipped, version: str | None, pause_s: float) -> None:
-        self._begin(site, on_skipped)
-        self._location, self._pause_s = location, pause_s
-        self._versions = VERSIONS if version is None else (version,)
-        _kubernetes()
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         location: str,
         site: str | None = None,
         on_skipped: OnSkipped = refuse,
         version: str | None = None,
         pause_s: float = IDLE_S,
-    ) -> Self:
+    ) -> None:
         """Look whether Kubernetes can be asked.
 
         Parameters:
@@ -87,7 +80,9 @@ class KueueSource(Source):
         Raises:
             UserError: the package `kubernetes` is not there.
         """
-        return cls(location, site or location, on_skipped, version, pause_s)
+        super().__init__(location, site or location, on_skipped)
+        self._pause_s, self._versions = pause_s, VERSIONS if version is None else (version,)
+        _kubernetes()
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events of the workloads that there are, then of their changes."""

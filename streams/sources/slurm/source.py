@@ -68,16 +68,8 @@ class SlurmSource(Source):
     of_span: ClassVar[bool] = True
     live = True
 
-    def __init__(self, ways: list[str], site: str, on_skipped: OnSkipped, **options: Any) -> None:
-        self.calls: dict[str, Calls] = {}
-        self._begin(site, on_skipped)
-        self._ways, self._options = ways, options
-        for way in self._opened():  # what cannot be read is told now
-            way.close()
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         location: str,
         site: str | None = None,
         on_skipped: OnSkipped = refuse,
@@ -93,7 +85,7 @@ class SlurmSource(Source):
         ca: str = "",
         certificate: str = "",
         key: str = "",
-    ) -> Self:
+    ) -> None:
         """Open it; it asks Slurm nothing before its events are read.
 
         Where several clusters are told of, `cluster` names the one that is the site. `token_file`,
@@ -102,17 +94,20 @@ class SlurmSource(Source):
         Raises:
             UserError: no site is named, or the location is not one that is known.
         """
+        path, zone = Path(location), zone_of(timezone) or UTC
         if site is None:
-            if not Path(location).is_file():
+            if not path.is_file():
                 raise NotUnderstood(f"{location}: name the site with --site")
-            site = Path(location).name.partition(".")[0] or "site"
-        zone = zone_of(timezone) or UTC
+            site = path.name.partition(".")[0] or "site"
+        super().__init__(location, site, on_skipped)
+        self.calls: dict[str, Calls] = {}
         every = {"poll": poll, "accounting": accounting, "machine": machine, "since": since}
-        seconds = {name: seconds_of(text) for name, text in every.items()}
-        ways = [location] if Path(location).is_file() else location.split("+")
         access = Access(token_file=token_file, token_command=token_command, ca=ca, certificate=certificate, key=key)
-        others = {"kafka_options": kafka_options, "zone": zone, "cluster": cluster, "access": access}
-        return cls(ways, site, on_skipped, **seconds, **others)
+        self._options: dict[str, Any] = {name: seconds_of(text) for name, text in every.items()}
+        self._options |= {"kafka_options": kafka_options, "zone": zone, "cluster": cluster, "access": access}
+        self._ways = [location] if path.is_file() else location.split("+")
+        for way in self._opened():  # what cannot be read is told now
+            way.close()
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:

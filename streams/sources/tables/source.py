@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import msgspec
 
@@ -107,31 +107,14 @@ class TableSource(Source):
 
     name: ClassVar[str] = "table"
 
-    def __init__(self, path: Path, site: str, on_skipped: OnSkipped, mapping: Mapping | None) -> None:
-        self._begin(site, on_skipped)
-        self._path = path
-        self._header = _header(path, mapping)
-        if mapping is None:
-            found = mapping_for(self._header)
-            if found is None:
-                names, there = ", ".join(ready()), ", ".join(self._header[:40])
-                raise NotUnderstood(
-                    f"{path}: --map FILE has to say what the columns are, or {names}; there are: {there}"
-                )
-            mapping = read_mapping(found)
-        self._mapping = mapping
-        self._places = places_of(mapping, self._header, str(path))
-        self._zone: tzinfo = zone_of(mapping.timezone) or UTC
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         location: str,
         site: str | None = None,
         on_skipped: OnSkipped = refuse,
         map: str = "",  # noqa: A002
         timezone: str | None = None,
-    ) -> Self:
+    ) -> None:
         """Open a table.
 
         Parameters:
@@ -142,11 +125,17 @@ class TableSource(Source):
         Raises:
             UserError: there is no such file or mapping, or a column that has to be there is not.
         """
-        mapping = read_mapping(map) if map else None
-        made = cls(Path(location), site or Path(location).name.partition(".")[0] or "site", on_skipped, mapping)
-        if timezone:
-            made._zone = zone_of(timezone) or UTC
-        return made
+        self._path = path = Path(location)
+        super().__init__(location, site or path.name.partition(".")[0] or "site", on_skipped)
+        given = read_mapping(map) if map else None
+        self._header = _header(path, given)
+        known = map or mapping_for(self._header)
+        if known is None:
+            names, there = ", ".join(ready()), ", ".join(self._header[:40])
+            raise NotUnderstood(f"{path}: --map FILE has to say what the columns are, or {names}; there are: {there}")
+        self._mapping = given or read_mapping(known)
+        self._places = places_of(self._mapping, self._header, str(path))
+        self._zone: tzinfo = zone_of(timezone or self._mapping.timezone) or UTC
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:

@@ -75,7 +75,7 @@ def test_slurm_is_followed_from_the_end_of_its_dump(seed: int, cut: int, by: str
         (looks / f"{2 * at:06}-sacct.txt").write_text(sacct(jobs, at, cut - 300))
         if by != "sacct":
             (looks / f"{2 * at + 1:06}-squeue.json").write_bytes(squeue(jobs, at))
-    source = SlurmSource.open(str(looks), "s")
+    source = SlurmSource(str(looks), "s")
     cursor = cursor_in(tmp_path / "cursors", source)
     after = [event for event, _ in events_there(source, cursor)]
     once = {"submit", "start", "end", "cancel", "requeue"}
@@ -109,7 +109,7 @@ def test_a_log_is_followed_from_where_it_was_read(tmp_path: Path) -> None:
     assert [(event.kind, getattr(event, "past", None)) for event in first] == [("submit", True), ("start", None)]
     with (log / "20231114").open("a") as file:
         file.write(ENDED + QUEUED.replace("7.srv", "8.srv"))
-    source = PbsSource.open(str(log), "s", pause_s=0.0)
+    source = PbsSource(str(log), "s", pause_s=0.0)
     with closing(source.events(cursor_in(tmp_path / "cursors", source))) as steps:
         found = [event for event, _ in (next(steps) for _ in range(3)) if event is not None]
     assert [(event.kind, event.job) for event in found] == [("end", "7.srv"), ("submit", "8.srv")]

@@ -121,7 +121,7 @@ def test_twice_as_many_rows_take_twice_as_long(tmp_path: Path) -> None:
     row = sacct([MadeJob(number=1, submit=1, start=2, end=3)], END).splitlines()[1].removeprefix("1|1|")
     lines = (f"{number}|{number}|{row}" for number in range(1, 40_001))
     (tmp_path / "a.txt").write_text("\n".join([SACCT, *lines, ""]))
-    source, began = SlurmSource.open(str(tmp_path / "a.txt")), time.process_time()
+    source, began = SlurmSource(str(tmp_path / "a.txt")), time.process_time()
     assert sum(1 for _ in SlurmSource.together([source])) == 3 * 40_000
     assert time.process_time() - began < 15  # 1 s; if each row were compared with each other, minutes
 
@@ -164,7 +164,7 @@ def test_a_large_answer_is_read_alike(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_what_is_usual_of_an_end_is_not_written(tmp_path: Path) -> None:
     """Each event is sent, and kept, so a state that is the default costs nothing."""
     read(tmp_path, text(history(1), END, 0))
-    told = SlurmSource.together([SlurmSource.open(str(tmp_path / "0.log"), "s")])
+    told = SlurmSource.together([SlurmSource(str(tmp_path / "0.log"), "s")])
     ends = [msgspec.json.encode(event) for _, event in told if event.kind == "end"]
     assert any(b'"state"' not in end for end in ends)
     assert not any(b'"completed"' in end for end in ends)

@@ -9,7 +9,6 @@ from models.records import Capacity, End, Start, Submit
 from streams.bulk.feed import timeline, without
 from streams.bulk.reading import read_log
 from streams.bulk.source import SortedSource
-from streams.errors import UserError
 from streams.sources.contract import CursorError
 
 
@@ -35,8 +34,6 @@ def test_it_goes_on_from_every_cursor(tmp_path: Path) -> None:
         other = read_log([write(tmp_path / "b.json", 5)])
         with other as (others, _), pytest.raises(CursorError, match="of another part of this one"):
             next(SortedSource("events", others).events(steps[0][1]))
-        with pytest.raises(UserError, match="read_log"):
-            SortedSource.open("x")
 
 
 def test_logs_go_side_by_side(tmp_path: Path) -> None:

@@ -71,12 +71,9 @@ PACKAGE = '''
         name = "bells"
         live = True
 
-        def __init__(self, path, site, on_skipped, pause_s):
-            self.path, self.sites, self.on_skipped, self.pause_s = path, (site,), on_skipped, pause_s
-
-        @classmethod
-        def open(cls, location, site=None, on_skipped=refuse, pause_s=1.0):
-            return cls(Path(location), site or "bells", on_skipped, pause_s)
+        def __init__(self, location, site=None, on_skipped=refuse, pause_s=1.0):
+            self.path, self.on_skipped, self.pause_s = Path(location), on_skipped, pause_s
+            self.sites = (site or "bells",)
 
         def events(self, cursor=None):
             place = Place(0, 0) if cursor is None else decode_cursor(cursor, Place)
@@ -197,7 +194,7 @@ def test_what_is_skipped_is_told_in_one_line() -> None:
         refuse(Skipped("a.log", 7, None, "3 fields", "4"))
     assert issubclass(CursorError, UserError)
     with pytest.raises(TypeError, match="abstract"):
-        Source()  # type: ignore[abstract]
+        Source("x")  # type: ignore[abstract]
 
 
 def test_the_example_of_the_guide() -> None:

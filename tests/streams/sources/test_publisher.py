@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from models.records import MOST_BYTES, AnyEvent, Capacity, Limit, Start, Submit
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources import publisher as publishing
-from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, Source, Step, refuse
+from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, Source, Step
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish, stop_on_sigterm
 from streams.worker.intake.messages import MAX_MESSAGE_BYTES, read_told
@@ -162,10 +162,6 @@ class Counting(Source):
 
     def __init__(self, events: int, live: bool = False) -> None:
         self.total, self.live = events, live
-
-    @classmethod
-    def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
-        return cls(int(location))
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         begin = 0 if cursor is None else self.after(cursor)

@@ -2,7 +2,6 @@
 
 import urllib.request
 from collections.abc import Iterator
-from typing import Self
 
 import pytest
 
@@ -25,22 +24,18 @@ class Made(Source):
     name = "made"
     sites = ("here",)
 
-    def __init__(self) -> None:
-        self.records = 5
-        self.left_out = {"job steps": 3}
-        self.lag = {"bytes": 12.0}
-        self.calls = {"squeue": Calls(4, 1, 2.0, 0.25)}
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         location: str,
         site: str | None = None,
         on_skipped: OnSkipped = refuse,
         pause_s: float = 1.0,
         zone: str = "",
-    ) -> Self:
-        return cls()
+    ) -> None:
+        self.records = 5
+        self.left_out = {"job steps": 3}
+        self.lag = {"bytes": 12.0}
+        self.calls = {"squeue": Calls(4, 1, 2.0, 0.25)}
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         yield Submit(site="here", time=100.0, job="7"), b"1"
@@ -65,7 +60,7 @@ def test_what_is_read_sent_and_skipped_is_counted_and_told(monkeypatch: pytest.M
     now = [0.0]
     watch = Watch(told.append, clock=lambda: now[0], wall_clock=lambda: 190.0)
     assert list(watch.collect()) == []
-    run_source(Settings(), Made(), watch, None, Stop())
+    run_source(Settings(), Made("x"), watch, None, Stop())
     assert watch.report() == "5 records, 2 events sent, 0 skipped; squeue: 4 calls, 0.50 s each, 1 failed"
     assert watch.since_event_s == 30.0
     now[0] = 45.0
@@ -98,7 +93,7 @@ def test_its_metrics_are_served() -> None:
     end = serve_metrics(watch, "127.0.0.1", port)
     try:
         assert check_source(f"127.0.0.1:{port}").state == "warn"  # it has not begun
-        watch.source = Made()
+        watch.source = Made("x")
         found = check_source(f"127.0.0.1:{port}")
         assert found.found == f"127.0.0.1:{port}: 5 records, the last 0s ago; 4 calls of 0.50 s each, 1 failed"
         assert (found.state, found.advice) == ("warn", "see its log for why they fail")

@@ -262,26 +262,26 @@ def test_what_is_known_at_a_time_does_not_depend_on_what_comes_later(trace: Trac
 
 def test_a_source_gives_the_events_of_its_trace(tmp_path: Path) -> None:
     path = made_trace(tmp_path / "made.swf")
-    source = SwfSource.open(str(path))
+    source = SwfSource(str(path))
     assert (source.sites, source.live) == (("made",), False)
     assert [event for event, _ in source.events()] == list(events_of(read_swf(path), "made"))
-    assert SwfSource.open(str(path), "kth").sites == ("kth",)
+    assert SwfSource(str(path), "kth").sites == ("kth",)
     with pytest.raises(UserError, match="a name has 1 to 256 characters"):
-        SwfSource.open(str(path), "")
+        SwfSource(str(path), "")
 
 
 def test_a_cursor_is_of_one_trace_and_of_one_part_of_it(tmp_path: Path) -> None:
     path = made_trace(tmp_path / "made.swf")
-    source = SwfSource.open(str(path))
+    source = SwfSource(str(path))
     (_, cursor), *rest = source.events()
     zipped = tmp_path / "zipped.swf.gz"
     zipped.write_bytes(gzip.compress(path.read_bytes()))
-    assert list(SwfSource.open(str(zipped), "made").events(cursor)) == rest
+    assert list(SwfSource(str(zipped), "made").events(cursor)) == rest
     part = tmp_path / "part.swf"
     part.write_text("".join(path.read_text().splitlines(keepends=True)[:20]))
     for other in (part, made_trace(tmp_path / "other.swf", seed=6)):
         with pytest.raises(CursorError, match=r"(part|other)\.swf: the cursor is of another log"):
-            next(SwfSource.open(str(other)).events(cursor))
+            next(SwfSource(str(other)).events(cursor))
 
 
 def test_a_made_trace_reads(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_further_columns_are_counted_and_whole_numbers_may_have_a_point(tmp_path
     line = "7 10 5.5 60.25 4.0 -1 -1 4 600 -1 1.0 3 1 -1 2 -1 -1 -1"
     path = tmp_path / "wide.swf"
     path.write_text(f"{line} -1 {{n1,n2}} 2:ppn=2\n{line.replace('7', '8', 1)}\n")
-    source = SwfSource.open(str(path))
+    source = SwfSource(str(path))
     assert len(list(source.whole())) == 6
     first, second = read_swf(path).jobs
     assert (first.number, first.run, first.allocated, first.status) == (7, 60.25, 4, 1)
@@ -349,22 +349,22 @@ def test_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:
 def test_a_trace_that_is_followed_is_in_time_order_whatever_the_order_of_its_jobs(tmp_path: Path) -> None:
     path = tmp_path / "s.swf"
     path.write_text(HEADER + swf_line(1, 500) + swf_line(2, 5) + swf_line(3, 900) + swf_line(4, 7, wait=-1))
-    source = SwfSource.open(str(path))
+    source = SwfSource(str(path))
     steps = list(source.events())
     assert [event for event, _ in steps] == list(events_of(read_swf(path), "s"))
     assert (source.records, source.left_out) == (4, {"jobs without a wait": 1})
     for place, (_, cursor) in enumerate(steps, 1):
-        assert list(SwfSource.open(str(path)).events(cursor)) == steps[place:]
+        assert list(SwfSource(str(path)).events(cursor)) == steps[place:]
 
 
 def test_a_trace_that_comes_through_a_pipe_is_followed_by_the_cursors_of_its_file(tmp_path: Path) -> None:
     trace, pipe = made_trace(tmp_path / "made.swf", 300), tmp_path / "pipe"
-    steps = list(SwfSource.open(str(trace), "made").events())
+    steps = list(SwfSource(str(trace), "made").events())
     os.mkfifo(pipe)
     for cursor, expected in ((None, steps), (steps[99][1], steps[100:])):
         writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()), daemon=True)
         writer.start()
-        source = SwfSource.open(str(pipe), "made")
+        source = SwfSource(str(pipe), "made")
         found = list(source.events(cursor))
         writer.join(60)
         assert found == expected and source.records == 300
@@ -373,7 +373,7 @@ def test_a_trace_that_comes_through_a_pipe_is_followed_by_the_cursors_of_its_fil
 def test_what_is_left_out_is_counted_once_however_often_a_trace_is_read(tmp_path: Path) -> None:
     path = tmp_path / "s.swf"
     path.write_text(swf_line(1) + swf_line(2, wait=-1))
-    source = SwfSource.open(str(path))
+    source = SwfSource(str(path))
     for _ in range(2):
         assert len(list(source.whole())) == 3
         assert (source.records, source.left_out) == (2, {"jobs without a wait": 1})
@@ -391,14 +391,14 @@ def test_gpus_stand_beside_a_size_of_frontiers(tmp_path: Path) -> None:
 def test_a_header_behind_jobs_counts_in_bulk_too(tmp_path: Path) -> None:
     path = tmp_path / "made.swf"
     path.write_text(swf_line(1) + HEADER + swf_line(2, 30))
-    found = list(SwfSource.open(str(path)).whole())
+    found = list(SwfSource(str(path)).whole())
     assert found == list(events_of(read_swf(path), "made"))
     assert isinstance(found[0], Capacity) and (found[0].cpus, found[0].time) == (64, 835823160.0)
 
 
 def test_a_trace_read_in_bulk_is_not_in_memory_and_says_the_same(tmp_path: Path) -> None:
     path = made_trace(tmp_path / "made.swf")
-    source = SwfSource.open(str(path))
+    source = SwfSource(str(path))
     assert list(source.whole()) == list(events_of(read_swf(path), "made"))
     assert source.records == 400
     lines = path.read_text().splitlines(keepends=True)

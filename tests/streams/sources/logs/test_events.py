@@ -39,7 +39,7 @@ def test_a_file_that_begins_with_a_name_that_is_no_utf8(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(line(Submit(site="alder", time=5.0, job="1", user="ada")).encode().replace(b"ada", b"\xffda"))
     assert format_of(path).name == "events"
-    [event] = EventsSource.open(str(path)).whole()
+    [event] = EventsSource(str(path)).whole()
     assert isinstance(event, Submit) and event.user == "\ufffdda"
 
 
@@ -48,7 +48,7 @@ def test_the_site_is_the_first_events_where_none_is_named(tmp_path: Path) -> Non
     path.write_text("not yet\n" + line(Submit(site="alder", time=5.0, job="1")) + line(End(site="x", time=6, job="1")))
     assert format_of(path).name == "events"
     skipped: list[object] = []
-    source = EventsSource.open(str(path), on_skipped=skipped.append)
+    source = EventsSource(str(path), on_skipped=skipped.append)
     assert source.sites == ("alder",)
     assert [event.site for event in source.whole()] == ["alder", "alder"]
-    assert [event.site for event in EventsSource.open(str(path), "y", skipped.append).whole()] == ["y", "y"]
+    assert [event.site for event in EventsSource(str(path), "y", skipped.append).whole()] == ["y", "y"]

@@ -31,7 +31,7 @@ from streams.sources.publisher import from_source
 from streams.sources.registry import source_named
 
 name, location, directory = sys.argv[1:]
-source = source_named(name).open(location, "s", pause_s=0.01)
+source = source_named(name)(location, "s", pause_s=0.01)
 topic = os.open(Path(directory) / "topic", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 with CursorFile(Path(directory), source, "topic") as file:
     for event, cursor, *_ in from_source(source, file):

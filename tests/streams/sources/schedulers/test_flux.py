@@ -226,4 +226,4 @@ def test_it_is_recognised() -> None:
 
 def test_without_the_package_it_says_what_is_missing() -> None:
     with pytest.raises(UserError, match="the package flux, which comes with Flux, cannot be imported here"):
-        FluxSource.open("local")
+        FluxSource("local")

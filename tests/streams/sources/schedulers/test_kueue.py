@@ -227,7 +227,7 @@ class TestKueue(SourceContract):
 
 def test_where_the_watch_has_forgotten_all_are_listed_again(cluster: Cluster) -> None:
     cluster.objects = [workload("a"), workload("b", *ADMITTED)]
-    steps = KueueSource.open("local", pause_s=0.0).events()
+    steps = KueueSource("local", pause_s=0.0).events()
     assert [event.kind for event, _ in islice(steps, 3) if event is not None] == ["submit", "submit", "start"]
     cluster.too_old, cluster.objects = True, [workload("c", ("Admitted", 30))]
     rest = [event for event, _ in islice(steps, 5) if event is not None]
@@ -247,12 +247,12 @@ def test_the_newest_version_of_the_api_that_is_there_is_asked(cluster: Cluster) 
         ({"v1beta2"}, ["v1beta2"]),
     ):
         cluster.versions, cluster.asked = there, []
-        assert next(KueueSource.open("local", pause_s=0.0).events())[0] is not None
+        assert next(KueueSource("local", pause_s=0.0).events())[0] is not None
         assert cluster.asked == asked
     cluster.versions = {"v2"}
     with pytest.raises(UserError, match="404"):
-        next(KueueSource.open("local", pause_s=0.0).events())
-    assert next(KueueSource.open("local", version="v2", pause_s=0.0).events())[0] is not None
+        next(KueueSource("local", pause_s=0.0).events())
+    assert next(KueueSource("local", version="v2", pause_s=0.0).events())[0] is not None
 
 
 def test_an_object_of_the_next_version(tmp_path: Path) -> None:
@@ -271,4 +271,4 @@ def test_it_is_recognised() -> None:
 def test_without_the_package_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(UserError, match=r"not installed; pip install 'queuecast\[kueue\]'"):
-        KueueSource.open("local")
+        KueueSource("local")

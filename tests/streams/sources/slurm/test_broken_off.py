@@ -24,7 +24,7 @@ PLACE = re.compile(r"it breaks off in line (\d+), byte (\d+), after (\d+) whole 
 
 def submitted(path: Path) -> tuple[list[str], list[Skipped]]:
     told: list[Skipped] = []
-    events = SlurmSource.open(str(path), "s", told.append).whole()
+    events = SlurmSource(str(path), "s", told.append).whole()
     return [event.job for event in events if event.kind == "submit"], told
 
 
@@ -86,7 +86,7 @@ def test_a_file_is_not_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(recorded, "BLOCK_BYTES", 1 << 18)
     lines = b"".join(line + b"\n" for job in JOBS * 1000 for _, line in records(job))
     (tmp_path / "a").write_bytes(sacct_json(JOBS * 1500, 100) if kind == "json" else lines)
-    source = SlurmSource.open(str(tmp_path / "a"), "s", pytest.fail)
+    source = SlurmSource(str(tmp_path / "a"), "s", pytest.fail)
     file = source._only_file()
     assert file is not None and file.kind == kind
     tracemalloc.start()
@@ -143,6 +143,6 @@ def test_a_recorded_look_that_breaks_off_is_passed_over(tmp_path: Path) -> None:
     (looks / "1-squeue.json").write_bytes(squeue(JOBS, 8))
     (looks / "2-squeue.json").write_bytes(squeue(JOBS, 8)[:-300])
     told: list[Skipped] = []
-    events: list[AnyEvent] = list(SlurmSource.open(str(looks), "s", told.append).whole())
+    events: list[AnyEvent] = list(SlurmSource(str(looks), "s", told.append).whole())
     assert not any(event.kind in ("end", "cancel") for event in events)
     assert [Path(part.file).name for part in told] == ["2-squeue.json"]

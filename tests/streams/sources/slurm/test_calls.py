@@ -83,7 +83,7 @@ def test_a_program_that_fails_is_told(programs: Path, script: str, why: str) -> 
 def test_a_source_goes_on_when_calls_fail(programs: Path) -> None:
     """A queue that cannot be asked says nothing, neither that it is empty."""
     skipped: list[Skipped] = []
-    source = SlurmSource.open("squeue", "alder", skipped.append, poll="1s", machine="1s")
+    source = SlurmSource("squeue", "alder", skipped.append, poll="1s", machine="1s")
     steps: Any = source.events()
     began = time.monotonic()
     while len([part for part in skipped if part.file == "squeue"]) < 2:
@@ -103,7 +103,7 @@ def test_a_call_that_is_ended_with_the_source_did_not_fail(programs: Path, slow:
     program(programs, "squeue", f"cat {programs}/jobs.json")
     program(programs, slow, f"touch {programs}/underway; exec sleep 60")
     before, skipped = threading.enumerate(), list[Skipped]()
-    source = SlurmSource.open("squeue", "alder", skipped.append, poll="1s", machine="1s")
+    source = SlurmSource("squeue", "alder", skipped.append, poll="1s", machine="1s")
     steps: Any = source.events()
     until(lambda: next(steps) is not None and (programs / "underway").exists())
     steps.close()

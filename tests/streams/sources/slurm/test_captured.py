@@ -68,7 +68,7 @@ def test_no_name_is_left(tmp_path: Path) -> None:
 
 
 def test_it_is_read_as_what_was_answered(tmp_path: Path) -> None:
-    found = [event for event, _ in events_there(SlurmSource.open(str(captured(tmp_path)), "here"))]
+    found = [event for event, _ in events_there(SlurmSource(str(captured(tmp_path)), "here"))]
     submits = {event.job: event for event in found if isinstance(event, Submit)}
     assert submits.keys() == {"1", "2", "10"} and submits["10"].array_size == 3
     assert submits["1"].user == submits["10"].user != submits["2"].user
@@ -90,7 +90,7 @@ def test_from_every_cursor_of_it_the_source_goes_on(tmp_path: Path) -> None:
     location = os.environ.get("TESTS_CAPTURED") or str(captured(tmp_path))
 
     def opened() -> SlurmSource:
-        return SlurmSource.open(location, "here", lambda _: None)
+        return SlurmSource(location, "here", lambda _: None)
 
     steps = events_there(opened())
     assert steps

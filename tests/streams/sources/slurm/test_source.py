@@ -103,7 +103,7 @@ def told(tmp_path: Path, looks: dict[str, bytes], name: str = "looks") -> list[A
     directory.mkdir()
     for path, content in looks.items():
         (directory / path).write_bytes(content)
-    return [event for event, _ in events_there(SlurmSource.open(str(directory), "here"))]
+    return [event for event, _ in events_there(SlurmSource(str(directory), "here"))]
 
 
 def test_a_job_in_doubt_is_given_up_at_the_same_look_after_a_restart(tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_a_job_in_doubt_is_given_up_at_the_same_look_after_a_restart(tmp_path: P
     looks = [[gone], [other[0]], other]
     for number, jobs in enumerate(looks, 1):
         (tmp_path / f"{number}-squeue.json").write_bytes(squeue(jobs, 60 * number))
-    steps = events_there(SlurmSource.open(str(tmp_path), "here"))
+    steps = events_there(SlurmSource(str(tmp_path), "here"))
     assert [event.kind for event, _ in steps] == ["submit", "start", "submit", "submit", "end"]
     for place, (_, cursor) in enumerate(steps, 1):
         if cursor is not None:
-            assert events_there(SlurmSource.open(str(tmp_path), "here"), cursor) == steps[place:]
+            assert events_there(SlurmSource(str(tmp_path), "here"), cursor) == steps[place:]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -132,13 +132,13 @@ def test_the_ways_say_the_same_alone_and_together(tmp_path: Path, seed: int) -> 
     assert kinds(by_accounting) == expected
     sent = sorted(record for job in jobs for record in records(job))
     (tmp_path / "records").write_bytes(b"".join(value + b"\n" for _, value in sent))
-    by_records = SlurmSource.open(str(tmp_path / "records"), "here")
+    by_records = SlurmSource(str(tmp_path / "records"), "here")
     assert kinds([event for event, _ in events_there(by_records)]) == expected
     seldom = {f"{at:06}-squeue.json": squeue(jobs, at) for at in range(0, 4000, 60)}
     both = seldom | {f"{at:06}-sacct.txt": sacct(jobs, at, at - 700).encode() for at in range(59, 4059, 60)}
     by_both = told(tmp_path, both, "both")
     assert {key[1:] for key in kinds(by_both)} >= {key[1:] for key in expected if key[1] != "requeue"}
-    together = SlurmSource.open(f"{tmp_path / 'accounting'}+{tmp_path / 'records'}", "here")
+    together = SlurmSource(f"{tmp_path / 'accounting'}+{tmp_path / 'records'}", "here")
     assert kinds([event for event, _ in events_there(together)]) == expected
 
 
@@ -163,7 +163,7 @@ def test_files_are_recognised_and_read_whole(tmp_path: Path, kind: str) -> None:
         path.write_bytes(squeue(JOBS, 300))
     else:
         path.write_bytes(b"".join(value + b"\n" for job in JOBS for _, value in records(job)))
-    source = format_of(path).open(str(path))
+    source = format_of(path)(str(path))
     assert (source.name, source.sites) == ("slurm", ("alder",))
     events = list(source.whole())
     assert sum(event.kind == "end" for event in events) == 3
@@ -173,10 +173,10 @@ def test_files_are_recognised_and_read_whole(tmp_path: Path, kind: str) -> None:
 
 def test_local_times_are_those_of_the_zone(tmp_path: Path) -> None:
     (tmp_path / "alder.txt").write_text(sacct(JOBS[:1], 300))
-    source = SlurmSource.open(str(tmp_path / "alder.txt"), timezone="Europe/Paris")
+    source = SlurmSource(str(tmp_path / "alder.txt"), timezone="Europe/Paris")
     assert next(iter(source.whole())).time == NOON - 3600
     with pytest.raises(UserError, match="expected one such as Europe"):
-        SlurmSource.open(str(tmp_path / "alder.txt"), timezone="Mars")
+        SlurmSource(str(tmp_path / "alder.txt"), timezone="Mars")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_file_may_have_any_name_and_be_zipped(
     name: str, site: str, zipped: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(zipped(sacct(JOBS, 300).encode()))
-    source = SlurmSource.open(str(tmp_path / name))
+    source = SlurmSource(str(tmp_path / name))
     assert source.sites == (site,)
     assert sum(event.kind == "end" for event in source.whole()) == 3
 
@@ -198,7 +198,7 @@ def test_answers_may_be_appended_to_one_file(tmp_path: Path) -> None:
         b"\n".join([days[0], b'{"jobs": [', json.dumps(json.loads(days[1]), indent=1).encode()])
     )
     told: list[Skipped] = []
-    source = SlurmSource.open(str(tmp_path / "a.json"), "s", told.append)
+    source = SlurmSource(str(tmp_path / "a.json"), "s", told.append)
     assert {event.job for event in source.whole() if event.kind == "submit"} == {"1", "2", "4", "5"}
     assert [part.expected for part in told] == ["a whole answer, as JSON"]
 
@@ -213,7 +213,7 @@ def test_what_cannot_be_read_of_a_file_is_told(tmp_path: Path) -> None:
     for name, events, skipped in (("a.txt", EVENTS, 0), ("b.txt", 0, 1), ("c.txt", 0, 2)):
         if name != "c.txt":
             assert format_of(tmp_path / name) is SlurmSource
-        source = SlurmSource.open(str(tmp_path / name), "s", told.append)
+        source = SlurmSource(str(tmp_path / name), "s", told.append)
         assert (len(list(source.whole())), len(told)) == (events, skipped)
         told.clear()
 
@@ -221,15 +221,15 @@ def test_what_cannot_be_read_of_a_file_is_told(tmp_path: Path) -> None:
 def test_what_is_no_place_to_look_is_refused(tmp_path: Path) -> None:
     for location in ("", "slurm", "kafka://", "kafka://broker:9092", "http://", str(tmp_path), "slurmdb"):
         with pytest.raises(UserError):
-            SlurmSource.open(location, "here")
+            SlurmSource(location, "here")
     with pytest.raises(UserError, match="name the site"):
-        SlurmSource.open("squeue")
+        SlurmSource("squeue")
 
 
 def test_a_big_queue_has_a_small_cursor(tmp_path: Path) -> None:
     jobs = [MadeJob(number=4_000_000 + number, submit=number // 5) for number in range(10_000)]
     (tmp_path / "0001-squeue.json").write_bytes(squeue(jobs, 5000))
-    cursor = events_there(SlurmSource.open(str(tmp_path), "here"))[-1][1]
+    cursor = events_there(SlurmSource(str(tmp_path), "here"))[-1][1]
     assert cursor is not None
     assert len(cursor) < 40 * len(jobs) < MAX_CURSOR_BYTES
 
@@ -238,7 +238,7 @@ def test_rows_of_other_clusters_are_left_out_of_looks(tmp_path: Path) -> None:
     rows = "".join(f"7|{name}|2026-01-01T10:00:00|2026-01-01T10:01:00|Unknown|RUNNING\n" for name in ("fir", "elm"))
     (tmp_path / "0001-sacct.txt").write_text(f"JobID|Cluster|Submit|Start|End|State\n{rows}")
     counts = [
-        len([e for e in SlurmSource.open(str(tmp_path), "s", pytest.fail, cluster=name).whole() if e.kind == "submit"])
+        len([e for e in SlurmSource(str(tmp_path), "s", pytest.fail, cluster=name).whole() if e.kind == "submit"])
         for name in ("fir", "oak")
     ]
     assert counts == [1, 0]

@@ -64,7 +64,7 @@ SETS = {
 
 
 def told(path: Path, **options: Any) -> list[dict[str, Any]]:
-    return plain(list(TableSource.open(str(path), "s", pytest.fail, **options).whole()))
+    return plain(list(TableSource(str(path), "s", pytest.fail, **options).whole()))
 
 
 def written(directory: Path, text: str, name: str = "jobs.csv") -> Path:
