@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,26 @@ class Happened(Enum):
     """It left the queue without having started."""
 
 
+class Memory(NamedTuple):
+    """How much of a site's past a method knows: what it learnt of earlier jobs is gone, or counts less than 1/e.
+
+    `seen` are jobs that it was shown, the last ones; `predicted` are those of them that it had to predict. None: it
+    does not say how many.
+    """
+
+    seen: int | None = None
+    predicted: int | None = None
+
+    @classmethod
+    def together(cls, memories: "Iterable[Memory]") -> "Memory":
+        """That of several methods: the longest."""
+        return cls(*(None if None in told else max(told) for told in zip(*memories, strict=True)))
+
+
+NO_MEMORY = Memory(0, 0)
+"""That of a method that knows what the site's histories hold, and nothing else."""
+
+
 class Method:
     """What methods of both kinds have in common. One method is one subclass in one file, named in `models.registry`.
 
@@ -58,6 +78,11 @@ class Method:
 
     per_job: PerJob[Any] | None = None
     """What the method keeps of single live jobs; it sets this when it is made. It is back before `load` is called."""
+
+    @property
+    def memory(self) -> Memory:
+        """How much of the past it knows, beside its parts: nobody need tell it more of a site's history."""
+        return Memory()
 
     @property
     def parts(self) -> "Mapping[str, Method]":
@@ -189,6 +214,11 @@ class WaitMethod(Method):
     by_waits_alone: ClassVar[bool] = False
     """Whether it learns from waits alone, so also of jobs that it did not predict and whose state at submission is not
     known."""
+
+    @property
+    def memory(self) -> Memory:
+        """None of its own where it does not learn."""
+        return Memory() if self.learns else NO_MEMORY
 
     @property
     def degraded(self) -> str | None:

@@ -1,6 +1,6 @@
 """What a method of your own needs: the base classes, and what they are given."""
 
-from models.method import RunMethod, SiteContext, WaitMethod
+from models.method import Memory, RunMethod, SiteContext, WaitMethod
 from models.site.job import Estimate, Job
 
-__all__ = ["Estimate", "Job", "RunMethod", "SiteContext", "WaitMethod"]
+__all__ = ["Estimate", "Job", "Memory", "RunMethod", "SiteContext", "WaitMethod"]

@@ -10,7 +10,7 @@ import numpy as np
 from models.arrays import Floats
 from models.engine.declared import no_earlier
 from models.engine.settings import EngineSettings
-from models.method import Happened, Method, RunMethod, SiteContext, WaitMethod
+from models.method import Happened, Memory, Method, RunMethod, SiteContext, WaitMethod
 from models.records import JobKey
 from models.registry import method_named, run_method_named
 from models.site.features import features_of
@@ -55,6 +55,8 @@ class SiteMethods:
         self.rows: dict[str, Rows] = {key: method.rows for key, method in every if method.rows is not None}
         self.per_job: dict[str, PerJob[Any]]
         self.per_job = {key: method.per_job for key, method in every if method.per_job is not None}
+        self.memory = Memory.together([Memory(settings.history, 0), *(method.memory for _, method in every)])
+        """How much of the site's past the methods know together, with the history that they compare with."""
         self._forests = [method for _, method in every if isinstance(method, Boosted)]
         if settings.prior != "grid":
             for forests in self._forests:

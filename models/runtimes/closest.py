@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 
-from models.method import RunMethod
+from models.method import NO_MEMORY, RunMethod
 from models.runtimes.walltime import within
 from models.site.job import Job, RunEstimate
 from models.site.runs import Run, RunHistory, Template
@@ -32,6 +32,7 @@ class Closest(RunMethod):
     """
 
     name = "closest"
+    memory = NO_MEMORY
     templates = tuple(
         Template(attributes, LAST_RUNS)
         for attributes in (("executable", "user"), ("user", "cpus"), ("queue", "user"), ("user",), ())

@@ -1,6 +1,6 @@
 """The plainest estimate of a run time: what was asked for."""
 
-from models.method import RunMethod
+from models.method import NO_MEMORY, RunMethod
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
 
@@ -18,6 +18,7 @@ class Walltime(RunMethod):
     """
 
     name = "walltime"
+    memory = NO_MEMORY
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         """The walltime, or what the job has run where that is more; none where none was requested."""

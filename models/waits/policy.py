@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from models.arrays import Floats
-from models.method import Method, SiteContext, WaitMethod
+from models.method import Memory, Method, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
 from models.site.per_job import PerJob
@@ -75,6 +75,12 @@ class Policy(WaitMethod):
         self._tried = _Tried(0, 0, dict.fromkeys(self._policies, 0.0))
         self.per_job: PerJob[WaitsByPolicy] = PerJob(WaitsByPolicy)
         """The waits that jobs were predicted by each policy, of those that were tried and queue."""
+
+    @property
+    def memory(self) -> Memory:
+        """The jobs of which as many were tried as errors follow."""
+        tried = round(self.every / (1 - self._decay))
+        return Memory(tried, tried)
 
     @property
     def parts(self) -> Mapping[str, Method]:

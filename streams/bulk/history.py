@@ -20,6 +20,9 @@ from pathlib import Path
 
 import msgspec
 
+from models.engine.methods import SiteMethods
+from models.engine.settings import EngineSettings
+from models.method import Memory
 from models.records import AnyEvent, Requeue, Submit, is_predicted
 from streams.bulk.event_log import EventLog, Shown, silent
 from streams.bulk.reading import read_log
@@ -32,11 +35,17 @@ from streams.sources.publisher import OutgoingEvent, from_source
 from streams.sources.registry import options_for, source_named
 from streams.sources.run import cursor_file
 
-SENT_JOBS = 45_000
-"""The last jobs of a log, which are sent: as many as forests learn from, and half as many again."""
+MARGIN = 1.2
+"""So many times the jobs that methods know are sent, and predicted: the first find a site of which little is known."""
 
-PREDICTED_JOBS = 6000
-"""The last of them, which are predicted. The mixture forgets what is older: its weights follow the last 5000 jobs."""
+
+def needed(settings: EngineSettings, site: str) -> Memory:
+    """How many of a site's last jobs it is worth to send, and of these to have predicted; None: all.
+
+    By what the methods say that they know (`Method.memory`); what earlier ones would teach, they have forgotten.
+    """
+    known = SiteMethods(site, settings).memory
+    return Memory(*(None if jobs is None else round(MARGIN * jobs) for jobs in known))
 
 
 def as_past(event: AnyEvent) -> AnyEvent:
@@ -44,20 +53,22 @@ def as_past(event: AnyEvent) -> AnyEvent:
     return msgspec.structs.replace(event, past=True) if isinstance(event, Submit | Requeue) else event
 
 
-def marked(steps: Iterable[OutgoingEvent], predicted: int | None = None) -> Iterator[OutgoingEvent]:
+def marked(steps: Iterable[OutgoingEvent], predicted: int | None) -> Iterator[OutgoingEvent]:
     """Steps with events as those of a site's history, in their order and with their cursors.
 
-    All submissions but so many at the end (`PREDICTED_JOBS`), and those that are late, are old. The steps of so many
-    jobs are held back meanwhile. What comes before the first that is predicted goes together, so that no training
+    All submissions but so many at the end (None: but all), and those that are late, are old. The steps of so many jobs
+    are held back meanwhile. What comes before the first that is predicted goes together, so that no training
     begins before it.
     """
-    most = PREDICTED_JOBS if predicted is None else predicted
+    if predicted is None:
+        yield from (step._replace(event=None if step.event is None else as_past(step.event)) for step in steps)
+        return
     held, submitted, together = deque[OutgoingEvent](), 0, True
     for step in steps:
         event = None if step.event is None else as_past(step.event)
         held.append(step._replace(event=event, together=True))
         submitted += _is_to_predict(event)
-        while submitted > most:
+        while submitted > predicted:
             first = held.popleft()
             if isinstance(first.event, Submit) and not first.event.late:
                 submitted -= 1
@@ -89,11 +100,13 @@ class History:
         files: of one site, in any order; of a log that is followed, its one location.
         directory: where the live source keeps its cursor; None to leave none, and to read all as recorded.
         options: `NAME=VALUE` for the source, such as its time zone.
+        needed: how many of the last jobs are to be sent, and predicted; None: all.
         shown: shows how far the reading is.
 
     Attributes:
         site: whose it is.
-        events: how many there are; None where that is not known.
+        events: how many are sent; None where that is not known.
+        jobs: how many there are; None where that is not known.
         begin: Unix time of the first; None where that is not known.
         follows: whether a live source will go on where it ends.
 
@@ -111,12 +124,15 @@ class History:
         format_name: str | None,
         on_skipped: OnSkipped,
         options: Sequence[str],
+        needed: Memory,
         shown: Shown = silent,
     ) -> None:
         kind: type[Source] = source_named(format_name) if format_name else format_of(files[0])
-        self.site, self._file = site, None
+        self.site, self._file, self._needed = site, None, needed
         self._log: EventLog | None = None
+        self._skipped = 0
         self.events: int | None = None
+        self.jobs: int | None = None
         self.begin: float | None = None
         if directory is not None and kind.live and not kind.of_span:
             if len(files) > 1:
@@ -124,9 +140,10 @@ class History:
             self._source: Source = kind(str(files[0]), site, on_skipped, **options_for(kind, options))
             self._reached, self.follows = None, True
         else:
-            log, report = stack.enter_context(read_log(files, site, kind.name, on_skipped, options, shown))
+            log, report = stack.enter_context(read_log(files, site, kind.name, on_skipped, options, shown, needed.seen))
             self._source, self._reached, self._log = SortedSource(kind.name, log), report.reached, log
-            self.begin, self.events = log.begin, log.count if log.jobs <= SENT_JOBS else None
+            self.jobs, self._skipped = max(report.jobs, log.jobs), max(log.jobs - (needed.seen or log.jobs), 0)
+            self.begin, self.events = log.begin, None if self._skipped else log.count
             self.follows = directory is not None and report.reached is not None
         if self.follows:
             assert directory is not None
@@ -139,6 +156,6 @@ class History:
         if self._log is None:
             steps = until_now(self._source, from_source(self._source, self._file))
         else:
-            steps = map(OutgoingEvent, self._log.after(max(self._log.jobs - SENT_JOBS, 0)))
-        yield from marked(steps)
+            steps = map(OutgoingEvent, self._log.after(self._skipped))
+        yield from marked(steps, self._needed.predicted)
         yield OutgoingEvent(None, self._reached, self._file)

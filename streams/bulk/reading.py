@@ -50,13 +50,15 @@ class SkippedParts(msgspec.Struct):
 class Report(msgspec.Struct):
     """What was read. `skipped` is by reason, `left_out` counts what is no event by its nature, such as job steps.
 
-    `reached` is where a live source goes on after it, where one can.
+    `reached` is where a live source goes on after it, where one can. `jobs` is how many there are, where old ones were
+    passed over.
     """
 
     files: list[ReadFile] = []
     skipped: dict[str, SkippedParts] = {}
     left_out: Counter[str] = msgspec.field(default_factory=Counter)
     reached: Cursor | None = None
+    jobs: int = 0
 
     @property
     def events(self) -> int:
@@ -83,6 +85,7 @@ def read_log(
     on_skipped: OnSkipped | None = None,
     options: Sequence[str] = (),
     shown: Shown = silent,
+    last: int | None = None,
 ) -> Iterator[tuple[EventLog, Report]]:
     """Read files as one log, in a directory that is gone afterwards.
 
@@ -94,6 +97,7 @@ def read_log(
         on_skipped: told of each part that is skipped, beside the report.
         options: `NAME=VALUE` for each of these sources, such as its time zone.
         shown: shows how far the reading is.
+        last: so many jobs are needed, the last ones; others may be passed over. None: all.
 
     Raises:
         NotUnderstood: no source reads a file, it has no such option, or there is no job in it.
@@ -110,7 +114,7 @@ def read_log(
         paths = [_spooled(directory) if str(path) == "-" else path for path in files]
         try:
             sources: list[Source] = []
-            events = _events(paths, site, format_name, options, skip, report, sources)
+            events = _events(paths, site, format_name, options, skip, report, sources, last)
             log = EventLog.of(events, directory, shown, partial(_share_done, paths, {}, sources))
         except UserError as error:  # standard input is not known by the place where it is kept
             raise type(error)(str(error).replace(f"{directory}/", "")) from None
@@ -167,6 +171,7 @@ def _events(
     skip: OnSkipped,
     report: Report,
     opened: list[Source],
+    last: int | None,
 ) -> Iterator[AnyEvent]:
     """The events of all files, those of one log together; all are of one site."""
     kinds: dict[str, list[Source]] = {}
@@ -183,6 +188,8 @@ def _events(
         read[id(source)] = ReadFile(str(path), kind.name, 0, 0)
     report.files.extend(read.values())
     for sources in kinds.values():
+        if last is not None:
+            report.jobs += type(sources[0]).keep_last(sources, last)
         for source, event in type(sources[0]).together(sources):
             read[id(source)].events += 1
             yield event

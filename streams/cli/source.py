@@ -99,6 +99,10 @@ def feed(
         bool,
         typer.Option("--history", help="The files are one site's past: it is learnt, and nothing is told of it."),
     ] = False,
+    every_job: Annotated[
+        bool,
+        typer.Option("--every-job", help="With --history: send also jobs that methods forget by its end."),
+    ] = False,
     options: Annotated[
         list[str] | None,
         typer.Option(
@@ -176,12 +180,21 @@ def _past(
     stack: ExitStack, settings: "Settings", given: Mapping[str, Any], site: str
 ) -> "tuple[Iterator[OutgoingEvent], int | None]":
     """A site's past, and how many events that is; it leaves a cursor for the source that follows it from then on."""
-    from streams.bulk.history import History
+    from streams.bulk.history import History, needed
     from streams.sources.contract import refuse
 
     skipped = (lambda part: tell(str(part))) if given["skip_broken"] else refuse
     format_name, options = given["format_name"], given["options"] or ()
-    past = History(stack, given["traces"], site, settings, given["cursors"], format_name, skipped, options, progress)
+    most = needed(settings.engine, site)
+    if given["every_job"]:
+        most = most._replace(seen=None)
+    files, cursors = given["traces"], given["cursors"]
+    past = History(stack, files, site, settings, cursors, format_name, skipped, options, most, progress)
+    if past.jobs is not None and most.seen is not None and past.jobs > most.seen:
+        tell(
+            f"{site}: of {past.jobs:,} jobs the last {most.seen:,} are sent, and those that were there then; what "
+            "others would teach is forgotten by its end (--every-job sends all)"
+        )
     if past.begin is not None:
         _warn_of_known(settings, {site: past.begin}, ())
     if not past.follows:

@@ -172,6 +172,17 @@ class Source(ABC):
                 steps.close()
 
     @classmethod
+    def keep_last(cls, sources: Sequence[Self], jobs: int) -> int:
+        """Have `together` pass over jobs that were over before the last so many were submitted, or more.
+
+        For a source that can tell which these are much faster than it reads them.
+
+        Returns:
+            How many jobs there are; 0 where none is passed over.
+        """
+        return 0
+
+    @classmethod
     def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
         """The events of files of one site's log, as `whole`, each with the source that it is from.
 

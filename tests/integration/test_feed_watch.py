@@ -18,6 +18,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from deploy.local.stack import LocalStack
 from models.engine.settings import EngineSettings
+from models.method import Memory
 from models.records import AnyEvent
 from streams.broker.topics import Topics
 from streams.bulk import history as past
@@ -252,7 +253,7 @@ def test_what_comes_can_be_watched_until_interrupted(local_stack: LocalStack, pr
 def test_a_history_ends_where_its_source_begins(
     topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, predicted: int
 ) -> None:
-    monkeypatch.setattr(past, "PREDICTED_JOBS", predicted)
+    monkeypatch.setattr(past, "needed", lambda *_: Memory(None, predicted))
     jobs, cut = history(1), 1100
     (tmp_path / "sacct.txt").write_text(sacct(jobs, cut))
     (tmp_path / "looks").mkdir()

@@ -33,6 +33,6 @@ def capacity(cpus: int, time: float = 0.0, site: str = "s", **fields: Any) -> Ca
     return Capacity(site=site, time=time, cpus=cpus, **fields)
 
 
-def as_history(events: Iterable[AnyEvent], predicted: int | None = None) -> list[AnyEvent]:
+def as_history(events: Iterable[AnyEvent], predicted: int = 6000) -> list[AnyEvent]:
     """Events as those of a site's history, of which the last so many jobs are predicted."""
     return [step.event for step in marked(map(OutgoingEvent, events), predicted) if step.event is not None]

@@ -13,7 +13,7 @@ from numba import njit
 
 from models.arrays import Flags, Floats
 from models.durations import AT_ONCE_S
-from models.method import Happened, SiteContext, WaitMethod
+from models.method import Happened, Memory, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
 from models.site.per_job import PerJob
@@ -25,7 +25,8 @@ from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
-from models.waits.blend.quantiles import Quantiles, QuantilesState
+from models.waits.blend.mixture import KIND_JOBS, SITE_JOBS
+from models.waits.blend.quantiles import DEFICIT_JOBS, Quantiles, QuantilesState
 from models.waits.blend.said import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Said, mark
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
@@ -158,6 +159,11 @@ class Blend(WaitMethod):
         self._told: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
         self.per_job = self._notes = PerJob(bytes)
         """Of queued jobs, their `_Note`s."""
+
+    @property
+    def memory(self) -> Memory:
+        """The jobs that weights and bounds follow."""
+        return Memory(0, round(max(SITE_JOBS, KIND_JOBS, DEFICIT_JOBS)))
 
     @property
     def parts(self) -> Mapping[str, WaitMethod]:

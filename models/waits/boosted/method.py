@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Meta
 
 from models.arrays import Floats, Singles
-from models.method import SiteContext, WaitMethod
+from models.method import Memory, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
 from models.site.notes import JobNotes, Pair
@@ -93,6 +93,11 @@ class Boosted(WaitMethod):
         self._recent = Recent(p.window * ROWS_PER_JOB // 2)
         self._may_change, fit = True, self._starting_from(shipped())
         self.training: Training[Forests] = Training(self._notes, fit, Forests.encode, self._decode, schedule)
+
+    @property
+    def memory(self) -> Memory:
+        """The jobs that it learns from; nobody need predict them."""
+        return Memory(self.parameters.window, 0)
 
     def _starting_from(self, prior: Prior | None) -> "_Fit":
         """What trains from now on; until then the prior speaks."""

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 
 from models.arrays import Flags, Floats, Ints, Singles
-from models.method import Happened, SiteContext, WaitMethod
+from models.method import Happened, Memory, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
 from models.site.reasons import is_of_queue, is_of_user
 from models.stored import encode, reader
 from models.waits.order.contenders import alike, chosen
-from models.waits.order.limits import LimitsSeen
+from models.waits.order.limits import FADING, LimitsSeen
 from models.waits.order.line import Ahead, Ordered, before
 from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
@@ -113,6 +113,11 @@ class LearntOrder(WaitMethod):
     """
 
     name: ClassVar[str] = "order"
+
+    @property
+    def memory(self) -> Memory:
+        """The starts that limits follow; what is learnt of priorities, of pairs, follows fewer."""
+        return Memory(round(1 / (1 - FADING)), 0)
 
     def __init__(self) -> None:
         self.preference = Preference()

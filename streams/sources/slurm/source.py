@@ -3,8 +3,11 @@
 import time
 import zlib
 from base64 import b85decode, b85encode
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -27,6 +30,7 @@ from streams.sources.formats import head_of
 from streams.sources.logs.source import zone_of
 from streams.sources.slurm.access import Access
 from streams.sources.slurm.calls import Commands
+from streams.sources.slurm.days import days_before
 from streams.sources.slurm.jobcomp import KafkaRecords
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import capacity_of
@@ -105,6 +109,7 @@ class SlurmSource(Source):
         access = Access(token_file=token_file, token_command=token_command, ca=ca, certificate=certificate, key=key)
         self._options: dict[str, Any] = {name: seconds_of(text) for name, text in every.items()}
         self._options |= {"kafka_options": kafka_options, "zone": zone, "cluster": cluster, "access": access}
+        self._old = frozenset[bytes]()
         self._ways = [location] if path.is_file() else location.split("+")
         for way in self._opened():  # what cannot be read is told now
             way.close()
@@ -140,6 +145,18 @@ class SlurmSource(Source):
         raise NotUnderstood(f"{text}: there is no such file, and it is none of {HELP}")
 
     @classmethod
+    def keep_last(cls, sources: Sequence[Self], jobs: int) -> int:
+        """Of sacct's text: by the days of rows. Files may overlap: of a day, the one that tells of most jobs counts."""
+        if sources[0]._options["cluster"] is not None:  # others' jobs would count
+            return 0
+        found = [file.days() for source in sources if (file := source._only_file()) is not None]
+        most = reduce(or_, found, Counter[bytes]())
+        old = days_before(most, jobs)
+        for source in sources:
+            source._old = old
+        return most.total() if old else 0
+
+    @classmethod
     def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
         """The events of files that may overlap, such as a dump a month: see `overlapping`."""
         files = [(source, file) for source in sources if (file := source._only_file()) is not None]
@@ -165,7 +182,8 @@ class SlurmSource(Source):
         if not path.is_file():
             return None
         kind = kind_of(head_of(path)) or "text"
-        return OneFile(path, kind, self._on_skipped, self._options["zone"], self._left_out, self._options["cluster"])
+        options = self._options["zone"], self._left_out, self._options["cluster"]
+        return OneFile(path, kind, self._on_skipped, *options, self._old)
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events, look after look; a look's last one has the cursor."""

@@ -51,7 +51,7 @@ def read_sacct(
         left_out: where the steps are counted.
     """
     reader: Callable[[list[str]], JobRow | str | None] | None = None
-    layout, head = _Layout(separator), ""
+    layout, head = Layout(separator), ""
     for number, text in records(lines, layout):
         if reader is None:
             header = layout.read_header(text)
@@ -100,7 +100,7 @@ def _unlike(text: str) -> str | None:
 _WRONG = {"job_id": "JobID", "job_state": "State", "submit_time": "Submit", "end_time": "End"}
 
 
-class _Layout:
+class Layout:
     """The columns, and what stands between them: given, or read from the header, else a bar."""
 
     def __init__(self, separator: str | None) -> None:
@@ -128,7 +128,7 @@ class _Layout:
         return header
 
 
-def records(lines: Iterable[str], layout: _Layout) -> Iterator[tuple[int, str]]:
+def records(lines: Iterable[str], layout: Layout) -> Iterator[tuple[int, str]]:
     """Records with the numbers of their first lines: a line with too few columns goes on in the next one.
 
     Unless that is a whole record by itself: then the short one was broken, and comes alone.

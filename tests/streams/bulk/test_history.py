@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from models.engine.settings import EngineSettings
+from models.method import Memory
 from models.records import AnyEvent, JobEvent, Submit
 from streams.bulk import history as module
-from streams.bulk.history import History
+from streams.bulk.history import History, needed
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources.contract import Source
@@ -23,6 +26,7 @@ from tests.support.source_contract import events_there
 from tests.support.traces import made_trace
 
 END = 4000
+ALL = Memory()
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +40,9 @@ def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def opened(files: list[Path], directory: Path | None) -> Iterator[History]:
+def opened(files: list[Path], directory: Path | None, needed: Memory = ALL) -> Iterator[History]:
     with ExitStack() as stack:
-        yield History(stack, files, "s", Settings(), directory, None, lambda part: pytest.fail(str(part)), ())
+        yield History(stack, files, "s", Settings(), directory, None, lambda part: pytest.fail(str(part)), (), needed)
 
 
 def sent(steps: Iterator[OutgoingEvent]) -> list[AnyEvent]:
@@ -116,13 +120,12 @@ def test_a_log_is_followed_from_where_it_was_read(tmp_path: Path) -> None:
     assert not found[1].past
 
 
-def test_of_a_followed_log_too_all_jobs_but_the_last_are_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PREDICTED_JOBS", 2)
+def test_of_a_followed_log_too_all_jobs_but_the_last_are_old(tmp_path: Path) -> None:
     log = tmp_path / "accounting"
     log.mkdir()
     jobs = [(QUEUED + STARTED + ENDED).replace("7.srv", f"{number}.srv") for number in range(1, 6)]
     (log / "20231114").write_text("".join(jobs))
-    with opened([log], tmp_path / "cursors") as past:
+    with opened([log], tmp_path / "cursors", Memory(None, 2)) as past:
         steps = list(past.steps())
         assert past.follows
     told = [step.event for step in steps if isinstance(step.event, Submit)]
@@ -133,22 +136,16 @@ def test_of_a_followed_log_too_all_jobs_but_the_last_are_old(tmp_path: Path, mon
     assert all(step.cursor is not None for step in steps if step.event is not None)
 
 
-def test_of_a_long_log_the_last_jobs_are_sent_and_the_last_of_these_predicted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SENT_JOBS", 60)
-    with opened([made_trace(tmp_path / "one.swf", jobs=700)], None) as past:
+def test_of_a_long_log_the_last_jobs_are_sent_and_the_last_of_these_predicted(tmp_path: Path) -> None:
+    with opened([made_trace(tmp_path / "one.swf", jobs=700)], None, Memory(60, 6000)) as past:
         found = sent(past.steps())
     submits = [event for event in found if isinstance(event, Submit)]
     assert [event.old for event in submits if not event.late] == [False] * 60
     assert {event.job for event in found if isinstance(event, JobEvent)} <= {event.job for event in submits}
 
 
-def test_what_comes_before_the_first_predicted_job_goes_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "PREDICTED_JOBS", 50)
-    with opened([made_trace(tmp_path / "one.swf", jobs=200)], None) as past:
+def test_what_comes_before_the_first_predicted_job_goes_together(tmp_path: Path) -> None:
+    with opened([made_trace(tmp_path / "one.swf", jobs=200)], None, Memory(None, 50)) as past:
         steps = [step for step in past.steps() if step.event is not None]
     first = next(n for n, one in enumerate(steps) if isinstance(one.event, Submit) and not one.event.old)
     assert [step.together for step in steps] == [True] * first + [False] * (len(steps) - first)
@@ -170,3 +167,12 @@ def test_what_no_source_follows_is_read_whole_and_leaves_no_cursor(tmp_path: Pat
     with opened([tmp_path / "pbs"], None) as past:
         assert not past.follows
         assert [event.kind for event in sent(past.steps())] == ["capacity", "submit", "start", "end"]
+
+
+def test_how_many_jobs_are_needed_follows_from_what_methods_say_that_they_know() -> None:
+    few = {"boosted": {"window": 1000}, "policy": {"every": 50}}
+    forests = EngineSettings(method="boosted", shadows=(), history=600, parameters=few)
+    assert needed(EngineSettings(), "s") == Memory(36_000, 6000)
+    assert needed(forests, "s") == Memory(1200, 0)
+    assert needed(msgspec.structs.replace(forests, shadows=("policy",)), "s") == Memory(30_000, 30_000)
+    assert needed(msgspec.structs.replace(forests, shadows=("qbets",)), "s") == Memory(None, None), "it does not say"

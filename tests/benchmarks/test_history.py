@@ -1,0 +1,77 @@
+"""How fast a site's history is read, sent and taken in, by processor time, and how much of that the engine has.
+
+`TESTS_HISTORY_JOBS` is the number of jobs that a worker takes in, of KTH.
+"""
+
+import os
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent
+from streams.bulk.history import History, marked, needed
+from streams.operate.catching_up import unread
+from streams.settings import Settings
+from streams.sources.contract import refuse
+from streams.sources.publisher import OutgoingEvent, publish
+from streams.sources.swf import events_of, read_swf
+from tests.benchmarks import test_long_log
+from tests.support.deployment import Deploy, ready, until
+from tests.support.traces import trace_path
+
+pytestmark = pytest.mark.timeout(1800)
+
+JOBS = int(os.environ.get("TESTS_HISTORY_JOBS", "12000"))
+LONG = 200_000
+
+
+def alone(events: list[AnyEvent]) -> float:
+    """Seconds of processor time that an engine takes."""
+    engine, began = Engine("alder"), time.process_time()
+    for number, event in enumerate(events):
+        engine.apply(event)
+        if number % 1000 == 0:
+            engine.take_changes()
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize("predicted", [0, 6000])
+def test_a_worker_takes_in_a_history(deploy: Deploy, predicted: int) -> None:
+    trace = read_swf(trace_path("KTH")).first(JOBS)
+    steps = list(marked(map(OutgoingEvent, events_of(trace, "alder")), predicted))
+    here = deploy()
+    here.worker.start()
+    until(partial(ready, here.worker))
+    worker = psutil.Process(here.worker.pid)
+    before = sum(worker.cpu_times()[:4])
+    began = time.process_time()
+    publish(here.settings, steps, lambda _: None, lambda *_: None)
+    sent_s = time.process_time() - began
+    for _ in unread(here.settings, ["alder"]):
+        continue
+    taken_s = sum(worker.cpu_times()[:4]) - before
+    engine_s = alone([step.event for step in steps if step.event is not None])
+    print(
+        f"\n{JOBS} jobs, {predicted} predicted: sent {JOBS / sent_s:,.0f} a second, taken in {JOBS / taken_s:,.0f}; "
+        f"an engine alone {JOBS / engine_s:,.0f}, so ratio {engine_s / taken_s:.2f}"
+    )
+
+
+def test_of_a_long_dump_the_last_jobs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_long_log, "JOBS", LONG)
+    test_long_log.write_sacct(tmp_path / "sacct.txt")
+    most, seconds = needed(EngineSettings(), "alder"), list[float]()
+    for wanted in (most, most._replace(seen=None)):
+        began = time.process_time()
+        with ExitStack() as stack:
+            past = History(stack, [tmp_path / "sacct.txt"], "alder", Settings(), None, None, refuse, (), wanted)
+            events = sum(1 for _ in past.steps())
+        seconds.append(time.process_time() - began)
+        print(f"\nof {past.jobs:,} jobs {events:,} events, {LONG / seconds[-1]:,.0f} jobs a second")
+    assert seconds[0] < 0.4 * seconds[1]

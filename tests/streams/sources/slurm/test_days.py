@@ -1,0 +1,89 @@
+"""Of a long dump the old rows are passed over: what is read is as if sacct had been asked for a later span."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from models.records import AnyEvent, Submit
+from streams.bulk.reading import Report, read_log
+
+HEADER = "JobID|JobName|User|Submit|Start|End|State|NCPUS\n"
+
+
+def at(day: float) -> str:
+    whole, rest = divmod(day, 1)
+    return f"2024-05-{1 + int(whole):02}T{int(rest * 24):02}:00:00"
+
+
+def row(job: str, submit: float, end: float | None, name: str = "md", state: str = "COMPLETED") -> str:
+    ended = "Unknown" if end is None else at(end)
+    return f"{job}|{name}|ada|{at(submit)}|{at(submit)}|{ended}|{state if end is not None else 'RUNNING'}|4\n"
+
+
+def rows(days: int = 20, each: int = 5) -> list[str]:
+    """Five jobs a day, each over within hours; the 2nd runs from the third day to the last, the 7th still."""
+    found = [row(str(n), n // each, n // each + 0.2) for n in range(days * each)]
+    found[2], found[7] = row("2", 0, days - 1), row("7", 1, None)
+    return found
+
+
+def read(files: Sequence[Path], last: int | None) -> tuple[list[AnyEvent], Report]:
+    with read_log(files, "s", last=last) as (log, report):
+        return list(log.events()), report
+
+
+def written(path: Path, text: Sequence[str]) -> Path:
+    path.write_text(HEADER + "".join(text))
+    return path
+
+
+def jobs(events: list[AnyEvent]) -> set[str]:
+    return {event.job for event in events if isinstance(event, Submit)}
+
+
+def test_the_last_jobs_are_read_and_those_that_were_there_then(tmp_path: Path) -> None:
+    events, report = read([written(tmp_path / "sacct.txt", rows())], last=12)
+    assert jobs(events) == {"2", "7", *map(str, range(85, 100))}
+    assert report.jobs == 100 and not report.skipped
+
+
+def test_it_is_what_a_dump_of_a_later_span_tells(tmp_path: Path) -> None:
+    later = [one for one in rows() if one.split("|")[5] >= at(17) or "Unknown" in one]
+    part, report = read([written(tmp_path / "later.txt", later)], None)
+    found, narrowed = read([written(tmp_path / "sacct.txt", rows())], last=12)
+    assert found == part and narrowed.reached == report.reached
+
+
+def test_of_a_short_dump_all_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "sacct.txt", rows())
+    assert read([path], last=100)[0] == read([path], None)[0]
+    assert read([path], last=100)[1].jobs == 0
+
+
+def test_files_that_overlap_do_not_make_days_busier(tmp_path: Path) -> None:
+    files = [written(tmp_path / f"{n}.txt", rows()[begin:]) for n, begin in enumerate((0, 60, 80))]
+    events, report = read(files, last=12)
+    assert jobs(events) == {"2", "7", *map(str, range(85, 100))} and report.jobs == 100
+
+
+@pytest.mark.parametrize(
+    "odd", ["1000.batch|x|ada|{0}|{0}|{0}|COMPLETED|4\n", "1|a|b|ada|{0}|{0}|{0}|COMPLETED|4\n", "no row\n", "\n"]
+)
+def test_what_is_no_plain_row_is_read_as_ever(tmp_path: Path, odd: str) -> None:
+    text = rows()
+    text.insert(3, odd.format(at(0.1)))
+    part, narrowed = read([written(tmp_path / "sacct.txt", text)], last=12)
+    whole, report = read([tmp_path / "sacct.txt"], None)
+    assert jobs(part) <= jobs(whole)
+    assert jobs(part) - {"1"} == {"2", "7", *map(str, range(85, 100))}
+    assert [skipped.places for skipped in narrowed.skipped.values()] == [
+        skipped.places for skipped in report.skipped.values()
+    ]
+
+
+def test_one_cluster_of_several_is_read_whole(tmp_path: Path) -> None:
+    text = "".join(f"{one.rstrip()}|{'ab'[n % 2]}\n" for n, one in enumerate(rows()))
+    (tmp_path / "sacct.txt").write_text(HEADER.replace("\n", "|Cluster\n") + text)
+    with read_log([tmp_path / "sacct.txt"], "s", None, None, ["cluster=a"], last=12) as (log, report):
+        assert log.jobs == 50 and report.jobs == 0
