@@ -1,12 +1,11 @@
 """Schedulers that sort the queue by a priority of several factors, cap what a user may hold, and backfill behind."""
 
 from math import exp2, inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from models.simulation.backfill import Easy
-from models.simulation.estimates import Estimates
 from models.simulation.scheduler import RunningJob
 from models.simulation.workload import DAY, SimulatedJob
 
@@ -53,20 +52,12 @@ class Multifactor(Easy):
         priorities: what it goes by; others are as of `Scheduler`.
     """
 
-    def __init__(
-        self,
-        site: str,
-        cpus: int,
-        start_time: int = 0,
-        estimates: Estimates | None = None,
-        enforced: bool = True,
-        priorities: Priorities = USUAL,
-    ) -> None:
+    def _set_up(self, *, priorities: Priorities = USUAL, **rules: Any) -> None:
+        super()._set_up(**rules)
         self.rules = priorities
-        super().__init__(site, cpus, start_time, estimates, enforced)
         self._users: dict[str | None, Holding] = {}
         self._fixed: dict[str, float] = {}  # of queued jobs: the points that do not change with time
-        self._cap = self.rules.cap * cpus if self.rules.cap < 1.0 else inf
+        self._cap = priorities.cap * self.cpus if priorities.cap < 1.0 else inf
 
     def priority(self, job: SimulatedJob) -> float:
         """The points of a queued job now."""

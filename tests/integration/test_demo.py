@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.demo.scenario import GRID
+from deploy.local.demo.scenario import PARTITIONED, PLAIN_SITES
 from models.registry import DEFAULT
 from tests.support.command import PATIENCE_S, Command
+
+SITES = [*(site.name for site in PLAIN_SITES), PARTITIONED]
 
 pytestmark = [pytest.mark.usefixtures("require_stack"), pytest.mark.long]
 
@@ -39,8 +41,8 @@ def test_the_demo_shows_every_site_and_leaves_nothing_behind(run: Run) -> None:
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(page, timeout=PATIENCE_S) as answer:
         assert b"queuecast" in answer.read()
     assert demo.ended() == 0, demo.err
-    for site in GRID:
-        assert len(re.findall(rf"^ *{site.name} ", demo.out, re.MULTILINE)) > 1, "at the head, and in the table"
+    for site in SITES:
+        assert len(re.findall(rf"^ *{site} ", demo.out, re.MULTILINE)) > 1, "at the head, and in the table"
     table = re.findall(rf"^(zero|median|{DEFAULT}) +\d", demo.out.split("Measured:")[0], re.MULTILINE)
     assert table == ["zero", "median", DEFAULT] * 3
     assert "Traceback" not in demo.out + demo.err

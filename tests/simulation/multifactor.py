@@ -41,7 +41,7 @@ class Multifactor(multifactor.Multifactor):
     ) -> None:
         if estimates is None and priorities.plans == "predicted":
             estimates = Predicted(run_method_named(LEARNT_BY))
-        super().__init__(site, cpus, start_time, estimates, enforced, priorities)
+        super().__init__(site, cpus, start_time, estimates, enforced, priorities=priorities)
         self.more = priorities
         self._in_queue = Counter[str | None]()  # processors that running jobs of a queue hold
         self._tiers = dict(priorities.tiers)

@@ -52,25 +52,17 @@ class SimulatedPartition(NamedTuple):
         return self.pool.nodes * (sum(self.pool.gpus.values()) or self.pool.cpus)
 
 
-class PartitionedSite(NamedTuple):
-    """A site of the grid with partitions and GPUs, which has about so many jobs while the others last."""
-
-    name: str
-    partitions: dict[str, SimulatedPartition]
-
-
 PLAIN_SITES = (
     SimulatedSite("alder", 512, 0.75, "easy", 0.25, seed=3),
     SimulatedSite("birch", 128, 0.70, "easy", 0.28, seed=3),
 )
-PARTITIONED = PartitionedSite(
-    "cedar",
-    {
-        "batch": SimulatedPartition(Pool(name="thin", nodes=12, cpus=16), 0.70, seed=7),
-        "gpu": SimulatedPartition(Pool(name="card", nodes=4, cpus=16, gpus={"a100": 4}), 0.60, seed=8),
-    },
-)
-GRID = (*PLAIN_SITES, PARTITIONED)
+PARTITIONED = "cedar"
+PARTITIONS = {
+    "batch": SimulatedPartition(Pool(name="thin", nodes=12, cpus=16), 0.70, seed=7),
+    "gpu": SimulatedPartition(Pool(name="card", nodes=4, cpus=16, gpus={"a100": 4}), 0.60, seed=8),
+}
+"""The site of the grid that has partitions and GPUs, as many jobs as come while the others last."""
+
 SOME_JOBS = 500
 """Jobs of a partition at first; twice as many, and so on, where these end too early."""
 
@@ -111,25 +103,25 @@ def simulated_scenario(jobs: int) -> Scenario:
     kept = [[job for job in load if job.submit <= end] for load in loads]
     described = {s.name: f"{s.cpus} cpus, load {s.load:.0%}, {s.policy.upper()}" for s in PLAIN_SITES}
     streams = [run(load, s.cpus, s.name, s.policy) for load, s in zip(kept, PLAIN_SITES, strict=True)]
-    size = _size(PARTITIONED)
-    described[PARTITIONED.name] = f"{size.cpus} cpus and GPUs in partitions: {', '.join(PARTITIONED.partitions)}"
-    parts = [_in_partition(PARTITIONED.name, name, part, end) for name, part in PARTITIONED.partitions.items()]
+    size = _size()
+    described[PARTITIONED] = f"{size.cpus} cpus and GPUs in partitions: {', '.join(PARTITIONS)}"
+    parts = [_in_partition(name, part, end) for name, part in PARTITIONS.items()]
     return Scenario.of(described, [*streams, chain([size], heapq.merge(*parts, key=lambda event: event.time))])
 
 
-def _size(site: PartitionedSite) -> Capacity:
-    pools = [partition.pool for partition in site.partitions.values()]
+def _size() -> Capacity:
+    pools = [partition.pool for partition in PARTITIONS.values()]
     return Capacity(
-        site=site.name,
+        site=PARTITIONED,
         time=float(MONDAY),
         cpus=sum(pool.nodes * pool.cpus for pool in pools),
         nodes=sum(pool.nodes for pool in pools),
         pools=pools,
-        partitions=[Partition(name=name, pools=[part.pool.name]) for name, part in site.partitions.items()],
+        partitions=[Partition(name=name, pools=[part.pool.name]) for name, part in PARTITIONS.items()],
     )
 
 
-def _in_partition(site: str, name: str, partition: SimulatedPartition, end: int) -> Iterator[AnyEvent]:
+def _in_partition(name: str, partition: SimulatedPartition, end: int) -> Iterator[AnyEvent]:
     """The events of the jobs of a partition, of those that are submitted by then."""
     count, pool = SOME_JOBS, partition.pool
     while (jobs := generate(partition.seed, count, partition.units, partition.load, start_time=MONDAY))[
@@ -137,7 +129,7 @@ def _in_partition(site: str, name: str, partition: SimulatedPartition, end: int)
     ].submit < end:
         count *= 2
     cpus = pool.cpus * pool.nodes // partition.units
-    for event in run([job for job in jobs if job.submit <= end], partition.units, site):
+    for event in run([job for job in jobs if job.submit <= end], partition.units, PARTITIONED):
         if isinstance(event, Capacity):
             continue
         told: dict[str, object] = {"job": f"{name}-{event.job}"}

