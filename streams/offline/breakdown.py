@@ -89,11 +89,11 @@ class Breakdown(msgspec.Struct):
         return held / jobs if jobs else None
 
 
-class SavedBreakdowns(msgspec.Struct):
-    """What `Breakdowns` has counted, and the outcomes of the last job."""
+class Counted(msgspec.Struct):
+    """What `Breakdowns` has counted, by method, and the outcomes of the last job."""
 
-    found: dict[str, Breakdown]
-    same: list[Outcome]
+    found: dict[str, Breakdown] = {}
+    same: list[Outcome] = []
 
 
 class Breakdowns:
@@ -104,30 +104,25 @@ class Breakdowns:
         settings: those of the replay. Outcomes of none of their methods are of rivals.
         included: the jobs that count.
         cancelled: whether jobs cancelled in the queue count, as if they had started then.
+
+    Attributes:
+        counted: what was counted so far, which may be kept and set again.
     """
 
     def __init__(
         self, begin: float, settings: EngineSettings, included: Container[str] | None = None, cancelled: bool = True
     ) -> None:
-        self.found: dict[str, Breakdown] = {}
+        self.counted = Counted()
         self._begin = begin
         self._methods = frozenset(settings.methods)
         self._only_runs = frozenset(settings.run_methods) - self._methods
         self._included = included
         self._cancelled = cancelled
-        self._key: tuple[str, str, int] | None = None
-        self._same: list[Outcome] = []
 
-    def save(self) -> SavedBreakdowns:
-        """What was counted so far."""
-        return SavedBreakdowns(self.found, self._same)
-
-    def restore(self, saved: SavedBreakdowns) -> None:
-        """Take back what `save` gave."""
-        self.found, self._same = saved.found, saved.same
-        if self._same:
-            first = self._same[0]
-            self._key = first.site, first.job, first.attempt
+    @property
+    def found(self) -> dict[str, Breakdown]:
+        """The accuracy by method."""
+        return self.counted.found
 
     @property
     def rivals(self) -> list[str]:
@@ -153,11 +148,11 @@ class Breakdowns:
 
     def _compare(self, outcome: Outcome) -> None:
         """Count, for each rival of a job, what the methods said of it; a job's outcomes come one after the other."""
-        key = (outcome.site, outcome.job, outcome.attempt)
-        if key != self._key:
-            self._key, self._same = key, []
-        for other in self._same:
+        same = self.counted.same
+        if same and (same[0].site, same[0].job, same[0].attempt) != (outcome.site, outcome.job, outcome.attempt):
+            same.clear()
+        for other in same:
             if (outcome.method in self._methods) != (other.method in self._methods):
                 rival, method = (outcome, other) if other.method in self._methods else (other, outcome)
                 self.found[method.method].beside.setdefault(rival.method, Cell()).add(method)
-        self._same.append(outcome)
+        same.append(outcome)

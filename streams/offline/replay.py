@@ -2,9 +2,9 @@
 
 import math
 import os
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from struct import Struct
 from typing import IO, Self
 
 import msgspec
@@ -21,6 +21,8 @@ from streams.sources.swf import Trace
 from streams.training.processes import processes
 
 EVENTS_PER_LET_GO = 64
+
+_FLOAT = Struct("d")
 
 
 def replay(events: Iterable[AnyEvent], settings: EngineSettings) -> Iterator[Record]:
@@ -41,12 +43,12 @@ def let_go(engine: Engine) -> None:
         engine.take_changes()
 
 
-class SavedScores(msgspec.Struct):
+class ScoreCounts(msgspec.Struct):
     """What `ReplayScores` has counted; `errors` are 64-bit floats in the order of the jobs."""
 
     accuracy: dict[str, Accuracy]
     runs: dict[str, RunAccuracy]
-    errors: dict[str, bytes]
+    errors: dict[str, bytearray]
 
 
 class ReplayScores:
@@ -56,6 +58,9 @@ class ReplayScores:
         included: tells whether a job is in the range.
         cancelled: whether jobs cancelled in the queue count, as if they had started then.
         settings: those of the replay, which say whose run times the predictions have.
+
+    Attributes:
+        counted: what was counted so far, which may be kept and set again.
     """
 
     def __init__(
@@ -67,22 +72,21 @@ class ReplayScores:
         self._included = included
         self._cancelled = cancelled
         self._settings = settings or EngineSettings()
-        self._accuracy: dict[str, Accuracy] = {}
-        self._runs = {name: RunAccuracy() for name in self._settings.run_methods}
-        self._errors: dict[str, array[float]] = {}
+        self.counted = ScoreCounts({}, {name: RunAccuracy() for name in self._settings.run_methods}, {})
 
     def add(self, outcome: Outcome) -> None:
         """Add an outcome: first that of the wait, later that of the run time."""
         if not self._included(outcome) or (outcome.censored and not self._cancelled):
             return
         self._add_run(outcome)
-        if outcome.method in self._runs and outcome.method not in self._settings.methods:
+        if outcome.method in self.counted.runs and outcome.method not in self._settings.methods:
             return
-        accuracy = self._accuracy.setdefault(outcome.method, Accuracy())
+        accuracy = self.counted.accuracy.setdefault(outcome.method, Accuracy())
         wait_s, predicted_s = outcome.actual_wait_s, outcome.predicted_wait_s
         if outcome.actual_run_s is None:
             accuracy.add_wait(predicted_s, wait_s, outcome.bounds)
-            self._errors.setdefault(outcome.method, array("d")).append(abs(outcome.error_s))
+            errors = self.counted.errors.setdefault(outcome.method, bytearray())
+            errors += _FLOAT.pack(abs(outcome.error_s))
         else:
             accuracy.add_response(predicted_s, wait_s, outcome.actual_run_s)
         if outcome.censored:
@@ -90,29 +94,19 @@ class ReplayScores:
 
     def _add_run(self, outcome: Outcome) -> None:
         """Each method for run times once: as a shadow, or with the default method for waits."""
-        name = outcome.method
-        if name not in self._runs and name == self._settings.method:
+        name, runs = outcome.method, self.counted.runs
+        if name not in runs and name == self._settings.method:
             name = self._settings.runtimes
-        if name in self._runs and outcome.actual_run_s is not None:
-            self._runs[name].add(outcome.predicted_run_s, outcome.actual_run_s, outcome.run_interval)
-
-    def save(self) -> SavedScores:
-        """What was counted so far."""
-        errors = {name: errors.tobytes() for name, errors in self._errors.items()}
-        return SavedScores(self._accuracy, self._runs, errors)
-
-    def restore(self, saved: SavedScores) -> None:
-        """Take back what `save` gave."""
-        self._accuracy, self._runs = saved.accuracy, saved.runs
-        self._errors = {name: array("d", errors) for name, errors in saved.errors.items()}
+        if name in runs and outcome.actual_run_s is not None:
+            runs[name].add(outcome.predicted_run_s, outcome.actual_run_s, outcome.run_interval)
 
     def rows(self) -> dict[str, dict[str, float]]:
         """The measures by method, the trivial rules first."""
-        methods = sorted(self._accuracy, key=lambda name: (name not in TRIVIAL, name != "zero", name))
+        methods = sorted(self.counted.accuracy, key=lambda name: (name not in TRIVIAL, name != "zero", name))
         return {name: self._row(name) for name in methods}
 
     def _row(self, method: str) -> dict[str, float]:
-        accuracy, errors = self._accuracy[method], self._errors[method]
+        accuracy, errors = self.counted.accuracy[method], np.frombuffer(self.counted.errors[method])
         place = len(errors) // 2
         row = accuracy.measures() | {"median_min": float(np.partition(errors, place)[place]) / 60}
         for q, bound in sorted(accuracy.bounds.items()):
@@ -121,7 +115,7 @@ class ReplayScores:
 
     def run_rows(self) -> dict[str, dict[str, float]]:
         """The measures of the methods for run times, by their names."""
-        return {name: accuracy.measures() for name, accuracy in self._runs.items() if accuracy.jobs}
+        return {name: accuracy.measures() for name, accuracy in self.counted.runs.items() if accuracy.jobs}
 
     def bound_rows(self) -> dict[str, dict[str, float]]:
         """How the bounds did, by method and probability: the share that held, mean width and quantile loss in hours."""
@@ -132,7 +126,7 @@ class ReplayScores:
                 "pinball_h": bound.pinball_s / bound.jobs / 3600,
                 "jobs": bound.jobs,
             }
-            for name, accuracy in self._accuracy.items()
+            for name, accuracy in self.counted.accuracy.items()
             for q, bound in sorted(accuracy.bounds.items())
         }
 

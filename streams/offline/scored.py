@@ -17,10 +17,10 @@ from models.records import AnyEvent, JobEvent, Outcome, Submit
 from models.site.job import Job
 from streams.bulk.event_log import JobRange
 from streams.errors import UserError
-from streams.offline.breakdown import Breakdowns, SavedBreakdowns
+from streams.offline.breakdown import Breakdowns, Counted
 from streams.offline.excerpt import Excerpt
 from streams.offline.files import read_state, save_state
-from streams.offline.replay import RecordFile, ReplayScores, SavedScores, let_go
+from streams.offline.replay import RecordFile, ReplayScores, ScoreCounts, let_go
 from streams.training.processes import processes
 
 KEEP_EVERY = 10_000
@@ -35,8 +35,8 @@ class SavedReplay(msgspec.Struct):
     identity: bytes
     passed: int
     engines: dict[str, tuple[bytes, Changes]]
-    scores: SavedScores
-    breakdowns: SavedBreakdowns
+    scores: ScoreCounts
+    breakdowns: Counted
     anomalies: dict[str, int]
     sizes: list[int]
 
@@ -96,8 +96,8 @@ class ScoredReplay:
                 f"{file}: is of another replay: of another log, other settings, options or jobs, or of another "
                 "queuecast; name another file, or delete it"
             )
-        self.scores.restore(saved.scores)
-        self.breakdowns.restore(saved.breakdowns)
+        self.scores.counted = saved.scores
+        self.breakdowns.counted = saved.breakdowns
         self.anomalies.update(saved.anomalies)
         self._passed = saved.passed
         for site, (state, kept) in saved.engines.items():
@@ -149,7 +149,7 @@ class ScoredReplay:
             engine.take_changes()
             engine.parts.histories.store_anew()
             engines[site] = engine.checkpoint()
-        scores, breakdowns = self.scores.save(), self.breakdowns.save()
+        scores, breakdowns = self.scores.counted, self.breakdowns.counted
         sizes = [written.durable() for written in self._files]
         save_state(
             SavedReplay(self._identity, self._passed, engines, scores, breakdowns, dict(self.anomalies), sizes),

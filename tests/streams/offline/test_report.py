@@ -74,7 +74,7 @@ def test_a_burst_counts_as_few_jobs_however_many_it_has() -> None:
         job.features[FEATURES.index("user_queued_jobs")] = max(number - 1, 0)
         found.add(outcome(str(number), "blend", 5.0, 5.0, bounds={"0.9": 4.0 if number else 6.0}), job)
     again = Breakdowns(0.0, SETTINGS)
-    again.restore(found.save())
+    again.counted = found.counted
     ours = again.found["blend"]
     assert ours.every.held("0.9") == pytest.approx(1 / 99)
     assert ours.held_by_burst("0.9") == pytest.approx(1 / (1 + sum(1 / n for n in range(1, 99))))
