@@ -66,6 +66,10 @@ def _why_unknown(head: bytes) -> str | None:
         return "the file is empty"
     if _NO_JOBS.search(head):
         return "there are no jobs in it: of the span that was asked for there is none, or none that one may see"
+    if head.lstrip().startswith((b"{", b"[")):
+        return (
+            "JSON of no known kind; of a CSV with a row for each job made of it --map FILE says what its columns mean"
+        )
     if _ROWS.match(head):
         return "rows between bars without a header; sacct prints one unless it is told --noheader"
     if table := _TABLE.match(head):

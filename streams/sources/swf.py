@@ -150,13 +150,15 @@ def _trace(path: Path, lines: Iterable[str], on_skipped: OnSkipped) -> Trace:
 
 def _jobs(trace: Trace, lines: Iterable[str], on_skipped: OnSkipped) -> Iterator[SwfJob]:
     """The jobs with a wait, in the order of a trace's lines; its header and counts are filled in."""
-    found = False
+    found, wrong = False, ""
     for number, line in enumerate(lines, 1):
         if not _take_header(trace, line) and (fields := line.split()):
             job = _job(fields)
             trace.wider += len(fields) > len(FIELDS)
             if job is None:
-                on_skipped(_skipped(str(trace.path), number, fields))
+                part = _skipped(str(trace.path), number, fields)
+                wrong = wrong or f"; {part}"
+                on_skipped(part)
             elif job.wait < 0:
                 trace.without_wait += 1
             else:
@@ -164,7 +166,7 @@ def _jobs(trace: Trace, lines: Iterable[str], on_skipped: OnSkipped) -> Iterator
                 yield job
     if not found:
         raise NotUnderstood(
-            f"{trace.path}: no job with a wait time in it; expected a trace in the Standard Workload Format"
+            f"{trace.path}: no job with a wait time in it; expected a trace in the Standard Workload Format{wrong}"
         )
 
 

@@ -139,7 +139,7 @@ _JOBS = re.compile(rb'"jobs"\s*:\s*\[')
 
 def kind_of(head: bytes) -> Kind | None:
     """What a file that begins so is; None where it is nothing of Slurm's."""
-    if head.lstrip().startswith(b"{"):
+    if head.lstrip().startswith((b"{", b"[")):
         if b'"jobid"' in head and (b'"@submit"' in head or b'"@start"' in head):
             return "records"
         ours = (b'"submit_time"', b'"submission"', b"lurm OpenAPI", b"data_parser")

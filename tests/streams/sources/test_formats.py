@@ -41,6 +41,10 @@ def test_a_trace_is_recognised(tmp_path: Path, text: str, zipped: bool) -> None:
         (b"\x28\xb5\x2f\xfd" + b"x,y,z,\r" * 40, "packed by zstd; unpack it with `zstd -d`"),
         (b"PK\x03\x04" + b"x" * 40, "a zip archive; unpack it with `unzip`"),
         ("JobID|State".encode("utf-16"), "its text is UTF-16.*iconv"),
+        (
+            b'[{"vc": "v", "jobid": "app_1", "submitted_time": "2017-10-09 07:00", "state": "Pass"}]',
+            "JSON of no known",
+        ),
         (b"id,queued at\r\n1,2\n", "columns are those of no known data set: id, queued at; --map FILE says"),
     ],
 )

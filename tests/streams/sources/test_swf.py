@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.bulk.order import in_order
 from streams.bulk.reading import read_log
-from streams.errors import UserError
+from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import CursorError, Skipped
 from streams.sources.swf import FIELDS, WIDER, SwfJob, SwfSource, Trace, events_of, read_swf
 from tests.support.traces import HEADER, made_trace, swf_line, trace_path
@@ -130,6 +130,13 @@ def test_an_error_says_where_it_is_and_what_was_expected(tmp_path: Path, text: s
     with pytest.raises(UserError, match=message) as error:
         read(tmp_path, text)
     assert str(tmp_path / "site.swf") in str(error.value)
+
+
+def test_a_trace_without_a_right_line_says_what_is_wrong_with_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "site.swf"
+    path.write_text("".join(LINE.rpartition(" ")[0] + "\n" for _ in range(3)))
+    with pytest.raises(NotUnderstood, match=r"no job with a wait time in it; .*line 1: 17 fields; expected 18"):
+        read_swf(path, lambda part: None)
 
 
 def test_a_long_field_is_shown_in_part(tmp_path: Path) -> None:
