@@ -9,7 +9,7 @@
 #   make drawn              Grafana's dashboards as pictures of the demo, in drawn/, without a Grafana
 #   make prior LOGS=...     what other sites taught, trained again on these logs (models/waits/boosted/prior.bin)
 #   make sbom               the bill of materials, sbom.json (CycloneDX): the lock file's packages and Kafka's jars
-#   make release            what a version consists of, in dist/: wheel, source, bill of materials, checksums
+#   make release            what a version consists of, in dist/: wheels, source, bill of materials, checksums
 #   make image              the image on a base pinned by its digest, which Docker looks up now
 #   make lock               renews requirements/ from pyproject.toml: the newest versions in range, with their hashes
 
@@ -86,9 +86,11 @@ sbom: $(VENV)/local
 	$(BIN)/python -m deploy.sbom > sbom.json
 
 # The time in the archives is that of the last commit, so that the same commit gives the same bytes.
+release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 release: $(VENV)/dev
 	rm -rf dist
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d dist >/dev/null
+	$(BIN)/python -m hatchling build -d dist >/dev/null
+	cd deploy/client && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist >/dev/null
 	$(BIN)/python -m deploy.sbom > dist/queuecast.cdx.json
 	cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
