@@ -117,11 +117,12 @@ def _opened(context: typer.Context) -> "Iterator[tuple[EventLog, Report]]":
 def _scored(context: typer.Context) -> "Iterator[tuple[EventLog, Report, JobRange, Excerpt]]":
     """The log that a command's options name, which jobs of it are scored, and what of it is replayed."""
     from streams.bulk.event_log import jobs_in
+    from streams.process.compiling import told_of_compiling
 
     given = context.params
     _check_ranges(given)
     since = given["since"]
-    with _opened(context) as (log, report):
+    with told_of_compiling(tell), _opened(context) as (log, report):
         range_ = jobs_in(log, given["ids"], given["rows"], since.replace(tzinfo=UTC).timestamp() if since else None)
         yield log, report, range_, _excerpt(log, range_, given["fast"])
 

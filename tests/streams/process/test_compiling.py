@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from numba import njit
 
 import models
 from models.engine.settings import EngineSettings
@@ -12,7 +13,8 @@ from streams.bulk.reading import read_log
 from streams.offline import compare
 from streams.offline.excerpt import whole
 from streams.offline.searching import process_map
-from streams.process.compiling import compiling_alone
+from streams.process import compiling
+from streams.process.compiling import compiling_alone, told_of_compiling
 from tests.support.traces import made_trace
 
 
@@ -66,3 +68,22 @@ def test_what_a_comparison_needs_is_compiled_alone_before_its_processes_begin(
     assert locked
     assert {"easy", "ibl"} <= set(chosen.methods)
     assert "downey" in chosen.run_methods
+
+
+def test_compiling_that_takes_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def compiled() -> None:
+        assert njit(lambda number: number + 1)(1) == 2
+
+    with told_of_compiling(said.append):
+        compiled()
+        assert not said
+        monkeypatch.setattr(compiling, "TOLD_S", 0.0)
+        compiled()
+        compiled()
+    assert said == [compiling.COMPILES]
+    with told_of_compiling(said.append):
+        pass
+    compiled()
+    assert len(said) == 1
