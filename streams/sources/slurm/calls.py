@@ -16,7 +16,7 @@ from models.records import Limit
 from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
 from streams.sources.slurm.machine import words
-from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
+from streams.sources.slurm.machine.limits import ASSOCIATION_COLUMNS, QOS_COLUMNS
 from streams.sources.slurm.text import read_sacct
 
 TIMEOUT_S = 120.0
@@ -46,8 +46,8 @@ _MACHINE = {
     "nodes": (*_SHOW, "node"),
     "partitions": (*_SHOW, "partition"),
     "reservations": (*_SHOW, "reservation"),
-    "qos": (*_MANAGED, "qos", f"format={','.join(words.QOS_COLUMNS)}"),
-    "associations": (*_MANAGED, "associations", f"format={','.join(words.ASSOCIATION_COLUMNS)}"),
+    "qos": (*_MANAGED, "qos", f"format={','.join(QOS_COLUMNS)}"),
+    "associations": (*_MANAGED, "associations", f"format={','.join(ASSOCIATION_COLUMNS)}"),
 }
 """The programs that print what there is of the machine."""
 
@@ -85,13 +85,13 @@ class SlurmCalls(ABC):
 
     @abstractmethod
     def machine(self, what: str) -> Any:
-        """The "nodes", "partitions" (each with its QOS), "reservations" (each with its nodes), "qos" or
-        "associations", as `machine.words` gives them.
+        """The "nodes", "partitions" (each with its QOS), "reservations" (each with its nodes), or the limits of "qos"
+        or "associations", as `machine.words` gives them.
         """
 
     def limits(self) -> list[Limit]:
         """The limits of the qualities of service and associations."""
-        return limits_of_qos(self.machine("qos")) + limits_of_associations(self.machine("associations"))
+        return [*self.machine("qos"), *self.machine("associations")]
 
     def close(self) -> None:
         """Nobody waits for calls any more: one that is underway may end in its thread."""

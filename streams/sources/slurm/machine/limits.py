@@ -1,12 +1,16 @@
 """What qualities of service (QOS) and associations let run at once, as limits of the site."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
 from models.records import Limit, Partition
-from streams.sources.slurm.rows import MAX_NAME, NO_RESOURCES, Resources
+from streams.sources.slurm.rows import MAX_NAME, NO_RESOURCES, Resources, resources_of
+
+QOS_COLUMNS = ("Name", "GrpTRES", "GrpJobs", "MaxTRESPU", "MaxJobsPU", "MaxTRESPA", "MaxJobsPA")
+ASSOCIATION_COLUMNS = ("Cluster", "Account", "User", "ParentName", "GrpTRES", "GrpJobs", "MaxJobs")
+"""What `sacctmgr --noheader --parsable2 show … format=…` is asked for."""
 
 
 class Most(NamedTuple):
@@ -14,6 +18,11 @@ class Most(NamedTuple):
 
     resources: Resources = NO_RESOURCES
     jobs: int | None = None
+
+    @classmethod
+    def read(cls, resources: str, *jobs: str) -> Self:
+        """From sacctmgr's words; of several numbers of jobs the least counts."""
+        return cls(resources_of(resources), min((int(one) for one in jobs if one.isdecimal()), default=None))
 
     def of(self, per: str, name: str | None = None, qos: str | None = None) -> Iterator[Limit]:
         """The limit, if there is one."""
@@ -26,53 +35,35 @@ class Most(NamedTuple):
             yield limit
 
 
-class Qos(NamedTuple):
-    """A quality of service: what all its jobs, those of a user, and those of an account may have."""
-
-    name: str
-    all: Most
-    user: Most
-    account: Most
-
-
-class Association(NamedTuple):
-    """An account of a cluster, or a user of it; `most` is of all its jobs together."""
-
-    cluster: str
-    account: str
-    user: str
-    parent: str
-    most: Most
+def limits_of_qos(rows: Iterable[list[str]]) -> list[Limit]:
+    """The limits of qualities of service, from `QOS_COLUMNS`."""
+    found: list[Limit] = []
+    for row in rows:
+        if len(row) == len(QOS_COLUMNS) and row[0]:
+            for per, *most in (("all", *row[1:3]), ("user", *row[3:5]), ("account", *row[5:7])):
+                found += Most.read(*most).of(per, qos=row[0])
+    return found
 
 
-def limits_of_qos(found: Iterable[Qos]) -> list[Limit]:
-    """The limits of qualities of service."""
-    return [
-        limit
-        for qos in found
-        for per, most in (("all", qos.all), ("user", qos.user), ("account", qos.account))
-        for limit in most.of(per, qos=qos.name)
-    ]
-
-
-def limits_of_associations(found: Iterable[Association]) -> list[Limit]:
-    """The limits of the root, of accounts without accounts below them, and of users of one account alone.
+def limits_of_associations(rows: Iterable[list[str]]) -> list[Limit]:
+    """The limits of the root, of accounts without accounts below them, and of users of one account alone, from
+    `ASSOCIATION_COLUMNS`; MaxJobs is of a user, and an account's only what its users inherit.
 
     An event cannot say those of the others. Of several clusters none is told: it is not known which is this one.
     """
-    rows = list(found)
-    if len({row.cluster for row in rows}) > 1:
+    known = [row for row in rows if len(row) == len(ASSOCIATION_COLUMNS) and row[1]]
+    if len({row[0] for row in known}) > 1:
         return []
-    parents, users = {row.parent for row in rows}, dict[str, list[Association]]()
+    parents, users = {row[3] for row in known}, dict[str, list[Most]]()
     limits: list[Limit] = []
-    for row in rows:
-        if row.user:
-            users.setdefault(row.user, []).append(row)
-        elif not row.parent:
-            limits += row.most.of("all")
-        elif row.account not in parents:
-            limits += row.most.of("account", row.account)
-    each = [own[0].most if len(own) == 1 else Most() for own in users.values()]
+    for _, account, user, parent, resources, together, each_jobs in known:
+        if user:
+            users.setdefault(user, []).append(Most.read(resources, together, each_jobs))
+        elif not parent:
+            limits += Most.read(resources, together).of("all")
+        elif account not in parents:
+            limits += Most.read(resources, together).of("account", account)
+    each = [own[0] if len(own) == 1 else Most() for own in users.values()]
     if each and all(most == each[0] for most in each):
         return [*limits, *each[0].of("user")]
     return [*limits, *(limit for user, most in zip(users, each, strict=True) for limit in most.of("user", user))]

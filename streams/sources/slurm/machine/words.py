@@ -9,8 +9,8 @@ import msgspec
 from models.records import Partition, Reservation
 from streams.sources.logs.fields import by_name, inside, iso_time
 from streams.sources.slurm.machine.capacity import MAX_NAMES, Node, gpus_of, hosts, listed, state_of
-from streams.sources.slurm.machine.limits import Association, Most, Qos
-from streams.sources.slurm.rows import MIB, count_of, name_of, resources_of, time_of, walltime_of
+from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
+from streams.sources.slurm.rows import MIB, count_of, name_of, time_of, walltime_of
 from streams.sources.slurm.told import text_of
 
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
@@ -87,29 +87,6 @@ def reservations_of(found: Iterable[dict[str, str]]) -> list[tuple[Reservation, 
     return kept
 
 
-QOS_COLUMNS = ("Name", "GrpTRES", "GrpJobs", "MaxTRESPU", "MaxJobsPU", "MaxTRESPA", "MaxJobsPA")
-ASSOCIATION_COLUMNS = ("Cluster", "Account", "User", "ParentName", "GrpTRES", "GrpJobs", "MaxJobs")
-"""What `sacctmgr --noheader --parsable2 show … format=…` is asked for."""
-
-
-def qos_of(rows: Iterable[list[str]]) -> list[Qos]:
-    """Qualities of service, from `QOS_COLUMNS`."""
-    return [
-        Qos(row[0], _most(row[1], row[2]), _most(row[3], row[4]), _most(row[5], row[6]))
-        for row in rows
-        if len(row) == len(QOS_COLUMNS) and row[0]
-    ]
-
-
-def associations_of(rows: Iterable[list[str]]) -> list[Association]:
-    """Associations, from `ASSOCIATION_COLUMNS`; MaxJobs is of a user, and an account's only what its users inherit."""
-    return [
-        Association(row[0], row[1], row[2], row[3], _most(row[4], *(row[5:] if row[2] else row[5:6])))
-        for row in rows
-        if len(row) == len(ASSOCIATION_COLUMNS) and row[1]
-    ]
-
-
 def _between_bars(line: str) -> list[str]:
     return line.split("|")
 
@@ -118,19 +95,15 @@ READERS: dict[str, tuple[Callable[[str], Any], Callable[[Any], list[Any]]]] = {
     "nodes": (pairs_of, nodes_of),
     "partitions": (pairs_of, partitions_of),
     "reservations": (pairs_of, reservations_of),
-    "qos": (_between_bars, qos_of),
-    "associations": (_between_bars, associations_of),
+    "qos": (_between_bars, limits_of_qos),
+    "associations": (_between_bars, limits_of_associations),
 }
 
 
 def read_text(what: str, told: str) -> list[Any]:
-    """The nodes, partitions, reservations, qos or associations that lines tell of, one each."""
+    """The nodes, partitions, reservations, or the limits of qos or associations that lines tell of, one each."""
     words, read = READERS[what]
     return read(map(words, told.splitlines()))
-
-
-def _most(resources: str, *jobs: str) -> Most:
-    return Most(resources_of(resources), min((int(one) for one in jobs if one.isdecimal()), default=None))
 
 
 def _count(text: str | None) -> int | None:

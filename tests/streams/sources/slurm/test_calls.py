@@ -224,5 +224,7 @@ def test_releases_before_23_02_are_asked_in_their_own_way(served: Served, monkey
     calls = Rest(f"{served.address}/slurm/v0.0.38", {})
     assert len(calls.accounting(100.0, no_skips).rows) == 2
     assert served.asked[-1][0] == "/slurmdb/v0.0.38/jobs?start_time=uts100&skip_steps=true"
-    monkeypatch.setitem(PAGES, "/slurmdb/v0.0.38/qos", b'{"QOS":[{"name":"normal"}]}')
-    assert [one.name for one in calls.machine("qos")] == ["normal"]
+    monkeypatch.setitem(
+        PAGES, "/slurmdb/v0.0.38/qos", b'{"QOS":[{"name":"normal","limits":{"max":{"active_jobs":{"count":7}}}}]}'
+    )
+    assert [(one.qos, one.jobs) for one in calls.machine("qos")] == [("normal", 7)]

@@ -12,7 +12,6 @@ from models.site.job import Job
 from models.site.topology import Topology, cannot_run
 from streams.sources.slurm.machine import words
 from streams.sources.slurm.machine.capacity import Machine, Node, capacity_of, hosts
-from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
 
 NODES = """\
 NodeName=n1 CPUTot=8 CPUEfctv=6 Gres=(null) State=IDLE RealMemory=1000 Partitions=batch Weight=2 Reason=it CPUTot=99
@@ -106,7 +105,7 @@ def test_slurmrestd_says_the_same_in_each_shape(number: object) -> None:
 
 def test_limits() -> None:
     found = words.read_text("qos", "normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\nbroken\n")
-    assert limits_of_qos(found) == [
+    assert found == [
         Limit(per="all", qos="high", cpus=100, gpus=8, jobs=50),
         Limit(per="user", qos="high", cpus=10, jobs=5),
     ]
@@ -142,19 +141,18 @@ alder|part||lab|||
 
 
 def test_limits_of_associations() -> None:
-    rows = words.read_text("associations", ASSOCIATIONS)
-    assert limits_of_associations(rows) == [
+    assert words.read_text("associations", ASSOCIATIONS) == [
         Limit(per="all", jobs=200),
         Limit(per="account", name="course", jobs=10),  # others are below `lab`, and eve is of two accounts
         Limit(per="user", name="ada", jobs=3),
         Limit(per="user", name="bob", cpus=8, jobs=3),
     ]
-    assert limits_of_associations([*rows, rows[0]._replace(cluster="beech")]) == []
-    alike = [row._replace(user=name) for name in ("ada", "bob") for row in rows if row.user == "ada"]
-    assert limits_of_associations(alike) == [Limit(per="user", jobs=3)]
+    assert words.read_text("associations", f"{ASSOCIATIONS}beech|root||||200|\n") == []
+    alike = [Limit(per="user", jobs=3)]
+    assert words.read_text("associations", "alder|lab|ada||||3\nalder|lab|bob||||3\n") == alike
     one = {"account": "lab", "user": "ada", "cluster": "alder", "parent_account": ""}
     most = {"jobs": {"per": {"count": number(None)}, "active": number(3), "total": number(5)}}
-    assert words.read_json("associations", json.dumps({"associations": [one | {"max": most}]}).encode()) == [rows[2]]
+    assert words.read_json("associations", json.dumps({"associations": [one | {"max": most}]}).encode()) == alike
 
 
 def test_a_partition_has_its_own_limits_and_keeps_some_out() -> None:
@@ -163,7 +161,7 @@ def test_a_partition_has_its_own_limits_and_keeps_some_out() -> None:
     allowed = {"allowed": "", "deny": "low,old", "assigned": "short"}
     told = {"name": "debug", "accounts": {"allowed": "", "deny": "course"}, "qos": allowed}
     assert words.read_json("partitions", json.dumps({"partitions": [told]}).encode()) == [(part, qos)]
-    limits = limits_of_qos(words.read_text("qos", "short|||cpu=8|||\n"))
+    limits = words.read_text("qos", "short|||cpu=8|||\n")
     machine = Machine([Node("n1", 8, "up", ("debug",), {}, None)], [(part, qos)], limits=limits)
     found = capacity_of(machine, "alder", 0.0)
     assert found is not None
@@ -188,7 +186,7 @@ def test_lists_of_nodes() -> None:
 @given(st.text("NodeName= PartitionName= ReservationName=State=n[1-9],\n|cpu", max_size=300))
 def test_no_text_makes_it_crash(told: str) -> None:
     nodes, parts = words.read_text("nodes", told), words.read_text("partitions", told)
-    machine = Machine(nodes, parts, words.read_text("reservations", told), limits_of_qos(words.read_text("qos", told)))
+    machine = Machine(nodes, parts, words.read_text("reservations", told), words.read_text("qos", told))
     found = capacity_of(machine, "alder", 0.0)
     assert found is None or msgspec.json.decode(msgspec.json.encode(found), type=Capacity) == found
     hosts(told)
