@@ -95,7 +95,7 @@ class Method:
         return b""
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave; `rows` are back already."""
+        """Take back what `save` gave; `rows` are back already. ValueError where these are none of its own."""
 
 
 class RunMethod(Method):

@@ -126,11 +126,7 @@ class QesperaDistributions(Qespera):
         self.per_job.pop(key)
 
     def load(self, saved: bytes) -> None:
-        """Lay out the rows.
-
-        Raises:
-            ValueError: these are none of this method's.
-        """
+        """Lay out the rows."""
         found = list(self.rows.read(_decode))
         self._numbers = np.array([one.number for one in found], np.int64)
         self._samples = _samples(b"".join(one.samples for one in found))

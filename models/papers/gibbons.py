@@ -222,11 +222,7 @@ class Gibbons(RunMethod):
         self._count(ran, 1)
 
     def load(self, saved: bytes) -> None:
-        """Sum up the rows, which are back.
-
-        Raises:
-            ValueError: one of them is broken.
-        """
+        """Sum up the rows, which are back."""
         self._repository.clear()
         for ran in self.rows.read(_read):
             self._count(ran, 1)

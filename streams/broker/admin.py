@@ -1,6 +1,7 @@
 """The topics as the broker has them: made, mended, looked at and checked; and what its refusals mean, in a line.
 
 It talks through kafka-python, which is slow to import. Who needs only the topics' names takes `streams.broker.topics`.
+Where the broker cannot be reached, or refuses, each function here raises a `UserError`.
 """
 
 import logging
@@ -33,9 +34,6 @@ def create_topics(settings: Settings) -> dict[str, bool]:
     """Make the topics that are missing, and mend those that others made; returns of each whether it was made now.
 
     Where there are topics already, the others get as many partitions as these, whatever the settings say.
-
-    Raises:
-        UserError: the broker cannot be reached, or refuses.
     """
     made = {}
     with admin(settings.kafka) as client:
@@ -105,11 +103,7 @@ class TopicState(msgspec.Struct, frozen=True):
 
 
 def find_topics(settings: Settings, names: Iterable[str]) -> dict[str, TopicState]:
-    """The topics with these names, for those who may know of them.
-
-    Raises:
-        UserError: the broker cannot be reached, or refuses.
-    """
+    """The topics with these names, for those who may know of them."""
     with admin(settings.kafka) as client:
         described = client.describe_topics(list(names))
     found = {}
@@ -122,22 +116,14 @@ def find_topics(settings: Settings, names: Iterable[str]) -> dict[str, TopicStat
 
 
 def partitions_of(settings: Settings) -> dict[str, int]:
-    """How many partitions each of the topics has; 0 for one that is missing.
-
-    Raises:
-        UserError: the broker cannot be reached, or refuses.
-    """
+    """How many partitions each of the topics has; 0 for one that is missing."""
     names = list(configurations(settings))
     found = find_topics(settings, names)
     return {name: found[name].partitions for name in names}
 
 
 def partition_count(settings: Settings, name: str) -> int:
-    """How many partitions one topic has; 0 where it is missing. Who asks need not be permitted to see the others.
-
-    Raises:
-        UserError: the broker cannot be reached, or refuses.
-    """
+    """How many partitions one topic has; 0 where it is missing. Who asks need not be permitted to see the others."""
     return find_topics(settings, [name])[name].partitions
 
 
@@ -168,7 +154,7 @@ def topic_id(settings: Settings, name: str) -> str:
     """The id that the broker gave a topic when it was made; a topic that is deleted and made again has another.
 
     Raises:
-        UserError: the topic is missing, the broker cannot be reached, or refuses.
+        UserError: the topic is missing.
     """
     check_topics(settings, {name: "describe"})
     with admin(settings.kafka) as client:
@@ -180,7 +166,7 @@ def check_group(settings: Settings) -> None:
     """Make sure that we may join the workers' group.
 
     Raises:
-        UserError: we may not, or the broker cannot be reached.
+        UserError: we may not.
     """
     group = Topics(settings.kafka.prefix).group
     with admin(settings.kafka) as client:
@@ -208,7 +194,7 @@ def holder_of(settings: Settings, name: str) -> str | None:
     """The id of the member with this lasting name in the workers' group; None when there is none.
 
     Raises:
-        UserError: we may not know, or the broker cannot be reached.
+        UserError: we may not know.
     """
     group = Topics(settings.kafka.prefix).group
     with admin(settings.kafka) as client:

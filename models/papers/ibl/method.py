@@ -156,11 +156,7 @@ class IblRuns(RunMethod):
         self._learnt.learn(Instance(request_of(job)), run_s)
 
     def load(self, saved: bytes) -> None:
-        """Lay out the rows; there is nothing else.
-
-        Raises:
-            ValueError: they are none of this method's.
-        """
+        """Lay out the rows; there is nothing else."""
         self._learnt.restore()
 
 

@@ -1,4 +1,7 @@
-"""What stands in the fields of logs, as numbers and names; what is wrong with one is told with its name."""
+"""What stands in the fields of logs, as numbers and names.
+
+What is wrong with one is told with its name: who is given that name raises a `BadRecord`.
+"""
 
 import re
 from collections.abc import Iterable
@@ -41,22 +44,14 @@ class BadRecord(Exception):
 
 
 def whole(text: str, field: str, most: int = MAX_COUNT) -> int:
-    """A whole number from 0.
-
-    Raises:
-        BadRecord: it is none.
-    """
+    """A whole number from 0."""
     if len(text) <= 20 and text.isdecimal() and text.isascii() and (value := int(text)) <= most:
         return value
     raise BadRecord(field, text, "a whole number")
 
 
 def unix_time(text: str, field: str) -> float:
-    """Unix seconds, later than 0.
-
-    Raises:
-        BadRecord: it is none.
-    """
+    """Unix seconds, later than 0."""
     try:
         value = float(text)
     except ValueError:
@@ -165,11 +160,7 @@ iso_time = lru_cache(65536)(time_in)
 
 
 def job_of(text: str, field: str) -> str:
-    """A job's id.
-
-    Raises:
-        BadRecord: it is none, or too long for one.
-    """
+    """A job's id, of `MAX_NAME` characters at most."""
     if 0 < len(text) <= MAX_NAME and text.isprintable():
         return text
     raise BadRecord(field, text, f"a job's id of 1 to {MAX_NAME} printable characters")
