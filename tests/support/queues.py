@@ -28,6 +28,7 @@ def queued_of(rows: Sequence[Row], age_s: Sequence[float] = ()) -> Queued:
         queue=np.full(count, NO_QUEUE),
         priority=np.full(count, np.nan),
         barred=np.zeros(count, np.bool_),
+        stays_s=np.full(count, np.inf),
     )
 
 

@@ -90,6 +90,7 @@ def reordered(aging: Aging, waiting: Ints, now: float, people: People) -> Ints:
         every.queue,
         every.priority,
         every.barred,
+        every.stays_s,
     )
     jobs = aging.places[came]
     before = before_each(every.user[jobs], len(people.users), np.ones(len(jobs)))

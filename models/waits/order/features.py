@@ -58,7 +58,8 @@ _HELD_SHARES, _MOST_AGES_S = np.array(HELD_SHARES), np.array(MOST_AGES) * DAY_S
 class Queued(NamedTuple):
     """Queued jobs as columns, in the order in which they came: processors, expected and planned run times, ages, codes
     of users and accounts (0: nobody), the places of the weights of the queues that they are in, the priorities that
-    the scheduler tells (NaN: none), and which it says to wait for something of their own. Seconds.
+    the scheduler tells (NaN: none), which it says to wait for something of their own, and how long each stays if it
+    does not start (infinity: for good). Seconds.
     """
 
     cpus: Ints
@@ -70,6 +71,7 @@ class Queued(NamedTuple):
     queue: Ints
     priority: Floats
     barred: Flags
+    stays_s: Floats
 
 
 class Running(NamedTuple):

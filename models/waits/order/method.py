@@ -33,6 +33,7 @@ from models.waits.order.step import (
     see_start,
 )
 from models.waits.order.usage import SavedUsage, Usage
+from models.waits.order.withdrawals import SavedWithdrawals, Withdrawals
 
 MOST_USERS, MOST_ACCOUNTS = 200, 50
 """Users and accounts whose usage is kept."""
@@ -94,6 +95,7 @@ class _Saved(msgspec.Struct, array_like=True):
     runs: RunsSeen
     priorities: PrioritiesSeen
     queue_limits: SavedQueueLimits
+    withdrawals: SavedWithdrawals
 
 
 class LearntOrder(WaitMethod):
@@ -123,7 +125,7 @@ class LearntOrder(WaitMethod):
         self.preference = Preference()
         self.limits = LimitsSeen()
         self.queue_limits = QueueLimitsSeen()
-        self._sums = Sums(Usage(MOST_USERS), Usage(MOST_ACCOUNTS))
+        self._sums = Sums(Usage(MOST_USERS), Usage(MOST_ACCOUNTS), Withdrawals())
         self._last_end = 0.0
         self._runs = RunsSeen()
         self._priorities = PrioritiesSeen()
@@ -231,11 +233,19 @@ class LearntOrder(WaitMethod):
         """An attempt started, or gave back its processors."""
         if what is Happened.STARTED:
             self._started(job, context)
+            self._left(job, at, False, context)
+        elif what is Happened.WITHDRAWN:
+            self._left(job, at, True, context)
         elif what is Happened.ENDED or what is Happened.INTERRUPTED:
             self._last_end = max(self._last_end, at)
             self._ran(job, what, at)
         elif job.phase is Phase.SUSPENDED:
             self._last_end = max(self._last_end, at)
+
+    def _left(self, job: Job, at: float, withdrawn: bool, context: SiteContext) -> None:
+        """A job has left the queue: whether jobs are withdrawn at its age is known, those of a burst as one."""
+        others = 0 if job.user is None else context.everywhere.totals(("user", job.user), Phase.QUEUED).count
+        self._sums.withdrawals.see(job.user, at - job.ready, withdrawn, 1.0 / (1.0 + others))
 
     def _started(self, job: Job, context: SiteContext) -> None:
         """Compare a job that started with those that could have, as things were just before."""
@@ -278,22 +288,23 @@ class LearntOrder(WaitMethod):
             return
         if what is Happened.ENDED and job.requested:
             self._runs.see(job.expected_run_s, job.ran_s(end))
-        for usage, name in zip(self._sums, (job.user, job.account), strict=True):
+        for usage, name in ((self._sums.users, job.user), (self._sums.accounts, job.account)):
             if name is not None:
                 usage.add(name, job.counted_cpus, job.start + job.stood_s(end), end)
 
     def save(self) -> bytes:
-        """What was learnt; 20 kB at most, whatever is queued."""
-        users, accounts = (usage.saved() for usage in self._sums)
+        """What was learnt; 21 kB at most, whatever is queued."""
+        users, accounts, withdrawals = self._sums
         saved = _Saved(
-            users,
-            accounts,
+            users.saved(),
+            accounts.saved(),
             self.preference.saved(),
             self.limits.counts,
             self._last_end,
             self._runs,
             self._priorities,
             self.queue_limits.save(),
+            withdrawals.saved(),
         )
         return encode(saved)
 
@@ -308,6 +319,7 @@ class LearntOrder(WaitMethod):
         self._runs = kept.runs
         self._priorities = kept.priorities
         self.queue_limits.load(kept.queue_limits)
+        self._sums.withdrawals.restore(kept.withdrawals)
 
 
 def _waiting(sight: Sight, due: Ints, context: SiteContext, but_for: Callable[[str], bool]) -> Flags:

@@ -23,7 +23,7 @@ queue are enough for a week, whatever is queued, and no start is later by more t
 
 class Line(NamedTuple):
     """Queued jobs as columns, the first to start first: processors, expected and planned run times in seconds, the
-    codes of their users and accounts, and the places of their queues' weights.
+    codes of their users and accounts, the places of their queues' weights, and for how many seconds each stays.
     """
 
     cpus: Ints
@@ -32,6 +32,7 @@ class Line(NamedTuple):
     user: Ints
     account: Ints
     queue: Ints
+    stays_s: Floats
 
 
 LENGTHS_S: Floats = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 24.0]) * 3600.0
@@ -66,6 +67,7 @@ def line_of(queued: Queued, places: Ints) -> Line:
         queued.user[places],
         queued.account[places],
         queued.queue[places],
+        queued.stays_s[places],
     )
 
 
@@ -111,15 +113,17 @@ def schedule(
             if shadow >= 0.0 and extra < fewest[job] and now + shortest[job] > shadow:
                 break
             place += 1
-            wanted, its = line.cpus[job], line.user[job]
+            wanted, its, gone = line.cpus[job], line.user[job], now > line.stays_s[job]
             fits = wanted <= free
             full = is_full(wanted, in_queue[line.queue[job]], limits.queues[line.queue[job]])
             full = full or (long[first + job] and is_full(wanted, in_long, most_long))
             if full or (its > 0 and is_over(wanted, held[its], runs[its], limits)):
                 fits = False
             else:
-                looked += 1
-                if not fits and head < 0:
+                looked += 0 if gone else 1
+                if gone:
+                    fits = fits and (head < 0)
+                elif not fits and head < 0:
                     head = job
                 elif fits and head >= 0:
                     if shadow < 0.0:
@@ -134,6 +138,8 @@ def schedule(
             starts[job] = now
             if job == asked:
                 return starts
+            if gone:
+                continue
             free -= wanted
             held[its] += wanted
             runs[its] += 1

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from models.arrays import Floats, Ints, Records
+from models.arrays import Floats, Ints, Records, Singles
 from models.method import SiteContext
 from models.site.job import Job
 from models.site.table import QUEUED, RUNNING
@@ -14,6 +14,7 @@ from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference
 from models.waits.order.rooms import Rooms, see_rooms, with_queued
 from models.waits.order.usage import Usage, used_by
+from models.waits.order.withdrawals import Withdrawals, leaves
 
 MIN_REMAINING_S = 1.0
 """The least time that a job runs on: until its end event it is running."""
@@ -48,16 +49,17 @@ class Sight(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What users and accounts have used."""
+    """What users and accounts have used, and which jobs were withdrawn."""
 
     users: Usage
     accounts: Usage
+    withdrawals: Withdrawals
 
 
 class Columns(NamedTuple):
     """What kernels read of a site with so many `cpus` at a moment (Unix seconds): its `table` of live jobs, of which
     the rows `seen` are looked at and stand for so many; the places of queues' weights by the table's code plus 1, and
-    so the slots of users and accounts in the tables of what they have used.
+    so the slots of users and accounts in the tables of what they have used, and of users in that of what was withdrawn.
     """
 
     now: float
@@ -70,11 +72,14 @@ class Columns(NamedTuple):
     by_users: Floats
     accounts: Ints
     by_accounts: Floats
+    leavers: Ints
+    by_leavers: Singles
+    withdrawn: Floats
 
     @classmethod
     def of(cls, context: SiteContext, now: float, sums: Sums, preference: Preference) -> "Columns":
         """Those of a site as it is."""
-        table, seen, (users, accounts) = context.state.table, context.state.table.seen(), sums
+        table, seen, (users, accounts, withdrawals) = context.state.table, context.state.table.seen(), sums
         return cls(
             float(now),
             context.cpus,
@@ -86,6 +91,9 @@ class Columns(NamedTuple):
             users.table,
             accounts.slots.of(table, "account"),
             accounts.table,
+            withdrawals.slots.of(table, "user"),
+            withdrawals.users,
+            withdrawals.seen,
         )
 
 
@@ -115,18 +123,19 @@ def seen_by(columns: Columns, as_queued: int) -> tuple[Ints, Floats, Ints, Ints,
     """
     now, table, seen, places = columns.now, columns.table, columns.seen, columns.places
     waits, on = np.empty(len(seen), np.int64), np.empty(len(seen), np.int64)
-    many, tasks, queued, running = np.empty(len(seen)), np.empty(len(seen), np.int64), 0, 0
+    many, tasks, waiting, running = np.empty(len(seen)), np.empty(len(seen), np.int64), 0, 0
     phase, ready, wanted = table["phase"], table["ready"], table["cpus"]
     for number in range(len(seen)):
         row = seen[number]
         if row == as_queued or (phase[row] == QUEUED and ready[row] <= now):
             if wanted[row] <= columns.cpus:
-                waits[queued], many[queued], tasks[queued] = row, columns.stands_for[number], table["tasks"][row]
-                queued += 1
+                waits[waiting], many[waiting], tasks[waiting] = row, columns.stands_for[number], table["tasks"][row]
+                waiting += 1
         elif phase[row] == RUNNING:
             on[running] = row
             running += 1
-    rows, many, tasks, on = waits[:queued].copy(), many[:queued].copy(), tasks[:queued].copy(), on[:running].copy()
+    rows, many, tasks = waits[:waiting].copy(), many[:waiting].copy(), tasks[:waiting].copy()
+    on = on[:running].copy()
     elapsed_s = np.empty(running)
     held_by = _running(table, on, elapsed_s, now, places)
     used = used_by(columns.users, columns.by_users, now)
@@ -138,7 +147,9 @@ def seen_by(columns: Columns, as_queued: int) -> tuple[Ints, Floats, Ints, Ints,
         held[held_by.user[job]] += held_by.cpus[job]
         runs[held_by.user[job]] += 1
     people = People(used, used_by_accounts, held, runs)
-    return rows, many, tasks, on, _queued(table, rows, now, places), held_by, people
+    queued = _queued(table, rows, now, places)
+    queued.stays_s[:] = leaves(queued.age_s, queued.user, columns.withdrawn, columns.by_leavers[columns.leavers])
+    return rows, many, tasks, on, queued, held_by, people
 
 
 @njit(cache=True, nogil=True)
@@ -156,7 +167,7 @@ def _queued(table: Records, rows: Ints, now: float, places: Ints) -> Queued:
         user[place], account[place] = table[row].user + 1, table[row].account + 1
         queue[place], priority[place] = places[table[row].queue + 1], table[row].priority
         barred[place] = table[row].barred
-    return Queued(cpus, run_s, planned_s, age_s, user, account, queue, priority, barred)
+    return Queued(cpus, run_s, planned_s, age_s, user, account, queue, priority, barred, np.full(size, np.inf))
 
 
 @njit(cache=True, nogil=True)
@@ -226,11 +237,11 @@ def with_new(
     if new.account == len(accounts) - 1:
         accounts = accounts.copy()
         accounts[new.account] = used_by(np.array([new.account_slot]), by_accounts, now)[0]
-    whole, real = np.empty((4, size + 1), np.int64), np.empty((4, size + 1))
+    whole, real = np.empty((4, size + 1), np.int64), np.empty((5, size + 1))
     barred = np.zeros(size + 1, np.bool_)
     barred[:size] = queued.barred
     cpus, user, account, queue = whole[0], whole[1], whole[2], whole[3]
-    run_s, planned_s, age_s, priority = real[0], real[1], real[2], real[3]
+    run_s, planned_s, age_s, priority, stays_s = real[0], real[1], real[2], real[3], real[4]
     cpus[:size], cpus[size] = queued.cpus, new.cpus
     run_s[:size], run_s[size] = queued.run_s, new.run_s
     planned_s[:size], planned_s[size] = queued.planned_s, new.planned_s
@@ -239,7 +250,8 @@ def with_new(
     account[:size], account[size] = queued.account, new.account
     queue[:size], queue[size] = queued.queue, new.queue
     priority[:size], priority[size] = queued.priority, new.priority
-    every = Queued(cpus, run_s, planned_s, age_s, user, account, queue, priority, barred)
+    stays_s[:size], stays_s[size] = queued.stays_s, np.inf
+    every = Queued(cpus, run_s, planned_s, age_s, user, account, queue, priority, barred, stays_s)
     return every, People(users, accounts, people.held, people.runs)
 
 

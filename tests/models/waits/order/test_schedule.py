@@ -45,6 +45,14 @@ def test_the_first_that_does_not_fit_gets_a_reservation() -> None:
     assert starts(1, [(3, 50.0, 50.0, 0)], queued) == [50.0, 150.0, 0.0]
 
 
+def test_who_is_withdrawn_before_its_turn_takes_nothing_and_keeps_nobody() -> None:
+    jobs = queued_of([(4, 100.0, 100.0, 1), (3, 100.0, 100.0, 2), (1, 70.0, 70.0, 3), (4, 9.0, 9.0, 4)])
+    jobs = jobs._replace(stays_s=np.array([40.0, np.inf, np.inf, 1e6]))
+    line, aging = line_of(jobs, np.arange(4)), aging_of(jobs, USERS, 4)
+    found = schedule(0, running_of([(3, 50.0, 50.0, 0), (1, 60.0, 60.0, 0)]), line, aging, Limits(), -1, False)
+    assert found.tolist() == [150.0, 50.0, 60.0, 150.0]
+
+
 def test_jobs_start_in_the_order_that_is_given() -> None:
     assert starts(0, [(1, 10.0, 10.0, 0)], [(1, 30.0, 30.0, 2), (1, 20.0, 20.0, 1)]) == [10.0, 40.0]
 
