@@ -200,7 +200,8 @@ def _never(job: JobRequest, told: WaitAnswer | StandingEstimate) -> str | None:
     """Why the job can never run at the site; None where it can, as far as is known."""
     if isinstance(told, WaitAnswer) and told.cannot_run:
         return told.cannot_run
-    return f"has {told.site_cpus} processors" if 0 < told.site_cpus < job.cpus else None
+    cpus = told.site_cpus
+    return f"has {cpus} processor{'' if cpus == 1 else 's'}" if 0 < cpus < job.cpus else None
 
 
 def _partitions_left_out(site: str, told: WaitAnswer | StandingEstimate) -> Iterable[LeftOut]:

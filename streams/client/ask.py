@@ -91,7 +91,7 @@ def chance(share: float, highest: float) -> str:
 def _state(ranked: RankedSite) -> str:
     """The site's state that the answer is of, and the moment of that state."""
     live = ranked.live
-    jobs = f"{live.queued_jobs} jobs queued, {live.running_jobs} running"
+    jobs = f"{live.queued_jobs} job{'' if live.queued_jobs == 1 else 's'} queued, {live.running_jobs} running"
     as_of = "" if ranked.as_of is None else f"; as of {moment(ranked.as_of)}"
     stale = "" if ranked.stale is None else f"; stale: {ranked.stale}"
     return f"{jobs}, {live.free_cpus} of {ranked.site_cpus} processors free{as_of}{stale}"

@@ -93,6 +93,8 @@ class AsyncClient:
         patience_s: float = PATIENCE_S,
         questions: "QuestionClient | None" = None,
     ) -> None:
+        if not isinstance(settings, Settings | None):
+            raise NotUnderstood(f"settings: expected Settings, not {settings!r}; HttpClient takes a service's address")
         self.settings = _settings_here() if settings is None else settings
         self._patience_s = patience_s
         self._questions = questions or _questions_of(self.settings)
@@ -227,6 +229,7 @@ class AsyncClient:
     async def _of_sites(
         self, question: Callable[[str], AnyQuestion], kind: type[Kind], sites: Sequence[str]
     ) -> dict[str, Kind | None]:
+        sites = several(sites)
         chosen = dict.fromkeys(sites or [*self.sites, *self.settings.serve.sites])
         answers = await ask_all(self._questions, map(question, chosen))
         for site in sites:
@@ -346,6 +349,11 @@ async def ask_all(client: "QuestionClient", questions: Iterable[AnyQuestion]) ->
     return {question.site: answer for question, answer in zip(asked, answers, strict=True)}
 
 
+def several(sites: Sequence[str]) -> Sequence[str]:
+    """Names of sites, also where there is one that stands for itself: a text is a sequence of texts, too."""
+    return (sites,) if isinstance(sites, str) else sites
+
+
 async def ask_ranking(
     client: "QuestionClient",
     job: JobRequest,
@@ -368,7 +376,7 @@ async def ask_ranking(
     Raises:
         TooManyQuestions: too many questions are open.
     """
-    chosen = list(dict.fromkeys(sites or [*client.cache.sites, *site_settings]))
+    chosen = list(dict.fromkeys(several(sites) or [*client.cache.sites, *site_settings]))
     known = {site: site_settings.get(site, SiteSettings()) for site in chosen}
     questions = [
         job.question(new_id(), site, known[site].speed, why) for site in chosen if exclusion(job, known[site]) is None

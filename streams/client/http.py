@@ -15,7 +15,7 @@ import msgspec
 from models.ranking import JobRequest, Ranking
 from models.records import JobAnswer, JobsAnswer, LiveState, SiteAnswer, StandingEstimate, WaitAnswer
 from models.site.shapes import Shape, covering
-from streams.client.grid import JobFields, described, within_of
+from streams.client.grid import JobFields, described, several, within_of
 from streams.client.questions import AnswerTimeout, Busy, NotFound, Refused, UnknownJob, UnknownSite
 from streams.errors import NotUnderstood, Unreachable, UserError
 from streams.text.durations import seconds_of
@@ -90,7 +90,7 @@ class HttpClient:
     def summaries(self, sites: Sequence[str] = ()) -> list[SiteSummary]:
         """The state of these sites, by default of all, from their standing estimates: one question for all."""
         found = self._get("/v1/sites", _Sites[SiteSummary]).sites
-        return [one for one in found if not sites or one.site in sites]
+        return [one for one in found if not sites or one.site in several(sites)]
 
     def estimates(self, site: str) -> list[StandingEstimate]:
         """A site's standing estimates as they are now."""
@@ -117,7 +117,7 @@ class HttpClient:
     ) -> Ranking:
         """Rank the sites for a job by when it would be done."""
         within = _with_unit(within_of(start_within))
-        more = {"run": _with_unit(run_s), "site": list(sites), "start_within": within}
+        more = {"run": _with_unit(run_s), "site": list(several(sites)), "start_within": within}
         return self._get(f"/v1/rank?{_query(described(job, asked), why, **more)}", Ranking)
 
     def wait(
@@ -133,7 +133,7 @@ class HttpClient:
     def every_site(self, sites: Sequence[str] = (), most: int = 0) -> dict[str, SiteAnswer | None]:
         """The same of these sites, by default of all that are known; None where no worker answers."""
         found: dict[str, SiteAnswer | None] = {}
-        for site in sites or self.sites:
+        for site in several(sites) or self.sites:
             try:
                 found[site] = self.site(site)
             except AnswerTimeout:
@@ -148,7 +148,7 @@ class HttpClient:
         """
         found: dict[str, JobAnswer | None] = {}
         unknown = []
-        for site in sites or self.sites:
+        for site in several(sites) or self.sites:
             try:
                 found[site] = self._get(f"{_path(site)}/jobs/{quote(job, safe='')}", JobAnswer, UnknownJob)
             except NotFound as error:
@@ -162,7 +162,7 @@ class HttpClient:
     def jobs(self, user: str, sites: Sequence[str] = (), most: int = 100) -> dict[str, JobsAnswer | None]:
         """A user's jobs that queue or run, by site."""
         answers = self._get(f"/v1/users/{quote(user, safe='')}/jobs", _Sites[JobsAnswer]).sites
-        return {answer.site: answer for answer in answers if not sites or answer.site in sites}
+        return {answer.site: answer for answer in answers if not sites or answer.site in several(sites)}
 
     def _get(self, path: str, kind: type[T], unknown: type[NotFound] = NotFound) -> T:
         """What the service answers at a path.

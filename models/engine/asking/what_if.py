@@ -142,4 +142,5 @@ def guesses(context: SiteContext) -> Iterator[str]:
     if context.capacity is None:
         yield "size guessed from the jobs that ran"
     if context.history.count < KNOWN_JOBS:
-        yield f"only {context.history.count} of its jobs started so far"
+        started = f"only {count}" if (count := context.history.count) else "none"
+        yield f"{started} of its jobs started so far"

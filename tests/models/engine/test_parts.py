@@ -84,7 +84,7 @@ def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
         "larger than the site, as far as is known: no more than 4 processors were in use at once"
     )
     assert too_large(job(cpus=5), context()) is None, "nothing is known"
-    assert list(guesses(said)) == ["only 0 of its jobs started so far"]
+    assert list(guesses(said)) == ["none of its jobs started so far"]
     said.history.count = KNOWN_JOBS
     assert list(guesses(said)) == []
     assert next(guesses(seen)) == "size guessed from the jobs that ran"
@@ -92,7 +92,7 @@ def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
 
 def test_an_estimate_is_weak_until_enough_jobs_have_started() -> None:
     said, seen, bounds = context(Capacity(site="s", time=0.0, cpus=8)), context(most_cpus=4), {"0.9": 60.0}
-    assert weak(said, bounds) == "only 0 of its jobs started so far"
+    assert weak(said, bounds) == "none of its jobs started so far"
     said.history.count = seen.history.count = KNOWN_JOBS
     assert (weak(said, bounds), weak(said, None)) == (None, "it has no bounds")
     assert weak(seen, bounds) == "size guessed from the jobs that ran"

@@ -30,7 +30,8 @@ def test_sites_are_ranked_for_a_job() -> None:
         found = client.rank(cpus=4, walltime="1h")
         assert {one.site for one in found.ranking} == {"alder", "birch"}
         assert found.job == JobRequest(cpus=4, walltime=3600.0)
-        assert [one.site for one in client.rank(found.job, sites=["birch"]).ranking] == ["birch"]
+        for sites in (["birch"], "birch"):
+            assert [one.site for one in client.rank(found.job, sites=sites).ranking] == ["birch"]
 
 
 def test_one_site_is_asked() -> None:
@@ -38,6 +39,7 @@ def test_one_site_is_asked() -> None:
         assert client.wait("alder", cpus=4, walltime="1h").site == "alder"
         assert client.site("alder").cpus == 64
         assert client.every_site().keys() == {"alder", "birch"}
+        assert client.every_site("birch").keys() == {"birch"}
         with pytest.raises(UnknownSite, match="elm: no such site"):
             client.wait("elm", cpus=4)
 
@@ -126,6 +128,8 @@ def test_a_wrong_argument_is_told_by_the_types_and_by_an_error_of_ours() -> None
                 ask()
         with pytest.raises(NotUnderstood, match="'cpu' is nothing"):
             client.rank(cpu=64)  # type: ignore[call-arg]
+    with pytest.raises(NotUnderstood, match=r"expected Settings, not '127.0.0.1:9092'; HttpClient takes a service's"):
+        Client("127.0.0.1:9092")  # type: ignore[arg-type]
 
 
 def test_how_probable_it_is_that_a_job_starts_in_time() -> None:
