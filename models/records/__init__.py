@@ -12,7 +12,7 @@ from models.records.bundle import (
     Bundle,
     RawBundle,
     bundled,
-    is_predicted,
+    is_told,
     without_first,
 )
 from models.records.capacity import Capacity, Limit, Partition, Pool, Reservation

@@ -1,4 +1,4 @@
-"""Old events of one site as one message: the history before day one has many, and nothing is told of them."""
+"""Past events of one site as one message: the history before day one has many, and nothing is told of them."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final
@@ -36,10 +36,10 @@ _Length: Final = Meta(min_length=1, max_length=MOST_EVENTS)
 
 
 class Bundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, frozen=True):
-    """Old events of a site in their order, as one message; they do what they would do one by one.
+    """Past events of a site in their order, as one message; they do what they would do one by one.
 
-    Each is read by itself (`RawBundle`). One that is none, is of another site, or submits a job that is to be
-    predicted, is refused, and the others stay.
+    Each is read by itself (`RawBundle`). One that is none, is of another site, or brings a job of which is told, is
+    refused, and the others stay.
     """
 
     v: Version = VERSION
@@ -55,10 +55,10 @@ class RawBundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, fr
     events: Annotated[list[msgspec.Raw], _Length]
 
 
-def is_predicted(event: AnyEvent) -> bool:
-    """Whether a job enters the queue that is predicted: a training may begin, and the next event has to wait for it."""
+def is_told(event: AnyEvent) -> bool:
+    """Whether it brings a job of which is told: its prediction is awaited, and what becomes of it."""
     if isinstance(event, Submit):
-        return not (event.old or event.late)
+        return not (event.past or event.late)
     return isinstance(event, Requeue) and not event.past
 
 

@@ -23,7 +23,7 @@ import msgspec
 from models.engine.methods import SiteMethods
 from models.engine.settings import EngineSettings
 from models.method import Memory
-from models.records import AnyEvent, Requeue, Submit, is_predicted
+from models.records import AnyEvent, Requeue, Submit
 from streams.bulk.event_log import EventLog, Shown, silent
 from streams.bulk.reading import read_log
 from streams.bulk.source import SortedSource
@@ -54,33 +54,23 @@ def as_past(event: AnyEvent) -> AnyEvent:
 
 
 def marked(steps: Iterable[OutgoingEvent], predicted: int | None) -> Iterator[OutgoingEvent]:
-    """Steps with events as those of a site's history, in their order and with their cursors.
+    """Steps with events as those of a site's history, which go together, in their order and with their cursors.
 
     All submissions but so many at the end (None: but all), and those that are late, are old. The steps of so many jobs
-    are held back meanwhile. What comes before the first that is predicted goes together, so that no training
-    begins before it.
+    are held back meanwhile.
     """
-    if predicted is None:
-        yield from (step._replace(event=None if step.event is None else as_past(step.event)) for step in steps)
-        return
-    held, submitted, together = deque[OutgoingEvent](), 0, True
+    held, submitted = deque[OutgoingEvent](), 0
     for step in steps:
         event = None if step.event is None else as_past(step.event)
         held.append(step._replace(event=event, together=True))
-        submitted += _is_to_predict(event)
-        while submitted > predicted:
+        submitted += isinstance(event, Submit) and not event.late
+        while held and (predicted is None or submitted > predicted):
             first = held.popleft()
-            if isinstance(first.event, Submit) and not first.event.late:
+            if predicted is not None and isinstance(first.event, Submit) and not first.event.late:
                 submitted -= 1
                 first = first._replace(event=msgspec.structs.replace(first.event, old=True))
             yield first
-    for step in held:
-        together = together and (step.event is None or not is_predicted(step.event))
-        yield step._replace(together=together)
-
-
-def _is_to_predict(event: AnyEvent | None) -> bool:
-    return isinstance(event, Submit) and not event.late
+    yield from held
 
 
 def until_now(source: Source, steps: Iterator[OutgoingEvent]) -> Iterator[OutgoingEvent]:

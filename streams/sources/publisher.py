@@ -55,7 +55,7 @@ class QuietProducer(KafkaProducer):  # type: ignore[misc]  # kafka's classes are
 class OutgoingEvent(NamedTuple):
     """A source's step on its way: its event, None where there is none now, its cursor, and the file that keeps that.
 
-    Old events that may go `together` share a message with those before and after them.
+    Past events that may go `together` share a message with those before and after them.
     """
 
     event: AnyEvent | None

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter, RawBundle, is_predicted
+from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter, RawBundle, is_told
 from streams.errors import UNDECODABLE
 
 MAX_MESSAGE_BYTES = 65_536
@@ -62,7 +62,7 @@ class Part(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a message tells of a site: an event, or the old ones of a bundle."""
+    """What a message tells of a site: an event, or those of a bundle."""
 
     site: str
     parts: Sequence[Part]
@@ -92,8 +92,8 @@ def _old(site: str, raw: msgspec.Raw) -> AnyEvent | Unreadable:
         return _diagnosis(raw, error, EVENT_TYPES)
     if event.site != site:
         return Unreadable("wrong_key", f"found an event of site {event.site!r} in a bundle of {site!r}")
-    if is_predicted(event):
-        return Unreadable("malformed", f"found a {event.kind} that is to be predicted; a bundle has old jobs alone")
+    if is_told(event):
+        return Unreadable("malformed", f"found a {event.kind} of a job that is not past; a bundle has past ones alone")
     return event
 
 

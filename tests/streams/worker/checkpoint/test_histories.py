@@ -14,7 +14,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.histories import Changes
 from models.engine.settings import EngineSettings
-from models.records import bundled, is_predicted
+from models.records import bundled
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint.claims import Superseded, WritesLost
@@ -63,14 +63,12 @@ class Forgetful(MemoryStore):
 
 
 def publish(world: World, together: bool) -> None:
-    """The events, or the same as a site's history of which old events go together."""
+    """The events, or the same as a site's history, which go together."""
     if not together:
         return world.publish_events(EVENTS)
     told = as_history(EVENTS, predicted=20)
-    first = next(place for place, event in enumerate(told) if is_predicted(event))
-    for begin in range(0, first, LENGTH):
-        world.publish(b"alder", bundled("alder", map(msgspec.json.encode, told[begin : min(begin + LENGTH, first)])))
-    world.publish_events(told[first:])
+    for begin in range(0, len(told), LENGTH):
+        world.publish(b"alder", bundled("alder", map(msgspec.json.encode, told[begin : begin + LENGTH])))
 
 
 def over(world: World, after: int = 10**9, writes: int = 1, compacted: bool = False, together: bool = False) -> Process:

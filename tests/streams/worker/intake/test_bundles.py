@@ -29,14 +29,14 @@ LENGTH = 17
 
 
 def told() -> tuple[list[AnyEvent], list[AnyEvent]]:
-    """A site's history: old events, and those after the first job that is predicted."""
-    events = as_history(run(generate(3, 120, cpus=32, load=0.9), 32, "alder"), predicted=20)
-    first = next(n for n, one in enumerate(events) if isinstance(one, Submit) and not one.old)
-    return events[:first], events[first:]
+    """A site's history, of which the last jobs are predicted, and what comes after it."""
+    events = list(run(generate(3, 180, cpus=32, load=0.9), 32, "alder"))
+    cut = [place for place, one in enumerate(events) if isinstance(one, Submit)][150]
+    return as_history(events[:cut], predicted=50), events[cut:]
 
 
 def sent(old: Iterable[AnyEvent], rest: Iterable[AnyEvent], length: int = LENGTH) -> World:
-    """A world in which the old events go together."""
+    """A world in which the past events go together."""
     world, left = World(), iter(old)
     while part := list(islice(left, length)):
         world.publish(b"alder", bundled("alder", map(msgspec.json.encode, part)))
@@ -155,8 +155,12 @@ LINE = b'{"v":1,"site":"alder","type":"submit","time":1.0,"job":"1","past":true,
         ("unknown_type", bundled("alder", [LINE + b"}"]), "'bundle'; expected one of submit"),
         ("malformed", LINE + b',"cpus":0}', "$.cpus"),
         ("malformed", b"17", "Expected `object`"),
-        ("malformed", LINE.replace(b'"past":true,"old":true', b'"past":true') + b"}", "submit that is to be predicted"),
-        ("malformed", msgspec.json.encode(Requeue(site="alder", time=1.0, job="1")), "requeue that is to be predicted"),
+        ("malformed", LINE.replace(b',"past":true,"old":true', b"") + b"}", "submit of a job that is not past"),
+        (
+            "malformed",
+            msgspec.json.encode(Requeue(site="alder", time=1.0, job="1")),
+            "requeue of a job",
+        ),
         ("wrong_key", LINE.replace(b"alder", b"birch") + b"}", "site 'birch' in a bundle of 'alder'"),
     ],
 )
