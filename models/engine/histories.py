@@ -103,8 +103,13 @@ class SiteHistories:
         self._changes.forgotten_runs.extend(gone)
 
     def take_changes(self) -> Changes:
-        """What is new since this was last called."""
+        """What is new since this was last called.
+
+        Runs that fell out again are not among the new ones, but forgotten: a checkpoint that failed may have them.
+        """
         changes, self._changes = self._changes, Changes()
+        gone = {run.number for run in changes.forgotten_runs}
+        changes.runs = [run for run in changes.runs if run.number not in gone]
         for name, rows in self._rows.items():
             changes.rows[name], changes.oldest[name] = rows.take_changes(), rows.oldest
         return changes

@@ -38,9 +38,7 @@ def test_memory_of_a_hundred_sites() -> None:
 def stored(engine: Engine) -> tuple[bytes, bytes]:
     """A site as the stores have it: its state, and the entries that are kept."""
     state, changes = engine.checkpoint()
-    gone = {run.number for run in changes.forgotten_runs}
     changes.started = changes.started[engine.context.history.oldest :]
-    changes.runs = [run for run in changes.runs if run.number not in gone]
     for name, rows in changes.rows.items():
         changes.rows[name] = rows[changes.oldest[name] :]
     return state, msgspec.msgpack.encode(changes, enc_hook=encode_array)

@@ -122,7 +122,7 @@ class Disk:
     def _trim(self, changes: Changes, oldest: int) -> None:
         self.started = {number: row for number, row in self.started.items() if number >= oldest}
         for row in changes.forgotten_runs:
-            del self.runs[row.number]
+            self.runs.pop(row.number, None)
         for name, oldest_row in changes.oldest.items():
             self.own[name] = {number: row for number, row in self.own[name].items() if number >= oldest_row}
         self.trimmed += len(changes.forgotten_runs)
