@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-from models.records import AnyEvent, AnyJobEvent, Cancel, Capacity, End, Event, JobEvent, Submit
+from models.records import AnyEvent, AnyJobEvent, Cancel, Capacity, End, Event, Submit
 from streams.bulk.order import in_order
 from streams.bulk.survey import Survey, Surveyor
 from streams.errors import UserError
@@ -293,24 +293,41 @@ class _Live(dict[tuple[str, str], _Story]):
         return sorted((one for story in stories.values() for one in story.events), key=lambda one: one.time)
 
 
-def _live_after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
-    """What there is after so many submissions: the machine, and all events of the jobs that have not left by then.
+class Passed:
+    """The events before the rest of a log, of which there is left by then: the machine, and jobs that are live."""
 
-    The machine is told of the time of the first of them: a site's time does not leap months.
-    """
-    live = _Live()
-    machines: dict[str, Capacity] = {}
-    for event in events:
+    def __init__(self) -> None:
+        self._live = _Live()
+        self._machines: dict[str, Capacity] = {}
+        self._time = 0.0
+
+    def add(self, event: AnyEvent) -> None:
+        """Take the next event in."""
+        self._time = event.time
         if isinstance(event, Capacity):
-            machines[event.site] = event
-        elif isinstance(event, JobEvent):
-            live.add(event)
+            self._machines[event.site] = event
+        else:
+            self._live.add(event)
+
+    def left(self) -> Iterator[AnyEvent]:
+        """The machine, and all events of the jobs that have not left, as late ones.
+
+        The machine is told of the time of the first of them: a site's time does not leap months.
+        """
+        lived = self._live.events()
+        for machine in self._machines.values():
+            begin = next((one.time for one in lived if one.site == machine.site), self._time)
+            yield msgspec.structs.replace(machine, time=max(machine.time, begin))
+        for told in lived:
+            yield msgspec.structs.replace(told, late=True) if isinstance(told, Submit) else told
+
+
+def _live_after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
+    """What there is after so many submissions."""
+    passed = Passed()
+    for event in events:
+        passed.add(event)
         skipped -= isinstance(event, Submit)
         if not skipped:
             break
-    lived = live.events()
-    for machine in machines.values():
-        begin = next((one.time for one in lived if one.site == machine.site), event.time)
-        yield msgspec.structs.replace(machine, time=max(machine.time, begin))
-    for told in lived:
-        yield msgspec.structs.replace(told, late=True) if isinstance(told, Submit) else told
+    return passed.left()

@@ -1,9 +1,8 @@
 """A site's history: what its scheduler told before its events are followed, sent once, and where a source begins.
 
-The jobs are `past`: all is learnt from them, and nothing is told of them. Of a log of which the length is known, only
-the last jobs are sent, and only the last of these are predicted: what others would teach, the methods have forgotten by
-its end. Two kinds of history end so that the live
-source goes on exactly there, by the cursor that is left for it:
+The jobs are `past`: all is learnt from them, and nothing is told of them. Only the last jobs are sent, and only the
+last of these are predicted: what others would teach, the methods have forgotten by its end. Two kinds of history end so
+that the live source goes on exactly there, by the cursor that is left for it:
 
 - **A dump of an accounting** (`sacct`) is put in the order of time. The cursor has the time of its end, and the jobs
   that were live then, as they were told; the live source asks for what has changed since.
@@ -24,7 +23,7 @@ from models.engine.methods import SiteMethods
 from models.engine.settings import EngineSettings
 from models.method import Memory
 from models.records import AnyEvent, Requeue, Submit
-from streams.bulk.event_log import EventLog, Shown, silent
+from streams.bulk.event_log import EventLog, Passed, Shown, silent
 from streams.bulk.reading import read_log
 from streams.bulk.source import SortedSource
 from streams.errors import NotUnderstood, UserError
@@ -73,6 +72,21 @@ def marked(steps: Iterable[OutgoingEvent], predicted: int | None) -> Iterator[Ou
     yield from held
 
 
+def last(steps: Iterable[OutgoingEvent], jobs: int) -> Iterator[OutgoingEvent]:
+    """The steps after all but so many submissions, and before them what there is left by then. O(these jobs) memory."""
+    held, submitted, passed = deque[OutgoingEvent](), 0, Passed()
+    for step in steps:
+        held.append(step)
+        submitted += isinstance(step.event, Submit)
+        while submitted > jobs:
+            event = held.popleft().event
+            if event is not None:
+                passed.add(event)
+            submitted -= isinstance(event, Submit)
+    yield from map(OutgoingEvent, passed.left())
+    yield from held
+
+
 def until_now(source: Source, steps: Iterator[OutgoingEvent]) -> Iterator[OutgoingEvent]:
     """A source's steps up to the present end of its input: two in a row that have nothing and the same cursor."""
     reached: OutgoingEvent | None = None
@@ -96,7 +110,7 @@ class History:
     Attributes:
         site: whose it is.
         events: how many are sent; None where that is not known.
-        jobs: how many there are; None where that is not known.
+        jobs: how many there are; of a log that is followed it is known with the first step, else None.
         begin: Unix time of the first; None where that is not known.
         follows: whether a live source will go on where it ends.
 
@@ -144,8 +158,16 @@ class History:
     def steps(self) -> Iterator[OutgoingEvent]:
         """The events with the cursors that are to be kept behind them."""
         if self._log is None:
-            steps = until_now(self._source, from_source(self._source, self._file))
+            steps = self._counted(until_now(self._source, from_source(self._source, self._file)))
+            steps = steps if self._needed.seen is None else last(steps, self._needed.seen)
         else:
             steps = map(OutgoingEvent, self._log.after(self._skipped))
         yield from marked(steps, self._needed.predicted)
         yield OutgoingEvent(None, self._reached, self._file)
+
+    def _counted(self, steps: Iterable[OutgoingEvent]) -> Iterator[OutgoingEvent]:
+        jobs = 0
+        for step in steps:
+            jobs += isinstance(step.event, Submit)
+            yield step
+        self.jobs = jobs

@@ -190,16 +190,22 @@ def _past(
         most = most._replace(seen=None)
     files, cursors = given["traces"], given["cursors"]
     past = History(stack, files, site, settings, cursors, format_name, skipped, options, most, progress)
-    if past.jobs is not None and most.seen is not None and past.jobs > most.seen:
-        tell(
-            f"{site}: of {past.jobs:,} jobs the last {most.seen:,} are sent, and those that were there then; what "
-            "others would teach is forgotten by its end (--every-job sends all)"
-        )
     if past.begin is not None:
         _warn_of_known(settings, {site: past.begin}, ())
     if not past.follows:
         tell("no source goes on where this ends: what one tells of live jobs is sent again, and passed over")
-    return past.steps(), past.events
+
+    def steps() -> "Iterator[OutgoingEvent]":
+        first = next(found := past.steps())
+        if past.jobs is not None and most.seen is not None and past.jobs > most.seen:
+            tell(
+                f"{site}: of {past.jobs:,} jobs the last {most.seen:,} are sent, and those that were there then; what "
+                "others would teach is forgotten by its end (--every-job sends all)"
+            )
+        yield first
+        yield from found
+
+    return steps(), past.events
 
 
 def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: Sequence[str]) -> Collection[str]:

@@ -136,6 +136,25 @@ def test_of_a_followed_log_too_all_jobs_but_the_last_are_old(tmp_path: Path) -> 
     assert all(step.cursor is not None for step in steps if step.event is not None)
 
 
+def test_of_a_followed_log_the_last_jobs_are_sent_and_those_that_are_there(tmp_path: Path) -> None:
+    """The 1st is over, the 2nd and the 3rd still run."""
+    log = tmp_path / "accounting"
+    log.mkdir()
+    told = [QUEUED + STARTED + (ENDED if number in (1, 5) else "") for number in range(1, 6)]
+    (log / "20231114").write_text("".join(one.replace("7.srv", f"{n}.srv") for n, one in enumerate(told, 1)))
+    with opened([log], tmp_path / "cursors", Memory(2, 2)) as past:
+        found = sent(past.steps())
+        assert past.jobs == 5
+    submits = [event for event in found if isinstance(event, Submit)]
+    assert [(event.job, event.late) for event in submits] == [
+        ("2.srv", True), ("3.srv", True), ("4.srv", False), ("5.srv", False)
+    ]  # fmt: skip
+    assert len(found) == 9 and all(event.past for event in submits)
+    source = PbsSource(str(log), "s", pause_s=0.0)
+    with closing(source.events(cursor_in(tmp_path / "cursors", source))) as steps:
+        assert next(steps)[0] is None, "the cursor is at its end"
+
+
 def test_of_a_long_log_the_last_jobs_are_sent_and_the_last_of_these_predicted(tmp_path: Path) -> None:
     with opened([made_trace(tmp_path / "one.swf", jobs=700)], None, Memory(60, 6000)) as past:
         found = sent(past.steps())
