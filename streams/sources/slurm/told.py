@@ -295,13 +295,15 @@ _NO_NODES = frozenset({"", "None assigned", "(null)"})
 def _left_queue(told: Told, state: str, has_cpus: bool) -> bool:
     """Whether an attempt that is said to have started and ended at one moment left the queue without having run.
 
-    Older releases tell of processors that it would have got, and no nodes: then it ran. Where nothing says its nodes,
-    one that failed did.
+    Older releases tell of processors that it would have got. Where nothing says its nodes, one that was cancelled left
+    the queue whatever it would have got, one that failed ran.
     """
     nodes = told.nodes
     if state in _RAN or number_of(told.elapsed) or (nodes is None and state == "failed"):
         return False
-    return (nodes or "") in _NO_NODES and not (has_cpus and not nodes)
+    if has_cpus and not nodes:
+        return nodes is None and state == "cancelled"
+    return (nodes or "") in _NO_NODES
 
 
 def _identity(told: Told, number: int, ran: bool) -> tuple[str, str | None, int | None]:

@@ -79,6 +79,15 @@ def test_one_that_was_cancelled_in_the_queue_never_ran_though_what_it_would_have
     assert (row.state, row.start, row.started_cpus) == ("cancelled", None, None)
 
 
+def test_where_no_nodes_are_asked_for_one_that_was_cancelled_at_its_start_never_ran() -> None:
+    """Older releases tell what it would have got; the columns for a replay have no NodeList."""
+    end = DAY + "12:03:00"
+    columns = [name for name in HEADER.split("|") if name != "NodeList"]
+    values = dict(zip(HEADER.split("|"), line(State="CANCELLED by 1234", Start=end, End=end).split("|"), strict=True))
+    rows, _ = read("|".join(columns), "|".join(values[name] for name in columns))
+    assert [(row.state, row.start, row.end) for row in rows] == [("cancelled", None, NOON + 180)]
+
+
 def test_one_that_ran_for_no_second_ran() -> None:
     assert one(line(End=DAY + "12:01:00")).start == NOON + 60
 
