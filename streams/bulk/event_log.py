@@ -263,11 +263,23 @@ class _Story:
         return self._left >= self.size
 
 
-class _Live(dict[tuple[str, str], _Story]):
-    """The stories of the jobs that have not left, under each of their names: memory goes with these jobs alone."""
+class Passed(dict[tuple[str, str], _Story]):
+    """The events before the rest of a log, of which there is left: the machine, and the jobs that have not left.
 
-    def add(self, event: AnyJobEvent) -> None:
-        """Take an event in."""
+    The stories of those jobs are under each of their names: memory goes with these alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._machines: dict[str, Capacity] = {}
+        self._time = 0.0
+
+    def add(self, event: AnyEvent) -> None:
+        """Take the next event in."""
+        self._time = event.time
+        if isinstance(event, Capacity):
+            self._machines[event.site] = event
+            return
         name, array = (event.site, event.job), getattr(event, "array", None)
         story, row = self.get(name), self.get((event.site, array)) if array is not None else None
         if story is None and row is not None and not isinstance(event, Submit):
@@ -287,34 +299,13 @@ class _Live(dict[tuple[str, str], _Story]):
             for name in story.names:
                 self.pop((site, name), None)
 
-    def events(self) -> list[AnyJobEvent]:
-        """All that was told of them, by time."""
-        stories = {id(story): story for story in self.values()}
-        return sorted((one for story in stories.values() for one in story.events), key=lambda one: one.time)
-
-
-class Passed:
-    """The events before the rest of a log, of which there is left by then: the machine, and jobs that are live."""
-
-    def __init__(self) -> None:
-        self._live = _Live()
-        self._machines: dict[str, Capacity] = {}
-        self._time = 0.0
-
-    def add(self, event: AnyEvent) -> None:
-        """Take the next event in."""
-        self._time = event.time
-        if isinstance(event, Capacity):
-            self._machines[event.site] = event
-        else:
-            self._live.add(event)
-
     def left(self) -> Iterator[AnyEvent]:
-        """The machine, and all events of the jobs that have not left, as late ones.
+        """The machine, and all that was told of the jobs, by time and as late.
 
         The machine is told of the time of the first of them: a site's time does not leap months.
         """
-        lived = self._live.events()
+        stories = {id(story): story for story in self.values()}
+        lived = sorted((one for story in stories.values() for one in story.events), key=lambda one: one.time)
         for machine in self._machines.values():
             begin = next((one.time for one in lived if one.site == machine.site), self._time)
             yield msgspec.structs.replace(machine, time=max(machine.time, begin))

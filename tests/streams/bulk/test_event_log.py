@@ -6,7 +6,7 @@ import pytest
 
 from models.records import AnyEvent, Cancel, Capacity, End, ExpectedStart, Requeue, Start, Submit
 from streams.bulk import event_log
-from streams.bulk.event_log import EventLog, _Live, jobs_in, number_of
+from streams.bulk.event_log import EventLog, Passed, jobs_in, number_of
 from streams.bulk.survey import Level
 from streams.errors import UserError
 from streams.sources.swf import events_of, read_swf
@@ -177,7 +177,7 @@ def test_the_machine_is_told_of_when_the_rest_of_a_long_log_begins(tmp_path: Pat
 
 
 def test_nothing_is_kept_of_jobs_and_arrays_that_are_over() -> None:
-    live = _Live()
+    live = Passed()
     alone = Submit(site="s", time=11.0, job="7_1", array="7")  # it leaves the row of three, which has two tasks then
     started = [Start(site="s", time=12.0, job=f"7_{task}", array="7") for task in (0, 2)]
     for event in (Submit(site="s", time=10.0, job="7", array_size=3), alone, *started):
@@ -186,11 +186,11 @@ def test_nothing_is_kept_of_jobs_and_arrays_that_are_over() -> None:
         live.add(End(site="s", time=20.0, job=f"7_{task}"))
     assert list(live) == [("s", "7_1")]
     live.add(Cancel(site="s", time=30.0, job="7_1"))
-    assert not live and not live.events()
+    assert not live and not [*live.left()]
 
 
 def test_a_task_that_is_submitted_after_its_start_leaves_the_others_in_the_row() -> None:
-    live = _Live()
+    live = Passed()
     live.add(Submit(site="s", time=10.0, job="9", array_size=3))
     live.add(Start(site="s", time=11.0, job="9_1", array="9"))
     live.add(End(site="s", time=12.0, job="9_1"))
