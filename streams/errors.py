@@ -67,11 +67,12 @@ PACKAGES = {"litestar": "serve", "uvicorn": "serve"}
 
 
 @contextmanager
-def needing(extra: str | None = None) -> Iterator[None]:
+def needing(extra: str | None = None, instead: str = "") -> Iterator[None]:
     """Import what an extra brings.
 
     Parameters:
         extra: which one; by default told by what is missing.
+        instead: what can be done without it, as the end of the message.
 
     Raises:
         UserError: a package is not installed; the message says how to install it.
@@ -84,7 +85,7 @@ def needing(extra: str | None = None) -> Iterator[None]:
             raise
         wanted = extra or PACKAGES.get(missing)
         package = f"'queuecast[{wanted}]'" if wanted else "queuecast"
-        raise UserError(f"{missing} is not installed; install it with pip install {package}") from None
+        raise UserError(f"{missing} is not installed; install it with pip install {package}{instead}") from None
 
 
 class Unreachable(UserError):

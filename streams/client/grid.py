@@ -317,7 +317,7 @@ def job_request(**asked: Any) -> JobRequest:
 
 
 def _questions_of(settings: Settings) -> "QuestionClient":
-    with needing():
+    with needing(instead=", or ask a service: --url, HttpClient"):
         from streams.client.client import QuestionClient
 
     return QuestionClient(settings, outcomes=False)

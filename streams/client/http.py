@@ -147,16 +147,18 @@ class HttpClient:
             UnknownJob: no site knows it.
         """
         found: dict[str, JobAnswer | None] = {}
-        unknown = []
+        unknown: dict[str, list[str]] = {}
         for site in several(sites) or self.sites:
             try:
                 found[site] = self._get(f"{_path(site)}/jobs/{quote(job, safe='')}", JobAnswer, UnknownJob)
             except NotFound as error:
-                unknown.append(str(error))
+                what = str(error).removeprefix(f"{self._url}: ").removeprefix(f"{site}: ")
+                unknown.setdefault(what, []).append(site)
             except AnswerTimeout:
                 found[site] = None
         if unknown and not any(found.values()):
-            raise UnknownJob("; ".join(unknown))
+            told = "; ".join(f"{', '.join(names)}: {what}" for what, names in unknown.items())
+            raise UnknownJob(f"{self._url}: {told}")
         return found
 
     def jobs(self, user: str, sites: Sequence[str] = (), most: int = 100) -> dict[str, JobsAnswer | None]:

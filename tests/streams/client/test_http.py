@@ -22,6 +22,7 @@ def test_a_job_that_no_site_knows_is_not_found() -> None:
     with service(404, b'{"detail":"no such job"}') as (url, asked), pytest.raises(UnknownJob) as raised:
         HttpClient(url).job("1", ["a/b", "c"])
     assert isinstance(raised.value, NotFound)
+    assert str(raised.value) == f"{url}: a/b, c: no such job"
     assert [path for path, *_ in asked] == ["/v1/sites/a%2Fb/jobs/1", "/v1/sites/c/jobs/1"]
 
 
