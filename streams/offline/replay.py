@@ -1,6 +1,5 @@
 """A trace through the engine, in this process: the records that the stream would give."""
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from models.measures import Accuracy, RunAccuracy
 from models.records import AnyEvent, Outcome, Prediction
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
 from streams.errors import NotUnderstood, UserError, of_file
-from streams.sources.swf import Trace
 from streams.training.processes import processes
 
 EVENTS_PER_LET_GO = 64
@@ -227,20 +225,3 @@ def _check_loadable(methods: Iterable[str], runtimes: Iterable[str]) -> None:
             RUN_METHODS.check(name)
     except ValueError as error:
         raise NotUnderstood(str(error)) from None
-
-
-def jobs_in(trace: Trace, ids: tuple[int, int] | None = None, rows: tuple[int, int] | None = None) -> set[str]:
-    """The names of the jobs of a test range, inclusive: by job number, or by position in submit order from 1.
-
-    Raises:
-        UserError: there is no job in it.
-    """
-    jobs = trace.jobs if rows is None else trace.jobs[max(rows[0], 1) - 1 : max(rows[1], 0)]
-    low, high = ids or (-math.inf, math.inf)
-    names = {str(job.number) for job in jobs if low <= job.number <= high}
-    if not names:
-        if rows is not None:
-            raise UserError(f"{trace.path}: no job at these positions; they are 1 to {len(trace.jobs)}")
-        first, last = min(job.number for job in trace.jobs), max(job.number for job in trace.jobs)
-        raise UserError(f"{trace.path}: no job with these numbers; they are {first} to {last}")
-    return names

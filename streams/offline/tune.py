@@ -10,8 +10,8 @@ from models.measures import Accuracy
 from models.papers.search.tuning import PASSES, STATISTICS, Truth, TuningResult, aae_s
 from models.papers.search.tuning import tune as tuned
 from models.records import AnyEvent, Submit
+from streams.errors import UserError
 from streams.offline.files import as_profile
-from streams.offline.replay import jobs_in
 from streams.sources.swf import Trace, events_of
 from streams.text.terminal import show_table
 
@@ -42,13 +42,23 @@ def stretch_of(trace: Trace, ids: tuple[int, int] | None, rows: tuple[int, int] 
     """The stretch of these job numbers or positions. Nothing later than its last job is in it.
 
     Parameters:
+        ids: the lowest and the highest.
+        rows: the first and the last in submit order, from 1.
         every: N, where every N-th of its jobs is predicted.
 
     Raises:
         UserError: there is no job in it.
     """
-    names = jobs_in(trace, ids if ids or rows else DEFAULT_IDS, rows)
-    places = [place for place, job in enumerate(trace.jobs) if str(job.number) in names]
+    if rows is not None:
+        places = [*range(max(rows[0], 1) - 1, min(rows[1], len(trace.jobs)))]
+        known = f"no job at these positions; they are 1 to {len(trace.jobs)}"
+    else:
+        low, high = ids or DEFAULT_IDS
+        numbers = [job.number for job in trace.jobs]
+        places = [place for place, number in enumerate(numbers) if low <= number <= high]
+        known = f"no job with these numbers; they are {min(numbers)} to {max(numbers)}"
+    if not places:
+        raise UserError(f"{trace.path}: {known}")
     predicted = [trace.jobs[place] for place in places[::every]]
     jobs = {str(job.number): Truth(job.wait, max(job.run, 0.0) if job.started else 0.0) for job in predicted}
     return Stretch(msgspec.structs.replace(trace, jobs=trace.jobs[: places[-1] + 1]), jobs, len(places))

@@ -14,10 +14,11 @@ from models.method import SiteContext, WaitMethod
 from models.records import ExpectedStart, Outcome, Prediction, Start, Submit
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from models.site.job import Estimate, Job
+from streams.bulk.event_log import EventLog, jobs_in
 from streams.errors import UserError
-from streams.offline.replay import RecordFile, ReplayScores, jobs_in, replay, settings_for
+from streams.offline.replay import RecordFile, ReplayScores, replay, settings_for
 from streams.sources.swf import Trace, events_of, read_swf
-from tests.support.traces import made_trace, shared_path, swf_line, trace_path
+from tests.support.traces import made_trace, shared_path, trace_path
 
 
 def run(
@@ -72,7 +73,7 @@ def test_the_measures_are_the_referees(tmp_path: Path, method: str, options: str
     chosen = dict(RANGES[options])
     started = chosen.pop("started", False)
     trace = read_swf(path)
-    names = jobs_in(trace, **chosen)
+    names = jobs_in(EventLog.of(events_of(trace, trace.site), tmp_path), **chosen)
     scores = ReplayScores(lambda outcome: outcome.job in names, cancelled=not started)
     run(trace, tmp_path / "out", [method], scores, written=[method])
     theirs = referee(path, tmp_path / "out", *options.split())
@@ -171,24 +172,6 @@ def test_the_measures_are_the_referees_on_a_real_trace(tmp_path: Path) -> None:
     agree(scores.rows()["zero"], theirs["always zero"])
     median, recent = scores.rows()["median"], theirs["recent median"]  # which counts cancelled jobs' waits too
     assert median["AAE"] == pytest.approx(recent["AAE"], rel=0.02)
-
-
-def test_a_range_holds_its_ends(tmp_path: Path) -> None:
-    path = tmp_path / "t.swf"
-    path.write_text("".join(swf_line(number, 1000 - number) for number in range(1, 11)))
-    trace = read_swf(path)
-    assert jobs_in(trace) == {str(number) for number in range(1, 11)}
-    assert jobs_in(trace, ids=(3, 5)) == {"3", "4", "5"}
-    assert jobs_in(trace, rows=(1, 2)) == {"10", "9"}
-    assert jobs_in(trace, rows=(9, 99)) == {"2", "1"}
-
-
-@pytest.mark.parametrize("where", [{"ids": (50, 60)}, {"rows": (11, 20)}, {"ids": (5, 3)}, {"rows": (-3, 0)}])
-def test_an_empty_range_is_an_error(tmp_path: Path, where: dict[str, tuple[int, int]]) -> None:
-    path = tmp_path / "t.swf"
-    path.write_text("".join(swf_line(number) for number in range(1, 11)))
-    with pytest.raises(UserError, match=r"no job .*; they are 1 to 10"):
-        jobs_in(read_swf(path), **where)
 
 
 def test_methods_are_the_named_ones_and_the_trivial_ones() -> None:

@@ -19,6 +19,7 @@ from streams.settings import load_settings
 from streams.sources.swf import SwfJob, Trace, events_of
 
 Capture = pytest.CaptureFixture[str]
+Range = tuple[int, int] | None
 ROWS = (120, 180)
 ENGINE = EngineSettings(method="qespera", history=120)
 
@@ -80,8 +81,21 @@ def test_every_third_job_of_the_stretch_is_predicted() -> None:
     }
     assert (stretch.in_range, len(stretch.trace.jobs), stretch.steps) == (7, 16, 48)
     assert list(stretch_of(trace, None, (19, 99), 1).jobs) == ["19", "20"]
-    with pytest.raises(UserError, match="no job with these numbers; they are 1 to 20"):
-        stretch_of(trace, None, None, 1)
+    assert list(stretch_of(trace, None, (-3, 2), 1).jobs) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "rows", "message"),
+    [
+        (None, None, "no job with these numbers; they are 1 to 20"),
+        ((5, 3), None, "no job with these numbers; they are 1 to 20"),
+        (None, (21, 30), "no job at these positions; they are 1 to 20"),
+        (None, (-3, 0), "no job at these positions; they are 1 to 20"),
+    ],
+)
+def test_a_stretch_without_a_job_is_an_error(ids: Range, rows: Range, message: str) -> None:
+    with pytest.raises(UserError, match=f"t.swf: {message}"):
+        stretch_of(Trace(Path("t.swf"), {}, [job(number) for number in range(1, 21)], 0), ids, rows, 1)
 
 
 def test_progress_comes_to_its_end(trace: Trace) -> None:
