@@ -1,0 +1,52 @@
+"""Who was told the last jobs of a history, as many as its methods know, predicts as who was told all of them."""
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Submit
+from models.simulation import generate, run
+from streams.bulk.event_log import EventLog
+from streams.bulk.history import last, marked, needed
+from streams.sources.publisher import OutgoingEvent
+from tests.support.stories import applied, predictions
+
+
+def parted(jobs: int) -> tuple[list[AnyEvent], list[AnyEvent]]:
+    """A site's events before a submission, and from then on."""
+    events = list(run(generate(3, jobs + 100, cpus=32, load=0.6), 32, "s"))
+    cut = next(islice((place for place, one in enumerate(events) if isinstance(one, Submit)), jobs, None))
+    return events[:cut], events[cut:]
+
+
+def told(events: Iterable[OutgoingEvent], settings: EngineSettings) -> Engine:
+    """A site that has had this history."""
+    engine = Engine("s", settings)
+    for step in marked(events, needed(settings, "s").predicted):
+        assert step.event is not None
+        assert not engine.apply(step.event) or step.event.kind == "capacity"
+    return engine
+
+
+@pytest.mark.parametrize("method", ["median", "qespera", "easy"])
+def test_of_methods_that_go_by_the_last_jobs_alone(method: str) -> None:
+    settings = EngineSettings(method=method, shadows=(), runtimes="walltime", history=400)
+    before, rest = parted(1700)
+    jobs = needed(settings, "s").seen
+    assert jobs == 480
+    some = list(last(map(OutgoingEvent, before), jobs))
+    assert len(some) < 0.3 * len(before)
+    found = [predictions(applied(told(steps, settings), rest)) for steps in (map(OutgoingEvent, before), some)]
+    whole, part = ([one.predicted_wait_s for one in predictions] for predictions in found)
+    assert len(whole) == 100 and part == pytest.approx(whole, rel=1e-6, abs=1.0)
+    assert found[0] == found[1] or method == "qespera", "sums of a window differ in their last bits"
+
+
+def test_a_log_that_is_followed_ends_as_one_that_is_put_in_order(tmp_path: Path) -> None:
+    before, _ = parted(1700)
+    log = EventLog.of(before, tmp_path)
+    assert [step.event for step in last(map(OutgoingEvent, log.events()), 480)] == list(log.after(log.jobs - 480))
