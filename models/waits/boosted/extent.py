@@ -38,7 +38,7 @@ class Extent:
 
     def __init__(self, names: Sequence[str], most: Mapping[str, float]) -> None:
         self.most = dict(most)
-        self._known = [(names.index(name), WORDS[name], before) for name, before in most.items()]
+        self._known = [(names.index(name), _nearly(before), WORDS[name], before) for name, before in most.items()]
 
     @classmethod
     def of(cls, rows: Singles, names: Sequence[str]) -> "Extent":
@@ -47,12 +47,18 @@ class Extent:
 
     def unlike(self, row: Singles) -> str | None:
         """What of a row is larger than ever, in words, if anything is; 1 µs."""
-        for place, words, before in self._known:
-            now = _count(row.item(place))
-            if now > RATIO * before + MARGIN:
+        for place, nearly, words, before in self._known:
+            value = row.item(place)
+            if value > nearly and (now := _count(value)) > RATIO * before + MARGIN:
                 some, most = (f"{float(f'{count:.2g}'):,.0f}" for count in (now, before))
                 return f"a state unlike any it learnt from: some {some} {words}, {most} at most before"
         return None
+
+
+def _nearly(before: float) -> float:
+    """A value as it stands up to which a state is surely like those before."""
+    most = RATIO * before + MARGIN
+    return 0.999 * math.log2(1.0 + most) if most > 0.0 else -math.inf
 
 
 def _count(value: float) -> float:

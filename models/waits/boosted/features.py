@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from models.arrays import Floats
 from models.durations import DAY_S
@@ -25,6 +26,10 @@ _OF_JOB = ("walltime", "run", "share", "nodes", "memory", "hour", "weekday", "do
 NAMES = (*FEATURES, *_OF_JOB, *live.NAMES, *recent.NAMES)
 """The features in their order. Seconds, processors and work stand as log2(1 + x), with the sign of x."""
 
+_LIVE = len(FEATURES) + len(_OF_JOB)
+_RECENT = _LIVE + len(live.NAMES)
+"""Where the features of `live` and of `recent` begin."""
+
 _AS_IT_IS = np.array(
     [
         name in ("share", "hour", "weekday", "down")
@@ -44,16 +49,26 @@ def row_of(job: Job, codes: Codes, rows: int, context: SiteContext, waits: Recen
     """
     now = job.submit
     summaries = summaries_of(job, context.state, now) if job.features is None else job.features
-    found = live.live_features(job, context.state.table, now, context.cpus)
-    return stored(np.concatenate([summaries, _of_job(job, context), found, waits.features(codes, now, rows)]))
+    found = np.zeros(len(NAMES))
+    found[: len(FEATURES)], found[len(FEATURES) : _LIVE] = summaries, _of_job(job, context)
+    live.live_features(job, context.state.table, now, context.cpus, found[_LIVE:_RECENT])
+    waits.features(codes, now, rows, found[_RECENT:])
+    return stored(found)
 
 
 def stored(values: Floats) -> Stored:
-    """The features as they are stored: finite, in 16 bits, most of them on a logarithmic scale."""
-    logs = np.copysign(np.log2(1.0 + np.abs(values)), values)
-    np.copyto(logs, values, where=_AS_IT_IS)
-    np.minimum(np.maximum(logs, -60_000.0, out=logs), 60_000.0, out=logs)
-    return logs.astype(np.float16)
+    """The features as they are stored: finite, in 16 bits, most on a logarithmic scale. `values` are changed."""
+    _scale(values)
+    return values.astype(np.float16)
+
+
+@njit(cache=True, nogil=True)
+def _scale(values: Floats) -> None:
+    for place in range(len(values)):
+        value = values[place]
+        if not _AS_IT_IS[place]:
+            value = np.copysign(np.log2(1.0 + abs(value)), value)
+        values[place] = min(max(value, -60_000.0), 60_000.0)
 
 
 def _of_job(job: Job, context: SiteContext) -> list[float]:

@@ -253,7 +253,9 @@ class Grove:
 
     def predict(self, rows: Rows) -> Floats:
         """What each forest says of each row, (rows, forests)."""
-        return np.asarray(_predict(rows, self._ends, self._roots, self._nodes, self._values))
+        said = np.zeros((len(rows), len(self._ends)))
+        _predict(rows, self._ends, self._roots, self._nodes, self._values, said)
+        return said
 
 
 def warm_up() -> None:
@@ -274,19 +276,36 @@ def _trees(text: str) -> Iterator[list[Floats]]:
 
 
 @njit(cache=True, nogil=True)
-def _predict(rows: Rows, ends: npt.NDArray[np.int64], roots: Ints, nodes: Records, values: Floats) -> Floats:
-    said = np.zeros((len(rows), len(ends)))
+def _predict(
+    rows: Rows, ends: npt.NDArray[np.int64], roots: Ints, nodes: Records, values: Floats, said: Floats
+) -> None:
+    """Four trees at a time, so that nobody waits for one look at memory before the next: half the time."""
     for row in range(len(rows)):
-        tree = 0
+        job, tree = rows[row], 0
         for forest in range(len(ends)):
+            while tree + 4 <= ends[forest]:
+                one, two, three, four = roots[tree], roots[tree + 1], roots[tree + 2], roots[tree + 3]
+                while (one & two & three & four) >= 0:  # until all are leaves
+                    one, two = _below(job, nodes, one), _below(job, nodes, two)
+                    three, four = _below(job, nodes, three), _below(job, nodes, four)
+                for leaf in (one, two, three, four):
+                    said[row, forest] += values[~leaf]
+                tree += 4
             while tree < ends[forest]:
-                node = roots[tree]
-                while node >= 0:
-                    at = nodes[node]
-                    node = at.right if rows[row, at.feature] > at.threshold else at.left
-                said[row, forest] += values[~node]
+                leaf = roots[tree]
+                while leaf >= 0:
+                    leaf = _below(job, nodes, leaf)
+                said[row, forest] += values[~leaf]
                 tree += 1
-    return said
+
+
+@njit(cache=True, nogil=True)
+def _below(job: Singles, nodes: Records, node: int) -> int:
+    """The next node, or leaf, on a row's way down; a leaf is its own."""
+    if node < 0:
+        return node
+    at = nodes[node]
+    return at.right if job[at.feature] > at.threshold else at.left  # type: ignore[no-any-return]
 
 
 def _lightgbm() -> Any:

@@ -84,7 +84,7 @@ class Forests:
         self.jobs = jobs
         self._extent, self._prior = extent, prior
         self._logarithmic = [aim.scale == "log" for aim in forests]
-        self._begin = np.array([] if prior is None else [prior.aims.index(aim) for aim in forests], np.int64)
+        self._begin = [] if prior is None else [prior.aims.index(aim) for aim in forests]
         places = {aim.quantile: place for place, aim in enumerate(forests) if aim.quantile != MEDIAN}
         self._medians = [(aim.scale, place) for place, aim in enumerate(forests) if aim.quantile == MEDIAN]
         self._below = [(q, places[q]) for q in sorted(places, reverse=True) if q < MEDIAN]
@@ -126,10 +126,10 @@ class Forests:
             begins: what the prior says of it, (its aims,), where that is known already.
         """
         rows = row.reshape(1, -1)
-        values = self._grove.predict(rows)[0]
+        values: list[float] = self._grove.predict(rows)[0].tolist()
         if self._prior is not None:
-            begins = self._prior.values(rows)[0] if begins is None else begins
-            values += begins[self._begin]
+            told = (self._prior.values(rows)[0] if begins is None else begins).tolist()
+            values = [value + told[place] for value, place in zip(values, self._begin, strict=True)]
         said = _from_scale(self._logarithmic, values)
         medians = {scale: said[place] for scale, place in self._medians}
         return Said(medians, self._uncrossed(said), self._extent.unlike(row), elsewhere=not self.jobs)
@@ -180,9 +180,9 @@ def _to_scale(scale: str, waits: Floats) -> Floats:
     return np.log1p(waits / SCALE_S) if scale == "log" else np.sqrt(waits)
 
 
-def _from_scale(logarithmic: Sequence[bool], values: Floats) -> list[float]:
+def _from_scale(logarithmic: Sequence[bool], values: list[float]) -> list[float]:
     """Waits in seconds, within 0 and `MAX_WAIT_S`, from values on the scale of logarithms or of roots."""
-    roots = np.maximum(values, 0.0)
-    logs = np.expm1(np.minimum(roots, 20.0)).tolist()
-    found = zip(logarithmic, logs, (roots * roots).tolist(), strict=True)
-    return [min(SCALE_S * log if by_log else root, MAX_WAIT_S) for by_log, log, root in found]
+    roots = [value if value > 0.0 else 0.0 for value in values]
+    logs: list[float] = np.expm1([min(root, 20.0) for root in roots]).tolist()
+    found = zip(logarithmic, logs, roots, strict=True)
+    return [min(SCALE_S * log if by_log else root * root, MAX_WAIT_S) for by_log, log, root in found]

@@ -78,8 +78,8 @@ class _About(NamedTuple):
     now: float
 
 
-def live_features(job: Job, table: LiveTable, now: float, site_cpus: int) -> Floats:
-    """The features of `NAMES` for a job that is not in the table, float64; 30 µs at 1000 live jobs.
+def live_features(job: Job, table: LiveTable, now: float, site_cpus: int, out: Floats) -> None:
+    """Fill in the features of `NAMES`, zeros before, for a job that is not in the table; 30 µs at 1000 live jobs.
 
     O(live jobs), as far as they are looked at (`models.site.seen`).
     """
@@ -88,14 +88,12 @@ def live_features(job: Job, table: LiveTable, now: float, site_cpus: int) -> Flo
         queue = _NEW_QUEUE
     work, user = cpus * job.planned_run_s, table.code("user", job.user)
     about = _About(cpus, job.planned_run_s, work, user, queue, float(now))
-    found: Floats = _live_features(seen.rows, seen.stands_for, table.records, about, float(max(site_cpus, 1)))
-    return found
+    _live_features(seen.rows, seen.stands_for, table.records, about, float(max(site_cpus, 1)), out)
 
 
 @njit(cache=True)
-def _live_features(live: Ints, stands_for: Floats, table: Records, job: _About, site_cpus: float) -> Floats:
-    out, queued = np.zeros(len(NAMES)), np.zeros((len(GROUPS), len(SUMS)))
-    running = np.empty(len(live), np.int64)
+def _live_features(live: Ints, stands_for: Floats, table: Records, job: _About, site_cpus: float, out: Floats) -> None:
+    queued, running = np.zeros((len(GROUPS), len(SUMS))), np.empty(len(live), np.int64)
     count = 0
     head, head_ready, in_use, latest = -1, np.inf, 0.0, -_NEVER_S
     after = len(GROUPS) * len(SUMS)
@@ -161,7 +159,6 @@ def _live_features(live: Ints, stands_for: Floats, table: Records, job: _About, 
     left_work = out[after + 2 * len(HORIZONS_S) + 1]
     out[place + 9] = (left_work + queued[0, 2]) / site_cpus
     out[place + 10] = (left_work + queued[3, 2]) / site_cpus
-    return out
 
 
 @njit(cache=True)

@@ -190,13 +190,12 @@ class Recent:
                 del self._slots[key]
                 self._unused.append(slot)
 
-    def features(self, codes: Codes, now: float, rows: int) -> Floats:
-        """The features of `NAMES` for a job submitted at `now`, when there are `rows`, float64."""
-        out, find, every = np.empty(len(NAMES)), self._slots.get, codes + _PLACES
+    def features(self, codes: Codes, now: float, rows: int, out: Floats) -> None:
+        """Fill in the features of `NAMES` for a job submitted at `now`, when there are `rows`."""
+        find, every = self._slots.get, codes + _PLACES
         slots = np.array([find(picked(every), -1) for picked in _PICKED])
         last = self._site_waits.values, self._site_starts.values, self._submissions.values
         _features(out, slots, *self._kept, *last, float(now), rows - self._horizon)
-        return out
 
     def save(self) -> RecentState:
         """What rows do not tell; 5 KB."""

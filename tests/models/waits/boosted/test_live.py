@@ -138,5 +138,6 @@ def test_features_are_those_by_hand(jobs: int) -> None:
         assert expected.keys() == set(NAMES)
         if queue == "unknown":  # the jobs without a queue are of none, as this one is of none that is known
             assert expected["queued_same_queue_jobs"] == 0
-        found = live_features(job, state.table, NOW, CPUS)
+        found = np.zeros(len(NAMES))
+        live_features(job, state.table, NOW, CPUS, found)
         np.testing.assert_allclose(found, [expected[name] for name in NAMES], rtol=1e-12, err_msg=str(NAMES))
