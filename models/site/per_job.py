@@ -56,6 +56,8 @@ class PerJob(Generic[V]):
 
     def replace(self, values: Mapping[JobKey, V]) -> None:
         """Have these values and no others; O(values)."""
+        if values == self._values:
+            return
         before, self._values = self._values, dict(values)
         self._changed.update(key for key, value in values.items() if before.get(key) != value)
         self._changed.update(before.keys() - values.keys())

@@ -204,16 +204,21 @@ def _clustered(x: Floats, y: Floats, p: QesperaParameters) -> bool:
 @njit(cache=True)
 def _sdm(waits: Floats, distance: Floats, longest: float, p: QesperaParameters) -> tuple[float, int, float]:
     """The standard deviation minimiser (section 3.3.2): wait, jobs of the window and its end; no jobs if no window."""
-    close = np.flatnonzero(distance < p.reach)
-    close = close[~outliers(distance[close], waits[close] / longest, p.eps, p.min_pts)]
+    within, wait, jobs_within = np.empty(len(waits)), np.empty(len(waits)), 0
+    for i in range(len(waits)):
+        within[jobs_within], wait[jobs_within] = distance[i], waits[i]
+        jobs_within += distance[i] < p.reach
+    within, wait = within[:jobs_within], wait[:jobs_within]
+    share, out = wait / longest, outliers(within, wait / longest, p.eps, p.min_pts)
     windows = math.ceil(p.reach / p.window)
-    place = np.minimum((distance[close] / p.window).astype(np.int64), windows - 1)
+    place = np.empty(jobs_within, np.int32)
     count, mean, square = np.zeros(windows), np.zeros(windows), np.zeros(windows)
-    for i in range(len(close)):
-        share = waits[close[i]] / longest
-        count[place[i]] += 1
-        mean[place[i]] += share
-        square[place[i]] += share * share
+    for i in range(jobs_within):
+        place[i] = windows if out[i] else min(int(within[i] / p.window), windows - 1)
+        if not out[i]:
+            count[place[i]] += 1
+            mean[place[i]] += share[i]
+            square[place[i]] += share[i] * share[i]
     best, best_score = -1, math.inf
     jobs = total = squares = 0.0
     for i in range(windows):
@@ -227,8 +232,8 @@ def _sdm(waits: Floats, distance: Floats, longest: float, p: QesperaParameters) 
                 best, best_score = i, score
     if best < 0:
         return 0.0, 0, 0.0
-    chosen = close[(place == best) | (p.nested & (place < best))]
-    return _middle(waits[chosen], distance[chosen], p), len(chosen), (best + 1) * p.window
+    chosen = np.flatnonzero((place == best) | (p.nested & (place < best)))
+    return _middle(wait[chosen], within[chosen], p), len(chosen), (best + 1) * p.window
 
 
 @njit(cache=True)

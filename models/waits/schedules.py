@@ -106,6 +106,12 @@ def easy(live: Live, whole: bool) -> Floats:
     The head's reservation, the "shadow time", is when enough running jobs have come to their planned ends; "extra" are
     the processors that it leaves free then (Lifka 1995; Mu'alem and Feitelson 2001).
     """
+    starts: Floats = _easy_starts(live, whole)
+    return starts
+
+
+@njit(cache=True)
+def _easy_starts(live: Live, whole: bool) -> Floats:
     starts: Floats = _easy(live, whole, False)[0]
     return starts
 

@@ -187,9 +187,12 @@ class Simulated(WaitMethod):
 
     def _outlived(self, context: SiteContext, rows: Ints, now: float) -> Outlived:
         """Of running jobs that run for longer than was expected, those of these rows of the table."""
-        outlived, keys, starts = {}, context.state.table.keys, context.state.table.columns().start
-        known = self.per_job.get
-        for row, start in zip(rows.tolist(), starts[rows].tolist(), strict=True):
+        outlived: Outlived = {}
+        if not len(rows):
+            return outlived
+        table, known = context.state.table, self.per_job.get
+        keys, starts = table.keys, table.records["start"][rows].tolist()
+        for row, start in zip(rows.tolist(), starts, strict=True):
             key = keys[row]
             assert key is not None
             elapsed_s, longer_s = max(now - start, 0.0), known(key) or 0.0

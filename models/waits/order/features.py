@@ -99,31 +99,13 @@ class People(NamedTuple):
     runs: Ints
 
 
-class Fair(NamedTuple):
-    """The features of usage by code, each 2 to the minus of a share."""
-
-    users: Floats
-    accounts: Floats
-
-
 @njit(cache=True)
-def fair_of(people: People, site_cpus: int) -> Fair:
-    """O(codes): the features of usage."""
-    halves, scales = len(HALVES), len(_USER_SCALES)
-    users = np.empty((len(people.users), halves * scales))
-    accounts = np.empty((len(people.accounts), len(_ACCOUNT_SCALES)))
-    for half in range(halves):
-        whole = max(site_cpus, 1) * HALVES[half] / LN_2  # what the machine's use sums up to, if it was always full
-        for user in range(len(users)):
-            share = people.users[user, half] / whole if user else 0.0
-            for scale in range(scales):
-                users[user, half * scales + scale] = 2.0 ** (-share / _USER_SCALES[scale])
-    whole = max(site_cpus, 1) * HALVES[halves - 1] / LN_2
-    for account in range(len(accounts)):
-        share = people.accounts[account, halves - 1] / whole if account else 0.0
-        for scale in range(len(_ACCOUNT_SCALES)):
-            accounts[account, scale] = 2.0 ** (-share / _ACCOUNT_SCALES[scale])
-    return Fair(users, accounts)
+def _fill_in_fair(out: Floats, used: Floats, site_cpus: int, half: int, scales: Floats) -> None:
+    """The features of usage over one half-life, each 2 to the minus of a share."""
+    whole = max(site_cpus, 1) * HALVES[half] / LN_2  # what the machine's use sums up to, if it was always full
+    share = used[half] / whole
+    for scale in range(len(scales)):
+        out[scale] = 2.0 ** (-share / scales[scale])
 
 
 @njit(cache=True)
@@ -133,7 +115,9 @@ def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site
     Parameters:
         before: of each of `jobs`, how many of the same user's queued jobs came before it.
     """
-    fair, table = fair_of(people, site_cpus), np.empty((len(jobs), COUNT))
+    table, scales = np.ones((len(jobs), COUNT)), len(_USER_SCALES)
+    # Users and accounts have several jobs each: the row in which each was before, from 1.
+    user_row, account_row = np.zeros(len(people.users), np.int64), np.zeros(len(people.accounts), np.int64)
     for row in range(len(jobs)):
         job, out = jobs[row], table[row]
         age_s, user = max(queued.age_s[job], 0.0), queued.user[job]
@@ -145,10 +129,19 @@ def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site
         out[SIZE + 1] = np.log2(max(queued.planned_s[job], MIN_PLANNED_S))
         out[SIZE + 2] = whole
         out[SIZE + 3] = 1.0 if whole <= SMALL and queued.planned_s[job] <= SHORT_S else 0.0
-        for place in range(ACCOUNT - USER):
-            out[USER + place] = fair.users[user, place]
-        for place in range(HELD - ACCOUNT):
-            out[ACCOUNT + place] = fair.accounts[queued.account[job], place]
+        account = queued.account[job]
+        if user_row[user]:
+            out[USER:ACCOUNT] = table[user_row[user] - 1, USER:ACCOUNT]
+        elif user:
+            for half in range(len(HALVES)):
+                begin = USER + half * scales
+                _fill_in_fair(out[begin : begin + scales], people.users[user], site_cpus, half, _USER_SCALES)
+        if account_row[account]:
+            out[ACCOUNT:HELD] = table[account_row[account] - 1, ACCOUNT:HELD]
+        elif account:
+            last = len(HALVES) - 1
+            _fill_in_fair(out[ACCOUNT:HELD], people.accounts[account], site_cpus, last, _ACCOUNT_SCALES)
+        user_row[user] = account_row[account] = row + 1
         share = (people.held[user] + queued.cpus[job]) / max(site_cpus, 1)
         for place in range(len(_HELD_SHARES)):
             out[HELD + place] = 1.0 if share > _HELD_SHARES[place] else 0.0
