@@ -49,7 +49,7 @@ class AtOnce:
 
     def learn(self, waits_s: Floats, at_once: bool) -> None:
         """It is known whether such a job started at once."""
-        _learn(waits_s, *self.learnt, at_once)
+        learn_at_once(waits_s, *self.learnt, at_once)
 
 
 @njit(cache=True)
@@ -85,7 +85,8 @@ def _probability_of(waits_s: Floats, coefficients: Floats, corrections: Floats) 
 
 
 @njit(cache=True)
-def _learn(waits_s: Floats, coefficients: Floats, squares: Floats, corrections: Floats, at_once: bool) -> None:
+def learn_at_once(waits_s: Floats, coefficients: Floats, squares: Floats, corrections: Floats, at_once: bool) -> None:
+    """It is known whether a job of which this was said started at once."""
     logit = _logit(waits_s, coefficients)
     place, truth = _bin(logit), 1.0 if at_once else 0.0
     corrections[place] += BIN_RATE * (truth - _probability(logit + corrections[place]))

@@ -51,7 +51,7 @@ class Deadlines:
         they had been taken.
         """
         begin = self.begin
-        if (entry := _entry(key, ((at, place) for place, at in enumerate(times) if at >= begin))) is not None:
+        if (entry := _entry(key, [(at, place) for place, at in enumerate(times) if at >= begin])) is not None:
             heappush(self._heap, entry)
 
     def until(self, now: float, jobs: Container[JobKey]) -> Iterator[Deadline]:
@@ -94,4 +94,4 @@ def _entry(key: JobKey, deadlines: Iterable[tuple[float, int]]) -> _Entry | None
     first = sorted(deadlines)
     if not first:
         return None
-    return first[0][0], key, first[0][1], b"".join(_LATER.pack(at, place) for at, place in first[1:])
+    return first[0][0], key, first[0][1], b"".join([_LATER.pack(at, place) for at, place in first[1:]])

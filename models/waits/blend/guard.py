@@ -64,8 +64,8 @@ class Choice(NamedTuple):
     @property
     def wait_s(self) -> float:
         """The estimate, seconds; nan where nobody says anything."""
-        if not any(map(math.isnan, self.waits_s.tolist())):
-            return float(self.waits_s @ self.weights)
+        if (wait_s := float(self.waits_s @ self.weights)) == wait_s:
+            return wait_s
         said = ~np.isnan(self.waits_s)
         return float(self.waits_s[said] @ self.weights[said]) if said.any() else math.nan
 
@@ -140,8 +140,12 @@ class Guard:
         Parameters:
             weight: how much it counts as evidence.
         """
-        self.state.longest_s = max(self.state.longest_s, waited_s)
+        self.waited(waited_s)
         self._judge(choices_s, medians_s, before_s, waited_s, False, weight, 1.0)
+
+    def waited(self, waited_s: float) -> None:
+        """A job has waited so long."""
+        self.state.longest_s = max(self.state.longest_s, waited_s)
 
     def left(
         self,
@@ -154,15 +158,27 @@ class Guard:
         user: str | None = None,
     ) -> None:
         """Such a job left the queue at `at` (Unix seconds); of `before_s` seconds of its wait it was known before."""
-        faded = math.exp(-max(at - self.state.at, 0.0) / MEMORY_S) if math.isfinite(self.state.at) else 1.0
-        self.state.at, self.state.longest_s = max(self.state.at, at), max(self.state.longest_s, wait_s)
+        faded, own = self.begin_to_leave(wait_s, at, user)
         self._judge(choices_s, medians_s, before_s, float(wait_s), True, weight, faded)
+        judge_for_user(own, choices_s, float(wait_s))
+
+    def begin_to_leave(self, wait_s: float, at: float, user: str | None) -> tuple[float, Floats]:
+        """Such a job leaves: how much the errors have faded by then, and those of the choices for its user."""
+        state = self.state
+        faded = math.exp(-max(at - state.at, 0.0) / MEMORY_S) if math.isfinite(state.at) else 1.0
+        state.at, state.longest_s = max(state.at, at), max(state.longest_s, wait_s)
+        own = None if user is None else state.users.pop(user, None)
+        own = np.zeros(len(CHOICES)) if own is None else own
         if user is not None:
-            own = self.state.users.pop(user, None)
-            self.state.users[user] = own = np.zeros(len(CHOICES)) if own is None else own
-            _judge_for_user(own, choices_s, float(wait_s))
-            if len(self.state.users) > USERS:
-                del self.state.users[next(iter(self.state.users))]
+            state.users[user] = own
+            if len(state.users) > USERS:
+                del state.users[next(iter(state.users))]
+        return faded, own
+
+    @property
+    def learnt(self) -> tuple[Floats | Ints, ...]:
+        """What kernels judge by, and change."""
+        return *self._places, *self.state.errors
 
     def _judge(
         self,
@@ -174,8 +190,7 @@ class Guard:
         weight: float,
         faded: float,
     ) -> None:
-        learnt = *self._places, *self.state.errors
-        _judge(*learnt, choices_s, medians_s, before_s, wait_s, left, weight, faded)
+        judge(*self.learnt, choices_s, medians_s, before_s, wait_s, left, weight, faded)
 
 
 @njit(cache=True)
@@ -224,7 +239,7 @@ def _rivals(medians_s: Floats, said: Ints, whose: Ints, rivals: int) -> Floats:
 
 
 @njit(cache=True)
-def _judge(
+def judge(
     trivial: Ints,
     said: Ints,
     whose: Ints,
@@ -253,7 +268,8 @@ def _judge(
 
 
 @njit(cache=True)
-def _judge_for_user(errors: Floats, choices_s: Floats, wait_s: float) -> None:
+def judge_for_user(errors: Floats, choices_s: Floats, wait_s: float) -> None:
+    """Add how wrong each choice was to the errors for a user."""
     for place in range(len(errors)):
         said_s = choices_s[MIXTURE] if np.isnan(choices_s[place]) else choices_s[place]
         errors[place] = USER_KEEP * errors[place] + abs(wait_s - said_s)

@@ -9,9 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
-from numba import njit
 
-from models.arrays import Flags, Floats
+from models.arrays import Floats
 from models.durations import AT_ONCE_S
 from models.method import Happened, Memory, SiteContext, WaitMethod
 from models.records import JobKey
@@ -25,9 +24,10 @@ from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
+from models.waits.blend.known import HEAD_BYTES, MARKS, exceeded, left
 from models.waits.blend.mixture import KIND_JOBS, SITE_JOBS
 from models.waits.blend.quantiles import DEFICIT_JOBS, Quantiles, QuantilesState
-from models.waits.blend.said import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Said, mark
+from models.waits.blend.said import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Said
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
@@ -57,22 +57,21 @@ FIRST_WEIGHTS = {
 RIVALS = {"qespera": [len(TRIVIAL)], "order": [ORDER], "boosted": [-2, -1]}
 """The experts of which medians are taken, and their places; the policy is of no use where it is not the site's own."""
 
-AT_ONCE = 2 * QUANTILES
-"""The place of the minute behind the marks of `Said`; each of them has a deadline."""
-
-MARKS = AT_ONCE + 1
-
 JUDGED = range(MEDIAN, QUANTILES)
 """The marks beyond which a job that still queues tells how wrong the choices are at least."""
 
 MIN_NAMED = 0.05
 """The least weight with which an expert is named in the reason."""
 
+_PROBABILITIES = np.array(PROBABILITIES)
+
 _UNKNOWN = (np.nan,) * QUANTILES
 
 BOUNDS = tuple(f"{probability:g}" for probability in PROBABILITIES)
 
-_HEAD = struct.Struct(f"<Hdd{len(CHOICES)}d")
+_HEAD = struct.Struct("<Hdd")
+
+_NOBODY = np.zeros(len(CHOICES))
 
 
 class _Note(NamedTuple):
@@ -89,7 +88,7 @@ class _Note(NamedTuple):
     said: Said
 
     def encode(self) -> bytes:
-        return _HEAD.pack(self.put_off, self.ready, self.watched, *self.choices_s) + self.said.encode()
+        return _HEAD.pack(self.put_off, self.ready, self.watched) + self.choices_s.tobytes() + self.said.encode()
 
     @property
     def marks(self) -> list[float]:
@@ -98,38 +97,15 @@ class _Note(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "_Note":
-        put_off, ready, watched, *choices_s = _HEAD.unpack_from(value)
-        return cls(put_off, ready, watched, np.array(choices_s), Said.decode(value[_HEAD.size :], experts))
-
-    def known(self, key: JobKey, reached: Deadline) -> tuple[Floats, Flags, float]:
-        """Its marks, which of them the job was known to exceed when the deadlines were taken so far, and the longest of
-        the judged ones among these, seconds.
-        """
-        at, other, place = reached
-        marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)
-        before = place if key == other else MARKS if key < other else 0
-        return marks, passed, _known(self.said.table, self.ready, self.watched, float(at), before, marks, passed)
+        said = Said.decode(value[HEAD_BYTES + 8 * len(CHOICES) :], experts)
+        put_off, ready, watched = _HEAD.unpack_from(value)
+        return cls(put_off, ready, watched, np.frombuffer(value, np.float64, len(CHOICES), HEAD_BYTES), said)
 
     @property
     def deadlines(self) -> list[float]:
         """When its marks are exceeded, Unix seconds; nan where nobody watches."""
-        times = (self.ready + mark_s for mark_s in self.marks)
-        return [at if at >= self.watched else np.nan for at in times]
-
-
-@njit(cache=True)
-def _known(
-    table: Floats, ready: float, watched: float, reached: float, before: int, marks: Floats, passed: Flags
-) -> float:
-    """As of `_Note.known`; of those marks at `reached` the ones `before` a place were."""
-    longest_s = 0.0
-    for place in range(len(marks)):
-        marks[place] = AT_ONCE_S if place == AT_ONCE else mark(table, place)
-        at = ready + marks[place]
-        passed[place] = watched <= at and (at < reached or (at == reached and place < before))
-        if passed[place] and MEDIAN <= place < QUANTILES:
-            longest_s = max(longest_s, at - ready)
-    return longest_s
+        ready, watched = self.ready, self.watched
+        return [at if (at := ready + mark_s) >= watched else np.nan for mark_s in self.marks]
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -150,6 +126,7 @@ class Blend(WaitMethod):
         self._boosted = Boosted()
         self._order, self.site_policy = LearntOrder(), SitePolicy(lambda: self._quantiles.schedule_is_near)
         self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": self._order, "policy": self.site_policy}
+        self._parts: dict[str, WaitMethod] = {**self._points, "boosted": self._boosted}
         names = [*TRIVIAL, *self._points, *FORESTS]
         self._quantiles = Quantiles(names, [FIRST_WEIGHTS[name] for name in names], schedules=("policy", "order"))
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
@@ -168,7 +145,7 @@ class Blend(WaitMethod):
     @property
     def parts(self) -> Mapping[str, WaitMethod]:
         """The experts that are methods."""
-        return {**self._points, "boosted": self._boosted}
+        return self._parts
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait, its bounds, and whether the job starts at once.
@@ -246,9 +223,11 @@ class Blend(WaitMethod):
             return Estimate(None, "no history")
         said, choice = mixed
         weights = self._quantiles.weights(said)
-        first = [name for name in sorted(weights, key=lambda name: -weights[name])[:3] if weights[name] >= MIN_NAMED]
-        shares = {name: weights[name] for name in first} | {"others": 1.0 - sum(weights[name] for name in first)}
-        reason = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items() if share >= 0.005)
+        first = [
+            name for name in sorted(weights, key=weights.__getitem__, reverse=True)[:3] if weights[name] >= MIN_NAMED
+        ]
+        shares = {name: weights[name] for name in first} | {"others": 1.0 - sum([weights[name] for name in first])}
+        reason = ", ".join([f"{name} {100 * share:.0f} %" for name, share in shares.items() if share >= 0.005])
         reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}"
         if forests is not None and forests.elsewhere:
             reason = f"{reason}; forests know jobs of other sites alone"
@@ -267,17 +246,19 @@ class Blend(WaitMethod):
             job, value = context.everywhere.jobs.get(key), self._notes.get(key)
             if job is None or value is None or job.phase is not Phase.QUEUED:
                 continue
-            note = _Note.decode(value, self._quantiles.experts)
-            if note.ready != job.ready or time < note.watched:
+            put_off, ready, watched = _HEAD.unpack_from(value)
+            if ready != job.ready or time < watched:
                 continue
-            said, inputs = note.said, note.said.inputs
+            note = np.frombuffer(value, np.uint8), self._quantiles.experts
+            judged, waited_s = exceeded(*note, ready, watched, float(time), place, self._quantiles.far, *self._learnt)
             if place in JUDGED:
-                marks, _, before_s = note.known(key, (time, key, place))
-                self._guard.exceeded(note.choices_s, inputs[:-QUANTILES], before_s, marks.item(place), said.weight)
-            if place == AT_ONCE:
-                self._at_once.learn(inputs, False)
-            elif not self._quantiles.exceeded(said, place):
-                self._notes.put(key, note._replace(put_off=note.put_off | 1 << place).encode())
+                self._guard.waited(waited_s)
+            if not judged:
+                self._notes.put(key, _HEAD.pack(put_off | 1 << place, ready, watched) + value[_HEAD.size :])
+
+    @property
+    def _learnt(self) -> tuple[Any, ...]:
+        return *self._quantiles.learnt, *self._guard.learnt, *self._at_once.learnt
 
     def _left(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
         """A job has left the queue after `wait_s` seconds: what was not known of its marks by then is known now.
@@ -285,65 +266,52 @@ class Blend(WaitMethod):
         A bound that would be another one by now is judged as that.
         """
         value = self._notes.pop(job.key)
-        note = None if value is None else _Note.decode(value, self._quantiles.experts)
-        if note is not None:
-            known, said, inputs = job.ready == note.ready, note.said, note.said.inputs
-            _, passed, before_s = note.known(job.key, self._deadlines.reached)
-            put_off, judged = note.put_off if started else 0, ~passed | (not known)
-            for place in range(put_off.bit_length()):
-                judged[place] |= bool(put_off >> place & 1)
-            if known:
-                self._guard.left(note.choices_s, inputs[:-QUANTILES], before_s, wait_s, at, said.weight, job.user)
-            self._quantiles.left(said, wait_s, known, judged, passed)
-            if judged[AT_ONCE]:
-                self._at_once.learn(inputs, wait_s <= AT_ONCE_S)
+        if value is not None:
+            put_off, ready, watched = _HEAD.unpack_from(value)
+            (reached, other, place), key, known = self._deadlines.reached, job.key, job.ready == ready
+            before = place if key == other else MARKS if key < other else 0
+            faded, own = self._guard.begin_to_leave(wait_s, at, job.user) if known else (1.0, _NOBODY)
+            note = np.frombuffer(value, np.uint8), self._quantiles.experts, ready, watched, float(reached), before
+            now = put_off if started else 0, known, float(wait_s), faded, own
+            left(*note, *now, *self._learnt)
         self._pass(at, context)
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
         """Something has befallen an attempt."""
-        for expert in self.parts.values():
-            expert.observe(job, what, at, context)
+        self._order.observe(job, what, at, context)  # none of the others looks at that
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started."""
-        for expert in self.parts.values():
-            expert.learn(job, wait_s, context)
+        self.site_policy.learn(job, wait_s, context)
+        self._boosted.learn(job, wait_s, context)
         assert job.start is not None
         self._left(job, wait_s, job.start, context, started=True)
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
         """A job was cancelled in the queue. It counts as if it had started then, as in the measures."""
-        for expert in self.parts.values():
-            expert.cancelled(job, waited_s, context)
+        self._boosted.cancelled(job, waited_s, context)
         self._left(job, waited_s, job.ready + waited_s, context, started=False)
-
-    def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
-        """A job ended."""
-        for expert in self.parts.values():
-            expert.ended(job, wait_s, run_s, context)
 
     def forget(self, key: JobKey) -> None:
         """The job's wait will not be known."""
-        for expert in self.parts.values():
-            expert.forget(key)
+        self.site_policy.forget(key)
+        self._boosted.forget(key)
         self._notes.pop(key)
 
     @property
     def degraded(self) -> str | None:
         """What an expert lacks, such as a model that was lost: the others still predict."""
-        found = (expert.degraded for expert in self.parts.values())
-        return next((reason for reason in found if reason is not None), None)
+        return self._boosted.degraded
 
     def pending(self) -> Future[Any] | None:
         """The training that the next event would have to wait for, if there is one."""
-        found = (expert.pending() for expert in self.parts.values())
-        return next((future for future in found if future is not None), None)
+        return self._boosted.pending()
 
     def starts(self, context: SiteContext, now: float) -> Floats:
         """When the queued jobs will start: what is left of their waits, given that they waited so long. 1 µs a job."""
         rows, ready = context.state.table.seen().rows, context.state.table.columns().ready
         waited_s = np.maximum(now - ready[rows], 0.0)
-        medians_s = waits_after(waited_s, np.array(PROBABILITIES), self._bounds(context), np.array([0.5]))[:, 0]
+        medians_s = waits_after(waited_s, _PROBABILITIES, self._bounds(context), np.array([0.5]))[:, 0]
         return np.asarray(ready[rows] + medians_s)
 
     def _bounds(self, context: SiteContext) -> Floats:
@@ -372,9 +340,8 @@ class Blend(WaitMethod):
         first = job.estimates.get(self.name)
         if first is None or first.wait_s is None or first.bounds is None:
             return None
-        waited_s, probabilities = np.array([max(now - job.ready, 0.0)]), np.array(PROBABILITIES)
-        told_s = np.array([list(first.bounds.values())])
-        waits_s: list[float] = waits_after(waited_s, probabilities, told_s, probabilities)[0].tolist()
+        waited_s, told_s = np.array([max(now - job.ready, 0.0)]), np.array([[*first.bounds.values()]])
+        waits_s: list[float] = waits_after(waited_s, _PROBABILITIES, told_s, _PROBABILITIES)[0].tolist()
         return Estimate(waits_s[MEDIAN], "given how long it has waited", dict(zip(BOUNDS, waits_s, strict=True)))
 
     def save(self) -> bytes:

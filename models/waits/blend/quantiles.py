@@ -87,6 +87,7 @@ class Quantiles:
         self._names = [*experts, "median"]
         self._schedules = np.array([self._names.index(name) for name in schedules], np.int64)
         self._first = np.array([*prior, np.mean(prior)], np.float64)
+        self._faded = 0.0, self._first
         nothing = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
         self.state = QuantilesState(nothing, np.zeros(3), np.zeros((2, QUANTILES)), np.zeros((2, QUANTILES)))
 
@@ -109,9 +110,10 @@ class Quantiles:
 
     def _prior(self) -> Floats:
         """What is left of the first weights by now: after `PRIOR_JOBS` jobs their roots."""
-        seen = self.state.learnt.seen[0, MEDIAN]
-        faded: Floats = self._first ** (PRIOR_JOBS / (PRIOR_JOBS + seen))
-        return faded
+        seen = self.state.learnt.seen.item(0, MEDIAN)
+        if self._faded[0] != seen:
+            self._faded = seen, self._first ** (PRIOR_JOBS / (PRIOR_JOBS + seen))
+        return self._faded[1]
 
     @property
     def schedule_share(self) -> float:
@@ -135,9 +137,19 @@ class Quantiles:
                 them.
             passed: of which marks `exceeded` was told.
         """
-        learnt, *errors = self.state
         known_now = float(wait_s), known, judged, passed
-        _left(said.table, said.kind, said.alone, said.weight, *learnt, *errors, self._schedules, *known_now)
+        leave(said.table, said.kind, said.alone, said.weight, *self.learnt, *known_now)
+
+    @property
+    def far(self) -> float:
+        """How far a shift may have moved for a bound to be judged before its job has left."""
+        return FAR
+
+    @property
+    def learnt(self) -> tuple[Floats | Ints, ...]:
+        """What kernels judge by, and change."""
+        learnt, *errors = self.state
+        return *learnt, *errors, self._schedules
 
     def bound_now(self, said: Said, place: int) -> float | None:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
@@ -152,13 +164,7 @@ class Quantiles:
         Gives whether it is judged by that: not where there is a `bound_now`. It counts as one that exceeds it all the
         same: of a burst that queues, thousands are known to.
         """
-        if MEDIAN < place < QUANTILES:
-            _count(self.state.deficits, self.state.counted, said.weight, place, False)
-        if self.bound_now(said, place) is not None:
-            return False
-        judged = np.arange(2 * QUANTILES) == place
-        self.left(said, np.inf, False, judged)
-        return True
+        return bool(exceed(said.table, said.kind, said.alone, said.weight, *self.learnt, place, FAR))
 
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
@@ -179,10 +185,11 @@ def _is_near(errors: Floats) -> bool:
 
 @njit(cache=True)
 def _weights(table: Floats, prior: Floats, total: Floats, squares: Floats, extent: Floats) -> Floats:
+    heard = np.zeros(len(prior))
     for k in range(len(prior)):
-        if np.isnan(table[MEDIAN, k]):
-            prior[k] = 0.0
-    found: Floats = weights(prior, total[0, MEDIAN], squares[0, MEDIAN], extent[0, MEDIAN])
+        if not np.isnan(table[MEDIAN, k]):
+            heard[k] = prior[k]
+    found: Floats = weights(heard, total[0, MEDIAN], squares[0, MEDIAN], extent[0, MEDIAN])
     return found
 
 
@@ -239,7 +246,7 @@ def _bound_now(table: Floats, kind: int, weight: float, shift: Floats, q: int, f
 
 
 @njit(cache=True, nogil=True)
-def _left(
+def leave(
     table: Floats,
     kind: int,
     alone: bool,
@@ -258,6 +265,7 @@ def _left(
     judged: Flags,
     passed: Flags,
 ) -> None:
+    """As of `Quantiles.left`."""
     learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - BEHIND
     row = _in_burst(weight)
     if known:
@@ -282,6 +290,38 @@ def _left(
             whole = Mixed(table[q, experts], table[q, experts + 1], table[q, experts + 2])
             held = wait_s <= seconds(whole.both)
             learn(learnt, kind, q, PROBABILITIES[q], table[q, :experts], whole, held, weight)
+
+
+@njit(cache=True, nogil=True)
+def exceed(
+    table: Floats,
+    kind: int,
+    alone: bool,
+    weight: float,
+    total: Floats,
+    squares: Floats,
+    extent: Floats,
+    seen: Floats,
+    shift: Floats,
+    schedule_errors: Floats,
+    deficits: Floats,
+    counted: Floats,
+    schedules: Ints,
+    place: int,
+    far: float,
+) -> bool:
+    """As of `Quantiles.exceeded`."""
+    if MEDIAN < place < QUANTILES:
+        _count(deficits, counted, weight, place, False)
+    if place < QUANTILES and not np.isnan(_bound_now(table, kind, weight, shift, place, far)):
+        return False
+    judged = np.zeros(2 * QUANTILES, np.bool_)
+    judged[place] = True
+    leave(
+        table, kind, alone, weight, total, squares, extent, seen, shift, schedule_errors, deficits, counted, schedules,
+        np.inf, False, judged, judged,
+    )  # fmt: skip
+    return True
 
 
 @njit(cache=True)

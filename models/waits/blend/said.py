@@ -54,7 +54,7 @@ class Said(NamedTuple):
     @property
     def inputs(self) -> Floats:
         """The experts' medians and the bounds, seconds: `AtOnce` goes by these."""
-        return np.asarray(_inputs(self.table))
+        return np.asarray(inputs_of(self.table))
 
     def around(self, wait_s: float, most_s: float) -> "Said":
         """The same with this estimate: the other bounds are not on the wrong side of it, and none is over `most_s`."""
@@ -80,7 +80,7 @@ class Said(NamedTuple):
     def decode(cls, value: bytes, experts: int) -> "Said":
         """The inverse."""
         table = np.empty((QUANTILES, experts + BEHIND))
-        weight = _read(np.frombuffer(value, np.uint8), table)
+        weight = read_said(np.frombuffer(value, np.uint8), table)
         return cls(table, value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG), weight)
 
 
@@ -106,7 +106,7 @@ def _write(value: Bytes, table: Floats, head: int, weight: float) -> None:
 
 
 @njit(cache=True)
-def _read(value: Bytes, table: Floats) -> float:
+def read_said(value: Bytes, table: Floats) -> float:
     """Fill the table in; gives the weight."""
     experts = table.shape[1] - BEHIND
     singles, whole = np.empty(QUANTILES * experts, np.float32), np.empty(QUANTILES * BEHIND + 1)
@@ -139,7 +139,8 @@ def mark(table: Floats, place: int) -> float:
 
 
 @njit(cache=True)
-def _inputs(table: Floats) -> Floats:
+def inputs_of(table: Floats) -> Floats:
+    """The `inputs` of a `Said`."""
     medians = table.shape[1] - BEHIND - 1
     found = np.empty(medians + QUANTILES)
     for expert in range(medians):

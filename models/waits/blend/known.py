@@ -1,0 +1,151 @@
+"""What becomes known of a job while it queues, and when it leaves the queue, compiled as a whole: each call between
+Python and a kernel costs as much as what it is about. The parts are those of `quantiles`, `guard` and `at_once`.
+"""
+
+import numpy as np
+from numba import njit
+
+from models.arrays import Bytes, Flags, Floats, Ints
+from models.durations import AT_ONCE_S
+from models.waits.blend.at_once import learn_at_once
+from models.waits.blend.guard import CHOICES, judge, judge_for_user
+from models.waits.blend.quantiles import exceed, leave
+from models.waits.blend.said import ALONE_FLAG, BEHIND, MEDIAN, QUANTILES, inputs_of, mark, read_said
+
+AT_ONCE = 2 * QUANTILES
+"""The place of the minute behind the marks of `Said`; each of them has a deadline."""
+
+MARKS = AT_ONCE + 1
+
+HEAD_BYTES = 18
+"""Of a note, before what the choices said."""
+
+_SAID = HEAD_BYTES + 8 * len(CHOICES)
+
+
+@njit(cache=True)
+def _read(note: Bytes, table: Floats, choices_s: Floats) -> tuple[int, float]:
+    """Fill in what the experts and the choices said; gives the kind, with `ALONE_FLAG`, and the weight."""
+    choices_s.view(np.uint8)[:] = note[HEAD_BYTES:_SAID]
+    return int(note[_SAID]), read_said(note[_SAID:], table)
+
+
+@njit(cache=True)
+def _known(
+    table: Floats, ready: float, watched: float, reached: float, before: int, marks: Floats, passed: Flags
+) -> float:
+    """Fill in a job's marks, and which of them it was known to exceed when the deadlines were taken so far: of those at
+    `reached` the ones `before` a place. Gives the longest of the judged ones among these, seconds.
+    """
+    longest_s = 0.0
+    for place in range(MARKS):
+        marks[place] = AT_ONCE_S if place == AT_ONCE else mark(table, place)
+        at = ready + marks[place]
+        passed[place] = watched <= at and (at < reached or (at == reached and place < before))
+        if passed[place] and MEDIAN <= place < QUANTILES:
+            longest_s = max(longest_s, at - ready)
+    return longest_s
+
+
+@njit(cache=True, nogil=True)
+def exceeded(
+    note: Bytes,
+    experts: int,
+    ready: float,
+    watched: float,
+    at: float,
+    place: int,
+    far: float,
+    total: Floats,
+    squares: Floats,
+    extent: Floats,
+    seen: Floats,
+    shift: Floats,
+    schedule_errors: Floats,
+    deficits: Floats,
+    counted: Floats,
+    schedules: Ints,
+    trivial: Ints,
+    said: Ints,
+    whose: Ints,
+    choices: Floats,
+    rivals: Floats,
+    coefficients: Floats,
+    slopes: Floats,
+    corrections: Floats,
+) -> tuple[bool, float]:
+    """A job still queues `at` the deadline of this mark. Gives whether that is judged now, and the mark in seconds."""
+    table, choices_s = np.empty((QUANTILES, experts + BEHIND)), np.empty(len(CHOICES))
+    marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)
+    head, weight = _read(note, table, choices_s)
+    inputs = inputs_of(table)
+    before_s = _known(table, ready, watched, at, place, marks, passed)
+    if MEDIAN <= place < QUANTILES:
+        medians_s, waited_s = inputs[:-QUANTILES], marks[place]
+        judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, waited_s, False, weight, 1.0)
+    if place == AT_ONCE:
+        learn_at_once(inputs, coefficients, slopes, corrections, False)
+        return True, marks[place]
+    judged = exceed(
+        table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight, total, squares, extent, seen, shift, schedule_errors,
+        deficits, counted, schedules, place, far,
+    )  # fmt: skip
+    return judged, marks[place]
+
+
+@njit(cache=True, nogil=True)
+def left(
+    note: Bytes,
+    experts: int,
+    ready: float,
+    watched: float,
+    reached: float,
+    before: int,
+    put_off: int,
+    known: bool,
+    wait_s: float,
+    faded: float,
+    own: Floats,
+    total: Floats,
+    squares: Floats,
+    extent: Floats,
+    seen: Floats,
+    shift: Floats,
+    schedule_errors: Floats,
+    deficits: Floats,
+    counted: Floats,
+    schedules: Ints,
+    trivial: Ints,
+    said: Ints,
+    whose: Ints,
+    choices: Floats,
+    rivals: Floats,
+    coefficients: Floats,
+    slopes: Floats,
+    corrections: Floats,
+) -> None:
+    """A job has left the queue after `wait_s` seconds.
+
+    Parameters:
+        put_off: the places of marks, as bits, that are judged now though they are known to be exceeded.
+        known: whether its wait began when it was said to; else the choices are not judged.
+        own: the errors of the choices for its user, (choices,).
+    """
+    table, choices_s = np.empty((QUANTILES, experts + BEHIND)), np.empty(len(CHOICES))
+    marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)
+    head, weight = _read(note, table, choices_s)
+    inputs = inputs_of(table)
+    before_s = _known(table, ready, watched, reached, before, marks, passed)
+    judged = np.empty(MARKS, np.bool_)
+    for place in range(MARKS):
+        judged[place] = not passed[place] or not known or (put_off >> place) & 1 == 1
+    if known:
+        medians_s = inputs[:-QUANTILES]
+        judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, wait_s, True, weight, faded)
+        judge_for_user(own, choices_s, wait_s)
+    leave(
+        table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight, total, squares, extent, seen, shift, schedule_errors,
+        deficits, counted, schedules, wait_s, known, judged, passed,
+    )  # fmt: skip
+    if judged[AT_ONCE]:
+        learn_at_once(inputs, coefficients, slopes, corrections, wait_s <= AT_ONCE_S)
