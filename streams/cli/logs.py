@@ -204,7 +204,8 @@ def replay(
         scores, breakdowns, anomalies = run.scores, run.breakdowns, run.anomalies
         found = scores.rows()
         if not found:
-            raise UserError(f"{files[0]}: no job of that range is scored")
+            which = "of that range" if ids or rows or since else "in it"
+            raise UserError(f"{files[0]}: no job {which} is scored: none has a wait that is known")
         if html:
             _write_html(html, log, report, breakdowns.found, settings.method, breakdowns.rivals)
         if as_json:
