@@ -2,9 +2,8 @@
 
 import fcntl
 import os
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from numba.core import event
@@ -33,30 +32,19 @@ def compiling_alone() -> Iterator[None]:
         os.close(folder)
 
 
-class _Listener(event.Listener):  # type: ignore[misc]  # numba is untyped
+class _Listener(event.TimingListener):  # type: ignore[misc]  # numba is untyped
     def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__()
         self._tell: Callable[[str], None] | None = tell
-        self._depth, self._begun, self._took_s = 0, 0.0, 0.0
 
-    def on_start(self, _: event.Event) -> None:
-        self._begun = self._begun if self._depth else time.monotonic()
-        self._depth += 1
-
-    def on_end(self, _: event.Event) -> None:
-        self._depth -= 1
-        if not self._depth:
-            self._took_s += time.monotonic() - self._begun
-        if self._took_s > TOLD_S and self._tell is not None:
+    def on_end(self, one: event.Event) -> None:
+        super().on_end(one)
+        if self._tell is not None and self.done and self.duration > TOLD_S:
             self._tell(COMPILES)
             self._tell = None
 
 
-@contextmanager
-def told_of_compiling(tell: Callable[[str], None]) -> Iterator[None]:
+def told_of_compiling(tell: Callable[[str], None]) -> AbstractContextManager[object]:
     """Tell once if this process compiles for long meanwhile: what it does instead stands still."""
-    listener = _Listener(tell)
-    event.register("numba:compile", listener)
-    try:
-        yield
-    finally:
-        event.unregister("numba:compile", listener)
+    found: AbstractContextManager[object] = event.install_listener("numba:compile", _Listener(tell))
+    return found
