@@ -18,23 +18,14 @@ import msgspec
 from models.records import AnyEvent
 from models.site.reasons import is_known, word_of
 from streams.errors import UserError, of_file
+from streams.sources.logs.fields import by_name
 
 KEY_BYTES = 32
 
 STATES = frozenset(
-    (
-        "completed",
-        "failed",
-        "cancelled",
-        "timeout",
-        "preempted",
-        "node_fail",
-        "out_of_memory",
-        "boot_fail",
-        "deadline",
-        "unknown",
-        "requeued",
-        "revoked",
+    by_name(
+        "completed failed cancelled timeout preempted node_fail out_of_memory boot_fail deadline unknown requeued"
+        " revoked"
     )
 )
 """Words for how a job ended that are kept: they name nobody."""

@@ -254,19 +254,8 @@ class Service:
 
 
 def _status_of(answer: SiteAnswer) -> SiteStatus:
-    same = [
-        "site",
-        "method",
-        "degraded",
-        "as_of",
-        "lag_messages",
-        "lag_s",
-        "stale",
-        "live",
-        "answers",
-        "unknown_fields",
-    ]
-    return SiteStatus(recent=answer.recent or None, **{name: getattr(answer, name) for name in same})
+    same = "site method degraded as_of lag_messages lag_s stale live answers unknown_fields"
+    return SiteStatus(recent=answer.recent or None, **{name: getattr(answer, name) for name in same.split()})
 
 
 def _split(by_site: Mapping[str, Answer | None], kind: type[A]) -> tuple[list[A], list[str]]:
