@@ -40,7 +40,7 @@ def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch
     shown = capsys.readouterr()
     assert shown.err == "skipped: p, partition 1, offset 5: no JSON\n"
     assert shown.out == "1996-06-26 21:06 UTC  ctc  job \\u001b[2J  waits 1m  [left 1m15s late]\n" * 2
-    assert asked[0][1:] == (watch.WatchFilter(site="ctc"), True, False)
+    assert asked[0][1:4] == (watch.WatchFilter(site="ctc"), True, False)
     assert main(["watch", "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == "\x1b[2J"
 
