@@ -236,7 +236,7 @@ def jobs_in(
     raise UserError(f"no job with these numbers; {known}")
 
 
-class _Story:
+class _JobEvents:
     """What was told of a job so far; of an array that queues as one row, of the row and its tasks.
 
     `names` are the job's own and those of its tasks; `size` is how many of these there will be.
@@ -263,7 +263,7 @@ class _Story:
         return self._left >= self.size
 
 
-class Passed(dict[tuple[str, str], _Story]):
+class Passed(dict[tuple[str, str], _JobEvents]):
     """The events before the rest of a log, of which there is left: the machine, and the jobs that have not left.
 
     The stories of those jobs are under each of their names: memory goes with these alone.
@@ -286,7 +286,7 @@ class Passed(dict[tuple[str, str], _Story]):
             story = row
             row.names.append(event.job)
         elif story is None:
-            story = _Story(event.job)
+            story = _JobEvents(event.job)
             if row is not None:  # a task that is submitted by itself leaves its row
                 row.size -= 1
                 self._drop_if_over(event.site, row)
@@ -294,7 +294,7 @@ class Passed(dict[tuple[str, str], _Story]):
         story.add(event)
         self._drop_if_over(event.site, story)
 
-    def _drop_if_over(self, site: str, story: _Story) -> None:
+    def _drop_if_over(self, site: str, story: _JobEvents) -> None:
         if story.is_over:
             for name in story.names:
                 self.pop((site, name), None)

@@ -97,7 +97,7 @@ def until_now(source: Source, steps: Iterator[OutgoingEvent]) -> Iterator[Outgoi
         yield step
 
 
-class History:
+class OpenHistory:
     """A site's history, open as long as the stack is.
 
     Parameters:

@@ -180,7 +180,7 @@ def _past(
     stack: ExitStack, settings: "Settings", given: Mapping[str, Any], site: str
 ) -> "tuple[Iterator[OutgoingEvent], int | None]":
     """A site's past, and how many events that is; it leaves a cursor for the source that follows it from then on."""
-    from streams.bulk.history import History, needed
+    from streams.bulk.history import OpenHistory, needed
     from streams.sources.contract import refuse
 
     skipped = (lambda part: tell(str(part))) if given["skip_broken"] else refuse
@@ -189,7 +189,7 @@ def _past(
     if given["every_job"]:
         most = most._replace(seen=None)
     files, cursors = given["traces"], given["cursors"]
-    past = History(stack, files, site, settings, cursors, format_name, skipped, options, most, progress)
+    past = OpenHistory(stack, files, site, settings, cursors, format_name, skipped, options, most, progress)
     if past.begin is not None:
         _warn_of_known(settings, {site: past.begin}, ())
     if not past.follows:

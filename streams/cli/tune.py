@@ -109,7 +109,7 @@ def tune(
         write(found.profile, save)
 
 
-class Found(NamedTuple):
+class Tuned(NamedTuple):
     """What was found for a method: the settings as TOML, its mean absolute errors, and what prints them."""
 
     profile: str
@@ -145,7 +145,7 @@ def _check_tune(context: typer.Context, kind: str) -> None:
             raise UserError(f"{file}: cannot be written: there is no such directory")
 
 
-def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> Found:
+def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> Tuned:
     from models.papers.search.tuning import aae_s
     from streams.offline import tune as tuning
     from streams.offline.tune import stretch_of
@@ -156,7 +156,7 @@ def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> F
     _warn_of_chance(stretch)
     if aae_s(found.together) > aae_s(found.before):
         tell("what was chosen alone does worse together than what is in force")
-    return Found(tuning.profile(found.profile), tuning.errors(found), lambda: tuning.show(found, stretch))
+    return Tuned(tuning.profile(found.profile), tuning.errors(found), lambda: tuning.show(found, stretch))
 
 
 def _search_ibl(
@@ -167,7 +167,7 @@ def _search_ibl(
     plan: "SearchPlan",
     workers: int,
     resume: Path | None,
-) -> Found:
+) -> Tuned:
     from streams.offline import ibl_search as searching
     from streams.offline.tune import stretch_of
 
@@ -178,7 +178,7 @@ def _search_ibl(
         found = searching.search(examples, plan, settings, lambda _: advance(), workers, resume)
     _warn_of_chance(stretch)
     profile = searching.profile(found, target, settings)
-    return Found(profile, found.errors(), lambda: searching.show(found, target, settings))
+    return Tuned(profile, found.errors(), lambda: searching.show(found, target, settings))
 
 
 def _warn_of_chance(stretch: "Stretch") -> None:
@@ -188,10 +188,10 @@ def _warn_of_chance(stretch: "Stretch") -> None:
         tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")
 
 
-def _search_templates(trace: "Trace", settings: "EngineSettings", options: "TemplateSearchOptions") -> Found:
+def _search_templates(trace: "Trace", settings: "EngineSettings", options: "TemplateSearchOptions") -> Tuned:
     from streams.offline import template_search as searching
 
     with progress("generations" if options.kind == "genetic" else "steps", options.plan.generations) as advance:
         found = searching.search(trace, options, settings, lambda _: advance())
     profile = searching.profile(found.best.best, options.choice)
-    return Found(profile, found.errors(), lambda: searching.show(found))
+    return Tuned(profile, found.errors(), lambda: searching.show(found))

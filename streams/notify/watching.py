@@ -157,7 +157,7 @@ class Watching:
 MAX_BATCH_MESSAGES = 1000
 
 
-class _Kind(msgspec.Struct):
+class _NoticeKind(msgspec.Struct):
     type: str | None = None
 
 
@@ -232,5 +232,5 @@ class Reader:
                 watching.left(msgspec.json.decode(value, type=Outcome), stamp)
             elif topic == topics.notices:
                 watching.was_told(msgspec.json.decode(value, type=Notice))
-            elif msgspec.json.decode(value, type=_Kind).type == "submit":
+            elif msgspec.json.decode(value, type=_NoticeKind).type == "submit":
                 watching.submitted(msgspec.json.decode(value, type=Submit))

@@ -41,7 +41,7 @@ _NONE = r"(?!)"
 """A pattern of nothing."""
 
 
-class Scheduler(msgspec.Struct, frozen=True):
+class CaptureKind(msgspec.Struct, frozen=True):
     """The sources that read its texts, the vocabulary of these, and the commands that tell its version and answer.
 
     Answers are by the ends of their files' names; one alone of them has to be there, the first. None where there are
@@ -124,9 +124,9 @@ _FIELD = r"(?<!\S)[A-Za-z_][\w.]*(?==(?!=))"
 _SHOW = ("scontrol", "--oneliner", "show")
 _SACCT = ("sacct", "--allusers", "--allocations", "--duplicates", "--parsable2", f"--delimiter={SEPARATOR}")
 
-SCHEDULERS: Mapping[str, Scheduler] = MappingProxyType(
+SCHEDULERS: Mapping[str, CaptureKind] = MappingProxyType(
     {
-        "slurm": Scheduler(
+        "slurm": CaptureKind(
             ("slurm",),
             _SLURM,
             ("squeue", "--version"),
@@ -141,24 +141,24 @@ SCHEDULERS: Mapping[str, Scheduler] = MappingProxyType(
             True,
             _FIELD,
         ),
-        "pbs": Scheduler(
+        "pbs": CaptureKind(
             ("qstat", "pbs"),
             _PBS,
             ("qstat", "--version"),
             {"qstat.txt": ("qstat", "-x", "-f", "-F", "json")},
             fields=rf"(?<![^\s;])(?:{PBS_KEYS})(?==)|(?<=\d;)[A-Za-z](?=;)",
         ),
-        "lsf": Scheduler(("lsf",), _LSF, ("lsid",), fields=r'^"[A-Z]+(?:_[A-Z0-9]+)+"(?= "[\d.]+" \d+ )'),
-        "gridengine": Scheduler(("gridengine",), _GRIDENGINE, ("qstat", "-help")),
-        "htcondor": Scheduler(
+        "lsf": CaptureKind(("lsf",), _LSF, ("lsid",), fields=r'^"[A-Z]+(?:_[A-Z0-9]+)+"(?= "[\d.]+" \d+ )'),
+        "gridengine": CaptureKind(("gridengine",), _GRIDENGINE, ("qstat", "-help")),
+        "htcondor": CaptureKind(
             ("htcondor",),
             _HTCONDOR,
             ("condor_version",),
             {"history.txt": ("condor_history", "-long", "-limit", "1000")},
             fields=r"^\s*[A-Za-z_]\w*(?= = )",
         ),
-        "flux": Scheduler(("flux-log",), _FLUX, ("flux", "version")),
-        "kueue": Scheduler(
+        "flux": CaptureKind(("flux-log",), _FLUX, ("flux", "version")),
+        "kueue": CaptureKind(
             ("kueue-log",),
             _KUEUE,
             ("kubectl", "version"),
@@ -206,7 +206,7 @@ _HOSTS = re.compile(r"[A-Za-z][\w.-]*\[[\d,-]+\][\w.-]*")
 """Several nodes of Slurm's by one name."""
 
 
-def hidden(text: str, scheduler: Scheduler, names: Anonymiser, digits: Set[str] = frozenset()) -> str:
+def hidden(text: str, scheduler: CaptureKind, names: Anonymiser, digits: Set[str] = frozenset()) -> str:
     """The text with other words; `digits` are names that are no words, see `numbered_names`."""
     known = frozenset(f"{_COMMON} {scheduler.words}".split()) | STATES
 
@@ -297,7 +297,9 @@ def capture(
     told(f"{directory}: {events} events" + (f", {otherwise} of which are read otherwise" if otherwise else ""))
 
 
-def _looks(scheduler: Scheduler, looks: int, every_s: float, told: Callable[[str], None]) -> Iterator[tuple[str, str]]:
+def _looks(
+    scheduler: CaptureKind, looks: int, every_s: float, told: Callable[[str], None]
+) -> Iterator[tuple[str, str]]:
     """The answers by the names of their files."""
     for number in range(1, looks + 1):
         if number > 1:

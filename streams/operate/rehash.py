@@ -50,14 +50,14 @@ Moves = dict[str, tuple[int, int]]
 """The partition where each site was, and the one where it is now."""
 
 
-class Found(NamedTuple):
+class StoredSite(NamedTuple):
     """What a partition has of a site: its state, and segments of its jobs by their keys."""
 
     state: StoredState | None
     segments: dict[bytes, bytes]
 
 
-States = Mapping[str, Mapping[int, Found]]
+States = Mapping[str, Mapping[int, StoredSite]]
 """What each partition has of each site: there are two with a state where this was interrupted before."""
 
 
@@ -127,12 +127,12 @@ def _producer(settings: Settings) -> KafkaProducer:
 
 def _states(settings: Settings) -> States:
     topic = Topics(settings.kafka.prefix).state
-    states: dict[str, dict[int, Found]] = {}
+    states: dict[str, dict[int, StoredSite]] = {}
     for partition, end in ends_of(settings, topic).items():
         for message in messages(settings, TopicPartition(topic, partition), 0, end):
             site = site_of(message.key)
             found = states.setdefault(site.decode(), {})
-            before = found.pop(partition, Found(None, {}))
+            before = found.pop(partition, StoredSite(None, {}))
             if message.key == site:
                 before = before._replace(state=decode_stored(message.value) if message.value else None)
             elif message.value:
@@ -144,7 +144,7 @@ def _states(settings: Settings) -> States:
     return {site: found for site, found in states.items() if any(one.state for one in found.values())}
 
 
-def _latest(found: Mapping[int, Found]) -> StoredState:
+def _latest(found: Mapping[int, StoredSite]) -> StoredState:
     states = [one.state for one in found.values() if one.state is not None]
     return max(states, key=lambda state: state.position)
 

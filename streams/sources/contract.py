@@ -216,7 +216,7 @@ class Source(ABC):
         """
 
 
-class Place(msgspec.Struct):
+class RecordedCursor(msgspec.Struct):
     """Where to go on in what is recorded: after so many events of the log with this fingerprint."""
 
     log: str
@@ -236,14 +236,14 @@ def counted(
     Raises:
         CursorError: the cursor is not of this input.
     """
-    place = Place(fingerprint, 0) if cursor is None else decode_cursor(cursor, Place)
+    place = RecordedCursor(fingerprint, 0) if cursor is None else decode_cursor(cursor, RecordedCursor)
     if place.log != fingerprint:
         raise CursorError(f"{name}: the cursor is of another log, or of another part of this one")
     for number, event in enumerate(after(place.events), place.events + 1):
-        yield event, encode_cursor(Place(fingerprint, number))
+        yield event, encode_cursor(RecordedCursor(fingerprint, number))
 
 
-_Place = TypeVar("_Place", bound=msgspec.Struct)
+C = TypeVar("C", bound=msgspec.Struct)
 
 
 def encode_cursor(place: msgspec.Struct) -> Cursor:
@@ -259,7 +259,7 @@ def steps_of(events: Sequence[AnyEvent], cursor: Cursor | None) -> Iterator[Step
         yield (events[-1] if events else None), cursor
 
 
-def decode_cursor(cursor: Cursor, kind: type[_Place]) -> _Place:
+def decode_cursor(cursor: Cursor, kind: type[C]) -> C:
     """The place that a cursor tells.
 
     Raises:

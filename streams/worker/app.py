@@ -31,7 +31,7 @@ from streams.worker.checkpoint.event_logs import EventLogs
 from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
-from streams.worker.intake.intake import Intake, Places
+from streams.worker.intake.intake import EventPlaces, Intake
 from streams.worker.metrics.process import Health, Metrics
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import Owner
@@ -66,7 +66,7 @@ def build_app(
     metrics, scores = Metrics(settings.worker.metric_sites), AnswerScores()
     logs = EventLogs(app, settings, metrics.renewed, metrics.lost)
     freshness = Freshness(logs.place, logs.end)
-    intake = Intake(Places(settings, partitions), lambda name: metrics.unknown_fields.labels(name).inc())
+    intake = Intake(EventPlaces(settings, partitions), lambda name: metrics.unknown_fields.labels(name).inc())
     redis = connect(settings.redis)
     means = Means(
         settings,

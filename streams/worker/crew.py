@@ -49,7 +49,7 @@ counter process_restarts process: How often a process of the worker was started 
 """
 
 
-class Orders(msgspec.Struct):
+class StartSettings(msgspec.Struct):
     """What a process is told at its start: its own settings, and what it has in common with others.
 
     Attributes:
@@ -72,7 +72,7 @@ class Member:
         settings = msgspec.structs.replace(settings, worker=worker)
         socket = directory / f"{number}.socket"
         self.number, self.name = number, worker.name
-        self._orders = Orders(settings, partitions, str(socket), str(directory / "turns"))
+        self._orders = StartSettings(settings, partitions, str(socket), str(directory / "turns"))
         self._socket = socket
         self._process: asyncio.subprocess.Process | None = None
 

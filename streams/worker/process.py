@@ -22,7 +22,7 @@ from streams.process.compiling import compiling_alone
 from streams.settings import Settings
 from streams.training.processes import processes
 from streams.worker.app import build_app
-from streams.worker.crew import Orders
+from streams.worker.crew import StartSettings
 from streams.worker.faust_compat import is_of_broker, run_until_stopped
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def main() -> int:
     # A terminal's Ctrl-C goes to all its processes; this one is told to stop by the one that started it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     with os.fdopen(int(sys.argv[1]), "rb") as file:
-        orders = msgspec.msgpack.decode(file.read(), type=Orders)
+        orders = msgspec.msgpack.decode(file.read(), type=StartSettings)
     worker = orders.settings.worker
     threading.Thread(target=_stop_at_end, name="lifeline", daemon=True).start()
     logging_config = program_log.configure(worker, worker.name, one_of_several=True)

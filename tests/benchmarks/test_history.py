@@ -16,7 +16,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import Memory
 from models.records import AnyEvent
-from streams.bulk.history import History, marked, needed
+from streams.bulk.history import OpenHistory, marked, needed
 from streams.operate.catching_up import unread
 from streams.settings import Settings
 from streams.sources.contract import refuse
@@ -78,7 +78,7 @@ def read(path: Path, wanted: Memory) -> tuple[int, float]:
     """How many events of a dump are to be sent, and how many jobs a second of processor time are read for that."""
     began = time.process_time()
     with ExitStack() as stack:
-        past = History(stack, [path], "alder", Settings(), None, None, refuse, (), wanted)
+        past = OpenHistory(stack, [path], "alder", Settings(), None, None, refuse, (), wanted)
         events = sum(1 for _ in past.steps())
     return events, LONG / (time.process_time() - began)
 
@@ -98,7 +98,7 @@ def test_a_long_dump_from_its_file_to_the_site(deploy: Deploy, dump: Path) -> No
     began, busy, before = time.monotonic(), time.process_time(), sum(worker.cpu_times()[:4])
     with ExitStack() as stack:
         most = needed(here.settings.engine, "alder")
-        past = History(stack, [dump], "alder", here.settings, None, None, refuse, (), most)
+        past = OpenHistory(stack, [dump], "alder", here.settings, None, None, refuse, (), most)
         publish(here.settings, past.steps(), lambda _: None, lambda *_: None)
     fed_s, busy = time.monotonic() - began, time.process_time() - busy
     for _ in unread(here.settings, ["alder"]):

@@ -20,7 +20,7 @@ from models.site.runs import Run, RunHistory
 from streams.errors import UserError
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.client import check_redis, connect
-from streams.worker.checkpoint.store import SCAN_MEMBERS, SiteStore, Stored, included
+from streams.worker.checkpoint.store import SCAN_MEMBERS, SiteStore, StoredHistories, included
 from tests.support.deployment import parts, simulated
 
 T = TypeVar("T")
@@ -52,10 +52,10 @@ class Store:
     def trim(self, engine: Engine, changes: Changes) -> None:
         self.do(lambda store: store.trim(engine.site, engine.context.history.oldest, changes), engine.site)
 
-    def load(self, site: str, saved: SavedState) -> Stored:
+    def load(self, site: str, saved: SavedState) -> StoredHistories:
         """What a state counts; the rest is deleted."""
 
-        async def load(store: SiteStore) -> Stored:
+        async def load(store: SiteStore) -> StoredHistories:
             stored = await store.read(site)
             kept = included(stored, saved, SETTINGS.history)
             await store.clean(site, stored, kept)
@@ -135,7 +135,7 @@ def test_entries_beyond_the_state_are_ignored_and_cleared_away(store: Store) -> 
     assert store.dump() == before
 
 
-def comparable(stored: Stored) -> tuple[list[tuple[object, ...]], list[Run]]:
+def comparable(stored: StoredHistories) -> tuple[list[tuple[object, ...]], list[Run]]:
     """Rows and runs in order, as what can be compared: arrays can't."""
     found = [(row.number, row.wait_s, row.features.tobytes()) for row in stored.started]
     return sorted(found), sorted(stored.runs, key=lambda run: run.number)

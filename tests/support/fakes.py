@@ -20,10 +20,10 @@ from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.claims import Superseded
 from streams.worker.checkpoint.event_logs import EventLogs
 from streams.worker.checkpoint.pulse import Pulse
-from streams.worker.checkpoint.store import SiteStore, Stored
+from streams.worker.checkpoint.store import SiteStore, StoredHistories
 from streams.worker.checkpoint.stored import Log, Range
 from streams.worker.checkpoint.table import Token
-from streams.worker.intake.intake import Intake, Places
+from streams.worker.intake.intake import EventPlaces, Intake
 from streams.worker.metrics.process import Metrics
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import Owner
@@ -203,15 +203,15 @@ class MemoryStore(SiteStore):
             self._world.rows[place][method] = {number: row for number, row in own.items() if number >= oldest_row}
         await self._world.pause()
 
-    async def read(self, site: str, generation: int = 0) -> Stored:
+    async def read(self, site: str, generation: int = 0) -> StoredHistories:
         place = await self._begin("read", site, generation, writes=False)
         rows = {method: list(own.values()) for method, own in self._world.rows.get(place, {}).items()}
         started, runs = self._world.started.get(place, {}), self._world.runs.get(place, {})
-        found = Stored(list(started.values()), list(runs.values()), rows)
+        found = StoredHistories(list(started.values()), list(runs.values()), rows)
         await self._world.pause()
         return found
 
-    async def clean(self, site: str, stored: Stored, kept: Stored, generation: int = 0) -> None:
+    async def clean(self, site: str, stored: StoredHistories, kept: StoredHistories, generation: int = 0) -> None:
         place = await self._begin("clean", site, generation)
         self._world.started[place] = {row.number: row for row in kept.started}
         self._world.runs[place] = {run.number: run for run in kept.runs}
@@ -260,7 +260,7 @@ class MemoryEvents(EventLogs):
         return []
 
 
-class AnyPlace(Places):
+class AnyPlace(EventPlaces):
     """Every partition is every site's."""
 
     def is_home(self, site: str, partition: int) -> bool:

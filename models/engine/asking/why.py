@@ -38,7 +38,7 @@ MUCH_LONGER = 2.0
 """A job that is expected to wait so many times as long as the work ahead takes waits for something else too."""
 
 
-class Ahead(NamedTuple):
+class WorkAhead(NamedTuple):
     """The queued jobs that are expected to start before another: how many, those of its queue, and their work."""
 
     jobs: int
@@ -112,7 +112,7 @@ class Order:
             return None
         return float(self._by_row[place])
 
-    def ahead(self, queue: str | None, start: float) -> Ahead:
+    def ahead(self, queue: str | None, start: float) -> WorkAhead:
         """Those that start before `start` (Unix seconds); of a queue not all of which is looked at, about."""
         jobs = int(np.searchsorted(self._starts, start))
         if queue not in self._same:
@@ -120,7 +120,7 @@ class Order:
             same = (self._queues == code) & (code >= 0 or queue is None)
             self._same[queue] = _sums(np.where(same, self._stands_for, 0.0))
         same_queue = round(float(self._same[queue][jobs]))
-        return Ahead(round(float(self._jobs[jobs])), same_queue, float(self._work[jobs]))
+        return WorkAhead(round(float(self._jobs[jobs])), same_queue, float(self._work[jobs]))
 
 
 def _sums(values: Floats) -> Floats:
@@ -204,7 +204,7 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
 
 
 def _words(
-    job: Job, wait_s: float, left_s: float, here: FreeNow, ahead: Ahead, work_s: float | None, is_new: bool
+    job: Job, wait_s: float, left_s: float, here: FreeNow, ahead: WorkAhead, work_s: float | None, is_new: bool
 ) -> str:
     """The reason in a sentence or two, of a job that is expected to start in `left_s` seconds."""
     beside = NEW if is_new else MAY_BE_HELD
@@ -234,7 +234,7 @@ def _beside(fits: bool, beside: str) -> str:
     return ", so running jobs must end first"
 
 
-def _in_line(job: Job, ahead: Ahead, work_s: float | None, place: str) -> str:
+def _in_line(job: Job, ahead: WorkAhead, work_s: float | None, place: str) -> str:
     """What is ahead: `12 jobs ahead of it, 7 of them in batch, need 3,400 core-hours, about 3h6m of the machine`."""
     one = ahead.jobs == 1
     part = "all" if ahead.same_queue == ahead.jobs else f"{ahead.same_queue} of them"

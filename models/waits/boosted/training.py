@@ -71,7 +71,7 @@ class _State(msgspec.Struct, array_like=True):
     lost: bool = False
 
 
-class _Stored(msgspec.Struct, array_like=True, frozen=True):
+class _StoredModel(msgspec.Struct, array_like=True, frozen=True):
     """A model, and after how many rows its training began: where the latest is lost, one before it may be there."""
 
     begun: int
@@ -85,7 +85,7 @@ def _fit(
 
 
 _read_state = reader(_State, "a training")
-_read_stored = reader(_Stored, "a model")
+_read_stored = reader(_StoredModel, "a model")
 
 
 class Training(Generic[M]):
@@ -194,7 +194,7 @@ class Training(Generic[M]):
             log.exception("a training failed; the model before it stays")
         else:
             state.counts, state.lost = begun, False
-            self._notes.put(self._kind, encode(_Stored(begun, encoded)))
+            self._notes.put(self._kind, encode(_StoredModel(begun, encoded)))
 
     def save(self) -> bytes:
         """Where it stands; the model itself is in the notes."""

@@ -41,7 +41,7 @@ BLOCK_BYTES = 1 << 18
 _TOO_LONG = (f"a line of more than {MAX_LINE_BYTES} bytes", "a record")
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LinePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A place in a log: `byte` of a file, unzipped, after line `line`.
 
     The file is known again by its inode, and by the fingerprint `head` of the first bytes that were read. `begin` is
@@ -92,18 +92,18 @@ class Lines:
         """The file that is read now."""
         return self._at.path
 
-    def place(self) -> Place:
+    def place(self) -> LinePosition:
         """The place after the last line that was given."""
         head = self._fingerprint
         if head is None:
             head = fingerprint(self._head[: self._byte])
             self._fingerprint = head if self._byte >= HEAD_BYTES else None
         path, inode, begin = self._at
-        return Place(
+        return LinePosition(
             file=path.name, inode=inode, head=head, begin=begin, byte=self._byte, line=self.line, cut=self._cut
         )
 
-    def read(self, place: Place | None = None) -> Iterator[bytes | None]:
+    def read(self, place: LinePosition | None = None) -> Iterator[bytes | None]:
         """The lines after a place, without their ends; None where there is nothing new now. Some 0.3 µs a line.
 
         Who follows a log without a place gets None first, to keep the place of the beginning.
@@ -188,7 +188,7 @@ class Lines:
             self._head = (self._head[: self._byte + len(self._rest)] + block)[:HEAD_BYTES]
         return block
 
-    def _begin(self, place: Place | None) -> None:
+    def _begin(self, place: LinePosition | None) -> None:
         """Open the file to begin with, where there is one."""
         if place is not None and place.inode:  # else nothing was there yet
             self._go_on(place)
@@ -197,7 +197,7 @@ class Lines:
         elif first := next(iter(self._files.listed()), None):
             self._enter(first)
 
-    def _go_on(self, place: Place) -> None:
+    def _go_on(self, place: LinePosition) -> None:
         """Open the file of a place at it; where it is gone, tell so and begin with the oldest file after it."""
         files = self._files.listed()
         if self._files.is_file:
@@ -213,7 +213,7 @@ class Lines:
         if later is not None:
             self._enter(later)
 
-    def _found_in(self, file: LogFile, place: Place) -> bool:
+    def _found_in(self, file: LogFile, place: LinePosition) -> bool:
         """Go on in a file at a place, if the place is of this file."""
         if place.byte == 0 and file.inode != place.inode and (place.begin is None or file.begin != place.begin):
             return False  # nothing of it was read that it could be known by

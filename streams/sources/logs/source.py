@@ -30,7 +30,7 @@ from streams.sources.contract import (
 )
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.files import LogFiles, written
-from streams.sources.logs.lines import Lines, Place
+from streams.sources.logs.lines import LinePosition, Lines
 from streams.sources.logs.stories import Known, Stories, told_late
 
 STEPS_WITHOUT_EVENT = 1000
@@ -40,7 +40,7 @@ EVENTS_PER_KNOWN = 16
 """A cursor comes once in as many events as there are known jobs divided by this: writing it is O(known jobs)."""
 
 
-class Memory(msgspec.Struct, omit_defaults=True):
+class LinesRead(msgspec.Struct, omit_defaults=True):
     """What of the lines read is needed for those that follow.
 
     `offset` is the site's time minus UTC (seconds) as the log's own records show it; `has_ads` says that requests come
@@ -56,8 +56,8 @@ class Memory(msgspec.Struct, omit_defaults=True):
 
 
 class _Cursor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    place: Place
-    memory: Memory
+    place: LinePosition
+    memory: LinesRead
     v: Literal[1] = 1
 
 
@@ -76,7 +76,7 @@ class Records(ABC):
     file = Path()
     lines_before = 0
 
-    def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: Counter[str]) -> None:
+    def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: Counter[str]) -> None:
         self.site, self.memory, self.zone, self.left_out = site, memory, zone, left_out
         self.stories = Stories(site, memory.known)
         self._lines: list[str] = []
@@ -238,12 +238,12 @@ class LogSource(Source):
         """What the files of one log are ordered by: the time of the first record, and when each was last written."""
         return self.first_time(self.files.first_head()) or 0.0, written(str(self.files.location))
 
-    def _fresh(self) -> Memory:
+    def _fresh(self) -> LinesRead:
         """What is known before the first line."""
-        return Memory(known={}, offset=self.offset_of(self.files.first_head()))
+        return LinesRead(known={}, offset=self.offset_of(self.files.first_head()))
 
 
-def _encoded(lines: Lines, memory: Memory) -> Cursor:
+def _encoded(lines: Lines, memory: LinesRead) -> Cursor:
     return encode_cursor(_Cursor(place=lines.place(), memory=memory))
 
 

@@ -27,7 +27,7 @@ from streams.sources.logs.fields import (
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, HELD, QUEUED, RUNNING, SUSPENDED
 from streams.sources.schedulers.lsf_fields import (
-    Fields,
+    LineFields,
     allocation,
     array_of,
     executable,
@@ -74,7 +74,7 @@ class LsfRecords(Records):
             if line[0] != '"' or not kind.isupper():
                 raise BadRecord(None, repr(line[:40]), '"TYPE" "VERSION" TIME …')
             return self.leave_out(f"records of type {kind[:40]}")
-        fields = Fields(line)
+        fields = LineFields(line)
         fields.skip(2)
         at = fields.time("event time")
         if not at:
@@ -82,7 +82,7 @@ class LsfRecords(Records):
         events: list[AnyEvent] = make(fields, at, line)
         return events or self.leave_out(f"records of type {kind} that say nothing new")
 
-    def _job_new(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+    def _job_new(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
         number, _, options, cpus = fields.numbers(HEAD)
         submitted, begin = fields.time("submitTime"), fields.time("beginTime")
         fields.skip(4)
@@ -113,12 +113,12 @@ class LsfRecords(Records):
         told = self.stories.submit(submit)
         return told + (self.stories.hold(submit.job, submit.time) if told and further & HOLD else [])
 
-    def _further_options(self, fields: Fields) -> int:
+    def _further_options(self, fields: LineFields) -> int:
         """`options2`, after the login shell and up to three strings that newer versions have."""
         fields.skip_texts(4)
         return 0 if fields.is_over() or fields.is_text_next() else fields.number("options2")
 
-    def _job_start(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+    def _job_start(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
         number = fields.number("jobId")
         fields.skip(4)
         hosts = fields.texts("numExHosts")
@@ -128,13 +128,13 @@ class LsfRecords(Records):
         index = 0 if fields.is_over() else fields.number("idx")
         return self._started(number, index, at, **allocation(hosts))
 
-    def _job_execute(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+    def _job_execute(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
         number = fields.number("jobId")
         fields.skip(6)
         index = 0 if fields.is_over() else fields.number("idx")
         return self._started(number, index, at)
 
-    def _job_status(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+    def _job_status(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
         number, status = fields.number("jobId"), fields.number("jStatus")
         fields.skip(3)
         ended = fields.time("endTime")
@@ -151,11 +151,11 @@ class LsfRecords(Records):
             return self.stories.requeue(job, at) or self.stories.release(job, at)
         return self.stories.resume(job, at) if status & RUNS else []
 
-    def _job_requeue(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+    def _job_requeue(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
         job = self._told(fields, fields.number("jobId"))
         return self.stories.requeue(job, at)
 
-    def _job_switch(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+    def _job_switch(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
         fields.skip()
         number, queue = fields.number("jobId"), fields.text("queue")
         job = self._told(fields, number)
@@ -163,12 +163,12 @@ class LsfRecords(Records):
             return []
         return self.stories.alter(job, at, queue=name_of(queue))
 
-    def _job_clean(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+    def _job_clean(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
         job = self._told(fields, fields.number("jobId"))
         self.stories.forget(job)
         return []
 
-    def _job_finish(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+    def _job_finish(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
         number, _, options, cpus = fields.numbers(HEAD)
         submitted, begin = fields.time("submitTime"), fields.time("beginTime")
         fields.skip()
@@ -195,7 +195,7 @@ class LsfRecords(Records):
         state = "completed" if status & DONE else exit_state(exit_status, reason)
         return self._finished(number, index, (submitted, started, at), submit, hosts, state)
 
-    def _job_finish2(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+    def _job_finish2(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
         """In `lsb.stream`: names and values."""
         number = fields.number("jobId")
         named = {fields.text("name"): fields.text("value") for _ in range(fields.count("number of fields", 10_000))}
@@ -246,7 +246,7 @@ class LsfRecords(Records):
             return self.stories.submit(asked()) + self.stories.cancel(job, max(ended, submitted))
         return self.stories.end(job, max(ended, started), state, start, asked)
 
-    def _told(self, fields: Fields, number: int) -> str:
+    def _told(self, fields: LineFields, number: int) -> str:
         """The id of a job, or of the task that the next field names, where there is one."""
         return self._job(number, 0 if fields.is_over() else fields.number("idx"))[0]
 

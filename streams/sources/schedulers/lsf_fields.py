@@ -15,7 +15,7 @@ csv.register_dialect("lsf", delimiter=" ", skipinitialspace=True)
 _DIALECT = csv.get_dialect("lsf")  # made once: it takes as long as a short line
 
 
-class Fields:
+class LineFields:
     """The fields of a line, taken one after the other.
 
     A field that is missing or of another kind is told with its number and name.

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from models.records import AnyEvent, Start, Submit
 from streams.sources.logs.fields import BadRecord, by_name, count_of, iso_time, job_of, name_of, seconds_of, unix_time
-from streams.sources.logs.source import LogSource, Memory, Records
+from streams.sources.logs.source import LinesRead, LogSource, Records
 from streams.sources.logs.stories import BARE, QUEUED, RUNNING
 from streams.sources.schedulers.pbs_request import LIST, NO_PROJECT, Fields, allocation, array_of, array_size, request
 
@@ -43,7 +43,7 @@ SIGNALLED = 256
 class PbsRecords(Records):
     """Accounting records as events."""
 
-    def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: Counter[str]) -> None:
+    def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: Counter[str]) -> None:
         super().__init__(site, memory, zone, left_out)
         self._bare: dict[str, Submit] = {}  # of a log that is read whole: submissions that say the queue alone
 
@@ -231,7 +231,7 @@ class PbsSource(LogSource):
     @classmethod
     def offset_of(cls, head: bytes) -> int:
         """The site's time minus UTC (seconds), from the first record that tells a time in both ways."""
-        memory = Memory(known={})
+        memory = LinesRead(known={})
         records = PbsRecords("site", memory, None, Counter())
         for line in head.decode("utf-8", "replace").split("\n")[:-1]:
             with suppress(BadRecord):

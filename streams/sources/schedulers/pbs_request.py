@@ -132,7 +132,7 @@ def _request(*values: str | None) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-class Asked:
+class Requested:
     """The sums over the parts of a `select=` or `nodes=`."""
 
     __slots__ = ("cpus", "features", "gpus", "memory", "nodes")
@@ -144,9 +144,9 @@ class Asked:
 
 
 @lru_cache(4096)
-def _asked(select: str, nodes: str) -> Asked:
+def _asked(select: str, nodes: str) -> Requested:
     """What `5:ncpus=13:mem=4gb+1:ngpus=2` asks for, or Torque's `4:ppn=8:gpus=1:feature` and `node01:ppn=2+node02`."""
-    asked = Asked()
+    asked = Requested()
     for chunk in (select or nodes).split("+"):
         first, *parts = chunk.split(":")
         named = dict(part.split("=", 1) for part in parts if "=" in part)

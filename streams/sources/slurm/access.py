@@ -26,7 +26,7 @@ RENEW_S = 60.0
 COMMAND_TIMEOUT_S = 30.0
 
 
-class Access(msgspec.Struct, frozen=True, kw_only=True):
+class SlurmrestdAccess(msgspec.Struct, frozen=True, kw_only=True):
     """What was set. Without a file or command the token is in the environment: SLURM_JWT.
 
     Parameters:
@@ -56,14 +56,14 @@ class _Claims(msgspec.Struct):
     sun: str | None = None
 
 
-class Token:
+class JsonWebToken:
     """The token, as new as it has to be.
 
     Parameters:
         access: where it comes from.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: SlurmrestdAccess) -> None:
         self._access = access
         self._made = ""
         self.place = access.token_file or (f"`{access.token_command}`" if access.token_command else "SLURM_JWT")
@@ -140,14 +140,14 @@ _VERSION = re.compile(r"((?:/slurm)?/v\d+\.\d+\.\d+)/?$")
 """What pins the version of the data, behind a socket."""
 
 
-class Server:
+class Slurmrestd:
     """Where slurmrestd listens: `http://host:6820`, `https://…`, or `unix:///run/slurmrestd.sock`.
 
     Raises:
         UserError: it is no such address, or a file of certificates cannot be read.
     """
 
-    def __init__(self, address: str, access: Access) -> None:
+    def __init__(self, address: str, access: SlurmrestdAccess) -> None:
         parts = urlsplit(address)
         handlers: list[urllib.request.BaseHandler] = []
         if parts.scheme == "unix":
@@ -165,7 +165,7 @@ class Server:
         self.open = urllib.request.build_opener(*handlers).open
 
 
-def _context(access: Access) -> ssl.SSLContext:
+def _context(access: SlurmrestdAccess) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=access.ca or None)
         if access.certificate:

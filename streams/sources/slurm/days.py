@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 
-from streams.sources.slurm.text import Layout
+from streams.sources.slurm.text import ColumnLayout
 
 _DAY = re.compile(rb"\d{4}-\d\d-\d\d", re.ASCII)
 _LENGTH = len("2024-05-01")
@@ -21,7 +21,7 @@ class RowDays:
     """
 
     def __init__(self, first: bytes) -> None:
-        layout = Layout(None)
+        layout = ColumnLayout(None)
         self._is_header = layout.read_header(first.decode("utf-8-sig", "replace").rstrip("\r\n"))
         columns = layout.columns
         self._separator, self._width = layout.separator.encode(), len(columns)

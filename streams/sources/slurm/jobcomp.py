@@ -17,10 +17,10 @@ from kafka.errors import KafkaError
 from streams.errors import UNDECODABLE, NotUnderstood, UserError
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.fields import by_name, iso_time
-from streams.sources.slurm import told
-from streams.sources.slurm.looks import Look, Place, Way
+from streams.sources.slurm import attempt_fields
+from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields, json_time, words_of
+from streams.sources.slurm.looks import Look, SlurmCursor, Way
 from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of
-from streams.sources.slurm.told import EXPECTED, Told, json_time, words_of
 from streams.text.toml import read_toml
 
 REFRESH_S = 60.0
@@ -37,7 +37,7 @@ _NAMES = by_name(
     " partition qos nodes features excluded_nodes elapsed array_job_id array_task_id het_job_id sluid"
     " original_sluid"
 )
-"""The names that a record has for the fields of `Told`. Times are UTC, its `time_limit` is in seconds."""
+"""The names that a record has for the fields of `AttemptFields`. Times are UTC, its `time_limit` is in seconds."""
 
 RESIZED = "RESIZING"
 """The state in the record of a size that has ended: the job runs on with another one."""
@@ -46,7 +46,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 def row_of(value: bytes) -> JobRow | str:
-    """The row that a record tells; the name of the field of `Told` that is wrong.
+    """The row that a record tells; the name of the field of `AttemptFields` that is wrong.
 
     Raises:
         ValueError: it is no such record.
@@ -55,7 +55,7 @@ def row_of(value: bytes) -> JobRow | str:
         found = _OBJECT.decode(value)
     except UnicodeDecodeError:
         found = _OBJECT.decode(value.decode("utf-8", "replace"))
-    record = msgspec.convert({ours: found.get(theirs) for ours, theirs in _NAMES.items()}, Told, strict=False)
+    record = msgspec.convert({ours: found.get(theirs) for ours, theirs in _NAMES.items()}, AttemptFields, strict=False)
     record.nodes = record.nodes or "(null)"
     word = (words_of(record.job_state) or ("",))[0].partition(" ")[0]
     if record.end_time is None:
@@ -63,7 +63,7 @@ def row_of(value: bytes) -> JobRow | str:
     elif word != RESIZED and (phase := phase_of((word,))) is not None and phase[0] != ENDED:
         word = "REQUEUED"  # `scontrol requeue` writes PENDING
     record.job_state = word
-    row = told.row_of(record, _time)
+    row = attempt_fields.row_of(record, _time)
     if isinstance(row, JobRow) and row.phase == RUNNING and row.start is None:
         return "start_time"
     return row
@@ -125,7 +125,7 @@ class KafkaRecords(Way):
         self._ends: dict[TopicPartition, int] = {}
         self._refreshed = 0.0
 
-    def looks(self, place: Place) -> Iterator[Look]:
+    def looks(self, place: SlurmCursor) -> Iterator[Look]:
         """The records up to where the partitions end now, by their time stamps."""
         try:
             self._refresh(place)
@@ -149,7 +149,7 @@ class KafkaRecords(Way):
         """Leave the brokers."""
         self._consumer.close()
 
-    def _refresh(self, place: Place) -> None:
+    def _refresh(self, place: SlurmCursor) -> None:
         """Assign the partitions that there are, and go on in new ones where the place says."""
         if self._waiting and not self._new_partitions():
             return

@@ -10,7 +10,7 @@ from streams.sources.slurm.machine.capacity import Machine
 from streams.sources.slurm.rows import JobRow
 
 
-class Place(msgspec.Struct, kw_only=True, omit_defaults=True):
+class SlurmCursor(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a cursor says: how far each way has come, and the jobs as they were told by then.
 
     `events` counts those that were given, `polls` the looks at the queue; `since` is when the accounting was looked at
@@ -55,7 +55,7 @@ class Way(ABC):
         self.lag: dict[str, float] = {}
 
     @abstractmethod
-    def looks(self, place: Place) -> Iterator[Look]:
+    def looks(self, place: SlurmCursor) -> Iterator[Look]:
         """The looks that are there now, oldest first; none while nothing is. It returns within a second.
 
         As each is given, the place says how to go on after it.

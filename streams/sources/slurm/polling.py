@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.slurm.calls import CallFailed, SlurmCalls
-from streams.sources.slurm.looks import Look, Place, Way
+from streams.sources.slurm.looks import Look, SlurmCursor, Way
 from streams.sources.slurm.machine.capacity import Machine
 
 OVERLAP_S = 300.0
@@ -34,10 +34,10 @@ class Polling(Way):
         self.begun = 0  # looks
 
     @abstractmethod
-    def look(self, place: Place) -> Look:
+    def look(self, place: SlurmCursor) -> Look:
         """One look, in the thread."""
 
-    def looks(self, place: Place) -> Iterator[Look]:
+    def looks(self, place: SlurmCursor) -> Iterator[Look]:
         """The look that is done, if one is; otherwise one begins as soon as it is due."""
         if self._underway is None:
             if time.monotonic() < self._due:
@@ -84,7 +84,7 @@ class QueuePolling(Polling):
         self._machine_due = self._limits_due = 0.0
         self._machine = Machine()
 
-    def look(self, place: Place) -> Look:
+    def look(self, place: SlurmCursor) -> Look:
         """The queue, and the machine where that is due."""
         machine = self._look_at_machine() if time.monotonic() >= self._machine_due else None
         at = float(int(time.time()))
@@ -126,7 +126,7 @@ class AccountingPolling(Polling):
         super().__init__(calls, on_skipped, pause_s)
         self._since_s = since_s
 
-    def look(self, place: Place) -> Look:
+    def look(self, place: SlurmCursor) -> Look:
         """The jobs since the last look, and a little before."""
         now = float(int(time.time()))
         since = place.since - OVERLAP_S if place.since else now - self._since_s

@@ -17,7 +17,7 @@ from streams.sources.slurm.days import RowDays
 from streams.sources.slurm.jobcomp import look_at
 from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, read_jobs, rows_of
 from streams.sources.slurm.json_jobs.in_turn import JobsInTurn
-from streams.sources.slurm.looks import Look, Place, Way
+from streams.sources.slurm.looks import Look, SlurmCursor, Way
 from streams.sources.slurm.machine.capacity import Machine
 from streams.sources.slurm.machine.words import read_text
 from streams.sources.slurm.rows import JobRow
@@ -53,7 +53,7 @@ class Recorded(Way):
         if not self._files:
             raise UserError(f"{directory}: no looks; expected files such as 0001-squeue.json or 0001-sacct.txt")
 
-    def looks(self, place: Place) -> Iterator[Look]:
+    def looks(self, place: SlurmCursor) -> Iterator[Look]:
         """Those that come after the place."""
         for path in self._files[place.polls :]:
             place.polls += 1
@@ -182,7 +182,7 @@ class OneFile(Way):
         self._cluster = cluster
         self._path, self._on_skipped, self._zone, self._old = path, on_skipped, zone, old
 
-    def looks(self, place: Place) -> Iterator[Look]:
+    def looks(self, place: SlurmCursor) -> Iterator[Look]:
         """The file, unless the place is behind it."""
         if place.polls:
             return

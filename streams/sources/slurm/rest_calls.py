@@ -9,7 +9,7 @@ from typing import Any
 
 from streams.errors import UserError
 from streams.sources.contract import Calls, OnSkipped
-from streams.sources.slurm.access import Access, Server, Token
+from streams.sources.slurm.access import JsonWebToken, Slurmrestd, SlurmrestdAccess
 from streams.sources.slurm.calls import TIMEOUT_S, CallFailed, SlurmCalls, jobs_of
 from streams.sources.slurm.json_jobs import JobsDocument
 from streams.sources.slurm.machine import words
@@ -28,10 +28,10 @@ class Rest(SlurmCalls):
         UserError: it is no such address.
     """
 
-    def __init__(self, address: str, measured: dict[str, Calls], access: Access | None = None) -> None:
+    def __init__(self, address: str, measured: dict[str, Calls], access: SlurmrestdAccess | None = None) -> None:
         super().__init__(measured)
-        access = access or Access()
-        self._server, self._token = Server(address, access), Token(access)
+        access = access or SlurmrestdAccess()
+        self._server, self._token = Slurmrestd(address, access), JsonWebToken(access)
         self._version = self._server.path.strip("/").removeprefix("slurm").strip("/") or None
 
     def queue(self, on_skipped: OnSkipped) -> JobsDocument:

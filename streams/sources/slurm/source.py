@@ -28,11 +28,11 @@ from streams.sources.contract import (
 )
 from streams.sources.formats import head_of
 from streams.sources.logs.source import zone_of
-from streams.sources.slurm.access import Access
+from streams.sources.slurm.access import SlurmrestdAccess
 from streams.sources.slurm.calls import Commands
 from streams.sources.slurm.days import days_before
 from streams.sources.slurm.jobcomp import KafkaRecords
-from streams.sources.slurm.looks import Look, Place, Way
+from streams.sources.slurm.looks import Look, SlurmCursor, Way
 from streams.sources.slurm.machine.capacity import capacity_of
 from streams.sources.slurm.overlapping import Reached, events_of
 from streams.sources.slurm.polling import AccountingPolling, QueuePolling
@@ -93,7 +93,7 @@ class SlurmSource(Source):
         """Open it; it asks Slurm nothing before its events are read.
 
         Where several clusters are told of, `cluster` names the one that is the site. `token_file`,
-        `token_command`, `ca`, `certificate` and `key` are slurmrestd's: see `Access`.
+        `token_command`, `ca`, `certificate` and `key` are slurmrestd's: see `SlurmrestdAccess`.
 
         Raises:
             UserError: no site is named, or the location is not one that is known.
@@ -106,7 +106,9 @@ class SlurmSource(Source):
         super().__init__(location, site, on_skipped)
         self.calls: dict[str, Calls] = {}
         every = {"poll": poll, "accounting": accounting, "machine": machine, "since": since}
-        access = Access(token_file=token_file, token_command=token_command, ca=ca, certificate=certificate, key=key)
+        access = SlurmrestdAccess(
+            token_file=token_file, token_command=token_command, ca=ca, certificate=certificate, key=key
+        )
         self._options: dict[str, Any] = {name: seconds_of(text) for name, text in every.items()}
         self._options |= {"kafka_options": kafka_options, "zone": zone, "cluster": cluster, "access": access}
         self._old = frozenset[bytes]()
@@ -168,7 +170,7 @@ class SlurmSource(Source):
             first.share_told = reached.told / max(reached.rows, 1)
             yield files[number][0], event
         if files:
-            files[0][0].reached = encode_cursor(Place(slurm=1, since=reached.at, jobs=_packed(reached.entries)))
+            files[0][0].reached = encode_cursor(SlurmCursor(slurm=1, since=reached.at, jobs=_packed(reached.entries)))
         for source, file in files:
             source.records = file.records
         yield from super().together([source for source in sources if source._only_file() is None])
@@ -187,7 +189,7 @@ class SlurmSource(Source):
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events, look after look; a look's last one has the cursor."""
-        run = _Run(self.sites[0], _unpacked(cursor), self._opened(), self._options["cluster"])
+        run = _Following(self.sites[0], _unpacked(cursor), self._opened(), self._options["cluster"])
         try:
             for step in run.steps():
                 self.records = sum(way.records for way in run.ways)
@@ -198,11 +200,11 @@ class SlurmSource(Source):
                 way.close()
 
 
-class _Run:
+class _Following:
     """The ways and the table, from one place on."""
 
     def __init__(
-        self, site: str, found: tuple[Place, dict[str, Entry]], ways: list[Way], cluster: str | None = None
+        self, site: str, found: tuple[SlurmCursor, dict[str, Entry]], ways: list[Way], cluster: str | None = None
     ) -> None:
         self.place, entries = found
         self.ways, self._clusters = ways, {None, cluster}
@@ -281,10 +283,10 @@ def _packed(entries: dict[str, Entry]) -> str:
     return b85encode(zlib.compress(msgspec.json.encode(entries), 1)).decode()
 
 
-def _unpacked(cursor: Cursor | None) -> tuple[Place, dict[str, Entry]]:
+def _unpacked(cursor: Cursor | None) -> tuple[SlurmCursor, dict[str, Entry]]:
     if cursor is None:
-        return Place(slurm=1), {}
-    place = decode_cursor(cursor, Place)
+        return SlurmCursor(slurm=1), {}
+    place = decode_cursor(cursor, SlurmCursor)
     try:
         packed = zlib.decompress(b85decode(place.jobs)) if place.jobs else b"{}"
         return msgspec.structs.replace(place, jobs=""), msgspec.json.decode(packed, type=dict[str, Entry])

@@ -72,7 +72,7 @@ class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     featured: bool = False
 
 
-class _Place(NamedTuple):
+class _SortKey(NamedTuple):
     """Where an event stands among those of the same look: by its time, and what frees processors first."""
 
     time: float
@@ -81,7 +81,7 @@ class _Place(NamedTuple):
 
 _RANKS: dict[type[JobEvent], int] = {End: 0, Requeue: 0, Cancel: 0, Start: 1}
 _SUBMIT_RANK = 2
-_Told = tuple[_Place, JobEvent]
+_SortedEvent = tuple[_SortKey, JobEvent]
 
 
 class JobTable:
@@ -192,7 +192,7 @@ class JobTable:
             if job not in self._shown:
                 del self.entries[job]
 
-    def _arrays(self, rows: list[JobRow], queue: bool, late: bool) -> Iterator[_Told]:
+    def _arrays(self, rows: list[JobRow], queue: bool, late: bool) -> Iterator[_SortedEvent]:
         """Submissions of arrays that are seen for the first time: as one row, with all the tasks that it had."""
         tasks: dict[str, list[JobRow]] = {}
         heads: dict[str, JobRow] = {}
@@ -209,11 +209,13 @@ class JobTable:
             size = size + len(parts) if queue or not head else max(size, len(parts))
             first = head or msgspec.structs.replace(parts[0], job=array, array=None)
             self._enter(first, 0, queue).left = size
-            place = _Place(first.submit, _SUBMIT_RANK)
+            place = _SortKey(first.submit, _SUBMIT_RANK)
             row = msgspec.structs.replace(first, array_size=size)
             yield place, submit_of(row, self.site, late=late and bool(parts))
 
-    def _one(self, row: JobRow, at: float, queue: bool, late: bool, superseded: bool, share: float) -> Iterator[_Told]:
+    def _one(
+        self, row: JobRow, at: float, queue: bool, late: bool, superseded: bool, share: float
+    ) -> Iterator[_SortedEvent]:
         """The events of one row. `superseded`: a later attempt at the same job is among the rows. `share`: its priority
         is told again where it has changed by more than that.
         """
@@ -233,9 +235,9 @@ class JobTable:
         if entry is None or int(row.submit) > entry.submit:
             entry, before = self._new(row, entry, queue, (late or row.resized) and row.phase != QUEUED)
         steps = _Steps(self.site, row, entry, at, queue, share)
-        place = _Place(row.submit, _SUBMIT_RANK) if entry.of_row else _Place(0.0, 0)
+        place = _SortKey(row.submit, _SUBMIT_RANK) if entry.of_row else _SortKey(0.0, 0)
         for event in chain(before, steps.events(superseded)):  # they stay in their order, whatever their times
-            place = max(place, _Place(event.time, _RANKS.get(type(event), _SUBMIT_RANK)))
+            place = max(place, _SortKey(event.time, _RANKS.get(type(event), _SUBMIT_RANK)))
             yield place, event
 
     def _new(self, row: JobRow, before: Entry | None, queue: bool, late: bool) -> tuple[Entry, list[JobEvent]]:

@@ -12,8 +12,8 @@ from operator import itemgetter
 
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.fields import by_name, time_in
+from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields, RequestFields, asked_of, row_of
 from streams.sources.slurm.rows import JobRow, time_of, walltime_of
-from streams.sources.slurm.told import EXPECTED, Asked, Told, asked_of, row_of
 
 COLUMNS = tuple(
     by_name(
@@ -51,7 +51,7 @@ def read_sacct(
         left_out: where the steps are counted.
     """
     reader: Callable[[list[str]], JobRow | str | None] | None = None
-    layout, head = Layout(separator), ""
+    layout, head = ColumnLayout(separator), ""
     for number, text in records(lines, layout):
         if reader is None:
             header = layout.read_header(text)
@@ -100,7 +100,7 @@ def _unlike(text: str) -> str | None:
 _WRONG = {"job_id": "JobID", "job_state": "State", "submit_time": "Submit", "end_time": "End"}
 
 
-class Layout:
+class ColumnLayout:
     """The columns, and what stands between them: given, or read from the header, else a bar."""
 
     def __init__(self, separator: str | None) -> None:
@@ -128,7 +128,7 @@ class Layout:
         return header
 
 
-def records(lines: Iterable[str], layout: Layout) -> Iterator[tuple[int, str]]:
+def records(lines: Iterable[str], layout: ColumnLayout) -> Iterator[tuple[int, str]]:
     """Records with the numbers of their first lines: a line with too few columns goes on in the next one.
 
     Unless that is a whole record by itself: then the short one was broken, and comes alone.
@@ -167,7 +167,8 @@ _ASKED = by_name(
     " reqcpus:required_cpus reqmem:requested_memory reqtres:tres_req_str alloctres:tres_alloc_str reqgres:tres_per_node"
     " allocgres:tres_per_job reservation:resv_name constraints:features timelimit:time_limit timelimitraw:walltime"
 )
-"""The columns by the fields of `Told`: its own, and what many ask for alike; of two for one field the later counts."""
+"""The columns by the fields of `AttemptFields`: its own, and what many ask for alike; of two for one field the later
+counts."""
 
 
 def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRow | str | None]:
@@ -181,8 +182,8 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRo
     time = lru_cache(4096)(partial(_time, zone=zone))  # most come twice in a row or never again
 
     @lru_cache(65536)
-    def asked(request: tuple[str, ...]) -> Asked:
-        told = Told(**dict(zip(common, request[2:], strict=True)))  # type: ignore[arg-type]
+    def asked(request: tuple[str, ...]) -> RequestFields:
+        told = AttemptFields(**dict(zip(common, request[2:], strict=True)))  # type: ignore[arg-type]
         told.walltime, told.unlimited = walltime_of(str(told.walltime or told.time_limit or ""))
         told.time_limit = None
         return asked_of(told)
@@ -195,7 +196,7 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRo
         named = _identity(identity, fields[raw] or identity)
         if named is None:
             return "job_id"
-        told = Told(**{ours: fields[at] for ours, at in own.items()}, **named)  # type: ignore[arg-type]
+        told = AttemptFields(**{ours: fields[at] for ours, at in own.items()}, **named)  # type: ignore[arg-type]
         told.job_state = fields[place["state"]].partition(" ")[0].rstrip("+")
         told.elapsed = walltime_of(fields[elapsed])[0]
         row = row_of(told, time, asked=asked(request(fields)))
@@ -207,8 +208,8 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRo
 
 
 def _identity(text: str, raw: str) -> dict[str, str] | None:
-    """The fields of `Told` that say which job it is, from `4711`, `4711_3`, `4711_[1-3%2]` or `4711+1`, and the job's
-    own number; None where it is none of these.
+    """The fields of `AttemptFields` that say which job it is, from `4711`, `4711_3`, `4711_[1-3%2]` or `4711+1`, and
+    the job's own number; None where it is none of these.
     """
     if _is_number(text):
         return {"job_id": text}

@@ -80,7 +80,7 @@ def numbers(columns: int) -> list[str]:
     return [str(number) for number in range(1, columns + 1)]
 
 
-class Place(NamedTuple):
+class MappedColumn(NamedTuple):
     """Where a field of a job is in a row, and what its numbers are multiplied by."""
 
     column: int
@@ -119,20 +119,20 @@ def read_mapping(name: str) -> Mapping:
     return found
 
 
-def places_of(mapping: Mapping, header: list[str], where: str) -> dict[str, Place]:
+def places_of(mapping: Mapping, header: list[str], where: str) -> dict[str, MappedColumn]:
     """Where the fields of a job are in the rows of a table.
 
     Raises:
         UserError: a column that has to be there is not.
     """
-    places: dict[str, Place] = {}
+    places: dict[str, MappedColumn] = {}
     for field, named in mapping.columns.items():
         scale = _scaled(named)
         names = scale.column if isinstance(scale.column, list) else [str(scale.column)]
         column = next((name for name in names if name in header), None)
         if column is not None:
             times = scale.times * _UNITS.get(scale.unit or "", 1.0)
-            places[field] = Place(header.index(column), column, times)
+            places[field] = MappedColumn(header.index(column), column, times)
         elif not isinstance(scale.column, list):
             there = ", ".join(header[:40])
             raise NotUnderstood(f"{where}: no column {scale.column!r}, the {field}; there are: {there}")

@@ -26,7 +26,7 @@ from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, BadRe
 from streams.sources.logs.files import BROKEN, open_text
 from streams.sources.logs.source import zone_of
 from streams.sources.slurm.rows import phase_of, walltime_of
-from streams.sources.tables.mapping import Mapping, Place, mapping_for, numbers, places_of, read_mapping, ready
+from streams.sources.tables.mapping import MappedColumn, Mapping, mapping_for, numbers, places_of, read_mapping, ready
 
 MAGIC = b"PAR1"
 """How a file of Parquet begins."""
@@ -88,7 +88,7 @@ def time_of(cell: Cell, zone: tzinfo) -> float | None:
     return value or None
 
 
-class _Place(msgspec.Struct):
+class _RowCursor(msgspec.Struct):
     """After how many rows to go on."""
 
     rows: int
@@ -153,12 +153,12 @@ class TableSource(Source):
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events of a row together, the last one with the cursor."""
-        passed = 0 if cursor is None else decode_cursor(cursor, _Place).rows
+        passed = 0 if cursor is None else decode_cursor(cursor, _RowCursor).rows
         for number, (line, row) in enumerate(self._rows(), 1):
             if number <= passed:
                 continue
             self.records += 1
-            yield from steps_of(self._events_of(line, row), encode_cursor(_Place(number)))
+            yield from steps_of(self._events_of(line, row), encode_cursor(_RowCursor(number)))
 
     def _events_of(self, line: int, row: list[Cell]) -> list[AnyEvent]:
         try:
@@ -218,11 +218,11 @@ class TableSource(Source):
         return time_of(self._cell(row, field), self._zone)
 
     def _seconds(self, row: list[Cell], field: str) -> float | None:
-        place: Place | None = self._places.get(field)
+        place: MappedColumn | None = self._places.get(field)
         return None if place is None else seconds_of(row[place.column], place.times)
 
     def _count(self, row: list[Cell], field: str, most: int) -> int:
-        place: Place | None = self._places.get(field)
+        place: MappedColumn | None = self._places.get(field)
         number = None if place is None else number_of(row[place.column])
         return 0 if number is None or place is None else int(min(number * place.times, most))
 

@@ -43,7 +43,7 @@ from streams.worker.answers.turns import Turns
 from streams.worker.intake.messages import Unreadable, dead_letter, read_question
 
 
-class Asked(NamedTuple):
+class WaitingQuestion(NamedTuple):
     """A question, the message that it came in, and when it began to wait (s, by the queue's clock)."""
 
     question: AnyQuestion
@@ -63,7 +63,7 @@ class WaitingQuestions:
         self.clock = clock
         self._most = most
         self._most_each = most_each
-        self._lanes: OrderedDict[str | None, deque[Asked]] = OrderedDict()
+        self._lanes: OrderedDict[str | None, deque[WaitingQuestion]] = OrderedDict()
         self._count = 0
         self._some = asyncio.Event()
 
@@ -79,12 +79,12 @@ class WaitingQuestions:
             return BUSY
         if lane is None:
             lane = self._lanes[question.asker] = deque()
-        lane.append(Asked(question, message, self.clock()))
+        lane.append(WaitingQuestion(question, message, self.clock()))
         self._count += 1
         self._some.set()
         return None
 
-    async def next(self) -> Asked:
+    async def next(self) -> WaitingQuestion:
         """The first question of the asker whose turn it is; waits for one."""
         await self._some.wait()
         asker, lane = next(iter(self._lanes.items()))
@@ -264,7 +264,7 @@ class Questions:
         if (reason := self._waiting.put(question, message)) is not None:
             await self._tell(message, self.answering.without_work(question, reason))
 
-    async def _answer(self, asked: Asked) -> None:
+    async def _answer(self, asked: WaitingQuestion) -> None:
         """Answer a question in its turn; where that came too late, without any work."""
         work = partial(self.answering.answer, asked.question)
         if self._waiting.clock() - asked.since > self.settings.patience_seconds:

@@ -13,7 +13,7 @@ from models.engine.settings import EngineSettings
 from streams.worker.checkpoint.claims import WritesLost
 from streams.worker.checkpoint.event_logs import EventLogs
 from streams.worker.checkpoint.job_log import keys_of, site_of
-from streams.worker.checkpoint.store import SiteStore, Stored, included
+from streams.worker.checkpoint.store import SiteStore, StoredHistories, included
 from streams.worker.checkpoint.stored import IN_BOTH, ReadState, SiteHandle, StoredState, decode_stored, read_state
 from streams.worker.checkpoint.table import Retries
 
@@ -107,7 +107,7 @@ class SiteLoader:
         return handle, mended
 
     async def _handle(
-        self, site: str, stored: StoredState, read: ReadState, entries: Stored
+        self, site: str, stored: StoredState, read: ReadState, entries: StoredHistories
     ) -> tuple[SiteHandle, bool]:
         """A site from all that is stored of it, and whether something of that was missing."""
         if read.fault is not None:
@@ -123,19 +123,19 @@ class SiteLoader:
         """Be the one who writes a site's entries."""
         await self.retries.until_done("redis: claiming", site, self.store.claim, site)
 
-    async def _read(self, site: str, stored: StoredState) -> Stored:
+    async def _read(self, site: str, stored: StoredState) -> StoredHistories:
         await self.retries.until_done("redis: reading", site, self.store.take_back, site, stored.generation)
         return await self.retries.until_done("redis: reading", site, self.store.read, site, stored.generation)
 
-    def _engine(self, saved: SavedState, entries: Stored) -> Engine:
+    def _engine(self, saved: SavedState, entries: StoredHistories) -> Engine:
         return Engine.load(saved, entries.started, entries.runs, self.settings, entries.rows)
 
-    async def _clean(self, site: str, stored: StoredState, entries: Stored, saved: SavedState) -> None:
+    async def _clean(self, site: str, stored: StoredState, entries: StoredHistories, saved: SavedState) -> None:
         kept = included(entries, saved, self.settings.history)
         await self.retries.until_done("redis: clearing", site, self.store.clean, site, entries, kept, stored.generation)
 
     async def _mend(
-        self, site: str, stored: StoredState, saved: SavedState, entries: Stored, error: ValueError
+        self, site: str, stored: StoredState, saved: SavedState, entries: StoredHistories, error: ValueError
     ) -> SiteHandle:
         """Go on though entries are lost: from the events if that is possible, else with the entries that are left."""
         if again := await self._go_back(site, stored, saved, entries):
@@ -154,7 +154,7 @@ class SiteLoader:
         handle.generation = generation
         return handle
 
-    async def _mend_jobs(self, site: str, stored: StoredState, read: ReadState, entries: Stored) -> SiteHandle:
+    async def _mend_jobs(self, site: str, stored: StoredState, read: ReadState, entries: StoredHistories) -> SiteHandle:
         """Go on though live jobs are lost: from the events if that is possible, else with the jobs that are left."""
         if again := await self._go_back(site, stored, read.saved, entries):
             log.warning("live jobs are lost (%s); made again from the events", read.fault, extra=_where(site, stored))
@@ -167,7 +167,9 @@ class SiteLoader:
         handle.engine.miss_events()
         return handle
 
-    async def _go_back(self, site: str, stored: StoredState, saved: SavedState, entries: Stored) -> SiteHandle | None:
+    async def _go_back(
+        self, site: str, stored: StoredState, saved: SavedState, entries: StoredHistories
+    ) -> SiteHandle | None:
         """Begin from an earlier state, whose entries are all there, and apply the events since then once more.
 
         That gives the same state again, to the byte. A Redis that lost its last seconds has all entries of the state
@@ -193,7 +195,12 @@ class SiteLoader:
         return None
 
     def _as_it_was(
-        self, site: str, earlier: StoredState, stored: StoredState, entries: Stored, segments: Mapping[bytes, bytes]
+        self,
+        site: str,
+        earlier: StoredState,
+        stored: StoredState,
+        entries: StoredHistories,
+        segments: Mapping[bytes, bytes],
     ) -> tuple[SiteHandle, SavedState] | None:
         """A site as an earlier state has it; None where that is not all there, or its offsets are others.
 

@@ -55,7 +55,7 @@ _decode_started = msgspec.msgpack.Decoder(Started, dec_hook=decode_array).decode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
 
 
-class Stored(msgspec.Struct):
+class StoredHistories(msgspec.Struct):
     """What the store holds of a site beside its state: jobs that started, run times, and methods' own rows."""
 
     started: list[Started]
@@ -157,7 +157,7 @@ class SiteStore:
         if empty:
             await self.claims.execute(site, lambda pipe: pipe.srem(key, *empty))
 
-    async def read(self, site: str, generation: int = 0) -> Stored:
+    async def read(self, site: str, generation: int = 0) -> StoredHistories:
         """All entries of a generation, also those that no state counts; in steps of bounded size."""
         key = partial(self.key, site, generation=generation)
         rows: list[Any] = await self._client.hvals(key("history"))
@@ -172,7 +172,7 @@ class SiteStore:
             for method in methods:
                 entries: dict[Any, Any] = await self._client.hgetall(key("rows", method))
                 own[unquote(method)] = [Row(int(number), value) for number, value in entries.items()]
-        return Stored([_decode_started(row) for row in rows], list(runs.values()), own)
+        return StoredHistories([_decode_started(row) for row in rows], list(runs.values()), own)
 
     async def _values(self, keys: list[str]) -> list[list[Any]]:
         async with self._client.pipeline(transaction=False) as pipe:
@@ -189,7 +189,7 @@ class SiteStore:
             if members:
                 yield sorted(member.decode() for member in members)
 
-    async def clean(self, site: str, stored: Stored, kept: Stored, generation: int = 0) -> None:
+    async def clean(self, site: str, stored: StoredHistories, kept: StoredHistories, generation: int = 0) -> None:
         """Delete the entries that were read and are not to be kept."""
         key = partial(self.key, site, generation=generation)
         rows = {row.number for row in stored.started} - {row.number for row in kept.started}
@@ -265,10 +265,10 @@ class SiteStore:
         yield [key(name) for name in BASE_KEYS]
 
 
-def included(stored: Stored, saved: SavedState, history: int) -> Stored:
+def included(stored: StoredHistories, saved: SavedState, history: int) -> StoredHistories:
     """Those of the entries that a saved state counts. Others are from beyond it, or were forgotten before it."""
     counted = saved.histories
-    return Stored(
+    return StoredHistories(
         [row for row in stored.started if counted.started - history <= row.number < counted.started],
         counted.kept_runs(stored.runs),
         {

@@ -20,7 +20,7 @@ from streams.broker.topics import event_topics, partition_of
 from streams.errors import UNDECODABLE
 from streams.settings import Settings
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.intake.messages import Told, Unreadable, read_told
+from streams.worker.intake.messages import SiteMessage, Unreadable, read_told
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _KNOWN = {kind: frozenset((*kind.__struct_fields__, "type")) for kind in AnyEven
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class Places:
+class EventPlaces:
     """Where each site's events may come: the topic and the partition. 1 µs an event.
 
     A site has one partition, the one that its name as a key hashes to with murmur2, so one worker and one order. What
@@ -145,11 +145,11 @@ class Intake:
         count: counts one such field, by its name.
     """
 
-    def __init__(self, places: Places, count: Callable[[str], None]) -> None:
+    def __init__(self, places: EventPlaces, count: Callable[[str], None]) -> None:
         self.places = places
         self.unknown_fields = UnknownFields(count)
 
-    def read(self, raw: Any) -> tuple[Told | AnyOperation, bool]:
+    def read(self, raw: Any) -> tuple[SiteMessage | AnyOperation, bool]:
         """What a message tells, or the operation that it is, and whether it came on its site's own topic; 5 µs.
 
         Raises:

@@ -42,7 +42,7 @@ class Unreadable(Exception):
         self.detail = detail
 
 
-class Part(NamedTuple):
+class EventPart(NamedTuple):
     """An event of a message, or why it is none, and its JSON; `number` is its place in a bundle, from 0, else None."""
 
     found: AnyEvent | Unreadable
@@ -61,14 +61,14 @@ class Part(NamedTuple):
         return self.found
 
 
-class Told(NamedTuple):
+class SiteMessage(NamedTuple):
     """What a message tells of a site: an event, or those of a bundle."""
 
     site: str
-    parts: Sequence[Part]
+    parts: Sequence[EventPart]
 
 
-def read_told(key: bytes | None, value: bytes | None) -> Told:
+def read_told(key: bytes | None, value: bytes | None) -> SiteMessage:
     """What a message tells of a site; 3 µs an event. Of a bundle each event is read by itself, and one is readable.
 
     Raises:
@@ -77,11 +77,11 @@ def read_told(key: bytes | None, value: bytes | None) -> Told:
     found = _read(key, value, _message, MESSAGE_TYPES)
     if not isinstance(found, RawBundle):
         assert value is not None
-        return Told(found.site, [Part(found, value)])
-    parts = [Part(_old(found.site, raw), raw, number) for number, raw in enumerate(found.events)]
+        return SiteMessage(found.site, [EventPart(found, value)])
+    parts = [EventPart(_old(found.site, raw), raw, number) for number, raw in enumerate(found.events)]
     if isinstance(first := parts[0].found, Unreadable) and all(isinstance(one.found, Unreadable) for one in parts):
         raise Unreadable(first.reason, f"none of {len(parts)} events can be read, the first: {first.detail}"[:500])
-    return Told(found.site, parts)
+    return SiteMessage(found.site, parts)
 
 
 def _old(site: str, raw: msgspec.Raw) -> AnyEvent | Unreadable:

@@ -21,7 +21,7 @@ PLACE_BYTES = 500
 """Bytes of a message that take a place, beside the one that each takes."""
 
 
-class Room:
+class Allowance:
     """Bounds how much waits: a message takes its places while some are free, and more than are left if need be.
 
     One task at a time takes places.
@@ -62,7 +62,7 @@ class Lanes:
         room: where each has its places until it is processed or forgotten.
     """
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Allowance) -> None:
         self._room = room
         self._new: deque[faust.EventT] = deque()
         self._next: deque[faust.EventT] = deque()  # of sites that do not wait any more

@@ -12,7 +12,7 @@ from streams.broker.topics import LATE, Topics
 from streams.settings import Settings
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
-from streams.worker.intake.messages import Part, dead_letter
+from streams.worker.intake.messages import EventPart, dead_letter
 from streams.worker.metrics.process import Metrics
 
 Headers = list[tuple[str, bytes]]
@@ -45,7 +45,7 @@ class Outbox:
         self._metrics.read(raw.timestamp)
         self._freshness.read((raw.topic, raw.partition), raw.offset, raw.timestamp)
 
-    async def send(self, event: AnyEvent, records: list[Record], raw: Any, part: Part) -> list[Awaitable[Any]]:
+    async def send(self, event: AnyEvent, records: list[Record], raw: Any, part: EventPart) -> list[Awaitable[Any]]:
         """Send what followed from an event, a part of a message: all but the anomalies of events that were accepted."""
         sends = []
         for record in records:
@@ -70,7 +70,7 @@ class Outbox:
         site: str | None,
         raw: Any,
         doubted: bool = False,
-        part: Part | None = None,
+        part: EventPart | None = None,
     ) -> Awaitable[Any]:
         """Send a message, or this part of it, to the dead letters."""
         self._metrics.rejected(reason, doubted)

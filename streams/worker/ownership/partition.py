@@ -21,7 +21,7 @@ from streams.worker.checkpoint.stored import Table
 from streams.worker.checkpoint.table import OwnedTable, Retries, Revoked, StoredSites, Token
 from streams.worker.intake.intake import Intake
 from streams.worker.ownership.checkpoints import Checkpoints, Work
-from streams.worker.ownership.lanes import Lanes, Room
+from streams.worker.ownership.lanes import Allowance, Lanes
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.processing import Processing
 from streams.worker.ownership.sites import PartitionSites
@@ -61,7 +61,7 @@ class Means:
     supervised: Callable[[Work], Awaitable[None]]
     clock: Callable[[], float] = time.monotonic
     compressing: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"))
-    room: Room = field(default_factory=Room)
+    room: Allowance = field(default_factory=Allowance)
     claiming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CLAIMS_AT_A_TIME))
     reading_first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_A_TIME))
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))

@@ -17,7 +17,7 @@ from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
 from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle
 from streams.worker.checkpoint.table import Token
 from streams.worker.intake.intake import Intake, arrived, change, note, rebuilt_lately
-from streams.worker.intake.messages import Part, Told, Unreadable
+from streams.worker.intake.messages import EventPart, SiteMessage, Unreadable
 from streams.worker.ownership.checkpoints import Checkpoints
 from streams.worker.ownership.lanes import Lanes, site_of_message
 from streams.worker.ownership.outbox import Outbox
@@ -107,7 +107,7 @@ class Processing:
         self.checkpoints.pending.batch.sites.add(handle.engine.site)
         self._followed(*sends)
 
-    async def _take_in(self, told: Told, own: bool, raw: Any) -> "asyncio.Future[Any] | None":
+    async def _take_in(self, told: SiteMessage, own: bool, raw: Any) -> "asyncio.Future[Any] | None":
         """Take in the events that are not in the site's state yet; what they led to is on its way, and pending.
 
         Returns:
@@ -148,7 +148,7 @@ class Processing:
             self.sites.pass_over(site)
             raise Unreadable("poison", f"{MOST_DEATHS} workers have died on it")
 
-    async def _apply(self, part: Part, handle: SiteHandle, raw: Any, begun: int) -> None:
+    async def _apply(self, part: EventPart, handle: SiteHandle, raw: Any, begun: int) -> None:
         """Apply an event to its site's engine, and send what it leads to.
 
         Raises:
@@ -169,7 +169,7 @@ class Processing:
         self.checkpoints.pending.batch.applied.append(AppliedEvent(event, arrived(raw)))
         self._passed(handle, raw, begun, *await self.outbox.send(event, records, raw, part))
 
-    def _mend(self, error: EngineFailed, part: Part, raw: Any, begun: int) -> "asyncio.Task[None]":
+    def _mend(self, error: EngineFailed, part: EventPart, raw: Any, begun: int) -> "asyncio.Task[None]":
         """Begin to make a site as it was before the event at which its engine failed, which is rejected.
 
         Its further events wait for that, those of others do not. No checkpoint may begin meanwhile.

@@ -11,7 +11,7 @@ from models.engine.settings import EngineSettings
 from models.method import Memory
 from models.records import AnyEvent, JobEvent, Submit
 from streams.bulk import history as module
-from streams.bulk.history import History, needed
+from streams.bulk.history import OpenHistory, needed
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources.contract import Source
@@ -40,9 +40,11 @@ def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def opened(files: list[Path], directory: Path | None, needed: Memory = ALL) -> Iterator[History]:
+def opened(files: list[Path], directory: Path | None, needed: Memory = ALL) -> Iterator[OpenHistory]:
     with ExitStack() as stack:
-        yield History(stack, files, "s", Settings(), directory, None, lambda part: pytest.fail(str(part)), (), needed)
+        yield OpenHistory(
+            stack, files, "s", Settings(), directory, None, lambda part: pytest.fail(str(part)), (), needed
+        )
 
 
 def sent(steps: Iterator[OutgoingEvent]) -> list[AnyEvent]:

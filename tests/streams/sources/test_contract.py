@@ -13,7 +13,7 @@ import pytest
 
 from streams.errors import UserError
 from streams.sources.contract import CursorError, Skipped, Source, decode_cursor, refuse
-from streams.sources.logs.lines import Place
+from streams.sources.logs.lines import LinePosition
 from streams.sources.registry import SOURCES, source_named, sources
 from tests.support.packages import install
 from tests.support.source_contract import BadPart, SourceContract, steps_there
@@ -184,7 +184,7 @@ def test_a_source_is_imported_when_it_is_asked_for() -> None:
 
 def test_a_cursor_that_is_no_utf8_is_refused() -> None:
     with pytest.raises(CursorError, match="not one of this source"):
-        decode_cursor(b'{"file":"\xff","inode":1,"head":""}', Place)
+        decode_cursor(b'{"file":"\xff","inode":1,"head":""}', LinePosition)
 
 
 def test_what_is_skipped_is_told_in_one_line() -> None:

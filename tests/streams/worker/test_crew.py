@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams.settings import KafkaSettings, Settings, WorkerSettings, sections
-from streams.worker.crew import Member, Orders, merged
+from streams.worker.crew import Member, StartSettings, merged
 
 PAGE = '# HELP a_total Of a.\n# TYPE a_total counter\na_total{site="x {y"} 1.0\na_total 2.0\n'
 OTHER = "# HELP b Of b.\n# TYPE b gauge\nb 3.0\n"
@@ -43,18 +43,18 @@ def test_each_has_a_name_of_its_own_and_all_settings(tmp_path: Path) -> None:
     first, second = (Member(number, settings, 12, tmp_path)._orders for number in (1, 2))
     assert [orders.settings.worker.name for orders in (first, second)] == ["w-1", "w-2"]
     assert first.turns == second.turns and first.socket != second.socket
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=Orders) == first
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=StartSettings) == first
     assert first.settings.worker.late_seconds == 7.0
 
 
 def test_what_a_process_is_told_has_no_name_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There are passwords in it, and a process that is started again is told the same."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    told: list[Orders] = []
+    told: list[StartSettings] = []
 
     async def starts(*command: str, pass_fds: list[int], **_: Any) -> None:
         assert [str(number) for number in pass_fds] == [command[-1]] and not [*tmp_path.iterdir()]
-        told.append(msgspec.msgpack.decode(os.pread(pass_fds[0], 1 << 20, 0), type=Orders))
+        told.append(msgspec.msgpack.decode(os.pread(pass_fds[0], 1 << 20, 0), type=StartSettings))
         assert os.lseek(pass_fds[0], 0, os.SEEK_CUR) == 0
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", starts)

@@ -13,8 +13,17 @@ import msgspec
 from streams.errors import UNDECODABLE
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.fields import by_name
+from streams.sources.slurm.attempt_fields import (
+    EXPECTED,
+    AttemptFields,
+    Number,
+    json_time,
+    number_of,
+    row_of,
+    text_of,
+    words_of,
+)
 from streams.sources.slurm.rows import JobRow
-from streams.sources.slurm.told import EXPECTED, Number, Told, json_time, number_of, row_of, text_of, words_of
 
 
 class _Document(msgspec.Struct, gc=False):
@@ -34,7 +43,7 @@ _PLACES = {
         " original_sluid"
     ).items()
 }
-"""Where the fields of `Told` are in a job."""
+"""Where the fields of `AttemptFields` are in a job."""
 
 _PARTS = {place[0] for place in _PLACES.values()} | {"reservation", "tres"}
 AccountingJob = msgspec.defstruct("AccountingJob", [(name, Any, None) for name in sorted(_PARTS)], gc=False)
@@ -42,12 +51,14 @@ AccountingJob = msgspec.defstruct("AccountingJob", [(name, Any, None) for name i
 
 
 def row_of_accounting(job: Any) -> JobRow | str:
-    """The row of a job as sacct and slurmdbd tell it; the name of the field of `Told` that is wrong.
+    """The row of a job as sacct and slurmdbd tell it; the name of the field of `AttemptFields` that is wrong.
 
     Raises:
         ValidationError: it is no such job.
     """
-    told = msgspec.convert({field: _inside(job, place) for field, place in _PLACES.items()}, Told, strict=False)
+    told = msgspec.convert(
+        {field: _inside(job, place) for field, place in _PLACES.items()}, AttemptFields, strict=False
+    )
     told.nodes = told.nodes or ""
     reservation = _inside(job, ("reservation", "name"))
     told.resv_name = reservation if isinstance(reservation, str) else None
@@ -97,7 +108,7 @@ def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
-_QUEUE_JOB = msgspec.json.Decoder(Told, strict=False)
+_QUEUE_JOB = msgspec.json.Decoder(AttemptFields, strict=False)
 _ACCOUNTING_JOB = msgspec.json.Decoder(AccountingJob)
 
 

@@ -17,7 +17,7 @@ from streams.errors import UserError
 from streams.sources.contract import Skipped
 from streams.sources.logs import lines as lines_module
 from streams.sources.logs.files import LogFiles
-from streams.sources.logs.lines import Lines, Place
+from streams.sources.logs.lines import LinePosition, Lines
 
 
 def first_time(head: bytes) -> float | None:
@@ -33,14 +33,14 @@ class Reader:
 
     def __init__(self, location: Path) -> None:
         self.location = location
-        self.place: Place | None = None
+        self.place: LinePosition | None = None
         self.skipped: list[Skipped] = []
         self.there: list[str] = []
         self.restart()
 
     def restart(self) -> None:
         if self.place is not None:
-            self.place = msgspec.json.decode(msgspec.json.encode(self.place), type=Place)
+            self.place = msgspec.json.decode(msgspec.json.encode(self.place), type=LinePosition)
         self.lines = Lines(LogFiles(str(self.location), first_time), self.skipped.append, follow=True, pause_s=0.0)
         self.steps = self.lines.read(self.place)
         if self.place is None:

@@ -16,7 +16,7 @@ import pytest
 
 from streams.errors import UserError
 from streams.sources.contract import Skipped
-from streams.sources.slurm.access import Access
+from streams.sources.slurm.access import SlurmrestdAccess
 from streams.sources.slurm.calls import CallFailed
 from streams.sources.slurm.rest_calls import Rest
 from tests.support.certificates import Authority
@@ -67,7 +67,7 @@ def test_a_token_of_a_file_is_read_again_and_one_that_expired_is_named(tmp_path:
     file, old, new = tmp_path / "token", token("ada", -120), token("bob", 3600)
     file.write_text(f"SLURM_JWT={old}\n")
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    calls = Rest(f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}, Access(token_file=str(file)))
+    calls = Rest(f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}, SlurmrestdAccess(token_file=str(file)))
     with served(server, [old]) as sent:
         with pytest.raises(CallFailed, match=rf"500 .*; the token of {file} expired 2m ago"):
             calls.queue(no_skips)
@@ -86,7 +86,7 @@ def test_a_command_makes_a_token_before_the_last_one_expires_and_where_it_is_ref
     (tmp_path / "next").write_text("0")
     command = f"cd {tmp_path}; n=$(cat next); echo $((n + 1)) > next; echo SLURM_JWT=$(cat $n)"
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    calls = Rest(f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}, Access(token_command=command))
+    calls = Rest(f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}, SlurmrestdAccess(token_command=command))
     with served(server, refused := Refused()) as sent:
         for _ in range(3):
             calls.queue(no_skips)
@@ -96,7 +96,9 @@ def test_a_command_makes_a_token_before_the_last_one_expires_and_where_it_is_ref
         calls.queue(no_skips)
         assert [told for _, told in sent] == [tokens[0], tokens[1], tokens[1], tokens[1], tokens[2]]
         with pytest.raises(CallFailed, match="printed no token"):
-            Rest(f"http://127.0.0.1:{server.server_port}/slurm/v1", {}, Access(token_command="exit 3")).queue(no_skips)
+            Rest(f"http://127.0.0.1:{server.server_port}/slurm/v1", {}, SlurmrestdAccess(token_command="exit 3")).queue(
+                no_skips
+            )
 
 
 def test_a_token_of_the_environment_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,19 +134,19 @@ def test_certificates_of_ones_own(tmp_path: Path) -> None:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     address = f"https://localhost:{server.server_port}/slurm/v0.0.40"
     with served(server, []):
-        assert Rest(address, {}, Access(ca=str(ca), certificate=str(pair))).queue(no_skips).rows == []
+        assert Rest(address, {}, SlurmrestdAccess(ca=str(ca), certificate=str(pair))).queue(no_skips).rows == []
         with pytest.raises(CallFailed, match="certificate verify failed"):
             Rest(address, {}).queue(no_skips)
         with pytest.raises(CallFailed):
-            Rest(address, {}, Access(ca=str(ca))).queue(no_skips)
+            Rest(address, {}, SlurmrestdAccess(ca=str(ca))).queue(no_skips)
     with pytest.raises(UserError, match="no certificate or key"):
-        Rest(address, {}, Access(ca=str(tmp_path / "none")))
+        Rest(address, {}, SlurmrestdAccess(ca=str(tmp_path / "none")))
 
 
 def test_what_cannot_be_both_is_refused() -> None:
     with pytest.raises(UserError, match="token_file and token_command"):
-        Access(token_file="a", token_command="b")
+        SlurmrestdAccess(token_file="a", token_command="b")
     with pytest.raises(UserError, match="key is set without certificate"):
-        Access(key="a")
+        SlurmrestdAccess(key="a")
     with pytest.raises(UserError, match="expected http://HOST:PORT"):
         Rest("http:///slurm", {})

@@ -12,7 +12,7 @@ from kafka import TopicPartition
 from streams.errors import UserError
 from streams.sources.contract import Skipped
 from streams.sources.slurm.jobcomp import KafkaRecords, look_at, row_of
-from streams.sources.slurm.looks import Place
+from streams.sources.slurm.looks import SlurmCursor
 from streams.sources.slurm.rows import JobRow
 from tests.support.made_slurm import NOON, MadeJob, records
 
@@ -125,7 +125,7 @@ def value(number: int) -> bytes:
     return json.dumps(FINISH | {"jobid": number}).encode()
 
 
-def jobs(way: KafkaRecords, place: Place) -> list[str]:
+def jobs(way: KafkaRecords, place: SlurmCursor) -> list[str]:
     found: list[str] = []
     for _ in range(20):
         found += [row.job for look in way.looks(place) for row in look.rows]
@@ -134,7 +134,7 @@ def jobs(way: KafkaRecords, place: Place) -> list[str]:
 
 def test_partitions_are_merged_by_the_brokers_time() -> None:
     broker = Broker([(1, value(1)), (4, value(4)), (5, value(5))], [(2, value(2)), (3, value(3))])
-    place, skipped = Place(slurm=1), list[Skipped]()
+    place, skipped = SlurmCursor(slurm=1), list[Skipped]()
     way = KafkaRecords("broker:9092/alder", skipped.append, consumer=broker)
     assert jobs(way, place) == ["1", "2", "3", "4", "5"]
     assert place.offsets == {"alder/0": 3, "alder/1": 2}
@@ -147,7 +147,7 @@ def test_partitions_are_merged_by_the_brokers_time() -> None:
 def test_records_that_were_deleted_are_told() -> None:
     skipped: list[Skipped] = []
     way = KafkaRecords("broker:9092/alder", skipped.append, consumer=Broker([(1, value(1))], begin=7))
-    assert jobs(way, Place(slurm=1, offsets={"alder/0": 2})) == ["1"]
+    assert jobs(way, SlurmCursor(slurm=1, offsets={"alder/0": 2})) == ["1"]
     assert [part.found for part in skipped] == ["5 records were deleted before they were read"]
 
 

@@ -18,7 +18,7 @@ from streams.broker.topics import partition_of
 from streams.errors import UserError
 from streams.settings import Settings, SitesSettings, WorkerSettings
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle, decode_stored
-from streams.worker.intake.intake import Places
+from streams.worker.intake.intake import EventPlaces
 from tests.support.fakes import TOPIC, MemoryTable, Process, World
 from tests.support.stored import saved_state
 
@@ -82,7 +82,7 @@ def test_events_of_another_partition_change_nothing_and_lose_nothing() -> None:
     quiet.publish_events(jobs("alder", range(20)), home)
     world.publish_events(jobs("alder", range(20)), home)
     world.publish_events(jobs("alder", range(100, 140)), other)
-    places = Places(settings(), 12)
+    places = EventPlaces(settings(), 12)
     live(quiet, settings(), places=places)
     live(world, settings(), places=places)
     assert world.table == quiet.table
@@ -95,8 +95,8 @@ def test_a_state_in_a_partition_that_is_not_its_site_s_is_refused() -> None:
     home = partition_of("alder", 12)
     world = World()
     world.publish_events(jobs("alder", range(3)), home)
-    live(world, settings(), places=Places(settings(), 12))
-    process = Process(world, settings(), places=Places(settings(), 13))
+    live(world, settings(), places=EventPlaces(settings(), 12))
+    process = Process(world, settings(), places=EventPlaces(settings(), 13))
     before = dict(world.table), {site: dict(rows) for site, rows in world.started.items()}
     with pytest.raises(UserError, match=r"the state of 'alder' is in partition \d+, to which its key does not belong"):
         asyncio.run(process.take_over(home))
@@ -105,7 +105,7 @@ def test_a_state_in_a_partition_that_is_not_its_site_s_is_refused() -> None:
 
 def test_who_is_not_allowed_or_on_another_site_s_topic_takes_no_place() -> None:
     chosen = settings(SitesSettings(allowed=("k*", "ctc"), own_topic=("alder",)))
-    places = Places(chosen, 1)
+    places = EventPlaces(chosen, 1)
     for topic, site, reason in (
         (TOPIC, "kth", None),
         (TOPIC, "ctc", None),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.worker.ownership.lanes import Lanes, Room
+from streams.worker.ownership.lanes import Allowance, Lanes
 from tests.support.fakes import Message, World
 
 SITES = ("alder", "birch", "cedar")
@@ -21,7 +21,7 @@ def messages(*sites: str) -> list[Any]:
 
 
 def lanes_with(room: int, given: list[Message]) -> Lanes:
-    lanes = Lanes(Room(room - len(given)))
+    lanes = Lanes(Allowance(room - len(given)))
     for message in given:
         lanes.put(message)  # type: ignore[arg-type]
     return lanes
@@ -105,7 +105,7 @@ def test_a_large_message_takes_the_places_of_many() -> None:
     small, large, last = world.delivered()
 
     async def scenario() -> None:
-        room = Room(100)
+        room = Allowance(100)
         lanes = Lanes(room)
         for message in (small, large):
             await room.take(message)

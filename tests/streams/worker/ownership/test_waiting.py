@@ -18,7 +18,7 @@ from models.simulation import generate, run
 from models.site.notes import Pair
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
-from streams.worker.ownership.lanes import MOST_WAITING, Room
+from streams.worker.ownership.lanes import MOST_WAITING, Allowance
 from tests.support.fakes import Crash, Process, World
 from tests.support.stored import heads
 from tests.support.trained import Trained
@@ -211,7 +211,7 @@ def test_only_so_many_messages_wait() -> None:
 
     async def scenario() -> None:
         process = Process(world, settings())
-        process.means.room = Room(4)
+        process.means.room = Allowance(4)
         await process.take_over(0)
         taking = asyncio.ensure_future(process.take_all())
         await waits(process)

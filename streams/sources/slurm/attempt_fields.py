@@ -99,10 +99,10 @@ EXPECTED = {
     "start_time": "a time, in the record of a start",
     "end_time": "a time after the submission, for a job that has ended",
 }
-"""What should be in the fields of `Told` that can be wrong."""
+"""What should be in the fields of `AttemptFields` that can be wrong."""
 
 
-class Told(msgspec.Struct, gc=False):
+class AttemptFields(msgspec.Struct, gc=False):
     """What is taken of an attempt; a way that tells something under another name says so.
 
     `time_limit` is in minutes, `walltime` the same in seconds. `required_cpus` were asked for, `cpus` may be what it
@@ -177,7 +177,7 @@ def json_time(value: Number) -> float | None:
     return time_of(number_of(value))
 
 
-class Asked(NamedTuple):
+class RequestFields(NamedTuple):
     """What an attempt asked for, and what it got if it ran, as fields of its row: many attempts have it in common."""
 
     request: dict[str, Any]
@@ -185,7 +185,7 @@ class Asked(NamedTuple):
     has_cpus: bool  # it is told of processors that were allocated
 
 
-def asked_of(told: Told) -> Asked:
+def asked_of(told: AttemptFields) -> RequestFields:
     """What an attempt asked for and got."""
     asked, got = resources_of(told.tres_req_str or ""), resources_of(told.tres_alloc_str or "")
     cpus = asked.cpus or count(told.required_cpus) or count(told.cpus)
@@ -221,11 +221,14 @@ def asked_of(told: Told) -> Asked:
         "started_nodes": got.nodes or count(told.node_count),
         "started_gpus": _started_gpus(told, got, gpus),
     }
-    return Asked({name: value for name, value in request.items() if value is not None}, given, bool(got.cpus))
+    return RequestFields({name: value for name, value in request.items() if value is not None}, given, bool(got.cpus))
 
 
 def row_of(
-    told: Told, time: Callable[[Any], float | None] = json_time, queue: bool = False, asked: Asked | None = None
+    told: AttemptFields,
+    time: Callable[[Any], float | None] = json_time,
+    queue: bool = False,
+    asked: RequestFields | None = None,
 ) -> JobRow | str:
     """The row of an attempt; the name of the field of `told` that is wrong.
 
@@ -292,7 +295,7 @@ _RAN = frozenset({"completed", "timeout", "out_of_memory", "preempted", "node_fa
 _NO_NODES = frozenset({"", "None assigned", "(null)"})
 
 
-def _left_queue(told: Told, state: str, has_cpus: bool) -> bool:
+def _left_queue(told: AttemptFields, state: str, has_cpus: bool) -> bool:
     """Whether an attempt that is said to have started and ended at one moment left the queue without having run.
 
     Older releases tell of processors that it would have got. Where nothing says its nodes, one that was cancelled left
@@ -306,7 +309,7 @@ def _left_queue(told: Told, state: str, has_cpus: bool) -> bool:
     return (nodes or "") in _NO_NODES
 
 
-def _identity(told: Told, number: int, ran: bool) -> tuple[str, str | None, int | None]:
+def _identity(told: AttemptFields, number: int, ran: bool) -> tuple[str, str | None, int | None]:
     """The job, the array whose task it is, and how many tasks are queued as this row."""
     array, task, tasks = count(told.array_job_id), number_of(told.array_task_id), told.array_task_string
     if tasks and ran:  # tasks that ran, told in one row
@@ -318,7 +321,7 @@ def _identity(told: Told, number: int, ran: bool) -> tuple[str, str | None, int 
     return f"{array}_{int(task)}", str(array), None
 
 
-def _gpus(told: Told, asked: Resources, got: Resources, nodes: int) -> tuple[int, dict[str, int] | None]:
+def _gpus(told: AttemptFields, asked: Resources, got: Resources, nodes: int) -> tuple[int, dict[str, int] | None]:
     """GPUs of the whole job and their types: of the TRES, or where the site does not track them, as the job asked."""
     if asked.gpus:
         return asked.gpus, asked.gpu_types
@@ -334,13 +337,13 @@ def _gpus(told: Told, asked: Resources, got: Resources, nodes: int) -> tuple[int
     return (0 if asked.cpus else got.gpus), None
 
 
-def _started_gpus(told: Told, got: Resources, asked: int) -> int | None:
+def _started_gpus(told: AttemptFields, got: Resources, asked: int) -> int | None:
     """GPUs that it has: of the TRES, or node by node, where the site does not track them; None where nothing says."""
     detailed = sum(sum(gres_of(node).values()) for node in told.gres_detail or ())
     return got.gpus or detailed or (0 if got.cpus and not asked else None)
 
 
-def _memory(told: Told, cpus: int, nodes: int) -> int | None:
+def _memory(told: AttemptFields, cpus: int, nodes: int) -> int | None:
     """Bytes of the whole job, where its TRES do not say; sacct's are `3000Mc` (each processor) or `31000Mn` (node)."""
     for value, times in ((told.memory_per_node, nodes), (told.memory_per_cpu, cpus)):
         number = number_of(value)
@@ -353,14 +356,14 @@ def _memory(told: Told, cpus: int, nodes: int) -> int | None:
     return min(size * {"c": cpus, "n": nodes}.get(text[-1], 1), 1 << 60)
 
 
-def _exclusive(told: Told) -> bool:
+def _exclusive(told: AttemptFields) -> bool:
     if told.exclusive is None and told.shared is None:
         return False
     exclusive = told.exclusive if isinstance(told.exclusive, list) else [str(told.exclusive)]
     return "NONE" in words_of(told.shared) or "true" in (word.lower() for word in exclusive)
 
 
-def _node_features(told: Told) -> list[list[str]] | None:
+def _node_features(told: AttemptFields) -> list[list[str]] | None:
     """The features that its nodes have to have; a list of nodes that it names, or not, is one more in each case."""
     if not (told.features or told.required_nodes or told.excluded_nodes):
         return None
