@@ -202,12 +202,17 @@ def held_in(running: Running, places: int) -> Ints:
 def long_of(queues: Floats) -> tuple[float, float]:
     """What long jobs may hold, and beyond what planned run time they are long; infinity for no limit.
 
-    Where longer ones, too, seem to be limited, it is since they are among these.
+    Where longer ones, too, seem to be limited, it is since they are among these. Where they are more so, it is they who
+    are: those that are a bit shorter seem limited as most of them are among the longer ones.
     """
-    for place in range(len(LENGTHS_S)):
-        if queues[place] < np.inf:
-            return queues[place], LENGTHS_S[place]
-    return np.inf, np.inf
+    found = 0
+    while found < len(LENGTHS_S) and queues[found] == np.inf:
+        found += 1
+    if found == len(LENGTHS_S):
+        return np.inf, np.inf
+    while found + 1 < len(LENGTHS_S) and queues[found + 1] < queues[found]:
+        found += 1
+    return queues[found], LENGTHS_S[found]
 
 
 @njit(cache=True, nogil=True)

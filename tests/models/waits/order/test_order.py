@@ -14,6 +14,7 @@ from models.simulation import generate
 from models.site.job import Job
 from models.waits.order import LearntOrder
 from models.waits.order.limits import REFUSED, LimitsSeen, count
+from models.waits.order.preference import NO_QUEUE
 from models.waits.order.queue_limits import QueueLimitsSeen, count_in, started_in
 from models.waits.order.schedule import long_of
 from models.waits.order.usage import HALF_LIVES_S, Usage
@@ -102,6 +103,12 @@ def test_a_part_kept_for_short_jobs_is_found(part: float, found: tuple[float, fl
     engine = engine_after(events)
     long, long_s = long_of(method(engine).queue_limits.limits(64))
     assert (long, long_s) == (pytest.approx(found[0], abs=0.04 * 64), found[1])
+
+
+def test_of_limits_of_longer_jobs_the_tightest_counts_that_is_not_part_of_another() -> None:
+    places = np.full(NO_QUEUE + 1, np.inf)
+    places[:7] = 471.0, 409.6, 409.6, 409.6, 409.6, 380.0, np.inf
+    assert long_of(places) == (409.6, 3600.0)
 
 
 @pytest.mark.parametrize(
