@@ -77,8 +77,8 @@ _NOBODY = np.zeros(len(CHOICES))
 class _Note(NamedTuple):
     """What is noted of a job at its submission: since when it waits, from when it is watched, and what was said.
 
-    `put_off` are, as bits, the places of bounds that it exceeds and that are judged once it has started; those of a job
-    that is cancelled are not. 400 bytes.
+    `put_off` are, as bits, the places of bounds that it exceeds and that are judged once it has left the queue. A job
+    that is cancelled says nothing of such a bound if by now it would be one that it has not reached. 400 bytes.
     """
 
     put_off: int
@@ -272,9 +272,18 @@ class Blend(WaitMethod):
             before = place if key == other else MARKS if key < other else 0
             faded, own = self._guard.begin_to_leave(wait_s, at, job.user) if known else (1.0, _NOBODY)
             note = np.frombuffer(value, np.uint8), self._quantiles.experts, ready, watched, float(reached), before
-            now = put_off if started else 0, known, float(wait_s), faded, own
+            now = put_off if started else self._over(value, put_off, wait_s), known, float(wait_s), faded, own
             left(*note, *now, *self._learnt)
         self._pass(at, context)
+
+    def _over(self, value: bytes, put_off: int, waited_s: float) -> int:
+        """Of the bounds that were put off those that a cancelled job has exceeded as they would be by now."""
+        found = 0
+        for place in range(put_off.bit_length()):
+            if put_off >> place & 1:
+                bound_s = self._quantiles.bound_now(_Note.decode(value, self._quantiles.experts).said, place)
+                found |= (bound_s is None or waited_s > bound_s) << place
+        return found
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
         """Something has befallen an attempt."""

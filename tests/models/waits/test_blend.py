@@ -155,6 +155,16 @@ def test_a_job_that_queues_beyond_its_bounds_is_known_to_exceed_them() -> None:
     assert bounds[-1]["0.9"] > 2 * bounds[0]["0.9"]
 
 
+def test_a_job_that_is_cancelled_beyond_its_bounds_has_exceeded_them() -> None:
+    waiting = [submit(f"w{number}", 60_000.0 + number, cpus=4, walltime=600.0) for number in range(200)]
+    known = [submit(f"x{number}", 90_000.0 + number, cpus=4, walltime=600.0) for number in range(12)]
+    before, *shifts = (
+        blend_of(engine_after(*steady(60, 60.0), *waiting, *known, *left, settings=BLEND))._quantiles.state.learnt.shift
+        for left in ([], [start("w5", 90_020.0)], [cancel("w5", 90_020.0)])
+    )
+    assert (shifts[1] == shifts[0]).all() and (shifts[0] > before).any()
+
+
 def test_a_cancelled_job_counts_as_if_it_had_started() -> None:
     events = steady(80, 500.0)
     started = engine_after(*events, settings=BLEND)
