@@ -32,6 +32,7 @@ from models.records.events import (
     Suspend,
 )
 from models.records.fields import VERSION, Bytes, Count, Counts, JobKey, Name, Names, Seconds, Size, Text, Time, Version
+from models.records.notices import Notice
 from models.records.operations import (
     AnyOperation,
     BeginAnew,
@@ -42,7 +43,7 @@ from models.records.operations import (
     SetCapacity,
     UsePrior,
 )
-from models.records.predictions import DeadLetter, LiveState, Notice, Outcome, Prediction, StandingEstimate
+from models.records.predictions import DeadLetter, LiveState, Outcome, Prediction, StandingEstimate
 from models.records.questions import (
     BUSY,
     LATER,

@@ -10,9 +10,10 @@ from a seed; no prediction for a real site is made here: the schedules of those 
 """
 
 from models.simulation.backfill import Conservative, Easy, EasyKill
+from models.simulation.comparison import Performance, perform
 from models.simulation.estimates import Actual, Estimates, Predicted
 from models.simulation.multifactor import Multifactor, Priorities
-from models.simulation.policies import POLICIES, WITHOUT_RUN_TIMES, Performance, perform, run
+from models.simulation.policies import POLICIES, WITHOUT_RUN_TIMES, run
 from models.simulation.preemptive import EasyPreemptive, Lerwf
 from models.simulation.scheduler import Ordered, Scheduler
 from models.simulation.workload import SimulatedJob, generate

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from models.records import AnyEvent, Start
-from models.simulation.policies import SHORT_S
+from models.simulation.comparison import SHORT_S
 from models.simulation.scheduler import Scheduler
 from models.simulation.workload import DAY, SimulatedJob, generate
 from models.site.job import Job

@@ -17,8 +17,9 @@ from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.cli.app import main
 from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns
+from streams.offline.report.charts import Series, lines
 from streams.offline.report.findings import findings, text_of
-from streams.offline.report.page import Series, _by_week, lines, page_of
+from streams.offline.report.page import _by_week, page_of
 from streams.offline.report.verdict import verdict
 from streams.sources.contract import Skipped
 from streams.text.terminal import minute
