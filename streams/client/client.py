@@ -96,7 +96,7 @@ class QuestionClient:
             answer = await self._pending.ask(question)
         except AnswerTimeout:
             if self.cache.knows(question.site):
-                self.silent_since.setdefault(question.site, time.time())
+                self.silent_since.setdefault(question.site, self.cache.clock())
             raise
         self.silent_since.pop(question.site, None)
         return answer

@@ -71,7 +71,7 @@ class EstimateCache:
     def __init__(self, hours: float, clock: Callable[[], float] = time.time) -> None:
         self.partitions = 0  # how many the topic of estimates has; 0: unknown
         self._max_age_s = hours * HOUR_S
-        self._clock = clock
+        self.clock = clock
         self._estimates: dict[str, dict[Shape, CachedEstimate]] = {}
         self._outcomes: dict[str, dict[str, dict[tuple[str, int], Outcome]]] = {}
 
@@ -93,7 +93,7 @@ class EstimateCache:
         """A site's estimates, after the outdated ones were dropped."""
         cached = self._estimates.get(site, {})
         newest = max((one.updated for one in cached.values()), default=0.0)
-        oldest = max(newest - MAX_BEHIND_NEWEST_S, self._clock() - self._max_age_s)
+        oldest = max(newest - MAX_BEHIND_NEWEST_S, self.clock() - self._max_age_s)
         for shape in [shape for shape, one in cached.items() if one.updated < oldest]:
             del cached[shape]
         if not cached:
@@ -117,7 +117,7 @@ class EstimateCache:
         found = self.estimates(site)
         if found is None:
             return None
-        silent = self._clock() - found.updated > MAX_QUIET_S
+        silent = self.clock() - found.updated > MAX_QUIET_S
         return f"its worker has said nothing since {moment(found.updated)}" if silent else found.latest.stale
 
     def outcomes(self, site: str, method: str) -> list[Outcome]:

@@ -42,8 +42,8 @@ class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
     """A site as its standing estimates describe it, and its settings.
 
     `made_at` is in the site's own time, `updated_at` is wall-clock time (both Unix seconds). `max_walltime` is in
-    seconds. `as_of` and what follows is as in `models.records.Answer`; `silent_since` is since when its worker does not
-    answer who asks (Unix seconds).
+    seconds. `as_of` and what follows is as in `models.records.Answer`; `silent_since` is since when its worker neither
+    answers who asks nor makes estimates (Unix seconds).
     """
 
     site: str
@@ -144,7 +144,7 @@ class Service:
     def _summary(self, site: str) -> SiteSummary:
         found, known = self._cache.estimates(site), self._sites.get(site, SiteSettings())
         assert found is not None
-        latest = found.latest
+        latest, silent_since = found.latest, self._client.silent_since.get(site)
         return SiteSummary(
             site=site,
             cpus=latest.site_cpus,
@@ -160,7 +160,7 @@ class Service:
             lag_messages=latest.lag_messages,
             lag_s=latest.lag_s,
             stale=self._cache.stale(site),
-            silent_since=self._client.silent_since.get(site),
+            silent_since=silent_since if silent_since is not None and found.updated <= silent_since else None,
         )
 
     def estimates(self, site: str) -> SiteEstimateList:
