@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
 from models.records import AnyEvent, AnyJobEvent, Cancel, Capacity, End, Event, Submit
+from models.site.clock import MAX_STEP_S
 from streams.bulk.order import in_order
 from streams.bulk.survey import Survey, Surveyor
 from streams.errors import UserError
@@ -262,6 +263,10 @@ class _JobEvents:
         """Whether all of it has left."""
         return self._left >= self.size
 
+    def moving(self) -> Iterator[float]:
+        """The times of the events by which a site's time moves: a late submission says nothing of it."""
+        return (event.time for event in self.events if not isinstance(event, Submit))
+
 
 class Passed(dict[tuple[str, str], _JobEvents]):
     """The events before the rest of a log, of which there is left: the machine, and the jobs that have not left.
@@ -272,11 +277,11 @@ class Passed(dict[tuple[str, str], _JobEvents]):
     def __init__(self) -> None:
         super().__init__()
         self._machines: dict[str, Capacity] = {}
-        self._time = 0.0
+        self._times: dict[str, float] = {}
 
     def add(self, event: AnyEvent) -> None:
         """Take the next event in."""
-        self._time = event.time
+        self._times[event.site] = event.time
         if isinstance(event, Capacity):
             self._machines[event.site] = event
             return
@@ -302,15 +307,30 @@ class Passed(dict[tuple[str, str], _JobEvents]):
     def left(self) -> Iterator[AnyEvent]:
         """The machine, and all that was told of the jobs, by time and as late.
 
-        The machine is told of the time of the first of them: a site's time does not leap months.
+        A site's time goes from there to the rest without a leap that is not believed (`MAX_STEP_S`): the machine is
+        told of the time of the first event that moves it, and jobs are left out that moved it last long before all
+        others, such as those whose end was never told.
         """
-        stories = {id(story): story for story in self.values()}
-        lived = sorted((one for story in stories.values() for one in story.events), key=lambda one: one.time)
-        for machine in self._machines.values():
-            begin = next((one.time for one in lived if one.site == machine.site), self._time)
-            yield msgspec.structs.replace(machine, time=max(machine.time, begin))
-        for told in lived:
-            yield msgspec.structs.replace(told, late=True) if isinstance(told, Submit) else told
+        told: list[AnyEvent] = []
+        for site, end in self._times.items():
+            stories = {id(story): story for (of, _), story in self.items() if of == site}
+            lived = _without_leaps(list(stories.values()), end)
+            begin = min((time for story in lived for time in story.moving()), default=end)
+            if (machine := self._machines.get(site)) is not None:
+                told.append(msgspec.structs.replace(machine, time=max(machine.time, begin)))
+            told += (event for story in lived for event in story.events)
+        for event in sorted(told, key=lambda one: one.time):
+            yield msgspec.structs.replace(event, late=True) if isinstance(event, Submit) else event
+
+
+def _without_leaps(stories: list[_JobEvents], end: float) -> list[_JobEvents]:
+    """Those of a site from which its time comes to `end` by steps that are believed."""
+    while True:
+        times = sorted((end, *(time for story in stories for time in story.moving())))
+        leap = max((before for before, after in pairwise(times) if after - before > MAX_STEP_S), default=None)
+        if leap is None:
+            return stories
+        stories = [story for story in stories if min(story.moving(), default=end) > leap]
 
 
 def _live_after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:

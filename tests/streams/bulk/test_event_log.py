@@ -10,6 +10,7 @@ from streams.bulk.event_log import EventLog, Passed, jobs_in, number_of
 from streams.bulk.survey import Level
 from streams.errors import UserError
 from streams.sources.swf import events_of, read_swf
+from tests.support.stories import anomalies, applied, new_engine
 from tests.support.traces import made_trace, trace_path
 
 
@@ -197,3 +198,25 @@ def test_a_task_that_is_submitted_after_its_start_leaves_the_others_in_the_row()
     live.add(Start(site="s", time=12.0, job="9_2", array="9"))
     live.add(Submit(site="s", time=13.0, job="9_2", array="9", late=True))
     assert list(live) == [("s", "9"), ("s", "9_1"), ("s", "9_2")]
+
+
+DAY_S = 86400.0
+
+
+def with_runaways(runaways: int) -> list[AnyEvent]:
+    """390 busy days, and jobs from before whose end is never told; one waits ever since, one starts in the end."""
+    events = [event for n in range(2000) for event in job(f"{n}", *(10 * DAY_S + 16_800.0 * n + s for s in (0, 60, 900)))]
+    for n in range(runaways):
+        events += job(f"9{n:04}", 0.0, 1.0 + n, 9.0)[:2]
+    events.append(Submit(site="s", time=2 * DAY_S, job="held"))
+    events += job("again", 3 * DAY_S, 390 * DAY_S, 9.0)[:2]
+    return events
+
+
+@pytest.mark.parametrize("runaways", [1, 40])
+def test_a_sites_time_does_not_leap_from_jobs_whose_end_was_never_told(runaways: int, tmp_path: Path) -> None:
+    log = EventLog.of(with_runaways(runaways), tmp_path)
+    rest = list(log.after(log.jobs - 500))
+    assert anomalies(applied(new_engine(), list(log.events()))) == anomalies(applied(new_engine(), rest)) == []
+    submits = {event.job for event in rest if isinstance(event, Submit)}
+    assert submits == {"held", "again", *(f"{n}" for n in range(1499, 2000))}, "the 1st of these still runs then"
