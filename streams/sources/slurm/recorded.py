@@ -13,7 +13,7 @@ from typing import Any, Literal
 from streams.errors import BROKEN_ZIP, UserError, of_file
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.files import BROKEN, is_zipped, open_log
-from streams.sources.slurm.days import RowDays
+from streams.sources.slurm.days import NO_ROWS, DayCounts, OldRows, RowDays
 from streams.sources.slurm.jobcomp import look_at
 from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, read_jobs, rows_of
 from streams.sources.slurm.json_jobs.in_turn import JobsInTurn
@@ -160,7 +160,7 @@ class OneFile(Way):
         zone: that of sacct's text.
         left_out: where the steps of jobs are counted.
         cluster: the one whose jobs are told; without it there may be one alone.
-        old: the days of which sacct's text is passed over: jobs that were submitted and have ended on them.
+        old: the rows of sacct's text that are passed over.
 
     Raises:
         UserError: it cannot be read.
@@ -174,7 +174,7 @@ class OneFile(Way):
         zone: tzinfo,
         left_out: Counter[str],
         cluster: str | None = None,
-        old: frozenset[bytes] = frozenset(),
+        old: OldRows = NO_ROWS,
     ) -> None:
         super().__init__({})
         self.kind, self.left_out = kind, left_out
@@ -242,20 +242,20 @@ class OneFile(Way):
             place, first = place + counted.bytes + 1, first + counted.lines + 1
 
     def _lines(self) -> Iterator[str]:
-        """Its lines without their ends; those of old days are empty, so that the others keep their numbers."""
+        """Its lines without their ends; old ones are empty, so that the others keep their numbers."""
         lines, old = self._raw_lines(), self._old
         first = next(lines, b"")
         yield first.decode("utf-8-sig", "replace")
         days = RowDays(first)
         for line in lines:
-            yield "" if old and days.is_within(line, old) else line.decode("utf-8", "replace")
+            yield "" if old.before and days.is_old(line, old) else line.decode("utf-8", "replace")
 
-    def days(self) -> Counter[bytes]:
-        """How many jobs were submitted on each day, as far as sacct's text says so."""
+    def days(self, jobs: int) -> DayCounts | None:
+        """How many jobs were submitted on each day, where the last so many are needed; None where it is no text."""
         if self.kind != "text":
-            return Counter()
+            return None
         lines = self._raw_lines()
-        return RowDays(first := next(lines, b"")).count(chain((first,), lines))
+        return RowDays(first := next(lines, b"")).count(chain((first,), lines), jobs)
 
     def _raw_lines(self) -> Iterator[bytes]:
         parts = list[bytes]()

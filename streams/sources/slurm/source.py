@@ -3,11 +3,8 @@
 import time
 import zlib
 from base64 import b85decode, b85encode
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC
-from functools import reduce
-from operator import or_
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -30,7 +27,7 @@ from streams.sources.formats import head_of
 from streams.sources.logs.source import zone_of
 from streams.sources.slurm.access import SlurmrestdAccess
 from streams.sources.slurm.calls import Commands
-from streams.sources.slurm.days import days_before
+from streams.sources.slurm.days import NO_ROWS, old_rows
 from streams.sources.slurm.jobcomp import KafkaRecords
 from streams.sources.slurm.looks import Look, SlurmCursor, Way
 from streams.sources.slurm.machine.capacity import capacity_of
@@ -111,7 +108,7 @@ class SlurmSource(Source):
         )
         self._options: dict[str, Any] = {name: seconds_of(text) for name, text in every.items()}
         self._options |= {"kafka_options": kafka_options, "zone": zone, "cluster": cluster, "access": access}
-        self._old = frozenset[bytes]()
+        self._old = NO_ROWS
         self._ways = [location] if path.is_file() else location.split("+")
         for way in self._opened():  # what cannot be read is told now
             way.close()
@@ -148,15 +145,14 @@ class SlurmSource(Source):
 
     @classmethod
     def keep_last(cls, sources: Sequence[Self], jobs: int) -> int:
-        """Of sacct's text: by the days of rows. Files may overlap: of a day, the one that tells of most jobs counts."""
+        """Of sacct's text: by the days of rows."""
         if sources[0]._options["cluster"] is not None:  # others' jobs would count
             return 0
-        found = [file.days() for source in sources if (file := source._only_file()) is not None]
-        most = reduce(or_, found, Counter[bytes]())
-        old = days_before(most, jobs)
+        files = [file for source in sources if (file := source._only_file()) is not None]
+        old, there_are = old_rows((days for file in files if (days := file.days(jobs)) is not None), jobs)
         for source in sources:
             source._old = old
-        return most.total() if old else 0
+        return there_are if old.before else 0
 
     @classmethod
     def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:

@@ -205,7 +205,9 @@ DAY_S = 86400.0
 
 def with_runaways(runaways: int) -> list[AnyEvent]:
     """390 busy days, and jobs from before whose end is never told; one waits ever since, one starts in the end."""
-    events = [event for n in range(2000) for event in job(f"{n}", *(10 * DAY_S + 16_800.0 * n + s for s in (0, 60, 900)))]
+    events = [
+        event for n in range(2000) for event in job(f"{n}", *(10 * DAY_S + 16_800.0 * n + s for s in (0, 60, 900)))
+    ]
     for n in range(runaways):
         events += job(f"9{n:04}", 0.0, 1.0 + n, 9.0)[:2]
     events.append(Submit(site="s", time=2 * DAY_S, job="held"))

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from models.records import AnyEvent, Submit
+from models.records import AnyEvent, JobEvent, Submit
 from streams.bulk.reading import Report, read_log
+from streams.sources.slurm import days
 
 HEADER = "JobID|JobName|User|Submit|Start|End|State|NCPUS\n"
 
@@ -21,10 +23,14 @@ def row(job: str, submit: float, end: float | None, name: str = "md", state: str
     return f"{job}|{name}|ada|{at(submit)}|{at(submit)}|{ended}|{state if end is not None else 'RUNNING'}|4\n"
 
 
-def rows(days: int = 20, each: int = 5) -> list[str]:
+def queued(job: str, submit: float) -> str:
+    return f"{job}|md|ada|{at(submit)}|Unknown|Unknown|PENDING|4\n"
+
+
+def rows(count: int = 20, each: int = 5) -> list[str]:
     """Five jobs a day, each over within hours; the 2nd runs from the third day to the last, the 7th still."""
-    found = [row(str(n), n // each, n // each + 0.2) for n in range(days * each)]
-    found[2], found[7] = row("2", 0, days - 1), row("7", 1, None)
+    found = [row(str(n), n // each, n // each + 0.2) for n in range(count * each)]
+    found[2], found[7] = row("2", 0, count - 1), row("7", 1, None)
     return found
 
 
@@ -53,6 +59,29 @@ def test_it_is_what_a_dump_of_a_later_span_tells(tmp_path: Path) -> None:
     part, report = read([written(tmp_path / "later.txt", later)], None)
     found, narrowed = read([written(tmp_path / "sacct.txt", rows())], last=12)
     assert found == part and narrowed.reached == report.reached
+
+
+@pytest.mark.parametrize("more_numbers", [days.MORE_NUMBERS, 3])
+@pytest.mark.parametrize("later_first", [False, True])
+def test_of_a_job_that_still_lives_all_rows_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more_numbers: int, later_first: bool
+) -> None:
+    """Else it would be its first attempt again, and of an array all tasks would wait that have left."""
+    monkeypatch.setattr(days, "MORE_NUMBERS", more_numbers)
+    requeued = [row("700", 1, 1.2, state="REQUEUED"), row("700", 1.2, None)]
+    array = [row(f"800_{n}", 0, 0.4) for n in range(1, 4)] + [row("800_4", 0, None), queued("800_[5-9]", 0)]
+    text = [*requeued, *array]
+    path = written(tmp_path / "sacct.txt", [*rows(), *(reversed(text) if later_first else text)])
+    whole, report = read([path], None)
+    part, narrowed = read([path], last=12)
+    assert len(part) < len(whole) / 2
+
+    def of_live(events: list[AnyEvent]) -> list[AnyEvent]:
+        found = [event for event in events if isinstance(event, JobEvent) and event.job[:3] in ("700", "800")]
+        return [msgspec.structs.replace(one, late=True) if isinstance(one, Submit) else one for one in found]
+
+    assert of_live(part) == of_live(whole) != []
+    assert narrowed.reached == report.reached
 
 
 def test_of_a_short_dump_all_is_read(tmp_path: Path) -> None:
