@@ -251,15 +251,18 @@ class OneFile(Way):
             yield "" if old.before and days.is_old(line, old) else line.decode("utf-8", "replace")
 
     def days(self, jobs: int) -> DayCounts | None:
-        """How many jobs were submitted on each day, where the last so many are needed; None where it is no text."""
+        """How many jobs were submitted on each day, where the last so many are needed; None where it is no text.
+
+        What is broken is told when the rows are read.
+        """
         if self.kind != "text":
             return None
-        lines = self._raw_lines()
+        lines = self._raw_lines(tells=False)
         return RowDays(first := next(lines, b"")).count(chain((first,), lines), jobs)
 
-    def _raw_lines(self) -> Iterator[bytes]:
+    def _raw_lines(self, tells: bool = True) -> Iterator[bytes]:
         parts = list[bytes]()
-        for block in chain(self._blocks(), (NEWLINE,)):
+        for block in chain(self._blocks(tells), (NEWLINE,)):
             first, *more = block.split(NEWLINE)
             parts.append(first)
             if more:
@@ -267,8 +270,8 @@ class OneFile(Way):
                 yield from more[:-1]
                 parts = more[-1:]
 
-    def _blocks(self) -> Iterator[bytes]:
-        """The file, unzipped; of a zipped one that is broken or cut short as much as can be read."""
+    def _blocks(self, tells: bool = True) -> Iterator[bytes]:
+        """The file, unzipped; of a zipped one that is broken or cut short, which it tells, as much as can be read."""
         try:
             with closing(open_log(self._path)) as file:
                 try:
@@ -276,7 +279,8 @@ class OneFile(Way):
                 except BROKEN:
                     if not is_zipped(file):
                         raise
-                    self._skip(BROKEN_ZIP, "a whole one")
+                    if tells:
+                        self._skip(BROKEN_ZIP, "a whole one")
         except BROKEN as error:
             raise of_file(self._path, error) from None
 

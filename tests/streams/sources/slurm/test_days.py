@@ -1,5 +1,6 @@
 """Of a long dump the old rows are passed over: what is read is as if sacct had been asked for a later span."""
 
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from models.records import AnyEvent, JobEvent, Submit
 from streams.bulk.reading import Report, read_log
+from streams.errors import BROKEN_ZIP
 from streams.sources.slurm import days
 
 HEADER = "JobID|JobName|User|Submit|Start|End|State|NCPUS\n"
@@ -109,6 +111,14 @@ def test_what_is_no_plain_row_is_read_as_ever(tmp_path: Path, odd: str) -> None:
     assert [skipped.places for skipped in narrowed.skipped.values()] == [
         skipped.places for skipped in report.skipped.values()
     ]
+
+
+def test_a_zipped_file_that_is_cut_short_is_told_once(tmp_path: Path) -> None:
+    zipped = gzip.compress((HEADER + "".join(rows())).encode(), 0)  # stored: something is there before the end
+    (tmp_path / "sacct.gz").write_bytes(zipped[:-9])
+    events, report = read([tmp_path / "sacct.gz"], last=12)
+    assert jobs(events) == {"2", "7", *map(str, range(85, 100))}
+    assert [(part.count, part.found) for part in report.skipped.values()] == [(1, BROKEN_ZIP)]
 
 
 def test_one_cluster_of_several_is_read_whole(tmp_path: Path) -> None:
