@@ -16,7 +16,8 @@ from models.site.job import Job
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.cli.app import main
-from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns
+from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns, Counted
+from streams.offline.files import read_state, save_state
 from streams.offline.report.charts import Series, lines
 from streams.offline.report.findings import findings, text_of
 from streams.offline.report.page import _by_week, page_of
@@ -68,14 +69,17 @@ def test_outcomes_are_broken_down() -> None:
     assert list(late.found["blend"].by_week) == [3] and list(late.found["blend"].by_queue) == [NO_QUEUE]
 
 
-def test_a_burst_counts_as_few_jobs_however_many_it_has() -> None:
+def test_a_burst_counts_as_few_jobs_however_many_it_has(tmp_path: Path) -> None:
     found = Breakdowns(0.0, SETTINGS)
     for number in range(99):  # bob's, then ada's
         job = Job(str(number), 0, 0.0, features=np.zeros(len(FEATURES)))
         job.features[FEATURES.index("user_queued_jobs")] = max(number - 1, 0)
         found.add(outcome(str(number), "blend", 5.0, 5.0, bounds={"0.9": 4.0 if number else 6.0}), job)
     again = Breakdowns(0.0, SETTINGS)
-    again.counted = found.counted
+    save_state(found.counted, tmp_path / "state")
+    kept = read_state(tmp_path / "state", Counted, "a breakdown")
+    assert kept is not None
+    again.counted = kept
     ours = again.found["blend"]
     assert ours.every.held("0.9") == pytest.approx(1 / 99)
     assert ours.held_by_burst("0.9") == pytest.approx(1 / (1 + sum(1 / n for n in range(1, 99))))
