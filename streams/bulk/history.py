@@ -42,8 +42,14 @@ def needed(settings: EngineSettings, site: str) -> Memory:
     """How many of a site's last jobs it is worth to send, and of these to have predicted; None: all.
 
     By what the methods say that they know (`Method.memory`); what earlier ones would teach, they have forgotten.
+
+    Raises:
+        UserError: the settings name a method or a parameter that there is not here.
     """
-    known = SiteMethods(site, settings).memory
+    try:
+        known = SiteMethods(site, settings).memory
+    except ValueError as error:
+        raise NotUnderstood(f"engine: {error}") from None
     return Memory(*(None if jobs is None else round(MARGIN * jobs) for jobs in known))
 
 

@@ -200,7 +200,7 @@ def _past(
         if past.jobs is not None and most.seen is not None and past.jobs > most.seen:
             tell(
                 f"{site}: of {past.jobs:,} jobs the last {most.seen:,} are sent, and those that were there then; what "
-                "others would teach is forgotten by its end (--every-job sends all)"
+                "others would teach, methods as set here have forgotten by its end (--every-job sends all)"
             )
         yield first
         yield from found

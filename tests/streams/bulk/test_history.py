@@ -189,3 +189,15 @@ def test_how_many_jobs_are_needed_follows_from_what_methods_say_that_they_know()
     assert needed(forests, "s") == Memory(1200, 0)
     assert needed(msgspec.structs.replace(forests, shadows=("policy",)), "s") == Memory(30_000, 30_000)
     assert needed(msgspec.structs.replace(forests, shadows=("qbets",)), "s") == Memory(None, None), "it does not say"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (EngineSettings(method="crystal"), "no method 'crystal'; there are: zero, "),
+        (EngineSettings(parameters={"blend": {"ball": 1}}), "blend.ball is not a parameter; "),
+    ],
+)
+def test_a_method_that_there_is_not_is_told(settings: EngineSettings, words: str) -> None:
+    with pytest.raises(UserError, match=f"^engine: {words}"):
+        needed(settings, "s")
