@@ -4,7 +4,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
 
@@ -26,6 +25,9 @@ MAX_PLACES = 3
 
 TO_READ = 0.25
 """What it takes to read rows, as a share of that and what it takes to put them together."""
+
+TO_LOOK_OVER = 0.25
+"""What it takes at most to look over the rows before, where old ones are to be passed over, as a share of it all."""
 
 OTHER_REASONS = "other reasons"
 
@@ -77,6 +79,43 @@ class Report(msgspec.Struct):
         parts.found = parts.found or part.found
 
 
+class _Part(msgspec.Struct):
+    """From what share of all that is to be done to which, and how many bytes of each file were read in it."""
+
+    begin: float
+    end: float
+    read: dict[Path, int] = {}
+
+
+class _Progress:
+    """How far the reading of files by these sources is. It never falls."""
+
+    def __init__(self, paths: Sequence[Path], sources: Sequence[Source]) -> None:
+        self._paths, self._sources = paths, sources
+        self._part = _Part(0.0, 1.0)
+        self._most = 0.0
+
+    @contextmanager
+    def looking_over(self) -> Iterator[None]:
+        """The files may be read once more, before."""
+        begun = self._most
+        self._part = _Part(begun, begun + (1 - begun) * TO_LOOK_OVER)
+        yield
+        self._part = _Part(self._most, 1.0)
+
+    def share(self) -> float | None:
+        """How much is done: of the files, and of what is told only once they are read; None where nobody tells."""
+        part = self._part  # another thread may ask
+        told = min((one.share_told for one in self._sources if one.share_told is not None), default=None)
+        if told:
+            done = TO_READ + (1 - TO_READ) * told
+        else:
+            of_all = 1.0 if told is None else TO_READ
+            done = of_all * _share_read(self._paths, part.read)
+        self._most = max(self._most, part.begin + (part.end - part.begin) * done)
+        return self._most or None
+
+
 @contextmanager
 def read_log(
     files: Sequence[Path],
@@ -114,8 +153,9 @@ def read_log(
         paths = [_spooled(directory) if str(path) == "-" else path for path in files]
         try:
             sources: list[Source] = []
-            events = _events(paths, site, format_name, options, skip, report, sources, last)
-            log = EventLog.of(events, directory, shown, partial(_share_done, paths, {}, sources))
+            way = _Progress(paths, sources)
+            events = _events(paths, site, format_name, options, skip, report, sources, last, way)
+            log = EventLog.of(events, directory, shown, way.share)
         except UserError as error:  # standard input is not known by the place where it is kept
             raise type(error)(str(error).replace(f"{directory}/", "")) from None
         for file in report.files:
@@ -127,17 +167,8 @@ def read_log(
         yield log, report
 
 
-def _share_done(paths: Sequence[Path], read: dict[Path, int], sources: Sequence[Source]) -> float | None:
-    """How much of the reading is done: of the files, and of what is told only once they are read."""
-    told = min((one.share_told for one in sources if one.share_told is not None), default=None)
-    if told:
-        return TO_READ + (1 - TO_READ) * told
-    share = _share_read(paths, read)
-    return share if share is None or told is None else TO_READ * share
-
-
-def _share_read(paths: Sequence[Path], read: dict[Path, int]) -> float | None:
-    """How much of the files was read, as Linux tells of those that are open; None where nobody tells.
+def _share_read(paths: Sequence[Path], read: dict[Path, int]) -> float:
+    """How much of the files was read, as Linux tells of those that are open; 0 where nobody tells.
 
     Parameters:
         read: how many bytes of each file that was open were read by the time of the call before.
@@ -152,7 +183,7 @@ def _share_read(paths: Sequence[Path], read: dict[Path, int]) -> float | None:
                     at[path] = max(at.get(path, 0), int(Path(f"/proc/self/fdinfo/{one.name}").read_text().split()[1]))
     for path in read.keys() | at.keys():  # what is not open any more was read
         read[path] = max(read.get(path, 0), at.get(path, sizes[path]))
-    return sum(read.values()) / max(sum(sizes.values()), 1) if read else None
+    return sum(read.values()) / max(sum(sizes.values()), 1)
 
 
 def _spooled(directory: Path) -> Path:
@@ -172,6 +203,7 @@ def _events(
     report: Report,
     opened: list[Source],
     last: int | None,
+    way: _Progress,
 ) -> Iterator[AnyEvent]:
     """The events of all files, those of one log together; all are of one site."""
     kinds: dict[str, list[Source]] = {}
@@ -189,7 +221,8 @@ def _events(
     report.files.extend(read.values())
     for sources in kinds.values():
         if last is not None:
-            report.jobs += type(sources[0]).keep_last(sources, last)
+            with way.looking_over():
+                report.jobs += type(sources[0]).keep_last(sources, last)
         for source, event in type(sources[0]).together(sources):
             read[id(source)].events += 1
             yield event

@@ -2,14 +2,20 @@
 
 import io
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from streams.bulk.event_log import Share
 from streams.bulk.reading import read_log
 from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import Skipped
+from streams.sources.slurm import overlapping, recorded
 from tests.streams.sources.schedulers import test_gridengine as gridengine
 from tests.streams.sources.schedulers import test_htcondor as htcondor
 from tests.streams.sources.schedulers import test_lsf as lsf
@@ -161,3 +167,33 @@ def test_standard_input_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(swf_line(1).encode())))
     with read_log([Path("-")]) as (_, report):
         assert [file.file for file in report.files] == ["standard input"]
+
+
+@pytest.mark.parametrize("last", [None, 100])
+def test_how_far_the_reading_is_never_falls(last: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    days = [f"2026-{month:02}-{day:02}T12:00:00" for month in range(1, 13) for day in range(1, 29)]
+    rows = [f"{n}|{days[n // 20]}|{days[n // 20]}|{days[n // 20]}|COMPLETED" for n in range(20 * len(days))]
+    (tmp_path / "a.txt").write_text("\n".join(["JobID|Submit|Start|End|State", *rows, ""]))
+    size, asked, told = (tmp_path / "a.txt").stat().st_size, list[Share](), list[float | None]()
+
+    @contextmanager
+    def shown(_unit: str, total: int | None, share: Share) -> Iterator[Callable[[float], None]]:
+        asked.append(share)
+        yield lambda _: told.append(share()) if total is None else None
+
+    blocks = recorded.OneFile._blocks
+
+    def watched(*given: Any, **named: Any) -> Iterator[bytes]:
+        for block in blocks(*given, **named):
+            yield block
+            told.append(asked[0]())
+
+    monkeypatch.setattr(recorded.OneFile, "_blocks", watched)
+    monkeypatch.setattr(recorded, "BLOCK_BYTES", size // 20)
+    monkeypatch.setattr(overlapping, "BATCH_ROWS", 10)
+    with read_log([tmp_path / "a.txt"], "s", shown=shown, last=last):
+        pass
+    shares = [share for share in told if share is not None]
+    assert shares == sorted(shares) and shares[0] < 0.1 and shares[-1] == 1.0
+    steps = [after - before for before, after in pairwise(shares)]
+    assert max(steps) < 0.1, "it does not leap"
