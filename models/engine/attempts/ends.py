@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from models.engine.events.arrays import is_row, scored_as
+from models.engine.events.arrays import is_row, scored_as, task_of
 from models.engine.outgoing import Anomaly, Record, bounds_of
 from models.engine.parts import AttemptHandler
 from models.engine.past import PAST_BOUND
@@ -100,7 +100,7 @@ class Ends(AttemptHandler):
             known, row = self._live.has_left(event.key), self._arrays.row_of(event)
             self._live.remember(event.key)
             if row is not None and not known:
-                yield from self._cancel_task(row, event.time)
+                yield from self._cancel_task(row, event)
                 return
             if not known:
                 self._arrays.left(event.array)
@@ -117,12 +117,13 @@ class Ends(AttemptHandler):
         else:
             yield from self._abandon(job, event.time)
 
-    def _cancel_task(self, row: Job, at: float) -> Iterator[Record]:
+    def _cancel_task(self, row: Job, event: Cancel) -> Iterator[Record]:
         """A task of an array is cancelled in its row; with the last one the array is."""
         if row.tasks_left == 1:
-            yield from self._abandon(row, at)
+            yield from self._abandon(row, event.time)
         else:
             self._arrays.lose(row)
+            self._observe(task_of(row, event), Happened.WITHDRAWN, event.time)
 
     def _abandon(self, job: Job, at: float) -> Iterator[Record]:
         """A queued job leaves without having started: its wait is censored."""

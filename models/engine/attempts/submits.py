@@ -129,7 +129,7 @@ class Submits(AttemptHandler):
             self._methods.forget(job.key)
             yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
         self._ends.leave(job)
-        self._observe(job, Happened.INTERRUPTED if job.start is not None else Happened.WITHDRAWN, event.time)
+        self._observe(job, Happened.INTERRUPTED, event.time)
         again = Job(job.id, job.attempt + 1, event.time, **job.request)
         again.extras = again.extras.again
         if event.state is not None or event.past:

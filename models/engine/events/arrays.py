@@ -49,8 +49,7 @@ class Arrays:
 
     def begin(self, row: Job, event: Start, phase: Phase, scored: bool) -> Job:
         """A task starts, and the row goes on in its phase without it; it leaves with its last task. Gives the task."""
-        task = Job(event.job, event.attempt, row.submit, eligible=row.eligible, **row.request)
-        task.extras = extras_of_task(row)
+        task = task_of(row, event)
         task.phase, task.start, task.allocated = Phase.RUNNING, event.time, event.cpus
         known = PROGRESS.but(past=row.progress.past, old=row.progress.old)
         before = known.but(row=row.key) if scored else known
@@ -76,6 +75,13 @@ class Arrays:
 def is_row(job: Job) -> bool:
     """Whether it is an array that queues as one row."""
     return job.extras.array_size is not None and job.start is None
+
+
+def task_of(row: Job, event: Start | Cancel) -> Job:
+    """A task of the row, in the same phase, as the job of its own that it is when it leaves."""
+    task = Job(event.job, event.attempt, row.submit, eligible=row.eligible, **row.request)
+    task.extras, task.phase = extras_of_task(row), row.phase
+    return task
 
 
 def extras_of_task(row: Job) -> Extras:

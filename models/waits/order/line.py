@@ -18,6 +18,9 @@ from models.waits.order.sight import Sight
 MAX_SIMULATED, MAX_SIMULATED_OF_PART = 2000, 250
 """Jobs of the queue that are simulated, the first in the order: where all are looked at, and where a part is."""
 
+MAX_ALONE = 100
+"""Jobs that will be withdrawn of which it is asked when each would start if it alone stayed: a schedule for each."""
+
 
 class Ahead(NamedTuple):
     """What is ahead of a job: seconds from now until it starts (infinity: never), its place in the order of the queue
@@ -79,13 +82,30 @@ class Ordered:
 
     @cached_property
     def begun_s(self) -> Floats:
-        """In how many seconds each of them starts, infinity for never."""
+        """In how many seconds each of them starts, infinity for never; or has its turn, if it `is_gone` by then."""
         return self._schedule(self.sight, self.simulated, self.limits)
 
+    @cached_property
+    def is_gone(self) -> Flags:
+        """Which of them are withdrawn before their turn."""
+        if self.sight.rooms is not None:
+            return np.zeros(len(self.simulated), np.bool_)
+        return np.asarray(self.begun_s > self.sight.queued.stays_s[self.simulated])
+
     def starts(self) -> tuple[Ints, Floats]:
-        """Of the jobs that are simulated: their rows in the table, and in how many seconds they start, or infinity."""
+        """Of the jobs that are simulated: their rows in the table, and in how many seconds they start, or infinity.
+
+        Each is taken to stay until then; of those that are not expected to, only the first `MAX_ALONE` are told.
+        """
         simulated, first = np.unique(self.simulated, return_index=True)
-        return self.sight.rows[simulated], self.begun_s[first]
+        found = np.where(self.is_gone[first], np.inf, self.begun_s[first])
+        gone = np.flatnonzero(self.is_gone[first])
+        for nth in gone[np.argsort(first[gone])][:MAX_ALONE].tolist():
+            stays_s = self.sight.queued.stays_s.copy()
+            stays_s[simulated[nth]] = np.inf
+            sight = self.sight._replace(queued=self.sight.queued._replace(stays_s=stays_s))
+            found[nth] = self._schedule(sight, self.simulated, self.limits, int(first[nth]))[first[nth]]
+        return self.sight.rows[simulated], found
 
     def due(self) -> Ints:
         """Which jobs could start now if there were no limits but those that were told, as places in `sight.queued`."""
@@ -108,7 +128,7 @@ class Ordered:
         place = self._place(score, tier, self._priority(with_job))
         jobs, work = int(self.jobs[place]), float(self.work[place])
         if jobs >= self.most:
-            start_s = float(self.begun_s[np.isfinite(self.begun_s)].max(initial=0.0))
+            start_s = float(self.begun_s[np.isfinite(self.begun_s) & ~self.is_gone].max(initial=0.0))
             busy = max(self.sight.cpus - self.sight.free, 1)
             return Ahead(start_s + (work - self._simulated_work) / busy, jobs, work)
         simulated = np.concatenate((self.simulated[:jobs], (last,), self.simulated[jobs:]))

@@ -243,9 +243,17 @@ class LearntOrder(WaitMethod):
             self._last_end = max(self._last_end, at)
 
     def _left(self, job: Job, at: float, withdrawn: bool, context: SiteContext) -> None:
-        """A job has left the queue: whether jobs are withdrawn at its age is known, those of a burst as one."""
+        """A job has left the queue, or tasks of an array have: whether jobs are withdrawn at its age is known, those of
+        a burst as one. Who could not start yet was not in the queue.
+        """
+        if withdrawn and (job.phase is not Phase.QUEUED or at < job.ready):
+            return
         others = 0 if job.user is None else context.everywhere.totals(("user", job.user), Phase.QUEUED).count
-        self._sums.withdrawals.see(job.user, at - job.ready, withdrawn, 1.0 / (1.0 + others))
+        row = None if job.extras.array is None else context.state.jobs.get((job.extras.array, 0))
+        if row is not None and others:
+            others += row.tasks_left - 1
+        tasks = job.tasks_left
+        self._sums.withdrawals.see(job.user, at - job.ready, withdrawn, tasks / (tasks + others), tasks)
 
     def _started(self, job: Job, context: SiteContext) -> None:
         """Compare a job that started with those that could have, as things were just before."""

@@ -148,7 +148,8 @@ def seen_by(columns: Columns, as_queued: int) -> tuple[Ints, Floats, Ints, Ints,
         runs[held_by.user[job]] += 1
     people = People(used, used_by_accounts, held, runs)
     queued = _queued(table, rows, now, places)
-    queued.stays_s[:] = leaves(queued.age_s, queued.user, columns.withdrawn, columns.by_leavers[columns.leavers])
+    leavers = columns.by_leavers[columns.leavers]
+    queued.stays_s[:] = leaves(queued.age_s, queued.user, many * tasks, columns.withdrawn, leavers)
     return rows, many, tasks, on, queued, held_by, people
 
 

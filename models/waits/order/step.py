@@ -98,8 +98,9 @@ def foretell(
     if nth < most:
         return begun_s[nth], nth, jobs[-1], len(on), False
     last_s, rest = 0.0, work[place] - (work[most] if whole else _work(queued, simulated))
-    for begins_s in begun_s:
-        last_s = max(last_s, begins_s) if np.isfinite(begins_s) else last_s
+    for job in range(len(line)):
+        starts = np.isfinite(begun_s[job]) and begun_s[job] <= every.stays_s[line[job]]  # not withdrawn before
+        last_s = max(last_s, begun_s[job]) if starts else last_s
     return last_s + rest / max(site_cpus - free, 1), nth, jobs[-1], len(on), False
 
 

@@ -30,6 +30,9 @@ KEPT, USER_KEPT = 0.9995, 0.97
 EVEN = 1.0
 """The shape of the distribution of users' factors at first: the larger, the more alike they are."""
 
+LEAST = 1e-9
+"""Where fewer jobs count as withdrawn, none does: what was seen fades with each job, and would become 0 in the end."""
+
 MOST_USERS = 100
 
 
@@ -58,8 +61,8 @@ class Withdrawals:
         """The row of a user."""
         return MOST_USERS if user is None else self._slots.get(user, MOST_USERS)
 
-    def see(self, user: str | None, queued_s: float, withdrawn: bool, weight: float) -> None:
-        """A job has left the queue after so long; at the site it counts as `weight` jobs."""
+    def see(self, user: str | None, queued_s: float, withdrawn: bool, weight: float, tasks: int = 1) -> None:
+        """A job, or so many tasks of an array, has left the queue after so long; at the site it counts as `weight`."""
         slot = MOST_USERS
         if user is not None and len(user) <= MAX_NAME:
             slot = self._slots.pop(user, MOST_USERS)
@@ -69,7 +72,7 @@ class Withdrawals:
                 self.users[slot] = 0.0
                 self.slots.forget()
             self._slots[user] = slot
-        _see(self.seen, self.users[slot], max(float(queued_s), 0.0), withdrawn, weight)
+        _see(self.seen, self.users[slot], max(float(queued_s), 0.0), withdrawn, weight, tasks)
         self.users[MOST_USERS] = 0.0
 
     def saved(self) -> SavedWithdrawals:
@@ -84,18 +87,36 @@ class Withdrawals:
 
 
 @njit(cache=True, nogil=True)
-def _see(seen: Floats, user: Singles, queued_s: float, withdrawn: bool, weight: float) -> None:
-    user *= np.float32(USER_KEPT)
-    user[0] += 1.0 if withdrawn else 0.0
-    user[1] += _until(queued_s, _hazards(seen))
+def _see(seen: Floats, user: Singles, queued_s: float, withdrawn: bool, weight: float, tasks: int) -> None:
+    kept = USER_KEPT**tasks
+    count = (1.0 - kept) / (1.0 - USER_KEPT)  # as if they had left one after the other
+    user *= np.float32(kept)
+    user[0] += count if withdrawn else 0.0
+    user[1] += count * _until(queued_s, _hazards(seen))
     seen *= KEPT
-    for place in range(RANGES):
-        passed_s = min(max(queued_s - EDGES_S[place], 0.0), WIDTHS_S[place] if place < RANGES - 1 else np.inf)
-        seen[1, place] += weight * passed_s
-        last = place == RANGES - 1 or queued_s <= EDGES_S[place + 1]
-        if last:
-            seen[0, place] += weight if withdrawn else 0.0
-            return
+    seen[0, _pass(seen, queued_s, weight)] += weight if withdrawn else 0.0
+
+
+@njit(cache=True, nogil=True)
+def _pass(seen: Floats, queued_s: float, weight: float) -> int:
+    """Count the seconds that a job has queued in each range; gives in which it is."""
+    for place in range(RANGES - 1):
+        seen[1, place] += weight * min(max(queued_s - EDGES_S[place], 0.0), WIDTHS_S[place])
+        if queued_s <= EDGES_S[place + 1]:
+            return place
+    seen[1, RANGES - 1] += weight * (queued_s - EDGES_S[RANGES - 1])
+    return RANGES - 1
+
+
+@njit(cache=True, nogil=True)
+def _end_s(age_s: float) -> float:
+    """Where the range of an age ends. So far a queued job counts as one that stays: else some that leave where a range
+    has just begun would count for all of it.
+    """
+    for place in range(1, RANGES):
+        if age_s <= EDGES_S[place]:
+            return float(EDGES_S[place])
+    return max(age_s, float(EDGES_S[-1] + WIDTHS_S[-1]))
 
 
 @njit(cache=True, nogil=True)
@@ -146,7 +167,7 @@ def _level(nth: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def leaves(age_s: Floats, user: Ints, seen: Floats, users: Singles) -> Floats:
+def leaves(age_s: Floats, user: Ints, jobs: Floats, seen: Floats, users: Singles) -> Floats:
     """In how many seconds each queued job is withdrawn, (queued,), infinity for never.
 
     Of the jobs of a user each has a quantile of its own of what may be, so as many are gone by each time as are to be
@@ -154,13 +175,19 @@ def leaves(age_s: Floats, user: Ints, seen: Floats, users: Singles) -> Floats:
 
     Parameters:
         user: codes; 0 is nobody.
+        jobs: how many each is, itself, tasks and those that it stands for; those of a user count together as one.
         users: what was seen of the user of each code, (codes, 2).
     """
     found = np.full(len(age_s), np.inf)
-    if seen[0].sum() <= 0.0:
+    if seen[0].sum() <= LEAST:
         return found
-    hazards, live, count = _hazards(seen), np.zeros(len(users)), np.zeros(len(users), np.int64)
-    until = np.empty(len(age_s))
+    of_user, live, count = np.zeros(len(users)), np.zeros(len(users)), np.zeros(len(users), np.int64)
+    for job in range(len(age_s)):
+        of_user[user[job]] += jobs[job]
+    seen = seen.copy()
+    for job in range(len(age_s)):
+        _pass(seen, _end_s(age_s[job]), 1.0 if user[job] == 0 else jobs[job] / max(of_user[user[job]], 1.0))
+    hazards, until = _hazards(seen), np.empty(len(age_s))
     for job in range(len(age_s)):
         until[job] = _until(max(age_s[job], 0.0), hazards)
         live[user[job]] += until[job] if user[job] > 0 else 0.0

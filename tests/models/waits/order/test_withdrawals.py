@@ -1,23 +1,34 @@
 """Queued jobs that will be withdrawn: when, by whose they are and how old, and what it means for those behind."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
+from models.records import Requeue
 from models.site.job import Job
-from models.waits.order.withdrawals import MOST_USERS, Withdrawals, leaves
-from tests.support.events import cancel, capacity, start, submit
+from models.stored import encode, reader
+from models.waits.order import LearntOrder, line
+from models.waits.order.line import Ordered
+from models.waits.order.withdrawals import MOST_USERS, SavedWithdrawals, Withdrawals, _see, leaves
+from tests.support.events import cancel, capacity, end, start, submit
 
 STORM, PATIENCE_S, RUN_S = 40, 900, 36_000
+
+JAM = 40_000
+"""When the machine is filled for long, Unix seconds."""
 
 
 def leaving(seen: Withdrawals, users: list[str | None], age_s: float = 0.0) -> list[float]:
     codes = {user: code for code, user in enumerate(dict.fromkeys([None, *users]))}
     slots = np.array([seen.slot(user) for user in codes])
     ages = np.full(len(users), age_s)
-    return list(leaves(ages, np.array([codes[user] for user in users]), seen.seen, seen.users[slots]).tolist())
+    of = np.array([codes[user] for user in users])
+    return list(leaves(ages, of, np.ones(len(users)), seen.seen, seen.users[slots]).tolist())
 
 
 def test_where_nobody_withdraws_a_job_none_is_expected_to_leave() -> None:
@@ -47,12 +58,111 @@ def test_who_withdraws_none_of_his_jobs_stays_longer_than_who_does() -> None:
 
 def test_a_restart_changes_nothing_and_few_users_are_kept() -> None:
     seen, other = Withdrawals(), Withdrawals()
+    users: list[str | None] = [None, "u0", "u140", "u149", "v3"]
     for nth in range(MOST_USERS + 50):
         seen.see(f"u{nth}", 10.0 * nth, nth % 3 == 0, 0.5)
-    other.restore(seen.saved())
-    users: list[str | None] = [None, "u0", "u140", "u149"]
+    other.restore(reader(SavedWithdrawals, "withdrawals")(encode(seen.saved())))
     assert leaving(seen, users) == leaving(other, users)
+    for nth in range(MOST_USERS - 5):
+        for kept in (seen, other):
+            kept.see(f"v{nth}", 100.0 * nth, nth % 2 == 0, 0.5, tasks=1 + nth % 3)
+        assert leaving(seen, users) == leaving(other, users)
+    assert encode(seen.saved()) == encode(other.saved())
     assert seen.slot("u0") == MOST_USERS
+
+
+def test_one_withdrawal_is_forgotten_in_the_end() -> None:
+    seen = Withdrawals()
+    seen.see("ada", 100.0, True, 1.0)
+    assert np.isfinite(leaving(seen, ["bob"])).all()
+    for _ in range(1_500_000):
+        _see(seen.seen, seen.users[0], 5.0, False, 1.0, 1)
+    assert leaving(seen, ["bob", None], 1e6) == [np.inf, np.inf]
+
+
+def test_tasks_that_leave_together_count_as_if_one_had_left_after_the_other() -> None:
+    seen, other = Withdrawals(), Withdrawals()
+    for kept in (seen, other):
+        kept.see("bob", 700.0, True, 1.0)
+    seen.see("ada", 1000.0, True, 0.0, tasks=20)
+    for _ in range(20):
+        other.see("ada", 1000.0, True, 0.0)
+    assert seen.users[seen.slot("ada"), 0] == pytest.approx(other.users[other.slot("ada"), 0], rel=1e-5)
+
+
+def jammed() -> Engine:
+    """A site where jobs have started after seconds, until one fills it for long."""
+    engine = Engine("made", EngineSettings(method="order", shadows=()))
+    engine.apply(capacity(64))
+    for nth in range(500):
+        engine.apply(submit(f"before-{nth}", 100 + 60 * nth, user=f"v{nth % 20}", cpus=1, walltime=30))
+        engine.apply(start(f"before-{nth}", 105 + 60 * nth))
+        engine.apply(end(f"before-{nth}", 130 + 60 * nth))
+    engine.apply(submit("long", JAM, user="ada", cpus=64, walltime=RUN_S))
+    engine.apply(start("long", JAM + 5))
+    return engine
+
+
+def order_of(engine: Engine) -> LearntOrder:
+    method = engine.methods.waits["order"]
+    assert isinstance(method, LearntOrder)
+    return method
+
+
+def asked_s(engine: Engine, now: int) -> float:
+    """The wait that a job behind all others is told."""
+    (told,) = consider(engine, [Job.of(submit("asked", now, user="zoe", cpus=64, walltime=600))])
+    assert told.predicted_wait_s is not None
+    return told.predicted_wait_s
+
+
+@pytest.mark.parametrize("users", [300, 100, 10])
+@pytest.mark.parametrize("gone", [3, 10])
+def test_a_few_that_are_withdrawn_from_a_jam_take_no_others_with_them(users: int, gone: int) -> None:
+    engine, jobs, run_s = jammed(), 300, 3000
+    for nth in range(jobs):
+        engine.apply(submit(f"jam-{nth}", JAM + 10, user=f"u{nth % users}", cpus=64, walltime=run_s))
+    for nth in range(gone):
+        engine.apply(cancel(f"jam-{nth}", JAM + 4210 + nth))
+    told_s = asked_s(engine, JAM + 4300)
+    assert 0.8 * run_s * (jobs - gone) < told_s <= RUN_S + run_s * (jobs - gone)
+
+
+def test_who_could_not_start_was_not_withdrawn_from_the_queue() -> None:
+    engine, now = jammed(), JAM + 20
+    for nth in range(STORM):
+        engine.apply(submit(f"held-{nth}", now, user="eve", cpus=32, walltime=RUN_S, dependency="afterok:long"))
+        engine.apply(submit(f"later-{nth}", now, user="eve", cpus=32, walltime=RUN_S, eligible=now + 10_000.0))
+    for nth in range(STORM):
+        engine.apply(cancel(f"held-{nth}", now + PATIENCE_S))
+        engine.apply(cancel(f"later-{nth}", now + PATIENCE_S))
+    assert withdrawn(engine) == 0.0
+
+
+def withdrawn(engine: Engine) -> float:
+    """How many jobs were seen withdrawn, those of a burst as one."""
+    return float(order_of(engine)._sums.withdrawals.seen[0].sum())
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_tasks_of_an_array_are_withdrawn_as_they_start(one_by_one: bool) -> None:
+    engine, now = jammed(), JAM + 20
+    engine.apply(submit("array", now, user="eve", cpus=1, walltime=60, array_size=100))
+    for nth in range(50):
+        engine.apply(start(f"array_{nth}", now + 1000, array="array"))
+    whole = [("array", None)]
+    for name, array in [(f"array_{nth}", "array") for nth in range(50, 100)] if one_by_one else whole:
+        engine.apply(cancel(name, now + 2000, array=array))
+    assert 0.9 < withdrawn(engine) < 5.0
+    withdrawals = order_of(engine)._sums.withdrawals
+    assert withdrawals.users[withdrawals.slot("eve"), 0] > 20.0  # of her last 33 or so
+
+
+def test_an_attempt_whose_start_was_not_seen_was_not_withdrawn() -> None:
+    engine = jammed()
+    engine.apply(submit("again", JAM + 20, user="eve", cpus=1, walltime=60))
+    engine.apply(Requeue(site="s", time=JAM + 900, job="again"))
+    assert withdrawn(engine) == 0.0
 
 
 def storm(engine: Engine, number: int, at: int) -> int:
@@ -79,3 +189,42 @@ def test_jobs_behind_a_storm_wait_less_where_storms_have_been_withdrawn(storms: 
     assert told.predicted_wait_s is not None
     whole_s = STORM // 2 * RUN_S
     assert (told.predicted_wait_s < whole_s / 4) == (storms > 0)
+
+
+def after_storms(engine: Engine) -> float:
+    """Storms have been withdrawn, and another queues; gives when that is."""
+    now = JAM + 20
+    for number in range(3):
+        now = storm(engine, number, now)
+    for nth in range(6):
+        engine.apply(submit(f"last-{nth}", now + nth, user="eve", cpus=64, walltime=RUN_S))
+    return now + 10.0
+
+
+def with_stays(ordered: Ordered, places: Any, stays_s: float) -> Ordered:
+    """The same, where some jobs of the queue stay for so long."""
+    queued = ordered.sight.queued._replace(stays_s=ordered.sight.queued.stays_s.copy())
+    queued.stays_s[places] = stays_s
+    return replace(ordered, sight=ordered.sight._replace(queued=queued))
+
+
+def test_each_job_is_asked_for_as_if_it_stayed() -> None:
+    engine = jammed()
+    ordered = order_of(engine).ordered(engine.context, after_storms(engine))
+    rows, starts_s = ordered.starts()
+    assert ordered.is_gone.any()
+    for place, start_s in zip(np.searchsorted(ordered.sight.rows, rows), starts_s, strict=True):
+        stayed = with_stays(ordered, place, np.inf)
+        assert start_s == stayed.begun_s[list(stayed.simulated).index(place)] < np.inf
+
+
+def test_no_job_that_will_be_withdrawn_ends_the_schedule_of_a_deep_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "MAX_SIMULATED", 4)
+    engine = jammed()
+    now = after_storms(engine)
+    ordered = with_stays(order_of(engine).ordered(engine.context, now), slice(None), 60.0)
+    assert ordered.is_gone.all()
+    job = Job.of(submit("asked", now, user="bob", cpus=64, walltime=600))
+    told = order_of(engine).ahead(job, engine.context, ordered)
+    assert told.place > 4
+    assert told.start_s == pytest.approx(told.work / 64 * (told.place - 4) / told.place)
