@@ -144,14 +144,12 @@ class EventLog(msgspec.Struct):
                 yield event
 
     def after(self, jobs: int, length: int | None = None) -> Iterator[AnyEvent]:
-        """The events from after so many submissions on, up to the one of this number.
+        """The events from the submission after so many on, up to the one of this number.
 
         Before them come the machines, and all events of the jobs that have not left by then, as late ones.
         """
         events = islice(self.events(), length)
-        if jobs:
-            yield from _live_after(events, jobs)
-        yield from events
+        yield from _after(events, jobs) if jobs else events
 
 
 def inferred(survey: Survey) -> Capacity | None:
@@ -277,11 +275,11 @@ class Passed(dict[tuple[str, str], _JobEvents]):
     def __init__(self) -> None:
         super().__init__()
         self._machines: dict[str, Capacity] = {}
-        self._times: dict[str, float] = {}
+        self._time = 0.0
 
     def add(self, event: AnyEvent) -> None:
         """Take the next event in."""
-        self._times[event.site] = event.time
+        self._time = event.time
         if isinstance(event, Capacity):
             self._machines[event.site] = event
             return
@@ -304,20 +302,24 @@ class Passed(dict[tuple[str, str], _JobEvents]):
             for name in story.names:
                 self.pop((site, name), None)
 
-    def left(self) -> Iterator[AnyEvent]:
+    def left(self, begin: float = 0.0) -> Iterator[AnyEvent]:
         """The machine, and all that was told of the jobs, by time and as late.
 
         A site's time goes from there to the rest without a leap that is not believed (`MAX_STEP_S`): the machine is
         told of the time of the first event that moves it, and jobs are left out that moved it last long before all
         others, such as those whose end was never told.
+
+        Parameters:
+            begin: when the rest begins, Unix seconds.
         """
         told: list[AnyEvent] = []
-        for site, end in self._times.items():
+        end = max(self._time, begin)
+        for site in dict.fromkeys((*self._machines, *(site for site, _ in self))):
             stories = {id(story): story for (of, _), story in self.items() if of == site}
             lived = _without_leaps(list(stories.values()), end)
-            begin = min((time for story in lived for time in story.moving()), default=end)
             if (machine := self._machines.get(site)) is not None:
-                told.append(msgspec.structs.replace(machine, time=max(machine.time, begin)))
+                moved = min((time for story in lived for time in story.moving()), default=end)
+                told.append(msgspec.structs.replace(machine, time=max(machine.time, moved)))
             told += (event for story in lived for event in story.events)
         for event in sorted(told, key=lambda one: one.time):
             yield msgspec.structs.replace(event, late=True) if isinstance(event, Submit) else event
@@ -333,12 +335,15 @@ def _without_leaps(stories: list[_JobEvents], end: float) -> list[_JobEvents]:
         stories = [story for story in stories if min(story.moving(), default=end) > leap]
 
 
-def _live_after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
-    """What there is after so many submissions."""
+def _after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
+    """What there is after so many submissions, and the rest from the next one on."""
     passed = Passed()
     for event in events:
-        passed.add(event)
         skipped -= isinstance(event, Submit)
-        if not skipped:
-            break
-    return passed.left()
+        if skipped < 0:
+            yield from passed.left(event.time)
+            yield event
+            yield from events
+            return
+        passed.add(event)
+    yield from passed.left()

@@ -80,16 +80,17 @@ def marked(steps: Iterable[OutgoingEvent], predicted: int | None) -> Iterator[Ou
 
 def last(steps: Iterable[OutgoingEvent], jobs: int) -> Iterator[OutgoingEvent]:
     """The steps after all but so many submissions, and before them what there is left by then. Holds 1.8 kB a job."""
-    held, submitted, passed = deque[OutgoingEvent](), 0, Passed()
+    held, submitted, passed, has_passed = deque[OutgoingEvent](), 0, Passed(), False
     for step in steps:
         held.append(step)
         submitted += isinstance(step.event, Submit)
-        while submitted > jobs:
-            event = held.popleft().event
+        while submitted > jobs or (has_passed and held and not isinstance(held[0].event, Submit)):
+            event, has_passed = held.popleft().event, True
             if event is not None:
                 passed.add(event)
             submitted -= isinstance(event, Submit)
-    yield from map(OutgoingEvent, passed.left())
+    begin = next((step.event.time for step in held if step.event is not None), 0.0)
+    yield from map(OutgoingEvent, passed.left(begin))
     yield from held
 
 

@@ -59,7 +59,7 @@ class RowDays:
             self._job = columns.index("jobid" if "jobid" in columns else "jobidraw")
 
     def count(self, lines: Iterable[bytes], jobs: int) -> DayCounts:
-        """The jobs of each day, where the last so many are needed; steps of jobs do not count. 2 µs a line.
+        """The jobs of each day, where the last so many are needed; an array counts once. 2 µs a line.
 
         Memory is that of the jobs that are needed: the day since which they were submitted only moves on.
         """
@@ -69,9 +69,9 @@ class RowDays:
             if not self._has_both or len(fields) != self._width or b"." in fields[self._job]:
                 continue
             submit, end = _day(fields[self._submit][:_LENGTH]), _day(fields[self._end][:_LENGTH])
-            if submit != _NO_DAY:
-                days[submit] += 1
             number = _number(fields[self._job])
+            if submit != _NO_DAY and number not in last:
+                days[submit] += 1
             last[number] = max(submit, end, last.get(number, b""))
             if len(last) > most:
                 before = first_needed(days, jobs)

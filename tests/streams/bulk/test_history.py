@@ -23,6 +23,7 @@ from tests.streams.sources.schedulers.test_pbs import ENDED, QUEUED, STARTED
 from tests.support.events import as_history
 from tests.support.made_slurm import NOON, MadeJob, history, sacct, squeue
 from tests.support.source_contract import events_there
+from tests.support.stories import anomalies, applied, new_engine
 from tests.support.traces import made_trace
 
 END = 4000
@@ -201,3 +202,17 @@ def test_how_many_jobs_are_needed_follows_from_what_methods_say_that_they_know()
 def test_a_method_that_there_is_not_is_told(settings: EngineSettings, words: str) -> None:
     with pytest.raises(UserError, match=f"^engine: {words}"):
         needed(settings, "s")
+
+
+def test_of_a_long_dump_jobs_whose_end_was_never_told_do_not_make_the_time_leap(tmp_path: Path) -> None:
+    """As many as there are beyond the last ones: what follows is months later."""
+    days = 24 * 3600
+    jobs = [MadeJob(number=n, submit=100 * n, start=100 * n + 50) for n in range(1, 41)]
+    times = [10 * days + n * days // 10 for n in range(3000)]
+    jobs += [MadeJob(number=n, submit=at, start=at + 60, end=at + 900) for n, at in enumerate(times, 100)]
+    (tmp_path / "dump.txt").write_text(sacct(jobs, 310 * days))
+    for most in (ALL, Memory(500, 100)):
+        with opened([tmp_path / "dump.txt"], None, most) as past:
+            found = sent(past.steps())
+        assert not any(one.doubted for one in anomalies(applied(new_engine(), found)))
+    assert {event.job for event in found if isinstance(event, Submit)} == {str(n) for n in range(2600, 3100)}

@@ -126,3 +126,9 @@ def test_one_cluster_of_several_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "sacct.txt").write_text(HEADER.replace("\n", "|Cluster\n") + text)
     with read_log([tmp_path / "sacct.txt"], "s", None, None, ["cluster=a"], last=12) as (log, report):
         assert log.jobs == 50 and report.jobs == 0
+
+
+def test_an_array_counts_as_one_of_the_last_jobs(tmp_path: Path) -> None:
+    arrays = [row(f"{n}_{task}", n / 5, n / 5 + 0.2) for n in range(100) for task in range(30)]
+    events, report = read([written(tmp_path / "sacct.txt", arrays)], last=12)
+    assert jobs(events) == {str(n) for n in range(84, 100)} and report.jobs == 100
