@@ -106,13 +106,13 @@ def easy(live: Live, whole: bool) -> Floats:
     The head's reservation, the "shadow time", is when enough running jobs have come to their planned ends; "extra" are
     the processors that it leaves free then (Lifka 1995; Mu'alem and Feitelson 2001).
     """
-    starts: Floats = _easy_starts(live, whole)
+    starts: Floats = _easy_starts(live, whole, False)
     return starts
 
 
 @njit(cache=True)
-def _easy_starts(live: Live, whole: bool) -> Floats:
-    starts: Floats = _easy(live, whole, False)[0]
+def _easy_starts(live: Live, whole: bool, to_the_end: bool) -> Floats:
+    starts: Floats = _easy(live, whole, to_the_end)[0]
     return starts
 
 

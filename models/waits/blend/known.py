@@ -80,11 +80,12 @@ def exceeded(
     head, weight = _read(note, table, choices_s)
     inputs = inputs_of(table)
     before_s = _known(table, ready, watched, at, place, marks, passed)
+    has_left = place < 0  # False; such a literal would have what is called compiled once more
     if MEDIAN <= place < QUANTILES:
         medians_s, waited_s = inputs[:-QUANTILES], marks[place]
-        judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, waited_s, False, weight, 1.0)
+        judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, waited_s, has_left, weight, 1.0)
     if place == AT_ONCE:
-        learn_at_once(inputs, coefficients, slopes, corrections, False)
+        learn_at_once(inputs, coefficients, slopes, corrections, has_left)
         return True, marks[place]
     judged = exceed(
         table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight, total, squares, extent, seen, shift, schedule_errors,
@@ -141,7 +142,7 @@ def left(
         judged[place] = not passed[place] or not known or (put_off >> place) & 1 == 1
     if known:
         medians_s = inputs[:-QUANTILES]
-        judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, wait_s, True, weight, faded)
+        judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, wait_s, known, weight, faded)
         judge_for_user(own, choices_s, wait_s)
     leave(
         table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight, total, squares, extent, seen, shift, schedule_errors,

@@ -311,15 +311,16 @@ def exceed(
     far: float,
 ) -> bool:
     """As of `Quantiles.exceeded`."""
+    known = place < 0  # False, as its wait is; such a literal would have what is called compiled once more
     if MEDIAN < place < QUANTILES:
-        _count(deficits, counted, weight, place, False)
+        _count(deficits, counted, weight, place, known)
     if place < QUANTILES and not np.isnan(_bound_now(table, kind, weight, shift, place, far)):
         return False
     judged = np.zeros(2 * QUANTILES, np.bool_)
     judged[place] = True
     leave(
         table, kind, alone, weight, total, squares, extent, seen, shift, schedule_errors, deficits, counted, schedules,
-        np.inf, False, judged, judged,
+        np.inf, known, judged, judged,
     )  # fmt: skip
     return True
 
