@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from mode import loop
 
 from models.engine.warm_up import warm_up
 from streams.errors import UserError
@@ -63,7 +62,6 @@ def run_process(
         UserError: why it ended without having been told to.
     """
     _give_memory_back()
-    loop.use("uvloop")
     started = time.perf_counter()
     processes()
     with compiling_alone():
