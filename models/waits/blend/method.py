@@ -65,6 +65,9 @@ MIN_NAMED = 0.05
 
 _PROBABILITIES = np.array(PROBABILITIES)
 
+HOOKS = ("observe", "learn", "cancelled", "ended", "forget", "degraded", "pending")
+"""What is handed on to the experts that have it; of the others a call would do nothing."""
+
 _UNKNOWN = (np.nan,) * QUANTILES
 
 BOUNDS = tuple(f"{probability:g}" for probability in PROBABILITIES)
@@ -108,6 +111,11 @@ class _Note(NamedTuple):
         return [at if (at := ready + mark_s) >= watched else np.nan for mark_s in self.marks]
 
 
+def _has(method: WaitMethod, hook: str) -> bool:
+    """Whether a method has this of its own."""
+    return getattr(type(method), hook) is not getattr(WaitMethod, hook)
+
+
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
     experts: dict[str, bytes]
     quantiles: QuantilesState
@@ -127,6 +135,7 @@ class Blend(WaitMethod):
         self._order, self.site_policy = LearntOrder(), SitePolicy(lambda: self._quantiles.schedule_is_near)
         self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": self._order, "policy": self.site_policy}
         self._parts: dict[str, WaitMethod] = {**self._points, "boosted": self._boosted}
+        self._experts_with = {hook: [part for part in self._parts.values() if _has(part, hook)] for hook in HOOKS}
         names = [*TRIVIAL, *self._points, *FORESTS]
         self._quantiles = Quantiles(names, [FIRST_WEIGHTS[name] for name in names], schedules=("policy", "order"))
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
@@ -287,34 +296,43 @@ class Blend(WaitMethod):
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
         """Something has befallen an attempt."""
-        self._order.observe(job, what, at, context)  # none of the others looks at that
+        for expert in self._experts_with["observe"]:
+            expert.observe(job, what, at, context)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started."""
-        self.site_policy.learn(job, wait_s, context)
-        self._boosted.learn(job, wait_s, context)
+        for expert in self._experts_with["learn"]:
+            expert.learn(job, wait_s, context)
         assert job.start is not None
         self._left(job, wait_s, job.start, context, started=True)
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
         """A job was cancelled in the queue. It counts as if it had started then, as in the measures."""
-        self._boosted.cancelled(job, waited_s, context)
+        for expert in self._experts_with["cancelled"]:
+            expert.cancelled(job, waited_s, context)
         self._left(job, waited_s, job.ready + waited_s, context, started=False)
+
+    def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
+        """A job ended."""
+        for expert in self._experts_with["ended"]:
+            expert.ended(job, wait_s, run_s, context)
 
     def forget(self, key: JobKey) -> None:
         """The job's wait will not be known."""
-        self.site_policy.forget(key)
-        self._boosted.forget(key)
+        for expert in self._experts_with["forget"]:
+            expert.forget(key)
         self._notes.pop(key)
 
     @property
     def degraded(self) -> str | None:
         """What an expert lacks, such as a model that was lost: the others still predict."""
-        return self._boosted.degraded
+        found = (expert.degraded for expert in self._experts_with["degraded"])
+        return next((reason for reason in found if reason is not None), None)
 
     def pending(self) -> Future[Any] | None:
         """The training that the next event would have to wait for, if there is one."""
-        return self._boosted.pending()
+        found = (expert.pending() for expert in self._experts_with["pending"])
+        return next((future for future in found if future is not None), None)
 
     def starts(self, context: SiteContext, now: float) -> Floats:
         """When the queued jobs will start: what is left of their waits, given that they waited so long. 1 µs a job."""

@@ -1,5 +1,6 @@
 """Several methods mixed into one, in the engine: from the first job on, across a restart, and for considered jobs."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import msgspec
@@ -9,15 +10,16 @@ import pytest
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.method import WaitMethod
+from models.method import Happened, SiteContext, WaitMethod
 from models.records import AnyEvent, Prediction
 from models.registry import METHODS
 from models.site.job import Estimate, Job, Phase
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
 from models.waits.blend import Blend, quantiles
-from models.waits.blend.method import consistent
+from models.waits.blend.method import HOOKS, consistent
 from models.waits.boosted.method import Boosted
+from models.waits.qespera import Qespera
 from tests.support.engines import engine_after, outcome, predicted, workload
 from tests.support.events import cancel, capacity, end, start, submit
 
@@ -213,6 +215,28 @@ def test_what_an_expert_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Blend().degraded is None
     monkeypatch.setattr(Boosted, "degraded", "its model is lost")
     assert Blend().degraded == "its model is lost"
+
+
+CALLS: dict[str, Callable[[Blend, Job, SiteContext], object]] = {
+    "observe": lambda blend, job, context: blend.observe(job, Happened.ENDED, 0.0, context),
+    "learn": lambda blend, job, context: blend.learn(job, 0.0, context),
+    "cancelled": lambda blend, job, context: blend.cancelled(job, 0.0, context),
+    "ended": lambda blend, job, context: blend.ended(job, 0.0, 1.0, context),
+    "forget": lambda blend, job, context: blend.forget(job.key),
+    "degraded": lambda blend, job, context: blend.degraded,
+    "pending": lambda blend, job, context: blend.pending(),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_an_expert_that_has_a_hook_is_called(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = list[object]()
+    heard = property(called.append) if hook == "degraded" else lambda expert, *_: called.append(expert)
+    monkeypatch.setattr(Qespera, hook, heard)
+    blend, job = Blend(), Job("1", 0, 0.0, cpus=1)
+    job.start = 0.0
+    CALLS[hook](blend, job, engine_after(settings=BLEND).context)
+    assert called == [blend.parts["qespera"]]
 
 
 class _Inner(WaitMethod):
