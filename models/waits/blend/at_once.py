@@ -47,10 +47,6 @@ class AtOnce:
         """The probability for a job of which these were said, (inputs,) in seconds, nan: nothing."""
         return float(_probability_of(waits_s, self.learnt.coefficients, self.learnt.corrections))
 
-    def learn(self, waits_s: Floats, at_once: bool) -> None:
-        """It is known whether such a job started at once."""
-        learn_at_once(waits_s, *self.learnt, at_once)
-
 
 @njit(cache=True)
 def _input(wait_s: float) -> float:

@@ -132,38 +132,12 @@ class Guard:
         most_s = _choose(mixture_s, medians_s, *self._places, *learnt, self._schedule, found)
         return Choice(found[0], found[1], most_s)
 
-    def exceeded(self, choices_s: Floats, medians_s: Floats, before_s: float, waited_s: float, weight: float) -> None:
-        """A job of which the choices and the experts said this still queues after `waited_s` seconds.
-
-        By how much they are wrong at least is known now; up to `before_s` it was known before.
-
-        Parameters:
-            weight: how much it counts as evidence.
-        """
-        self.waited(waited_s)
-        self._judge(choices_s, medians_s, before_s, waited_s, False, weight, 1.0)
-
     def waited(self, waited_s: float) -> None:
-        """A job has waited so long."""
+        """A job has waited so long, in seconds."""
         self.state.longest_s = max(self.state.longest_s, waited_s)
 
-    def left(
-        self,
-        choices_s: Floats,
-        medians_s: Floats,
-        before_s: float,
-        wait_s: float,
-        at: float,
-        weight: float,
-        user: str | None = None,
-    ) -> None:
-        """Such a job left the queue at `at` (Unix seconds); of `before_s` seconds of its wait it was known before."""
-        faded, own = self.begin_to_leave(wait_s, at, user)
-        self._judge(choices_s, medians_s, before_s, float(wait_s), True, weight, faded)
-        judge_for_user(own, choices_s, float(wait_s))
-
     def begin_to_leave(self, wait_s: float, at: float, user: str | None) -> tuple[float, Floats]:
-        """Such a job leaves: how much the errors have faded by then, and those of the choices for its user."""
+        """A job leaves the queue `at` a Unix time: how much the errors have faded by then, and those for its user."""
         state = self.state
         faded = math.exp(-max(at - state.at, 0.0) / MEMORY_S) if math.isfinite(state.at) else 1.0
         state.at, state.longest_s = max(state.at, at), max(state.longest_s, wait_s)
@@ -179,18 +153,6 @@ class Guard:
     def learnt(self) -> tuple[Floats | Ints, ...]:
         """What kernels judge by, and change."""
         return *self._places, *self.state.errors
-
-    def _judge(
-        self,
-        choices_s: Floats,
-        medians_s: Floats,
-        before_s: float,
-        wait_s: float,
-        left: bool,
-        weight: float,
-        faded: float,
-    ) -> None:
-        judge(*self.learnt, choices_s, medians_s, before_s, wait_s, left, weight, faded)
 
 
 @njit(cache=True)
@@ -255,6 +217,11 @@ def judge(
 ) -> None:
     """Fade the errors, and add to them what is known of a wait by now: all of it where the job has `left`, else by how
     much it is longer at least. What was known at `before_s` has been added. Who said nothing is judged by the mixture.
+
+    Parameters:
+        choices_s, medians_s: what the choices and the experts said of it, seconds; nan: nothing.
+        weight: how much it counts as evidence.
+        faded: the share of the errors that is left by now.
     """
     told_before_s = min(before_s, wait_s) if left else before_s
     rivals_s = _rivals(medians_s, said, whose, len(rivals))

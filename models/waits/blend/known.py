@@ -24,10 +24,14 @@ _SAID = HEAD_BYTES + 8 * len(CHOICES)
 
 
 @njit(cache=True)
-def _read(note: Bytes, table: Floats, choices_s: Floats) -> tuple[int, float]:
-    """Fill in what the experts and the choices said; gives the kind, with `ALONE_FLAG`, and the weight."""
+def _read(note: Bytes, experts: int) -> tuple[Floats, int, float, Floats, Floats]:
+    """What was said of a job: by the experts, as a table, with the kind and `ALONE_FLAG`, and the weight; the inputs of
+    `at_once`; and by the choices.
+    """
+    table, choices_s = np.empty((QUANTILES, experts + BEHIND)), np.empty(len(CHOICES))
     choices_s.view(np.uint8)[:] = note[HEAD_BYTES:_SAID]
-    return int(note[_SAID]), read_said(note[_SAID:], table)
+    weight = read_said(note[_SAID:], table)
+    return table, int(note[_SAID]), weight, inputs_of(table), choices_s
 
 
 @njit(cache=True)
@@ -75,12 +79,10 @@ def exceeded(
     corrections: Floats,
 ) -> tuple[bool, float]:
     """A job still queues `at` the deadline of this mark. Gives whether that is judged now, and the mark in seconds."""
-    table, choices_s = np.empty((QUANTILES, experts + BEHIND)), np.empty(len(CHOICES))
+    table, head, weight, inputs, choices_s = _read(note, experts)
     marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)
-    head, weight = _read(note, table, choices_s)
-    inputs = inputs_of(table)
     before_s = _known(table, ready, watched, at, place, marks, passed)
-    has_left = place < 0  # False; such a literal would have what is called compiled once more
+    has_left = place < 0  # always False; a literal here would make numba compile what is called a second time
     if MEDIAN <= place < QUANTILES:
         medians_s, waited_s = inputs[:-QUANTILES], marks[place]
         judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, waited_s, has_left, weight, 1.0)
@@ -132,10 +134,8 @@ def left(
         known: whether its wait began when it was said to; else the choices are not judged.
         own: the errors of the choices for its user, (choices,).
     """
-    table, choices_s = np.empty((QUANTILES, experts + BEHIND)), np.empty(len(CHOICES))
+    table, head, weight, inputs, choices_s = _read(note, experts)
     marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)
-    head, weight = _read(note, table, choices_s)
-    inputs = inputs_of(table)
     before_s = _known(table, ready, watched, reached, before, marks, passed)
     judged = np.empty(MARKS, np.bool_)
     for place in range(MARKS):

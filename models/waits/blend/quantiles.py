@@ -56,9 +56,6 @@ many times what it is more, as a share of them, at most by the last. The shifts 
 this is how wrong bursts have been for thousands."""
 
 
-_NOT_PASSED = np.zeros(2 * QUANTILES, np.bool_)
-
-
 class QuantilesState(NamedTuple):
     """What was learnt; decayed sums of the schedule's errors, with its share, without, and of it alone; and by how much
     too few of the bounds hold, outside of bursts and in them, and of how many jobs that is known, (2, quantiles).
@@ -125,21 +122,6 @@ class Quantiles:
         """Whether the mean error of the schedule alone is little more than the mixture's, of late."""
         return bool(_is_near(self.state.schedule_errors))
 
-    def left(self, said: Said, wait_s: float, known: bool, judged: Flags, passed: Flags = _NOT_PASSED) -> None:
-        """A job of which this was said has left the queue after so long: which bounds held, and whether the schedule
-        helped, is known; 10 µs.
-
-        Parameters:
-            known: whether its wait began when it was said to.
-            judged: which of the marks are judged now; others were by `exceeded`, when the job had waited for so long.
-                That is by the bound of now, where there is one: `bound_now`. The shift learns from the bound, the
-                weights from the mixture: a shift that makes up for bad experts must not keep the weights from leaving
-                them.
-            passed: of which marks `exceeded` was told.
-        """
-        known_now = float(wait_s), known, judged, passed
-        leave(said.table, said.kind, said.alone, said.weight, *self.learnt, *known_now)
-
     @property
     def far(self) -> float:
         """How far a shift may have moved for a bound to be judged before its job has left."""
@@ -157,14 +139,6 @@ class Quantiles:
             return None
         bound_s = _bound_now(said.table, said.kind, said.weight, self.state.learnt.shift, place, FAR)
         return None if np.isnan(bound_s) else bound_s
-
-    def exceeded(self, said: Said, place: int) -> bool:
-        """A job of which this was said waits for longer than the mark at this place; 5 µs.
-
-        Gives whether it is judged by that: not where there is a `bound_now`. It counts as one that exceeds it all the
-        same: of a burst that queues, thousands are known to.
-        """
-        return bool(exceed(said.table, said.kind, said.alone, said.weight, *self.learnt, place, FAR))
 
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
@@ -265,7 +239,16 @@ def leave(
     judged: Flags,
     passed: Flags,
 ) -> None:
-    """As of `Quantiles.left`."""
+    """A job of which this was said has left the queue after so long: it is known which bounds held, and whether the
+    schedule helped.
+
+    Parameters:
+        known: whether its wait began when it was said to.
+        judged: which of the marks are judged now; others were by `exceed`, when the job had waited for so long. That is
+            by the bound of now, where there is one. The shift learns from the bound, the weights from the mixture: a
+            shift that makes up for bad experts must not keep the weights from leaving them.
+        passed: of which marks `exceed` was told.
+    """
     learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - BEHIND
     row = _in_burst(weight)
     if known:
@@ -310,8 +293,12 @@ def exceed(
     place: int,
     far: float,
 ) -> bool:
-    """As of `Quantiles.exceeded`."""
-    known = place < 0  # False, as its wait is; such a literal would have what is called compiled once more
+    """A job of which this was said waits for longer than the mark at this place.
+
+    Gives whether it is judged by that: not where its bound would be another one now. It counts as one that exceeds it
+    all the same: of a burst that queues, thousands are known to.
+    """
+    known = place < 0  # always False; a literal here would make numba compile what is called a second time
     if MEDIAN < place < QUANTILES:
         _count(deficits, counted, weight, place, known)
     if place < QUANTILES and not np.isnan(_bound_now(table, kind, weight, shift, place, far)):

@@ -17,6 +17,7 @@ from models.waits.blend.guard import Guard
 from models.waits.blend.method import ORDER, RIVALS, TRIVIAL
 from models.waits.blend.quantiles import Quantiles
 from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES
+from tests.support.judged import bounds_left, choices_left
 
 EXPERTS = [*TRIVIAL, "qespera", "order", "policy", "boosted by logs", "boosted by roots"]
 HOUR, STRETCH = 3600.0, 2000
@@ -104,8 +105,8 @@ def run(jobs: Iterator[Told]) -> Errors:
             queued[left.user] -= 1
             recent.append(left.wait_s)
             longest_s = max(longest_s, left.wait_s)
-            guard.left(choice.waits_s, medians, 0.0, left.wait_s, at, said.weight, str(left.user))
-            quantiles.left(said, left.wait_s, True, np.ones(2 * QUANTILES, np.bool_))
+            choices_left(guard, choice.waits_s, medians, 0.0, left.wait_s, at, said.weight, str(left.user))
+            bounds_left(quantiles, said, left.wait_s, True, np.ones(2 * QUANTILES, np.bool_))
         waits_s = np.full((QUANTILES, len(EXPERTS)), np.nan)
         waits_s[:, 0], waits_s[:, 1] = 0.0, np.quantile(recent, PROBABILITIES)
         waits_s[MEDIAN, [2, 3, 5, 6]] = np.fmin(job.said_s, [longest_s, np.inf, longest_s, longest_s])

@@ -11,6 +11,7 @@ from models.waits.blend.method import evidence
 from tests.models.waits.test_blend import BLEND
 from tests.support.engines import engine_after, workload
 from tests.support.events import submit
+from tests.support.judged import choices_exceeded, choices_left
 
 HOUR = 3600.0
 
@@ -37,24 +38,26 @@ def test_the_choices_are_the_mixture_two_medians_and_the_mean_of_the_two_best() 
 def test_a_choice_that_was_nearer_lately_weighs_more_until_it_is_not() -> None:
     one, experts = guard(), medians(0.0, 0.0, 0.1, 0.2, 8.0, 8.0)
     for number in range(20):
-        one.left(one.choose(10 * HOUR, experts).waits_s, experts, 0.0, 0.1 * HOUR, number * HOUR, 1.0)
+        choices_left(one, one.choose(10 * HOUR, experts).waits_s, experts, 0.0, 0.1 * HOUR, number * HOUR, 1.0)
     said = one.choose(10 * HOUR, experts)
     assert said.weights[MIXTURE] < 0.01 and said.wait_s < HOUR and "trivial rules" in said.reason
     for number in range(40):
-        one.left(one.choose(10 * HOUR, experts).waits_s, experts, 0.0, 10 * HOUR, 4 * MEMORY_S + number * HOUR, 1.0)
+        choices_left(
+            one, one.choose(10 * HOUR, experts).waits_s, experts, 0.0, 10 * HOUR, 4 * MEMORY_S + number * HOUR, 1.0
+        )
     said = one.choose(10 * HOUR, experts)
     assert said.weights[MIXTURE] > 0.9 and said.reason == ""
 
 
 def test_the_two_best_are_those_of_late() -> None:
     one, experts = guard(), medians(0.0, 0.0, 1.0, 2.0, 30.0, 30.0)
-    one.left(one.choose(HOUR, experts).waits_s, experts, 0.0, HOUR, 0.0, 1.0)
+    choices_left(one, one.choose(HOUR, experts).waits_s, experts, 0.0, HOUR, 0.0, 1.0)
     assert one.choose(HOUR, medians(0.0, 0.0, 4.0, 6.0, 90.0, 90.0)).waits_s[TWO_BEST] == 5 * HOUR
 
 
 def test_no_estimate_is_far_over_the_longest_wait_unless_the_schedule_says_so() -> None:
     one, experts = guard(), medians(0.0, 0.0, 90.0, np.nan, 90.0, 90.0)
-    one.exceeded(one.choose(HOUR, experts).waits_s, experts, 0.0, 2 * HOUR, 1.0)  # it still queues
+    choices_exceeded(one, one.choose(HOUR, experts).waits_s, experts, 0.0, 2 * HOUR, 1.0)  # it still queues
     assert one.choose(90 * HOUR, experts).wait_s == pytest.approx(5 * HOUR)
     experts[3] = 80 * HOUR
     assert one.choose(90 * HOUR, experts).waits_s[MIXTURE] == 80 * HOUR
@@ -63,11 +66,11 @@ def test_no_estimate_is_far_over_the_longest_wait_unless_the_schedule_says_so() 
 def test_a_job_that_still_queues_tells_what_its_end_would() -> None:
     one, other, experts = guard(), guard(), medians(0.0, 1.0, 2.0, 30.0, 5.0, 7.0)
     choices_s = one.choose(4 * HOUR, experts).waits_s
-    one.exceeded(choices_s, experts, 0.0, 3 * HOUR, 0.5)
+    choices_exceeded(one, choices_s, experts, 0.0, 3 * HOUR, 0.5)
     assert one.choose(4 * HOUR, experts).weights[MIXTURE] > other.choose(4 * HOUR, experts).weights[MIXTURE]
-    one.exceeded(choices_s, experts, 3 * HOUR, 8 * HOUR, 0.5)
-    one.left(choices_s, experts, 8 * HOUR, 9 * HOUR, 0.0, 0.5)
-    other.left(choices_s, experts, 0.0, 9 * HOUR, 0.0, 0.5)
+    choices_exceeded(one, choices_s, experts, 3 * HOUR, 8 * HOUR, 0.5)
+    choices_left(one, choices_s, experts, 8 * HOUR, 9 * HOUR, 0.0, 0.5)
+    choices_left(other, choices_s, experts, 0.0, 9 * HOUR, 0.0, 0.5)
     weights = [each.choose(4 * HOUR, experts).weights for each in (one, other)]
     np.testing.assert_allclose(*weights, rtol=1e-2)  # but for what has faded
 
@@ -76,10 +79,10 @@ def test_it_goes_on_after_a_restart() -> None:
     one, again = guard(), guard()
     for at, wait_s in ((5.0, 700.0), (3.0, 20.0), (900_000.0, 4000.0)):
         experts = medians(0.0, 1.0, 2.0, 3.0, np.nan, 5.0)
-        one.left(one.choose(1000.0, experts).waits_s, experts, 0.0, wait_s, at, 0.5)
+        choices_left(one, one.choose(1000.0, experts).waits_s, experts, 0.0, wait_s, at, 0.5)
     again.state = reader(GuardState, "a guard")(encode(one.state))
     for each in (one, again):
-        each.left(each.choose(1000.0, experts).waits_s, experts, 0.0, 50.0, 1e6, 1.0)
+        choices_left(each, each.choose(1000.0, experts).waits_s, experts, 0.0, 50.0, 1e6, 1.0)
     assert encode(again.state) == encode(one.state)
 
 

@@ -11,6 +11,7 @@ from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadlines
 from models.waits.blend.quantiles import SCHEDULE_SHARE, Quantiles, QuantilesState
 from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES, Said
+from tests.support.judged import bound_exceeded, bounds_left, learn_whether_at_once
 
 read = reader(QuantilesState, "what was learnt")
 
@@ -23,7 +24,7 @@ def told(*medians: float) -> np.ndarray:
 
 
 def become_known(quantiles: Quantiles, said: Said, wait_s: float) -> None:
-    quantiles.left(said, wait_s, False, np.ones(2 * QUANTILES, np.bool_))
+    bounds_left(quantiles, said, wait_s, False, np.ones(2 * QUANTILES, np.bool_))
 
 
 def test_an_expert_that_is_always_right_wins() -> None:
@@ -55,7 +56,7 @@ def test_the_kept_expert_has_its_share_until_it_does_harm() -> None:
         said = quantiles.mix(told(wait * chance.lognormal(0.0, 0.2), kept))
         errors.append(abs(np.log(said.bounds[MEDIAN] / wait)))
         become_known(quantiles, said, wait)
-        quantiles.left(said, wait, True, np.zeros(2 * QUANTILES, np.bool_))
+        bounds_left(quantiles, said, wait, True, np.zeros(2 * QUANTILES, np.bool_))
         if number == 999:
             assert quantiles.schedule_share == SCHEDULE_SHARE
     assert quantiles.schedule_share == 0.0
@@ -112,7 +113,7 @@ def test_the_bounds_hold_in_bursts_and_outside_of_them() -> None:
             waits_s = np.full(jobs, 3600.0 * factor)
             burst = [quantiles.mix(told(3600.0), weight=weight) for _ in range(jobs)]
             for said, wait_s in zip(burst, waits_s, strict=True):
-                quantiles.left(said, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
+                bounds_left(quantiles, said, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
             if number >= 100:
                 held[weight].append(float(np.mean(waits_s <= [said.bounds[2] for said in burst])))
     assert np.mean(held[1.0]) == pytest.approx(0.9, abs=0.03)
@@ -126,7 +127,7 @@ def test_a_burst_that_starts_at_once_does_not_undo_what_those_before_it_taught()
         """The bound of the last of 500 jobs, once as many were told one after another and all waited so long."""
         burst = [quantiles.mix(said_s, weight=1.0 / (1.0 + before)) for before in range(500)]
         for said in burst:
-            quantiles.left(said, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
+            bounds_left(quantiles, said, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
         return float(quantiles.mix(said_s, weight=1.0 / 500.0).bounds[2])
 
     for wait_s in (18_000.0, 10.0) * 3:
@@ -145,7 +146,7 @@ def test_bursts_that_wait_too_long_make_the_bounds_of_the_next_larger_while_they
     burst = [quantiles.mix(said_s, weight=BURST) for _ in range(2000)]
     before, calm = quantiles.mix(said_s, weight=BURST).bounds, quantiles.mix(said_s).bounds
     for said in burst:
-        assert quantiles.exceeded(said, 2) or quantiles.bound_now(said, 2) is not None
+        assert bound_exceeded(quantiles, said, 2) or quantiles.bound_now(said, 2) is not None
     bounds = quantiles.mix(said_s, weight=BURST).bounds
     assert 1.8 * before[2] < bounds[2] < 3.0 * before[2]
     assert quantiles.mix(said_s).bounds[2] == pytest.approx(calm[2], rel=0.2)  # they say nothing of other jobs
@@ -158,9 +159,9 @@ def test_a_job_that_is_known_to_exceed_its_bound_counts_once() -> None:
         for said in [quantiles.mix(said_s, weight=BURST) for _ in range(300)]:
             passed = np.zeros(2 * QUANTILES, np.bool_)
             if told_before:
-                quantiles.exceeded(said, 2)
+                bound_exceeded(quantiles, said, 2)
                 passed[2] = True
-            quantiles.left(said, 36_000.0, True, np.zeros(2 * QUANTILES, np.bool_), passed)
+            bounds_left(quantiles, said, 36_000.0, True, np.zeros(2 * QUANTILES, np.bool_), passed)
         counted.append((quantiles.state.deficits[1, 2], quantiles.state.counted[1, 2]))
     assert counted[0] == counted[1] == (pytest.approx(0.9 * 300 / 1300, rel=0.15), 300)
 
@@ -170,12 +171,12 @@ def test_jobs_that_were_told_the_same_move_a_shift_only_so_far() -> None:
     burst = [quantiles.mix(told(0.0)) for _ in range(2000)]
     for said in burst:  # all queue beyond what they were told
         for place in range(len(said.marks)):
-            quantiles.exceeded(said, place)
+            bound_exceeded(quantiles, said, place)
     assert all(10.0 < bound_s < 60.0 for bound_s in quantiles.mix(told(0.0)).bounds)
     for said in burst:  # as they leave, they tell how long they waited
         now_s = quantiles.bound_now(said, MEDIAN)
         assert now_s is not None
-        quantiles.left(said, wait_s, False, np.arange(2 * QUANTILES) == MEDIAN)
+        bounds_left(quantiles, said, wait_s, False, np.arange(2 * QUANTILES) == MEDIAN)
     assert quantiles.mix(told(0.0)).bounds[MEDIAN] == pytest.approx(wait_s, rel=0.05)
 
 
@@ -234,7 +235,7 @@ def test_the_probability_to_start_at_once_is_calibrated() -> None:
         known = chance.random()
         inputs = np.array([3600.0 * (1.0 - known) ** 3, np.nan])
         said[number], truth[number] = at_once.probability(inputs), chance.random() < known**2
-        at_once.learn(inputs, bool(truth[number]))
+        learn_whether_at_once(at_once, inputs, bool(truth[number]))
     for low in (0.0, 0.2, 0.4, 0.6):
         alike = (said[1000:] >= low) & (said[1000:] < low + 0.2)
         assert truth[1000:][alike].mean() == pytest.approx(said[1000:][alike].mean(), abs=0.05)
@@ -289,6 +290,6 @@ def test_a_schedule_that_may_be_the_median_alone_is_so_while_it_is_good() -> Non
     for _ in range(50):
         said = quantiles.mix(told(10.0, 5000.0), may_be_alone=True)
         become_known(quantiles, said, 10.0)
-        quantiles.left(said, 10.0, True, np.zeros(2 * QUANTILES, np.bool_))
+        bounds_left(quantiles, said, 10.0, True, np.zeros(2 * QUANTILES, np.bool_))
     assert not said.alone
     assert quantiles.mix(told(10.0, 5000.0), may_be_alone=True).bounds[MEDIAN] < 2500.0

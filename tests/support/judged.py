@@ -1,0 +1,54 @@
+"""The parts of `blend` judged one at a time, as `models.waits.blend.known` judges all of them in one call."""
+
+import numpy as np
+
+from models.arrays import Flags, Floats
+from models.waits.blend.at_once import AtOnce, learn_at_once
+from models.waits.blend.guard import Guard, judge, judge_for_user
+from models.waits.blend.quantiles import Quantiles, exceed, leave
+from models.waits.blend.said import QUANTILES, Said
+
+_NOT_PASSED = np.zeros(2 * QUANTILES, np.bool_)
+
+
+def bound_exceeded(quantiles: Quantiles, said: Said, place: int) -> bool:
+    """A job of which this was said waits for longer than the mark at this place; gives whether that is judged now."""
+    known = said.table, said.kind, said.alone, said.weight
+    return bool(exceed(*known, *quantiles.learnt, place, quantiles.far))
+
+
+def bounds_left(
+    quantiles: Quantiles, said: Said, wait_s: float, known: bool, judged: Flags, passed: Flags = _NOT_PASSED
+) -> None:
+    """Such a job has left the queue after so long."""
+    of_job = said.table, said.kind, said.alone, said.weight
+    leave(*of_job, *quantiles.learnt, float(wait_s), known, judged, passed)
+
+
+def choices_exceeded(
+    guard: Guard, choices_s: Floats, medians_s: Floats, before_s: float, waited_s: float, weight: float
+) -> None:
+    """A job of which the choices and the experts said this still queues after `waited_s` seconds."""
+    guard.waited(waited_s)
+    judge(*guard.learnt, choices_s, medians_s, before_s, waited_s, False, weight, 1.0)
+
+
+def choices_left(
+    guard: Guard,
+    choices_s: Floats,
+    medians_s: Floats,
+    before_s: float,
+    wait_s: float,
+    at: float,
+    weight: float,
+    user: str | None = None,
+) -> None:
+    """Such a job left the queue at `at` (Unix seconds)."""
+    faded, own = guard.begin_to_leave(wait_s, at, user)
+    judge(*guard.learnt, choices_s, medians_s, before_s, float(wait_s), True, weight, faded)
+    judge_for_user(own, choices_s, float(wait_s))
+
+
+def learn_whether_at_once(at_once: AtOnce, waits_s: Floats, started: bool) -> None:
+    """It is known whether such a job started at once."""
+    learn_at_once(waits_s, *at_once.learnt, started)
