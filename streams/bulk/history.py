@@ -35,7 +35,7 @@ from streams.sources.registry import options_for, source_named
 from streams.sources.run import cursor_file
 
 MARGIN = 1.2
-"""So many times the jobs that methods know are sent, and predicted: the first find a site of which little is known."""
+"""More jobs are sent, and predicted, than methods know: the first of them come to a site of which little is known."""
 
 
 def needed(settings: EngineSettings, site: str) -> Memory:
@@ -61,8 +61,8 @@ def as_past(event: AnyEvent) -> AnyEvent:
 def marked(steps: Iterable[OutgoingEvent], predicted: int | None) -> Iterator[OutgoingEvent]:
     """Steps with events as those of a site's history, which go together, in their order and with their cursors.
 
-    All submissions but so many at the end (None: but all), and those that are late, are old. The steps of so many jobs
-    are held back meanwhile.
+    The last `predicted` submissions are predicted (None: all are), but for late ones. Those before them are marked as
+    old. The steps of so many jobs are held back meanwhile.
     """
     held, submitted = deque[OutgoingEvent](), 0
     for step in steps:
