@@ -79,11 +79,7 @@ class Registry(MutableMapping[str, type[T]]):
             self[name]
 
     def _load(self, place: EntryPoint) -> type[T]:
-        """The class at a place.
-
-        Raises:
-            ValueError: it cannot be loaded, or is not of this kind and name.
-        """
+        """The class at a place. Raises ValueError: it cannot be loaded, or is not of this kind and name."""
         base: type[T] = EntryPoint("base", self._base, self._group).load()
         who = f"{self._title} {place.name!r} of {_package(place)}"
         try:

@@ -50,11 +50,7 @@ class KueueApi:
     def apply(self, workload: Object, manager: str, status: Object, version: str | None = None) -> None:
         """Have these fields in a workload's status, as this manager's; those that it had and are not here go.
 
-        Parameters:
-            version: of the object as it was read, where it must be that one still.
-
-        Raises:
-            Conflict: it has changed since.
+        Raises Conflict where it is another `version` than was read.
         """
         known = inside(workload, "metadata")
         names = {"name": known.get("name"), "namespace": known.get("namespace")}
@@ -69,7 +65,6 @@ class KueueApi:
         self._call("PATCH", f"{place}?{urlencode({'fieldManager': manager, 'force': 'true'})}", body)
 
     def _of_version(self) -> str:
-        """The newest version of Kueue's API that the server has."""
         if not self.version:
             served = [inside(one).get("version") for one in self._call("GET", "").get("versions") or []]
             self.version = next((version for version in VERSIONS if version in served), "")

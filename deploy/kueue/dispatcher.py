@@ -108,7 +108,6 @@ class Dispatcher:
             failed.add(text)
 
     def _checks(self) -> dict[str, list[str]]:
-        """The clusters of each admission check that MultiKueue does."""
         configs = {inside(one, "metadata").get("name"): one for one in self._api.items("multikueueconfigs")}
         found: dict[str, list[str]] = {}
         for check in self._api.items("admissionchecks"):
@@ -200,7 +199,6 @@ def _name_of(workload: Object) -> str:
 
 
 def _condition(answer: JobAnswer, now: float) -> Object:
-    """When a job starts, as a condition of Kubernetes."""
     assert answer.expected_start is not None
     likely = answer.starts_by.get("0.9")
     text = f"about {minute(answer.expected_start)}" + (f", 90 % by {minute(likely)}" if likely else "")

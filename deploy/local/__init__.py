@@ -1,4 +1,1 @@
-"""A whole deployment on this machine, without root or Docker: `up`, `demo`, and the servers that they run.
-
-Nothing here is used by a worker.
-"""
+"""A whole deployment on this machine, without root or Docker: `up`, `demo`, and the servers that they run."""

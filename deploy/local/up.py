@@ -289,9 +289,6 @@ def command_as_called(called: str | None = None) -> str:
     """How queuecast was called, so that it works in another terminal: by its name only where that finds the same one.
 
     A virtual environment that is active here may not be so there, so its path is given too.
-
-    Parameters:
-        called: the program's own name, `sys.argv[0]`.
     """
     script = Path(sys.argv[0] if called is None else called)
     if script.name != SCRIPT or not script.exists():
@@ -306,12 +303,8 @@ def command_as_called(called: str | None = None) -> str:
 def overview(
     data_dir: Path, places: Mapping[str, str], notes: Sequence[str], config: Path, open_to_all: bool, found: bool
 ) -> str:
-    """What is where, who may use it, and what to do next.
-
-    Parameters:
-        places: an address or a word by what is there.
-        notes: what else is to be said of the places.
-        found: whether this user's other commands find the settings by themselves.
+    """What is where (`places`), who may use it, what else is to be said of it (`notes`), and what to do next; `found`:
+    whether this user's other commands find the settings by themselves.
     """
     command = command_as_called()
     doors = (

@@ -267,7 +267,6 @@ def histogram_distances(
 
 @njit(cache=True)
 def _filled(values: Samples) -> int:
-    """How many values there are before the padding."""
     for i in range(len(values)):
         if np.isnan(values[i]):
             return i
@@ -284,7 +283,6 @@ def _histogram(values: Samples, count: int, bins: int) -> Floats:
 
 @njit(cache=True)
 def _fill(histogram: Floats, values: Samples, count: int, low: float, high: float) -> None:
-    """Add each value's share to its bin."""
     last = len(histogram) - 1
     scale = len(histogram) / (high - low) if high - low > 1e-30 else 0.0
     for i in range(count):

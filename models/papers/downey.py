@@ -42,9 +42,8 @@ class LogUniform(NamedTuple):
 
     @classmethod
     def fitted(cls, run_times: npt.ArrayLike) -> "LogUniform":
-        """The least-squares fit of β0 + β1 ln t to the share of `run_times` that are at most t; O(n log n).
-
-        Where all are equal, or nearly so, the shortest and the longest are its ends.
+        """The least-squares fit of β0 + β1 ln t to the share of `run_times` at most t, or their ends where equal; O(n
+        log n).
         """
         logs = np.log(np.maximum(np.sort(np.asarray(run_times, np.float64)), MIN_RUN_S))
         if logs[-1] - logs[0] < 1e-9:  # nothing but rounding to fit a line to

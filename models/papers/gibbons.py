@@ -319,7 +319,6 @@ def _logarithm(size: int, base: int) -> int:
 
 
 def _fitted(entries: list[RunEntry], unit: float) -> ExecutionTime | None:
-    """T(p) through the means of ranges of processors; None where they are too few."""
     if len(entries) < COEFFICIENTS:
         return None
     spreads = [entry.spread(unit) for entry in entries]

@@ -118,8 +118,6 @@ def average_ranks(values: Floats) -> Floats:
 
 
 class _StartedJob(msgspec.Struct, array_like=True, frozen=True):
-    """A job that started: its categories and its wait."""
-
     categories: tuple[Category, ...]
     wait_s: float
 
@@ -143,13 +141,11 @@ class _Series(msgspec.Struct):
         self.estimate = None
 
     def drop_before(self, number: int) -> None:
-        """Forget the rows before this one."""
         while self.waits and self.waits[0][0] < number:
             self.estimate = None
             del self.ordered[bisect_left(self.ordered, self.waits.popleft()[1])]
 
     def bound(self, q: float, confidence: float) -> float | None:
-        """The upper bound on a quantile; O(1)."""
         rank = upper_rank(len(self.ordered), q, confidence)
         return None if rank is None else self.ordered[rank - 1]
 
@@ -239,7 +235,6 @@ class Qbets(WaitMethod):
         return series.misses >= misses_of_a_change(series.correlation_tenths())
 
     def _cut(self, series: _Series) -> None:
-        """The queue has changed: keep only the latest waits."""
         series.misses = 0
         if len(series.waits) > self._min_waits:
             series.first = series.waits[-self._min_waits][0]
@@ -275,7 +270,6 @@ _decode_categories = reader(list[tuple[Category, int, int]], "categories")
 
 
 def _categories(job: Job) -> tuple[Category, ...]:
-    """The job's categories, closest first."""
     size = power_of_two(job.cpus)
     if not job.walltime:
         return (size,), ()

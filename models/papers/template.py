@@ -121,10 +121,7 @@ def estimate(sums: Sums, at: int, regression: bool, quantiles: Floats) -> tuple[
 
 @cache
 def student_quantiles(history: int) -> Floats:
-    """Student's t that is exceeded to either side with probability 1 - `CONFIDENCE`, by degrees of freedom.
-
-    For histories of this length; 10 µs each.
-    """
+    """Student's t, exceeded to either side with probability 1 - `CONFIDENCE`, by degrees of freedom; 10 µs each."""
     from scipy.special import stdtrit  # slow to import, and for regressions only
 
     return np.concatenate(([np.nan], stdtrit(np.arange(1, max(history - 1, 2)), (1 + CONFIDENCE) / 2)))
@@ -167,7 +164,6 @@ class _Points:
         self.sums = NOTHING
 
     def update(self) -> None:
-        """Take over the runs that are new."""
         new: list[Run] = []
         for run in reversed(self.runs):
             if run.number <= self.number or len(new) == self.template.history:
@@ -197,7 +193,6 @@ class _Points:
             self.first += 1
 
     def sums_from(self, least_s: int) -> Sums:
-        """The sums over the runs that took at least `least_s` seconds."""
         return self.sums if least_s <= 0 else sums_of(self.data, self.first, self.last, least_s)
 
 
@@ -260,7 +255,6 @@ class Templates(RunMethod):
         return RunEstimate(middle, reason, low, high)
 
     def _told(self, job: Job, runs: RunHistory, elapsed_s: float) -> Iterator[TemplateEstimate]:
-        """What each template says, in their order, where it can say anything."""
         for place, template in enumerate(self.set):
             scale = template.scale(job.walltime)
             points = None if math.isnan(scale) else self._of(place, self.templates[place].category(job), runs)

@@ -28,7 +28,6 @@ def _version() -> int:
 
 
 def _kind(name: str) -> str:
-    """`expected_start` for ExpectedStart."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 

@@ -65,7 +65,6 @@ class Easy(Backfilling):
         """That of the head of the queue; None while nothing queues."""
 
     def _in_order(self) -> list[SimulatedJob]:
-        """The queue, the first to start first."""
         return list(self.queue.values())
 
     def _forbidden(self, job: SimulatedJob) -> bool:

@@ -82,7 +82,6 @@ class Multifactor(Easy):
             super()._dispatch()
 
     def _in_order(self) -> list[SimulatedJob]:
-        """The queue by priority; those of the same go in the order of submission."""
         fair = {user: self._fair(user) for user in {job.user for job in self.queue.values()}}
         points = {name: self._fixed[name] + self._aged(job) + fair[job.user] for name, job in self.queue.items()}
         return sorted(self.queue.values(), key=lambda job: -points[job.job])
@@ -92,7 +91,6 @@ class Multifactor(Easy):
         self._dispatch()
 
     def _forbidden(self, job: SimulatedJob) -> bool:
-        """Whether a limit keeps this job from starting now."""
         mine = self._users.get(job.user, Holding()).cpus
         return mine > 0 and mine + job.cpus > self._cap
 

@@ -54,7 +54,6 @@ class Preemptive(Scheduler):
         self._idle[self.processors[running.job.job]] = True
 
     def _suspend(self, running: RunningJob) -> None:
-        """Take a job off the machine and queue it."""
         self._lift(running)
         running.done += self.now - running.since
         self.suspended[running.job.job] = running

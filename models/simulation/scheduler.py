@@ -119,7 +119,6 @@ class Scheduler(ABC):
     # What a policy says.
 
     def _set_up(self, **rules: Any) -> None:
-        """Begin what the policy keeps besides, by its parameters."""
         if rules:
             raise TypeError(f"{type(self).__name__} has no parameters {', '.join(rules)}")
 
@@ -147,7 +146,6 @@ class Scheduler(ABC):
     # The queue.
 
     def _head(self) -> SimulatedJob | None:
-        """The job that has queued longest."""
         return next(iter(self.queue.values()), None)
 
     def _waits(self, job: SimulatedJob) -> bool:
@@ -159,7 +157,6 @@ class Scheduler(ABC):
         self._plan(job)
 
     def _plan(self, job: SimulatedJob) -> None:
-        """Estimate a queued job, for the first time or again."""
         if self.plans:
             self.planned[job.job] = self._estimate(job)
 
@@ -177,7 +174,6 @@ class Scheduler(ABC):
     # The machine.
 
     def _start(self, job: SimulatedJob) -> None:
-        """Give a queued job its processors, for the first time."""
         self._events.append(Start(site=self.site, time=float(self.now), job=job.job, cpus=job.cpus))
         self._run(job, done=0)
 
@@ -189,17 +185,14 @@ class Scheduler(ABC):
         self._place(running)
 
     def _seconds(self, job: SimulatedJob) -> int:
-        """How long a job runs in all."""
         return job.seconds if self.enforced else job.run
 
     def _place(self, running: RunningJob) -> None:
-        """A job takes its processors."""
         self.free -= running.job.cpus
         self.running[running.job.job] = running
         self._watch(running)
 
     def _lift(self, running: RunningJob) -> None:
-        """A job gives back its processors."""
         self.free += running.job.cpus
         del self.running[running.job.job]
 
@@ -207,7 +200,6 @@ class Scheduler(ABC):
         heapq.heappush(self._alarms, (min(running.end, running.limit), running.ordinal, running))
 
     def _finish(self, running: RunningJob) -> None:
-        """A running job has come to its end."""
         cut = self.enforced and running.job.run > running.job.seconds
         self._end(running, "timeout" if cut else "completed")
 
@@ -225,7 +217,6 @@ class Scheduler(ABC):
         self.now = max(self.now, until)
 
     def _next_time(self) -> int | None:
-        """When the next job ends, comes to its limit or is withdrawn."""
         alarms, withdrawals = self._alarms, self._withdrawals
         while alarms and not self._runs(alarms[0][2]):
             heapq.heappop(alarms)
@@ -307,7 +298,6 @@ class Ordered(Scheduler):
                 return
 
     def _ranked(self) -> list[tuple[int, int, SimulatedJob]]:
-        """The queue, sorted: rank, arrival, and job."""
         rank, planned, arrivals = self._rank, self.planned, self._arrivals
         if rank is None:
             return [(0, arrivals[name], job) for name, job in self.queue.items()]

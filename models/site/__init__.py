@@ -1,4 +1,1 @@
-"""What is known of one site: live jobs, histories of starts and run times, features and their weights.
-
-Nothing here predicts, and nothing imports a method.
-"""
+"""What is known of one site: live jobs, histories of starts and run times, features. Nothing here predicts."""

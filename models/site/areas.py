@@ -21,9 +21,6 @@ class Areas:
     compares processors compares what is scarce. What is here follows from the topology and from the jobs of the whole
     state in their order, so nothing of it is stored. An event costs 10 µs; a job that goes to another area, and a
     capacity event that changes the areas, O(live jobs).
-
-    Parameters:
-        whole: the site's jobs; they are followed from now on.
     """
 
     def __init__(self, topology: Topology, whole: SiteState) -> None:

@@ -76,9 +76,7 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
     def doubt(self, time: float, arrived: float | None) -> str | None:
         """Why an event's time is not believed; None where it is. Nothing but the count of doubts changes.
 
-        Parameters:
-            time: the event's, Unix seconds.
-            arrived: when it arrived at the broker, Unix seconds; None offline.
+        Times are Unix seconds; `arrived`: at the broker, None offline.
         """
         reason = self._doubt(time, arrived)
         return None if reason is None or self._confirmed(time, arrived) else reason

@@ -10,7 +10,6 @@ class _Rare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Fields that are mostly as usual; it is stored as a map of those that are not, and takes a byte without any."""
 
     def but(self, **changes: Any) -> Self:
-        """The same with these fields changed."""
         return msgspec.structs.replace(self, **changes)
 
 

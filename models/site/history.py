@@ -46,10 +46,8 @@ class History:
         return max(self.count - self.size, self.first)
 
     def learn(self, job: Job, wait_s: float) -> Started:
-        """Take a job in that has just started; the oldest leaves. 40 µs at 6000 jobs.
-
-        Raises:
-            ValueError: its wait or a feature is not finite; then nothing is changed.
+        """Take a job in that has just started; the oldest leaves. 40 µs at 6000 jobs. Raises ValueError: its wait or a
+        feature is not finite; then nothing is changed.
         """
         assert job.features is not None
         row = Started(self.count, wait_s, job.features)
@@ -76,12 +74,8 @@ class History:
         return self.window.targets
 
     def restore(self, rows: list[Started], count: int, first: int = 0, size: int | None = None) -> None:
-        """Take back the last rows, in any order, of a history of `count` jobs that had begun at `first`.
-
-        `size` is what that history's was, where it was not this one's.
-
-        Raises:
-            ValueError: rows are missing.
+        """Take back the last rows, in any order, of a history of `count` jobs that had begun at `first`, of this `size`
+        or another. Raises ValueError: rows are missing.
         """
         if size is not None and size != self.size:
             first = max(count - min(size, self.size), first)

@@ -98,7 +98,6 @@ class LearntJobs:
                 self.state.forgotten_until = max(self.state.forgotten_until, _decode(row.value).until)
 
     def _merge(self) -> None:
-        """Sort all rows but those that came since the last multiple of `ROWS_PER_MERGE`, and those forgotten then."""
         end = self.rows.count - self.rows.count % ROWS_PER_MERGE
         merged = [row for row in self.rows.kept if end - self._depth <= row.number < end]
         self._merged = np.sort(np.concatenate([np.empty(0, np.uint64), *map(_jobs, merged)]))
@@ -106,10 +105,8 @@ class LearntJobs:
         self._recent = {*recent, *self.state.tail}
 
     def restore(self, state: LearntState, rows: Iterable[Row], count: int, oldest: int) -> None:
-        """Take back what was stored: the rows, in any order, from number `oldest` and before `count`.
-
-        Raises:
-            ValueError: rows are missing.
+        """Take back the stored rows, in any order, from number `oldest` and before `count`; ValueError where some are
+        missing.
         """
         self.rows.restore(rows, count, oldest)
         self.state = state

@@ -100,10 +100,8 @@ class JobNotes:
         return list(islice(self.rows.values, max(count - first, 0))), max(count - self._depth - first, 0)
 
     def put(self, kind: int, value: bytes) -> None:
-        """Keep something else, such as a model; the latest of each kind stays, however old it is.
-
-        Raises:
-            ValueError: there are as many kinds as rows.
+        """Keep something else, such as a model; the latest of each kind stays, however old it is. Raises ValueError:
+        there are as many kinds as rows.
         """
         if len(self._latest.keys() | {kind}) >= self.rows.depth:
             raise ValueError(f"{self.rows.depth} rows are too few for {kind} and the other kinds")
@@ -119,7 +117,6 @@ class JobNotes:
 
     @property
     def _first(self) -> int:
-        """The number of the oldest row."""
         return self.count - len(self.rows.values)
 
     def latest(self, kind: int) -> bytes | None:
@@ -128,10 +125,8 @@ class JobNotes:
         return None if number is None else _read(self.rows.values[number - self._first]).value
 
     def load(self) -> None:
-        """Lay out the rows that have been restored. Notes of forgotten jobs are pending again, till they leave.
-
-        Raises:
-            ValueError: they are none of these.
+        """Lay out the rows that have been restored; notes of forgotten jobs are pending again, till they leave. Raises
+        ValueError: they are none of these.
         """
         self._pending, self._latest, self.jobs = {}, {}, 0
         for number, row in enumerate([*self.rows.values], self._first):

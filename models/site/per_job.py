@@ -72,11 +72,7 @@ class PerJob(Generic[V]):
         return _encode(self._values[key])
 
     def restore(self, key: JobKey, encoded: bytes) -> None:
-        """Take back what `encoded` gave.
-
-        Raises:
-            ValueError: it is something else.
-        """
+        """Take back what `encoded` gave. Raises ValueError: it is something else."""
         try:
             self._values[key] = self._decode(encoded)
         except msgspec.MsgspecError as error:

@@ -63,11 +63,7 @@ class Rows:
         return self._numbered(new)
 
     def read(self, reader: Callable[[bytes], T]) -> Iterator[T]:
-        """What the rows say, the oldest first.
-
-        Raises:
-            ValueError: as the reader does, with the number of the row.
-        """
+        """What the rows say, the oldest first. Raises ValueError: as the reader does, with the number of the row."""
         for row in self.kept:
             try:
                 yield reader(row.value)
@@ -79,11 +75,7 @@ class Rows:
         self._new = list(self.values)
 
     def restore(self, rows: Iterable[Row], count: int, oldest: int) -> None:
-        """Take back the rows, in any order, that were kept when there had been `count` and `oldest` was the first.
-
-        Raises:
-            ValueError: rows are missing.
-        """
+        """Take back the rows, in any order, from `oldest` and before `count`. Raises ValueError: rows are missing."""
         self.count = count
         self.first = max(oldest, count - self.depth)
         found = {row.number: row for row in rows if self.first <= row.number < count}

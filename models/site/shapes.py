@@ -52,13 +52,9 @@ def grid(cpus: Iterable[int], walltimes: Iterable[float], queues: Sequence[str |
 def partition_grid(
     topology: "Topology", walltimes: Sequence[float], most: int | None = None, names: Sequence[str] = ()
 ) -> list[Shape]:
-    """The shapes of each partition that is up: with GPUs, as many processors as there are to so many of them.
+    """The shapes of each partition that is up, or of `names` alone: with GPUs, so many processors as there are to them.
 
-    Walltimes are none above the partition's longest, which is taken where all are.
-
-    Parameters:
-        most: processors of a shape, at most.
-        names: of these partitions alone; by default of all.
+    Shapes have at most `most` processors, and no walltime above the partition's longest, which is taken where all are.
     """
     found = []
     for name, partition in topology.partitions.items():

@@ -104,10 +104,7 @@ def doubted_pools(event: Capacity) -> str | None:
 def doubted_job(cpus: int, declared: int, seen: int, settled: bool) -> str | None:
     """Why a job of so many processors is not believed; None where it is.
 
-    Parameters:
-        declared: the site's processors, as it said; 0 where it did not.
-        seen: the most processors that were in use at once.
-        settled: whether enough jobs have started to go by that.
+    The site declared so many (0: it did not), had `seen` in use at most, and has `settled` once enough jobs started.
     """
     if declared:
         limit, why = SLACK * declared, f"the site has {declared}"
@@ -120,11 +117,7 @@ def doubted_job(cpus: int, declared: int, seen: int, settled: bool) -> str | Non
 
 
 def doubted_capacity(event: Capacity, declared: int, seen: int, largest_job: int, settled: bool) -> str | None:
-    """Why a declared size is not believed; None where it is.
-
-    Parameters:
-        largest_job: processors of the largest job in the history.
-    """
+    """Why a declared size is not believed, beside the largest job of the history; None where it is."""
     if max(event.cpus, event.nodes or 0) > MAX_CPUS:
         return f"{event.cpus} processors on {event.nodes} nodes; at most {MAX_CPUS} are believed"
     if event.nodes and event.down_nodes > event.nodes:

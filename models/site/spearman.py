@@ -240,7 +240,6 @@ def _correlations(sums: Ints) -> Floats:
 
 @njit(cache=True)
 def _moments(ranks: Ranks, target: Ranks) -> tuple[np.int64, np.int64]:
-    """Σ s_i·t_i and Σ s_i²."""
     products = squares = np.int64(0)
     for i in range(len(ranks)):
         s = np.int64(ranks[i])

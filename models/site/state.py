@@ -127,10 +127,8 @@ class SiteState:
         return [self.jobs[key] for key in map(keys.__getitem__, queued) if key is not None]
 
     def enter(self, job: Job, ask: Hashable = None) -> JobKey:
-        """Take a job in, in the phase it has; `ask` is what it asks for, where that matters (see `LiveTable`).
-
-        Returns:
-            Its key, as it is kept here: who keeps it too takes this one, for another would take 70 bytes.
+        """Take a job in, in the phase it has; `ask` is what it asks for, where that matters (see `LiveTable`). Returns
+        its key: who keeps it too takes this one, for another would take 70 bytes.
         """
         key = job.key
         self.jobs[key] = job
@@ -204,7 +202,6 @@ _PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING}
 
 
 def _values(job: Job) -> Values:
-    """A job's row in the table."""
     submit, eligible, walltime, phase = job.submit, job.eligible, job.walltime or 0.0, job.phase
     run_s = job.expected_run_s
     cpus, start = job.cpus, 0.0

@@ -104,7 +104,6 @@ class LiveTable:
         self._allocate(np.zeros(_MIN_ROWS, _ROW))
 
     def __len__(self) -> int:
-        """How many jobs are live."""
         return len(self._rows)
 
     @property
@@ -126,11 +125,7 @@ class LiveTable:
         return self._seen
 
     def row(self, key: JobKey) -> int:
-        """Where a live job's row is, until the next event.
-
-        Raises:
-            KeyError: it is not live.
-        """
+        """Where a live job's row is, until the next event; KeyError where it is not live."""
         return self._rows[key]
 
     def code(self, kind: str, name: str | None) -> int:
@@ -238,11 +233,7 @@ class LiveTable:
 
 
 class ByCode:
-    """Numbers that stand for the names of a table, in the order of its codes, kept until either change.
-
-    Parameters:
-        number: of a name, or of None.
-    """
+    """What `number` gives for each name of a table, or None, in the order of its codes, kept until either change."""
 
     def __init__(self, number: Callable[[str | None], int]) -> None:
         self._number = number

@@ -93,8 +93,7 @@ class Anonymiser:
 def write_anonymous(path: Path, events: Iterable[AnyEvent], anonymiser: Anonymiser) -> int:
     """Write events as lines of JSON, zipped where the file is called so; gives how many.
 
-    Raises:
-        UserError: the file cannot be written, or a time would be before 1970.
+    Raises UserError: the file cannot be written, or a time would be before 1970.
     """
     encode, count = msgspec.json.Encoder().encode, 0
     try:
@@ -115,11 +114,7 @@ def write_anonymous(path: Path, events: Iterable[AnyEvent], anonymiser: Anonymis
 
 
 def key_of(path: Path | None) -> bytes | None:
-    """The key in a file; None without one.
-
-    Raises:
-        UserError: the file cannot be read, or holds less than 16 bytes.
-    """
+    """The key in a file; None without one. Raises UserError: the file cannot be read, or holds less than 16 bytes."""
     if path is None:
         return None
     try:

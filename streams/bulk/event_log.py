@@ -73,16 +73,11 @@ class EventLog(msgspec.Struct):
     def of(
         cls, events: Iterable[AnyEvent], directory: Path, shown: Shown = silent, share: Share = lambda: None
     ) -> Self:
-        """Sort events into a new file in this directory; some 15 µs an event.
+        """Sort events into a new file in this directory; some 15 µs an event. Raises UserError: there is no room for
+        it.
 
-        Duplicates are left out. Of events at one moment see `streams.bulk.order`.
-
-        Parameters:
-            shown: shows how far that is.
-            share: of the input that was read.
-
-        Raises:
-            UserError: there is no room for the file.
+        Duplicates are left out; of events at one moment see `in_order`. `shown` shows which `share` of the input was
+        read.
         """
         path, content = directory / "events.sqlite", blake2b(digest_size=8)
         surveyors: dict[str, Surveyor] = {}
@@ -129,11 +124,7 @@ class EventLog(msgspec.Struct):
         self.cuts = {site: cut for site, survey in self.surveys.items() if (cut := survey.cut) is not None}
 
     def events(self, passed: int = 0) -> Iterator[AnyEvent]:
-        """The events in order, the machines that were inferred first; 3 µs an event.
-
-        Parameters:
-            passed: events to leave out at the beginning.
-        """
+        """The events in order, the inferred machines first, without the first `passed` ones; 3 µs an event."""
         yield from list(self.capacity.values())[passed:]
         with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as base:
             rows = base.execute("SELECT event FROM events WHERE rowid > ?", (max(passed - len(self.capacity), 0),))
@@ -168,7 +159,6 @@ def _passing(events: Iterable[AnyEvent], advance: Callable[[float], None]) -> It
 def _counted(
     events: Iterable[Event], surveyors: dict[str, Surveyor], hashed: Callable[[bytes], None]
 ) -> Iterator[tuple[bytes]]:
-    """Events as rows of a table, counted as they pass."""
     for event in events:
         surveyor = surveyors.get(event.site)
         if surveyor is None:
@@ -206,11 +196,8 @@ def jobs_in(
     rows: tuple[int, int] | None = None,
     since: float | None = None,
 ) -> JobRange:
-    """The jobs of a test range, inclusive: by job number, by position in the order of submission from 1, or those
-    submitted since then (Unix seconds).
-
-    Raises:
-        UserError: there is no job in it.
+    """The jobs of a range, inclusive: of job numbers, of positions in the order of submission from 1, or since then
+    (Unix seconds). Raises UserError: there is no job in it.
     """
     if since is not None:
         names = frozenset(event.job for event in log.events() if isinstance(event, Submit) and event.time >= since)
@@ -246,7 +233,6 @@ class _JobEvents:
         self.size, self._left = 1, 0
 
     def add(self, event: AnyJobEvent) -> None:
-        """Take an event of it in."""
         self.events.append(event)
         is_own = event.job == self.names[0]
         if isinstance(event, Submit) and is_own:
@@ -258,7 +244,6 @@ class _JobEvents:
 
     @property
     def is_over(self) -> bool:
-        """Whether all of it has left."""
         return self._left >= self.size
 
     def moving(self) -> Iterator[float]:

@@ -24,16 +24,11 @@ T = TypeVar("T")
 def timeline(
     sources: Iterable[SortedSource], files: Sequence[CursorFile] = ()
 ) -> Iterator[tuple[float, OutgoingEvent]]:
-    """The events of all sources by the seconds since each one's beginning; a site's own stay in their order.
-
-    Parameters:
-        files: each source's, in their order, where the sources go on from cursors.
-    """
+    """The events of all sources, from the places in their files if any, by the seconds since each one's beginning."""
     return heapq.merge(*(_dated(source, file) for source, file in zip_longest(sources, files)), key=itemgetter(0))
 
 
 def _dated(source: SortedSource, file: CursorFile | None) -> Iterator[tuple[float, OutgoingEvent]]:
-    """A source's events, each with the seconds since its beginning."""
     begin = source.begin
     for outgoing in from_source(source, file):
         assert outgoing.event is not None  # its input is all there
@@ -94,25 +89,14 @@ def without(
 
 @contextmanager
 def cursor_files(settings: Settings, sources: Sequence[SortedSource], directory: Path) -> Iterator[list[CursorFile]]:
-    """The files that keep the sources' cursors, open for this process.
-
-    Raises:
-        UserError: as `cursor_file` and `CursorFile`.
-        OSError: the directory cannot be used.
-    """
+    """The files that keep the sources' cursors, open for this process. Raises as `cursor_file` and `CursorFile`."""
     with ExitStack() as stack:
         yield [stack.enter_context(cursor_file(settings, source, directory)) for source in sources]
 
 
 def names_of(usual: Sequence[str], sites: Sequence[str]) -> list[str]:
-    """The sites' names.
-
-    Parameters:
-        usual: one for each input, in their order, where none is given.
-        sites: those that are given, one for each input in their order, or none.
-
-    Raises:
-        UserError: there are not as many sites as inputs, or two are the same.
+    """The sites' names: those given, one for each input in their order, else the usual ones. Raises UserError: there
+    are not as many as inputs, or two are the same.
     """
     names = list(sites) or list(usual)
     if len(names) != len(usual):

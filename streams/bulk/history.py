@@ -41,10 +41,8 @@ MARGIN = 1.2
 def needed(settings: EngineSettings, site: str) -> Memory:
     """How many of a site's last jobs it is worth to send, and of these to have predicted; None: all.
 
-    By what the methods say that they know (`Method.memory`); what earlier ones would teach, they have forgotten.
-
-    Raises:
-        UserError: the settings name a method or a parameter that there is not here.
+    By what the methods say that they know (`Method.memory`); what earlier ones would teach, they have forgotten. Raises
+    UserError: the settings name a method or a parameter that there is not here.
     """
     try:
         known = SiteMethods(site, settings).memory

@@ -168,10 +168,8 @@ def read_log(
 
 
 def _share_read(paths: Sequence[Path], read: dict[Path, int]) -> float:
-    """How much of the files was read, as Linux tells of those that are open; 0 where nobody tells.
-
-    Parameters:
-        read: how many bytes of each file that was open were read by the time of the call before.
+    """How much of the files was read, as Linux tells of those that are open; 0 where nobody tells. `read` has the bytes
+    of each that was open at the call before.
     """
     sizes = {path.resolve(): path.stat().st_size for path in paths}
     at = dict[Path, int]()

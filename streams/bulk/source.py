@@ -8,15 +8,7 @@ from streams.sources.contract import Cursor, Source, Step, counted
 
 
 class SortedSource(Source):
-    """The events of one site's log, which can be sent at the pace at which they happened.
-
-    Parameters:
-        name: the format that it was read as.
-        log: it lasts as long as `read_log`, which keeps its file.
-
-    Attributes:
-        site: the site whose events these are.
-    """
+    """The events of one site's log, as long as `read_log` keeps its file; `name` is the format that it was read as."""
 
     def __init__(self, name: str, log: EventLog) -> None:
         self.name = name  # type: ignore[misc]  # of its cursors: those of another format are not this one's

@@ -74,11 +74,7 @@ class _Plain(NamedTuple):
     limits: str | None
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value, or what stands for none.
-
-        Raises:
-            typer.BadParameter: it is none of its kind.
-        """
+        """The value, or what stands for none. Raises typer.BadParameter: it is none of its kind."""
         several = param.multiple or param.nargs == -1
         if value is None:
             return () if several else None

@@ -101,7 +101,6 @@ Earlier = Annotated[
 
 @contextmanager
 def _opened(context: typer.Context) -> "Iterator[tuple[EventLog, Report]]":
-    """The log that a command's options name."""
     from streams.bulk.reading import read_log
 
     given = context.params
@@ -296,7 +295,6 @@ def _check_names(anonymise: Path | None, key: Path | None, earlier: str | None) 
 
 
 def _excerpt(log: "EventLog", jobs: "JobRange", fast: bool) -> "Excerpt":
-    """What of the log is replayed; told on stderr where that is a sample."""
     from streams.offline.excerpt import fast as sampled
     from streams.offline.excerpt import until_scored, whole
 

@@ -134,7 +134,6 @@ def letters(
 
 
 def _print(found: T, as_json: bool, show: Callable[[T], None]) -> None:
-    """Print what was found, as JSON or for people."""
     if as_json:
         print_json(found)
     else:

@@ -63,7 +63,6 @@ def topics(
 
 
 def _retention(configuration: dict[str, str]) -> str:
-    """What a topic keeps, and for how long."""
     if configuration["cleanup.policy"] == "compact":
         return "latest of each site"
     hours = int(configuration["retention.ms"]) // 3_600_000

@@ -43,7 +43,6 @@ def _split(context: typer.Context) -> str:
 
 
 def _send(context: typer.Context, kind: "type[AnyOperation]", why: str, **fields: Any) -> None:
-    """Send a change of this kind to the site, with the time and who makes it."""
     from streams.operate.site import operator, send
 
     site, settings = _split(context), settings_of(context)

@@ -281,8 +281,6 @@ def _speed(text: str) -> float:
 
 
 def _shown(as_json: bool) -> "Callable[[Publisher, float], None]":
-    """What prints what was sent, and in how many seconds."""
-
     def show(publisher: "Publisher", seconds: float) -> None:
         total, jobs = sum(publisher.events.values()), publisher.jobs
         sites = [{"site": site, "events": n, "jobs": jobs.get(site, 0)} for site, n in publisher.events.items()]

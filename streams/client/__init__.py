@@ -1,4 +1,1 @@
-"""The side that asks and reads: questions and answers over Kafka or HTTP, cached estimates, rankings, `watch`.
-
-Nothing in here runs in a worker.
-"""
+"""The side that asks and reads: over Kafka or HTTP, cached estimates, rankings, `watch`. No worker runs it."""

@@ -14,11 +14,7 @@ SHOWN_BOUND = "0.9"
 
 
 def check(ranking: Ranking) -> None:
-    """Make sure that at least one site has an estimate.
-
-    Raises:
-        UserError: none has.
-    """
+    """Make sure that at least one site has an estimate. Raises UserError: none has."""
     if any(ranked.predicted_wait_s is not None for ranked in ranking.ranking):
         return
     if not ranking.ranking and not ranking.left_out:
@@ -70,7 +66,6 @@ def _row(ranked: RankedSite, in_time: bool) -> list[str]:
 
 
 def _in_time(ranked: RankedSite) -> str:
-    """How probable it is that the job starts in time."""
     if ranked.p_start is None:
         return "–"
     highest = max(map(float, ranked.bounds or {"0": 0.0}))
@@ -89,7 +84,6 @@ def chance(share: float, highest: float) -> str:
 
 
 def _state(ranked: RankedSite) -> str:
-    """The site's state that the answer is of, and the moment of that state."""
     live = ranked.live
     jobs = f"{live.queued_jobs} job{'' if live.queued_jobs == 1 else 's'} queued, {live.running_jobs} running"
     as_of = "" if ranked.as_of is None else f"; as of {moment(ranked.as_of)}"

@@ -52,11 +52,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class QuestionClient:
-    """Sends questions; reads answers, estimates and outcomes. After a successful start it survives a Kafka that is
-    away for a while.
+    """Sends questions; reads answers, estimates and, unless told otherwise, outcomes.
 
-    Parameters:
-        outcomes: whether to read outcomes too.
+    After a successful start it survives a Kafka that is away for a while.
     """
 
     def __init__(self, settings: Settings, outcomes: bool = True) -> None:
@@ -80,13 +78,8 @@ class QuestionClient:
         self._broker_problem: str | None = None
 
     async def ask(self, question: AnyQuestion) -> AnyAnswer:
-        """Send a question and return its answer.
-
-        Raises:
-            AnswerTimeout: no worker answered within `serve.answer_seconds`.
-            Unreachable: Kafka is away, or the client is not ready yet.
-            TooManyQuestions: too many questions are open.
-            UserError: this user may not ask.
+        """Send a question and return its answer. Raises as `PendingQuestions.ask`; `Unreachable` also before the start,
+        and UserError: this user may not ask.
         """
         if self.startup_problem is not None:
             raise Unreachable(self.startup_problem)
@@ -165,10 +158,8 @@ class QuestionClient:
             opened.push_async_callback(_cancel, task)
 
     async def _partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
-        """The partitions of these topics.
-
-        Raises:
-            UnknownTopicOrPartitionError: a topic is missing, or this user may not see it.
+        """The partitions of these topics. Raises UnknownTopicOrPartitionError: one is missing, or hidden from this
+        user.
         """
         visible = await self._answers.topics()
         if missing := [topic for topic in topics if topic not in visible]:
@@ -176,7 +167,6 @@ class QuestionClient:
         return [TopicPartition(topic, part) for topic in topics for part in await self._producer.partitions_for(topic)]
 
     async def _catch_up(self, consumer: Any, partitions: Sequence[TopicPartition]) -> None:
-        """Read the estimates and outcomes that are on their topics now."""
         consumer.assign(partitions)
         self.cache.partitions = sum(place.topic == self._topics.estimates for place in partitions)
         begins, ends = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
@@ -216,7 +206,6 @@ class QuestionClient:
             self.cache.put_outcome(message.value or b"")
 
     async def _send(self, question: AnyQuestion) -> None:
-        """Send a question; by its key it comes to its site's partition."""
         try:
             await self._producer.send_and_wait(self._topics.questions, _encode(question), question.site.encode())
         except TopicAuthorizationFailedError:
@@ -255,5 +244,4 @@ class _Clear(logging.Filter):
             logger.addFilter(cls())
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is something else."""
         return not str(record.msg).endswith(" in the clear")

@@ -61,12 +61,7 @@ class SiteEstimates(NamedTuple):
 
 
 class EstimateCache:
-    """The sites' standing estimates and latest outcomes.
-
-    Parameters:
-        hours: an estimate that was not renewed for this long is dropped.
-        clock: the current time in Unix seconds.
-    """
+    """The sites' latest outcomes and standing estimates, but for those that were not renewed for so many `hours`."""
 
     def __init__(self, hours: float, clock: Callable[[], float] = time.time) -> None:
         self.partitions = 0  # how many the topic of estimates has; 0: unknown
@@ -90,7 +85,6 @@ class EstimateCache:
         return SiteEstimates([current[shape].estimate for shape in order], updated)
 
     def _current(self, site: str) -> Mapping[Shape, CachedEstimate]:
-        """A site's estimates, after the outdated ones were dropped."""
         cached = self._estimates.get(site, {})
         newest = max((one.updated for one in cached.values()), default=0.0)
         oldest = max(newest - MAX_BEHIND_NEWEST_S, self.clock() - self._max_age_s)
@@ -103,11 +97,7 @@ class EstimateCache:
     def covering(
         self, site: str, cpus: int, walltime: float | None, queue: str | None, gpus: int = 0
     ) -> StandingEstimate | None:
-        """The estimate for the smallest shape that the job fits into; None where there is none.
-
-        Parameters:
-            walltime: seconds.
-        """
+        """The estimate for the smallest shape that the job (`walltime` in s) fits into; None where there is none."""
         current = self._current(site)
         shape = covering(current, cpus, walltime, queue, gpus)
         return None if shape is None else msgspec.structs.replace(current[shape].estimate, stale=self.stale(site))
@@ -121,10 +111,8 @@ class EstimateCache:
         return f"its worker has said nothing since {moment(found.updated)}" if silent else found.latest.stale
 
     def outcomes(self, site: str, method: str) -> list[Outcome]:
-        """The latest outcomes of a site's jobs, the newest first, one for each job.
-
-        Parameters:
-            method: whose outcomes; where this method has none, those of another method.
+        """The latest outcomes of a site's jobs, the newest first, one a job; where this method has none, another
+        method's.
         """
         by_method = self._outcomes.get(site, {})
         return list(by_method.get(method, next(iter(by_method.values()), {})).values())[::-1]
@@ -134,15 +122,9 @@ class EstimateCache:
         return site in self._outcomes or bool(self._current(site))
 
     def put_estimate(self, key: bytes, value: bytes | None, partition: int, updated: float) -> None:
-        """Take a message from the topic of estimates. A message without a value removes the estimate.
-
-        What is left in a partition where the site was before partitions were added is passed over.
-
-        Parameters:
-            updated: when the broker got the message (Unix seconds).
-
-        Raises:
-            msgspec.MsgspecError: the message is not an estimate.
+        """Take a message from the topic of estimates, which the broker got at `updated` (Unix seconds); without a value
+        it removes the estimate. What is left in a partition where the site was before partitions were added is passed
+        over. Raises msgspec.MsgspecError: it is no estimate.
         """
         of = decode_key(key)
         if self.partitions and partition_of(of.site, self.partitions) != partition:
@@ -154,10 +136,8 @@ class EstimateCache:
             cached.pop(of.shape, None)
 
     def put_outcome(self, value: bytes) -> None:
-        """Take a message from the topic of outcomes. The outcome at a job's end replaces the one at its start.
-
-        Raises:
-            msgspec.MsgspecError: the message is not an outcome.
+        """Take a message from the topic of outcomes; that at a job's end replaces that at its start. Raises
+        msgspec.MsgspecError: it is no outcome.
         """
         outcome = _decode_outcome(value)
         latest = self._outcomes.setdefault(outcome.site, {}).setdefault(outcome.method, {})

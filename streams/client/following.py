@@ -29,17 +29,11 @@ async def follow(
     wanted: Callable[[Any], bool],
     without_value: Callable[[bytes], Any] = lambda key: None,
 ) -> AsyncGenerator[Any]:
-    """Records of topics as they come, without end; the offsets of a group are committed once they were taken.
+    """Records of topics, each of its kind, as they come, without end; a group's offsets are committed once they were
+    taken.
 
-    What does not decode is logged and passed over.
-
-    Parameters:
-        kinds: the kind of record of each topic.
-        without_value: what a message without a value tells, by its key; None: it is passed over.
-
-    Raises:
-        Unreachable: Kafka is away at the beginning; later it is waited for.
-        UserError: Kafka refuses.
+    What does not decode is logged and passed over; of a message without a value `without_value` makes a record or None.
+    Raises Unreachable: Kafka is away at the beginning; later it is waited for. UserError: Kafka refuses.
     """
     decoders = {topic: msgspec.json.Decoder(kind).decode for topic, kind in kinds.items()}
     consumer = Consumer(

@@ -125,10 +125,8 @@ class AsyncClient:
     def estimate(
         self, site: str, cpus: int, walltime: str | float | None = None, queue: str | None = None, gpus: int = 0
     ) -> StandingEstimate | None:
-        """The standing estimate for the least shape that such a job fits into; None where there is none.
-
-        Parameters:
-            walltime: seconds, or text with its unit.
+        """The standing estimate for the least shape that such a job fits into, `walltime` as seconds or text; else
+        None.
         """
         seconds = seconds_of(walltime) if isinstance(walltime, str) else walltime
         return self._questions.cache.covering(site, cpus, seconds, queue, gpus)
@@ -276,20 +274,12 @@ def described(job: JobRequest | None, fields: JobFields) -> JobRequest:
 
 
 def within_of(start_within: str | float | None) -> float | None:
-    """The seconds within which a job should start.
-
-    Raises:
-        NotUnderstood: it is no duration.
-    """
+    """The seconds within which a job should start. Raises NotUnderstood: it is no duration."""
     return read_as("start_within", seconds_of, start_within) if isinstance(start_within, str) else start_within
 
 
 def constraint_of(text: str) -> str:
-    """What a job's nodes have to have, where it can be read.
-
-    Raises:
-        NotUnderstood: it cannot.
-    """
+    """What a job's nodes have to have, where it can be read. Raises NotUnderstood: it cannot."""
     if not is_readable(text):
         raise NotUnderstood(f"{text[:40]!r} cannot be read; expected features with & and | between: ib&(a100|h100)")
     return text
@@ -330,12 +320,8 @@ def _settings_here() -> Settings:
 
 
 async def ask_all(client: "QuestionClient", questions: Iterable[AnyQuestion]) -> dict[str, AnyAnswer | None]:
-    """Ask all questions at the same time, one for each site, and return the answers by site.
-
-    A site's answer is None where no worker answers in time, or Kafka is away.
-
-    Raises:
-        TooManyQuestions: too many questions are open.
+    """Ask all questions at once, one for each site; the answers by site, None where no worker answers, or Kafka is
+    away. Raises TooManyQuestions: too many questions are open.
     """
 
     async def ask(question: AnyQuestion) -> AnyAnswer | None:

@@ -141,11 +141,7 @@ class HttpClient:
         return found
 
     def job(self, job: str, sites: Sequence[str] = ()) -> dict[str, JobAnswer | None]:
-        """When a job starts that was submitted, by site, of those that know it; None where no worker answers.
-
-        Raises:
-            UnknownJob: no site knows it.
-        """
+        """When a job starts that was submitted, by site, as `AsyncClient.job`. Raises UnknownJob: no site knows it."""
         found: dict[str, JobAnswer | None] = {}
         unknown: dict[str, list[str]] = {}
         for site in several(sites) or self.sites:
@@ -167,11 +163,7 @@ class HttpClient:
         return {answer.site: answer for answer in answers if not sites or answer.site in several(sites)}
 
     def _get(self, path: str, kind: type[T], unknown: type[NotFound] = NotFound) -> T:
-        """What the service answers at a path.
-
-        Parameters:
-            unknown: the error where there is no such site or job.
-        """
+        """What the service answers at a path; `unknown` is the error where there is no such site or job."""
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         request = urllib.request.Request(f"{self._url}{path}", headers=headers)
         try:
@@ -194,14 +186,12 @@ def _path(site: str) -> str:
 
 
 def _query(job: JobRequest, why: bool, **more: Any) -> str:
-    """A job as the service reads it."""
     fields = {**msgspec.structs.asdict(job), "walltime": _with_unit(job.walltime), **more}
     fields |= {"exclusive": "true" if job.exclusive else None, "why": "true" if why else None}
     return urlencode({name: value for name, value in fields.items() if value is not None}, doseq=True)
 
 
 def _with_unit(seconds: float | None) -> str | None:
-    """A duration as the service reads it."""
     return None if seconds is None else f"{math.ceil(seconds)}s"
 
 

@@ -13,22 +13,15 @@ from streams.text.terminal import minute, moment, show_named, show_table, show_w
 
 
 def check(answers: Sequence[JobAnswer]) -> None:
-    """Make sure that a site knows the job.
-
-    Raises:
-        UserError: none does.
-    """
+    """Make sure that a site knows the job. Raises UserError: none does."""
     if not any(map(_is_known, answers)):
         said = {text: [answer.site for answer in answers if answer.text == text] for text in (a.text for a in answers)}
         raise UserError("; ".join(f"{', '.join(sites)}: {text}" for text, sites in said.items()))
 
 
 def show(answers: Sequence[JobAnswer], within_s: float | None = None, told: bool = False) -> None:
-    """Print a line for each site that knows the job, with why it waits.
-
-    Parameters:
-        within_s: say how probable it is that it starts within so many seconds.
-        told: print its estimates over time too.
+    """Print a line for each site that knows the job, with why it waits, how probable it is that it starts within
+    `within_s` seconds, and, if wanted, what was `told` of it over time.
     """
     for answer in filter(_is_known, answers):
         start = "" if answer.expected_start is None else f" ({minute(answer.expected_start)})"
@@ -40,7 +33,6 @@ def show(answers: Sequence[JobAnswer], within_s: float | None = None, told: bool
 
 
 def _told(said: ToldStart) -> list[str]:
-    """When it was said, and the start and the latest one that were."""
     times = (said.at, said.start, said.starts_by.get("0.9"))
     return ["–" if time is None else minute(time, zone=False) for time in times]
 
@@ -59,7 +51,6 @@ def _in_time(answer: JobAnswer, within_s: float | None) -> Iterator[tuple[str, s
 
 
 def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:
-    """What else is known of a job, by name."""
     passed = max(answer.expected_start or 0.0, answer.as_of or 0.0)  # a bound before it has not held
     by = [(share, at) for share, at in answer.starts_by.items() if float(share) > 0.5 and at >= passed]
     if by:

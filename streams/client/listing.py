@@ -76,11 +76,7 @@ def _row(answer: SiteAnswer | SiteSummary) -> SiteRow:
 
 
 def answered(by_site: Mapping[str, T | None]) -> list[T]:
-    """The answers of the sites that answer.
-
-    Raises:
-        UserError: none does.
-    """
+    """The answers of the sites that answer. Raises UserError: none does."""
     found = [answer for answer in by_site.values() if answer is not None]
     if not found:
         raise UserError(f"no worker answers for {', '.join(by_site)}" if by_site else NO_SITE)

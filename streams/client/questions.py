@@ -55,13 +55,7 @@ def new_id() -> str:
 
 
 def of_kind(answer: AnyAnswer, kind: type[Kind]) -> Kind:
-    """The answer, where it is one of this kind.
-
-    Raises:
-        UnknownSite: no event of the site has been seen.
-        Busy: asked later, its worker may answer.
-        Refused: it does not.
-    """
+    """The answer, where it is one of this kind; else raises `UnknownSite`, `Busy` (ask later) or `Refused`."""
     if isinstance(answer, kind):
         return answer
     if not isinstance(answer, NoAnswer):
@@ -127,11 +121,7 @@ class PendingQuestions:
             del self._open[question.id]
 
     def resolve(self, value: bytes) -> None:
-        """Take an answer from its topic. An answer to a question that is not open here is ignored.
-
-        Raises:
-            msgspec.MsgspecError: the message is not an answer.
-        """
+        """Take an answer from its topic, if its question is open here. Raises msgspec.MsgspecError: it is no answer."""
         answer = self._open.get(_decode_id(value).id)
         if answer is not None and not answer.done():
             answer.set_result(_answer.decode(value))

@@ -111,11 +111,8 @@ def _follow(
 def arriving(
     consumer: Any, answers: Callable[[], bool], bootstrap: str, tell: Callable[[str], None]
 ) -> Iterator[Message]:
-    """A consumer's messages as they come, without end; while Kafka is away, it is waited for.
-
-    Parameters:
-        answers: whether a broker answers, asked while nothing comes.
-        tell: told that none does, and that one does again.
+    """A consumer's messages as they come, without end; while no broker `answers`, which is asked while nothing comes,
+    Kafka is waited for, and `tell` says so.
     """
     away_since: float | None = None
     while True:
@@ -134,11 +131,7 @@ def arriving(
 def read(
     messages: Iterable[Message], kinds: dict[str, type[Prediction] | type[Outcome]], shown: WatchFilter
 ) -> Iterator[tuple[Prediction | Outcome | SkippedRecord, bytes, int | None]]:
-    """Decode messages: give the records that the filter shows, and a `SkippedRecord` for what is not a record.
-
-    Parameters:
-        kinds: the kind of record of each topic.
-    """
+    """Decode messages, by the kinds of topics: records that the filter shows, a `SkippedRecord` for what is none."""
     decoders: dict[str, Any] = {topic: msgspec.json.Decoder(kind) for topic, kind in kinds.items()}
     for message in messages:
         value = message.value or b""
@@ -163,11 +156,7 @@ def json_line(raw: bytes) -> str:
 
 
 def line(record: Prediction | Outcome, late: int | None = None) -> str:
-    """A record as one printable line.
-
-    Parameters:
-        late: by how many seconds the worker sent it late; None where it was in time.
-    """
+    """A record as one printable line; `late`: by how many seconds the worker sent it late."""
     text = _prediction(record) if isinstance(record, Prediction) else _outcome(record)
     if isinstance(record, Prediction) and record.waited_s is not UNSET:
         text = f"queued {duration(record.waited_s)}, {text}"

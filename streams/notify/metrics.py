@@ -29,12 +29,7 @@ gauge webhook_failing_seconds: For how long the webhook has taken nothing; 0 whe
 
 
 class NotifyCounts(Collector):
-    """What was told and what was not. A collector of Prometheus, which reads it at each scrape from another thread.
-
-    Parameters:
-        jobs: the jobs that queue of which notices may come.
-        clock: a time that only goes forward, in seconds.
-    """
+    """What was told and what was not, of these jobs; a collector, read at each scrape from another thread."""
 
     def __init__(self, jobs: Sized, clock: Callable[[], float] = time.monotonic) -> None:
         self.sent: Counter[str] = Counter(dict.fromkeys(get_args(Kind), 0))

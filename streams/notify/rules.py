@@ -83,11 +83,7 @@ def watched(place: JobPlace, first: StartEstimate, before_s: float, method: str 
 
 
 def due(job: WatchedJob, now: float, before_s: float) -> Kind | None:
-    """Which notice is due at the site's time `now`; None where there is none.
-
-    Parameters:
-        before_s: how long before its expected start a job is told to be about to start.
-    """
+    """Which notice is due at the site's time `now`, the one of a start `before_s` seconds before it; None: none is."""
     told, estimate = job.told, job.now
     newer = estimate.made_at > told.made_at
     if told.latest is not None:

@@ -46,14 +46,10 @@ PAUSE_S = 15.0
 
 
 async def run_notify(settings: Settings, wanted: NoticeFilter, tell: Callable[[Notice], None]) -> None:
-    """Tell notices until it is cancelled.
+    """Tell notices of the jobs `wanted` until it is cancelled; `tell` is called with each that was delivered or given
+    up.
 
-    Parameters:
-        wanted: of which jobs.
-        tell: called with each notice that was delivered, or given up.
-
-    Raises:
-        UserError: Kafka refuses, or cannot be reached at the beginning; or the web port cannot be used.
+    Raises UserError: Kafka refuses, or cannot be reached at the beginning; or the web port cannot be used.
     """
     own = settings.notify
     uses = Topics(settings.kafka.prefix).notifying

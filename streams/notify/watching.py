@@ -45,12 +45,7 @@ class NoticeFilter(msgspec.Struct, frozen=True):
 
 
 class Watching:
-    """The jobs that queue, by what the topics say of them, and what was told of each.
-
-    Parameters:
-        before_s: see `rules.due`.
-        clock: the current time in Unix seconds.
-    """
+    """The jobs that queue, by what the topics say of them, and what was told of each; `before_s` as of `rules.due`."""
 
     def __init__(
         self, wanted: NoticeFilter, name: str, before_s: float, clock: Callable[[], float] = time.time
@@ -191,7 +186,6 @@ class Reader:
             yield consumer
 
     async def _read_whole(self, consumer: Any, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Take in what these partitions hold now; gives where they ended."""
         consumer.assign(places)
         await consumer.seek_to_beginning(*places)
         ends: dict[TopicPartition, int] = await consumer.end_offsets(places)
@@ -200,11 +194,7 @@ class Reader:
         return {place: await consumer.position(place) for place in places}
 
     async def follow(self, consumer: Any) -> None:
-        """Take in what comes, without end.
-
-        Raises:
-            UserError: Kafka refuses.
-        """
+        """Take in what comes, without end. Raises UserError: Kafka refuses."""
         while True:
             try:
                 await self._take_in(consumer, await consumer.getmany(timeout_ms=1000, max_records=MAX_BATCH_MESSAGES))

@@ -31,12 +31,9 @@ class RefusedForGood(Exception):
 
 @dataclass(eq=False)
 class Webhook:
-    """Sends notices to an address.
+    """Sends notices to an address, signed with `secret` if there is one; tries each again for `patience_s` seconds.
 
-    Parameters:
-        secret: what they are signed with; None: they are not.
-        patience_s: for how many seconds one is tried again.
-        on_try: told of each request whether it was taken, and whether it was not the first of its notice.
+    `on_try` is told of each request whether it was taken, and whether it was not the first of its notice.
     """
 
     session: aiohttp.ClientSession

@@ -1,4 +1,1 @@
-"""What works on whole traces in this process, without Kafka and Redis: replay, compare, simulate, tune.
-
-Nothing here runs in a worker.
-"""
+"""What works on whole traces in this process, without servers: replay, compare, simulate, tune. No worker runs it."""

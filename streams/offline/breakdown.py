@@ -130,11 +130,7 @@ class Breakdowns:
         return sorted(name for name in self.found if name not in self._methods)
 
     def add(self, outcome: Outcome, job: Job | None = None) -> None:
-        """Count an outcome of a wait; one of a run time is passed over.
-
-        Parameters:
-            job: of which it is, as the engine has it.
-        """
+        """Count an outcome of a wait of this job, as the engine has it; one of a run time is passed over."""
         if outcome.actual_run_s is not None or outcome.method in self._only_runs:
             return
         if (outcome.censored and not self._cancelled) or (

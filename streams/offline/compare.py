@@ -117,7 +117,6 @@ def _replayed(
     resume: Path | None,
     done: Any,
 ) -> Comparison:
-    """One process's share of the methods."""
     chosen = _chosen(settings, methods, run_methods)
     part = " ".join(methods)
     run = ScoredReplay(excerpt, chosen, jobs, cancelled, resume=resume, part=part)

@@ -15,11 +15,7 @@ S = TypeVar("S")
 
 
 def save(text: str, file: Path) -> None:
-    """Write a page or a profile.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write a page or a profile. Raises UserError: the file cannot be written."""
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -32,13 +28,9 @@ def as_profile(engine: Mapping[str, object], name: str, parameters: Mapping[str,
 
 
 def read_state(file: Path, kind: type[S], of: str) -> S | None:
-    """The state that `save_state` left; None where there is no such file yet.
+    """The state that `save_state` left; None where there is no such file yet. `of`: whose state it is, for messages.
 
-    Parameters:
-        of: whose state it is, for messages.
-
-    Raises:
-        UserError: the file cannot be read, or holds something else.
+    Raises UserError: the file cannot be read, or holds something else.
     """
     try:
         return msgspec.msgpack.decode(file.read_bytes(), type=kind, dec_hook=decode_array)

@@ -21,9 +21,7 @@ def examples_of(
     stretch: Stretch, settings: EngineSettings, target: Target, advance: Callable[[], None] = lambda: None
 ) -> Examples:
     """The jobs that a search for `ibl` learns from and predicts; `advance` is called at each of the trace's jobs.
-
-    Raises:
-        UserError: none of the stretch's jobs ran, and run times are to be predicted.
+    Raises UserError: run times are to be predicted, and none of the stretch's jobs ran.
     """
     waits, runs = collect(events_in(stretch, advance), stretch.jobs, settings)
     examples = waits if target == "wait" else runs

@@ -94,15 +94,10 @@ def steps(
     founders: Iterable[Individual],
     told: Callable[[Individual], list[str]],
 ) -> Iterator[SearchStep]:
-    """One step for each generation, those of the state file first; the file is written after each.
+    """One step for each generation, those of the state file (if any) first; the file is written after each.
 
-    Parameters:
-        file: where the state is kept; None for nowhere.
-        workload: identifies what is searched on.
-        told: an individual as texts.
-
-    Raises:
-        UserError: the state file cannot be read or written, or is of another search.
+    `workload` identifies what is searched on; `told` gives an individual as texts. Raises UserError: the state file
+    cannot be read or written, or is of another search.
     """
     state = None if file is None else _read(file, workload, plan)
     taken = list(state.steps) if state else []
@@ -126,7 +121,6 @@ class SearchState(msgspec.Struct, frozen=True):
 
 
 def _read(file: Path, workload: str, plan: SearchPlan) -> SearchState | None:
-    """What the state file holds; nothing where there is none yet."""
     state = read_state(file, SearchState, "a search")
     if state is None:
         return None

@@ -53,12 +53,9 @@ def plan_of(
 ) -> SimulationPlan:
     """A plan from comma-separated names; a scheduler that uses no run times comes once.
 
-    Parameters:
-        cpus: the machine's processors; by default those of the trace's header.
-        rows: positions in the order of submission, from 1, inclusive, of the jobs to run.
-
-    Raises:
-        UserError: a name is unknown, the machine's size is not known, or a job is larger; or there is no job to run.
+    `cpus` are by default those of the trace's header; `rows` are positions in the order of submission, from 1,
+    inclusive. Raises UserError: a name or the machine's size is unknown, a job is larger than it, or there is none to
+    run.
     """
     pairs = _pairs(
         _named(schedulers, POLICIES, "scheduler"), _named(runtimes, [*UNPREDICTED, *RUN_METHODS], "run times")
@@ -114,7 +111,6 @@ def _line(row: SchedulerResult) -> list[str]:
 
 
 def _named(text: str, there_are: Sequence[str] | Mapping[str, object], what: str) -> list[str]:
-    """The names in a comma-separated list, each once."""
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in there_are:
@@ -131,7 +127,6 @@ def _pairs(schedulers: Sequence[str], runtimes: Sequence[str]) -> list[tuple[str
 
 
 def _estimates(name: str) -> Estimates:
-    """New estimates of this name, which have learnt nothing yet."""
     plain = Estimates if name == NO_RUN_TIMES else UNPREDICTED.get(name)
     return plain() if plain else Predicted(run_method_named(name))
 

@@ -42,14 +42,9 @@ class TemplateSearchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def workload_of(trace: Trace, count: int, running: bool = False) -> Workload:
-    """The first jobs of a trace, in the order of its events: each that started is predicted at its submission.
+    """The first `count` jobs of a trace in the order of its events: each that started is predicted at its submission.
 
-    Parameters:
-        count: jobs of the trace, in the order of submission.
-        running: at each submission one of the running jobs is predicted too, in turn.
-
-    Raises:
-        UserError: none of them has started.
+    With `running`, at each submission one of the running jobs is too, in turn. Raises UserError: none has started.
     """
     first = msgspec.structs.replace(trace, jobs=trace.jobs[:count])
     started = {str(job.number) for job in first.jobs if job.started}
@@ -85,10 +80,8 @@ def search(
     settings: EngineSettings,
     report: Callable[[SearchStep], None] = lambda _: None,
 ) -> SearchResult:
-    """Search a trace's templates; `report` is called with each step, whose best is a set of templates.
-
-    Raises:
-        UserError: there is no job to predict; or the state file cannot be read or written, or is of another search.
+    """Search a trace's templates; `report` is called with each step, whose best is a set of templates. Raises
+    UserError: there is no job to predict, or the state file cannot be read or written, or is of another search.
     """
     workload = workload_of(trace, options.jobs, options.running)
     in_force = run_method_named(Templates.name, settings.parameters.get(Templates.name))

@@ -39,15 +39,9 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def stretch_of(trace: Trace, ids: tuple[int, int] | None, rows: tuple[int, int] | None, every: int) -> Stretch:
-    """The stretch of these job numbers or positions. Nothing later than its last job is in it.
+    """The stretch of these job numbers (`ids`) or positions (`rows`, in submit order, from 1), nothing later in it.
 
-    Parameters:
-        ids: the lowest and the highest.
-        rows: the first and the last in submit order, from 1.
-        every: N, where every N-th of its jobs is predicted.
-
-    Raises:
-        UserError: there is no job in it.
+    Of its jobs every N-th (`every`) is predicted. Raises UserError: there is no job in it.
     """
     if rows is not None:
         places = [*range(max(rows[0], 1) - 1, min(rows[1], len(trace.jobs)))]

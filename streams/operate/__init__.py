@@ -1,4 +1,1 @@
-"""What operators run by hand: `doctor` checks every part of a deployment and says what is wrong.
-
-Nothing in here runs in a worker.
-"""
+"""What operators run by hand: `doctor` checks every part of a deployment. No worker runs it."""

@@ -300,7 +300,6 @@ def capture(
 def _looks(
     scheduler: CaptureKind, looks: int, every_s: float, told: Callable[[str], None]
 ) -> Iterator[tuple[str, str]]:
-    """The answers by the names of their files."""
     for number in range(1, looks + 1):
         if number > 1:
             time.sleep(every_s)
@@ -347,7 +346,6 @@ def _without_names(value: Any, field: str) -> Any:
 
 
 def _end_of(path: Path) -> str:
-    """The last whole lines of a log."""
     try:
         with path.open("rb") as file:
             start = max(file.seek(0, os.SEEK_END) - MAX_BYTES, 0)

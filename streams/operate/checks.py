@@ -27,11 +27,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 def url_of(address: str) -> str:
-    """The page of metrics at `HOST:PORT`, or at a whole URL.
-
-    Raises:
-        NotUnderstood: it is neither.
-    """
+    """The page of metrics at `HOST:PORT`, or at a whole URL. Raises NotUnderstood: it is neither."""
     if "://" in address:
         return address
     host, _, port = address.rpartition(":")
@@ -71,14 +67,7 @@ MAX_FAILED = 0.1
 
 
 def check_source(address: str) -> CheckResult:
-    """Whether the source whose web port this is reads what there is.
-
-    Parameters:
-        address: `HOST:PORT`, or the page's whole URL.
-
-    Raises:
-        NotUnderstood: it is neither.
-    """
+    """Whether the source whose web port this is (as of `url_of`) reads what there is. Raises as that."""
     values = shown_at(address, "source", "queuecast_source_")
     if isinstance(values, CheckResult):
         return values
@@ -113,14 +102,7 @@ def check_notify_settings(settings: NotifySettings) -> Iterator[CheckResult]:
 
 
 def check_notifier(address: str) -> CheckResult:
-    """Whether the notices arrive of the `queuecast notify` whose web port this is.
-
-    Parameters:
-        address: `HOST:PORT`, or the page's whole URL.
-
-    Raises:
-        NotUnderstood: it is neither.
-    """
+    """Whether the notices arrive of the `queuecast notify` whose web port this is (as of `url_of`). Raises as that."""
     values = shown_at(address, "notify", "queuecast_notify_")
     if isinstance(values, CheckResult):
         return values

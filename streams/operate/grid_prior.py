@@ -27,10 +27,8 @@ MATURE_JOBS = 1000
 
 
 def stored_events(settings: Settings) -> Iterator[AnyEvent]:
-    """The events that the topics have, of each site in their order; what is none is passed over.
-
-    Raises:
-        UserError: the broker cannot be reached or refuses, or a topic is missing or may not be read.
+    """The events that the topics have, of each site in their order; what is none is passed over. Raises UserError: the
+    broker cannot be reached or refuses, or a topic is missing or may not be read.
     """
     topics = event_topics(settings)
     check_topics(settings, dict.fromkeys(topics, "read"))
@@ -44,10 +42,8 @@ def stored_events(settings: Settings) -> Iterator[AnyEvent]:
 
 
 def taught_by_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) -> tuple[Prior, list[str]]:
-    """The prior that the deployment's mature sites make, each of equal weight, and their names.
-
-    Raises:
-        UserError: as `stored_events`, or no site is mature.
+    """The prior that the deployment's mature sites make, each of equal weight, and their names. Raises UserError: none
+    is.
     """
     teachers = Teachers(JOBS)
     for event in stored_events(settings):
@@ -60,10 +56,8 @@ def taught_by_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) ->
 
 
 def send_to_young(settings: Settings, prior: Prior) -> list[str]:
-    """Have each site with fewer jobs in its history begin with a prior; returns which these are.
-
-    Raises:
-        UserError: the broker cannot be reached or refuses, or no worker answers.
+    """Have each site with fewer jobs in its history begin with a prior; returns which these are. Raises UserError: the
+    broker cannot be reached or refuses, or no worker answers.
     """
     with Client(settings, patience_s=0) as grid:
         found = grid.every_site()

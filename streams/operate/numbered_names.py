@@ -158,7 +158,6 @@ def _says(name: str | None) -> str:
 
 
 def _value(name: str | None, value: str, each: Each) -> str:
-    """A value of a field with this name."""
     if not any(map(str.isdecimal, value)):
         return value
     says = _says(name)

@@ -113,7 +113,6 @@ def _add_partitions(client: KafkaAdminClient, settings: Settings, partitions: in
 
 
 def _await(client: KafkaAdminClient, wanted: Mapping[str, int]) -> None:
-    """Wait until the broker knows of the partitions that were added."""
     deadline = time.monotonic() + PATIENCE_S
     while any(len(topic["partitions"]) < wanted[topic["name"]] for topic in client.describe_topics(list(wanted))):
         if time.monotonic() > deadline:
@@ -241,10 +240,8 @@ def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mappin
 
 
 def _copy_segments(site: str, state: StoredState, segments: Mapping[bytes, bytes], home: int, write: Writer) -> None:
-    """Write the segments of a state to its new partition under new keys: the old ones are about to be deleted.
-
-    Raises:
-        UserError: some are missing.
+    """Write a state's segments to its new partition under new keys, since the old ones are about to be deleted. Raises
+    UserError: some are missing.
     """
     keys = list(keys_of(site, state.runs))
     if any(key not in segments for key in keys):

@@ -25,11 +25,7 @@ def operator(settings: Settings) -> str:
 
 
 def send(settings: Settings, operation: AnyOperation) -> None:
-    """Send a change to the worker of its site.
-
-    Raises:
-        UserError: the broker cannot be reached or refuses, or this user may not write the site's events.
-    """
+    """Send a change to the worker of its site. Raises UserError: the broker is away or refuses it."""
     topic = events_topic_of(settings, operation.site)
     check_topics(settings, {topic: "write"})
     with kafka_errors(settings.kafka):
@@ -41,11 +37,7 @@ def send(settings: Settings, operation: AnyOperation) -> None:
 
 
 def ask(settings: Settings, site: str) -> SiteAnswer:
-    """What the site's worker says of it.
-
-    Raises:
-        UserError: no worker answers, or the site is unknown.
-    """
+    """What the site's worker says of it. Raises UserError: no worker answers, or the site is unknown."""
     with Client(settings, patience_s=0) as grid:
         return grid.site(site)
 

@@ -26,7 +26,6 @@ def check_sites(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _ask(settings: Settings) -> tuple[list[SiteAnswer], list[str]]:
-    """What the sites' workers say, and the sites of which nobody does."""
     with Client(settings, patience_s=0) as grid:
         by_site = grid.every_site()
     answers = [answer for answer in by_site.values() if answer is not None]

@@ -26,11 +26,7 @@ def page_of(given: str) -> tuple[str, str]:
 
 
 def check_slurm(settings: Settings, given: str) -> CheckResult:
-    """Whether as many jobs and processors are known of a site as its slurmctld counts.
-
-    Raises:
-        NotUnderstood: as `page_of`.
-    """
+    """Whether as many jobs and processors are known of a site as its slurmctld counts. Raises as `page_of`."""
     site, url = page_of(given)
     counted: dict[str, float] = {}
     for page in ("jobs", "nodes"):

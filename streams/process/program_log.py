@@ -73,11 +73,7 @@ def configure(
 
 @contextmanager
 def telling_errors(log_format: str) -> Iterator[None]:
-    """Where the log is in JSON, have an error that ends the program be a line of it.
-
-    Raises:
-        SystemExit: after such a line.
-    """
+    """Where the log is in JSON, have an error that ends the program be a line of it, and then a SystemExit."""
     try:
         yield
     except UserError as error:

@@ -51,11 +51,7 @@ def port_error(host: str, port: int, error: OSError) -> UserError:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that has a web port.
-
-    Raises:
-        UserError: the port is in use, or the host is not an address of this machine.
-    """
+    """A socket that has a web port. Raises UserError: the port is in use, or the host is no address of this machine."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind)

@@ -16,11 +16,7 @@ _LOCK = ".lock"
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory that is gone afterwards. What killed processes of this user's have left goes now.
-
-    Raises:
-        OSError: there is no room for it.
-    """
+    """A directory that is gone afterwards; what this user's killed processes left goes now. Raises OSError: no room."""
     for left in Path(gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):
             _remove_if_left(left)
@@ -31,7 +27,6 @@ def scratch() -> Iterator[Path]:
 
 
 def _remove_if_left(directory: Path) -> None:
-    """Remove a directory whose process has ended."""
     if directory.lstat().st_uid == os.geteuid() and not directory.is_symlink():
         with (directory / _LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

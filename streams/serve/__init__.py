@@ -1,4 +1,1 @@
-"""The HTTP service, for people and programs that do not use Kafka: `web` has the paths, `service` the answers.
-
-No state is stored in here: estimates are read from their topic, everything else is asked of the workers.
-"""
+"""The HTTP service: `web` has the paths, `service` the answers. No state: estimates are read, all else is asked."""

@@ -161,11 +161,8 @@ class Access:
         asking_for.set(f"http {hidden}")
 
     def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
-        """Let in those whose token allows this request.
-
-        Raises:
-            NotAuthorizedException: the token is missing or wrong.
-            PermissionDeniedException: it does not allow this.
+        """Let in those whose token allows this request; else raises NotAuthorizedException or
+        PermissionDeniedException.
         """
         if not self.asks:
             return
@@ -179,11 +176,7 @@ class Access:
 
 
 def networks(addresses: Sequence[str]) -> list[IPv4Network | IPv6Network]:
-    """These addresses and networks.
-
-    Raises:
-        UserError: one is none.
-    """
+    """These addresses and networks. Raises UserError: one is none."""
     try:
         return [ip_network(address) for address in addresses]
     except ValueError as error:
@@ -245,17 +238,12 @@ async def log_request(message: Message, scope: Scope) -> None:
 
 
 def _asked_users(scope: Scope) -> Iterable[str]:
-    """The users that the query names."""
     query = scope.get("query_string", b"")
     return parse_qs(query.decode("latin-1")).get("user", []) if b"user=" in query else []
 
 
 async def follow(access: Access, files: Iterable[Path], load: Callable[[], Mapping[str, ServeToken]]) -> None:
-    """Put tokens in force when their files change, for ever; while the files are wrong, the former stay in force.
-
-    Parameters:
-        load: reads the tokens, all of them.
-    """
+    """Put the tokens that `load` reads in force when their files change, for ever; wrong files change nothing."""
     watched = list(files)
     known = _versions(watched)
     while True:
@@ -276,7 +264,6 @@ async def follow(access: Access, files: Iterable[Path], load: Callable[[], Mappi
 
 
 def _versions(files: Iterable[Path]) -> list[tuple[int, int, int] | None]:
-    """What tells one version of each file from another."""
     found: list[tuple[int, int, int] | None] = []
     for file in files:
         try:

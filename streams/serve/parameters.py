@@ -93,7 +93,6 @@ def duration_of(name: str, text: str) -> float | None:
 
 
 def _read(name: str, read: Callable[[str], T], text: str) -> T | None:
-    """What a parameter says; None where it is empty."""
     try:
         return read_as(name, read, text) if text.strip() else None
     except UserError as error:

@@ -63,14 +63,7 @@ def on_loopback(host: str) -> bool:
 
 
 def check_closed(settings: ServeSettings, asks: bool) -> None:
-    """Make sure that other machines cannot ask about users' jobs without a token.
-
-    Parameters:
-        asks: whether a token is asked for.
-
-    Raises:
-        UserError: they can.
-    """
+    """Raises UserError where other machines could ask about users' jobs without a token; `asks`: one is asked for."""
     if not asks and not on_loopback(settings.web_host):
         raise UserError(
             f"whoever reaches {settings.web_host}:{settings.web_port} could ask about users' jobs: set a token with "

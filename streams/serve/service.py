@@ -123,13 +123,7 @@ class Status(msgspec.Struct, kw_only=True, frozen=True):
 class Service:
     """Answers from the cached estimates and from the workers.
 
-    Any method may raise:
-        Unreachable: Kafka is away, or the estimates were not read yet.
-        AnswerTimeout: the site's worker did not answer in time.
-        TooManyQuestions: too many questions are open.
-        Busy: the site's worker has too much to answer.
-        UnknownSite: there is no such site.
-        UnknownJob: there is no such job.
+    Any method may raise `Unreachable`, `AnswerTimeout`, `TooManyQuestions`, `Busy`, `UnknownSite` or `UnknownJob`.
     """
 
     def __init__(self, client: QuestionClient, settings: Settings) -> None:
@@ -259,6 +253,5 @@ def _status_of(answer: SiteAnswer) -> SiteStatus:
 
 
 def _split(by_site: Mapping[str, Answer | None], kind: type[A]) -> tuple[list[A], list[str]]:
-    """The answers of this kind, and the sites that gave none."""
     answers = [answer for answer in by_site.values() if isinstance(answer, kind)]
     return answers, [site for site, answer in by_site.items() if not isinstance(answer, kind)]

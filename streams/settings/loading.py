@@ -44,11 +44,7 @@ _SECTIONS = ", ".join(SECTIONS)
 
 
 def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings in force.
-
-    Raises:
-        UserError: names the file or variable, the field, and what was expected.
-    """
+    """The settings in force. Raises UserError: names the file or variable, the field, and what was expected."""
     environment = os.environ if environment is None else environment
     file = settings_file(file, environment)
     values = _from_file(file) if file else {}

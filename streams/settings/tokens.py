@@ -37,21 +37,13 @@ class ServeToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def check_secret(place: str, value: str | None) -> None:
-    """Make sure that a secret is not an example's.
-
-    Raises:
-        UserError: it is; the value is not shown.
-    """
+    """Make sure that a secret is not an example's. Raises UserError: it is; the value is not shown."""
     if value is not None and PLACEHOLDER.fullmatch(value):
         raise NotUnderstood(f"{place}: this is an example's, which everybody knows; set one of your own")
 
 
 def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
-    """Make sure that each token is a secret of its own, and that `own` says whose.
-
-    Raises:
-        UserError: one is not so.
-    """
+    """Make sure that each token is a secret of its own, and that `own` says whose. Raises UserError: one is not so."""
     names: dict[str, str] = {}
     for name, token in tokens.items():
         check_secret(f"{place}.{name}", token.token)
@@ -62,11 +54,7 @@ def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
 
 
 def read_tokens(path: Path) -> dict[str, ServeToken]:
-    """The tokens in a TOML file, a table for each name.
-
-    Raises:
-        UserError: the file cannot be read or is wrong; no token is shown.
-    """
+    """The tokens in a TOML file, a table a name. Raises UserError: it cannot be read or is wrong; none is shown."""
     found = checked_tables(path, "", read_toml(path), ServeToken)
     if not found:
         raise NotUnderstood(f"{path}: there are no tokens in it; expected a table for each, [NAME] token = …")

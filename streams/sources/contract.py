@@ -66,20 +66,14 @@ class CursorError(UserError):
 
 
 def check_site(name: str) -> None:
-    """Make sure that a site's name is one that events can carry.
-
-    Raises:
-        UserError: it is not.
-    """
+    """Make sure that a site's name is one that events can carry. Raises UserError: it is not."""
     if not 1 <= len(name) <= 256:
         raise NotUnderstood(f"site {name[:40]!r}: a name has 1 to 256 characters")
 
 
 def refuse(skipped: Skipped) -> None:
-    """Stop at the first part of the input that cannot be read.
-
-    Raises:
-        UserError: always; the message says where it is and what was expected.
+    """Stop at the first part of the input that cannot be read: raises a UserError that says where and what was
+    expected.
     """
     raise UserError(str(skipped))
 
@@ -143,12 +137,10 @@ class Source(ABC):
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
-        """Whether a file that begins so looks like what this source reads. False where it reads no files.
+        """Whether a file whose first `HEAD_BYTES`, unzipped, are these is one for this source; False where it reads
+        none.
 
-        It is cheap, never fails, and is sure: of all sources one recognises a file.
-
-        Parameters:
-            head: the first `HEAD_BYTES` of the file, unzipped; a longer file's last line may be cut.
+        It is cheap, never fails, and is sure: of all sources one recognises a file. The last line may be cut.
         """
         return False
 
@@ -260,11 +252,7 @@ def steps_of(events: Sequence[AnyEvent], cursor: Cursor | None) -> Iterator[Step
 
 
 def decode_cursor(cursor: Cursor, kind: type[C]) -> C:
-    """The place that a cursor tells.
-
-    Raises:
-        CursorError: it does not tell one.
-    """
+    """The place that a cursor tells. Raises CursorError: it does not tell one."""
     try:
         return msgspec.json.decode(cursor, type=kind)
     except ValueError as error:  # msgspec's, and of bytes that are no UTF-8

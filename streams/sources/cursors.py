@@ -140,7 +140,6 @@ def file_name(source: Source) -> str:
 
 
 def _sync_directory(path: Path) -> None:
-    """Force a renaming to the disk."""
     directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -99,11 +99,8 @@ class Publisher:
         self.jobs: dict[str, int] = {}
 
     def send(self, outgoing: OutgoingEvent) -> None:
-        """Send an event; waits while too many are underway.
-
-        Raises:
-            KafkaError: an event, this one or one before it, was not accepted.
-            OSError: a cursor could not be written.
+        """Send an event; waits while too many are underway. Raises KafkaError: this or an earlier event was not
+        accepted; OSError: a cursor could not be written.
         """
         event = outgoing.event
         value = None if event is None else self._encode(event)
@@ -118,7 +115,6 @@ class Publisher:
         self._bundle_bytes += len(value) + 1
 
     def _close_bundle(self) -> None:
-        """Send the events that were to go together."""
         if self._bundle:
             steps, values = map(list, zip(*self._bundle, strict=True))
             self._bundle, self._bundle_bytes = [], 0
@@ -134,12 +130,7 @@ class Publisher:
         self._settle(self._max_underway)
 
     def flush(self) -> None:
-        """Wait until everything is accepted.
-
-        Raises:
-            KafkaError: an event was not.
-            OSError: a cursor could not be written.
-        """
+        """Wait until all is accepted. Raises KafkaError: an event was not; OSError: a cursor could not be written."""
         self._close_bundle()
         self._producer.flush(timeout=DELIVERY_MS / 1000)
         self._settle(0)
@@ -232,22 +223,13 @@ def publish(
     stop: Stop | None = None,
     sites: Iterable[str] = (),
 ) -> None:
-    """Send events to the events topic, or to the sites' own.
+    """Send events to the events topic, or to the sites' own; what was sent when it is told to stop goes out still.
 
-    What was sent when it is interrupted or told to stop goes out still.
-
-    Messages are stamped with the wall clock, since the broker counts by it how long to keep them.
-
-    Parameters:
-        steps: in order, when they are due.
-        on_sent: told of each event as it is handed over.
-        on_end: told, however it ends, what was accepted and within how many seconds.
-        stop: looked at before each step.
-        sites: those whose events come, where that is known: only their topics have to be ours to write to.
-
-    Raises:
-        UserError: the broker cannot be reached or refuses, or the topic is missing or not ours to write to.
-        OSError: a cursor could not be written.
+    Messages are stamped with the wall clock, since the broker counts by it how long to keep them. `steps` come when
+    they are due. `on_sent` is told of each event as it is handed over, `on_end`, however it ends, what was accepted and
+    within how many seconds. `stop` is looked at before each step. Only the topics of `sites`, where these are known,
+    have to be ours to write to. Raises UserError: the broker cannot be reached or refuses, or a topic is missing or not
+    ours; OSError: a cursor could not be written.
     """
     topic = Topics(settings.kafka.prefix).events
     own = {site: events_topic_of(settings, site) for site in settings.sites.own_topic}

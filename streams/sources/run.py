@@ -40,11 +40,7 @@ gauge last_call_seconds source,site,call: What the last call took.
 
 
 class Watch(Collector):
-    """What a running source has done, for people and for Prometheus.
-
-    Parameters:
-        tell: writes a line for people.
-    """
+    """What a running source has done, for people and for Prometheus; `tell` writes a line for people."""
 
     def __init__(
         self,

@@ -141,7 +141,6 @@ def read_swf(path: Path, on_skipped: OnSkipped = refuse) -> Trace:
 
 
 def _trace(path: Path, lines: Iterable[str], on_skipped: OnSkipped) -> Trace:
-    """The trace with these lines."""
     trace = Trace(path, {}, [], 0)
     trace.jobs.extend(_jobs(trace, lines, on_skipped))
     trace.jobs.sort(key=lambda job: job.submit)
@@ -171,7 +170,6 @@ def _jobs(trace: Trace, lines: Iterable[str], on_skipped: OnSkipped) -> Iterator
 
 
 def _take_header(trace: Trace, line: str) -> bool:
-    """Whether a line is one of the header, which is taken in."""
     name, colon, value = line[1:].partition(":")
     is_header = line.startswith(";")
     if is_header and colon:
@@ -180,7 +178,6 @@ def _take_header(trace: Trace, line: str) -> bool:
 
 
 def _job(fields: list[str]) -> SwfJob | None:
-    """One job from the fields of its line; None where a field is wrong."""
     if len(fields) < len(FIELDS):
         return None
     known = fields[: len(FIELDS)]
@@ -204,7 +201,6 @@ def _whole(fields: list[str]) -> list[str]:
 
 
 def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
-    """What is wrong with a line that is no job."""
     if len(fields) < len(FIELDS):
         return Skipped(file, line, None, f"{len(fields)} fields", f"{len(FIELDS)} or more: {', '.join(FIELDS)}")
     for position, (text, kind) in enumerate(zip(_whole(fields), _KINDS, strict=False)):

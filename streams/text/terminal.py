@@ -68,12 +68,7 @@ def _clock(time: float, form: str) -> str:
 
 
 def show_accuracy(rows: Mapping[str, Mapping[str, float]], title: str = "") -> None:
-    """Print a table of accuracy, one line for each method and one column for each measure.
-
-    Parameters:
-        rows: by method, the values by measure.
-        title: the heading of the column of methods.
-    """
+    """Print a table of accuracy: the values by measure, a line for each method; `title` heads the methods' column."""
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
     order = [name for name in COMMON_MEASURES if name in names]
     order += [name for name in names if name not in COMMON_MEASURES]
@@ -153,7 +148,6 @@ def show_named(lines: Iterable[tuple[str, str]]) -> None:
 
 
 def _width(text: str) -> int:
-    """How many columns a text takes."""
     return len(text) if text.isascii() else sum(2 if east_asian_width(one) in "WF" else 1 for one in text)
 
 

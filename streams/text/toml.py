@@ -8,11 +8,7 @@ from streams.errors import NotUnderstood, of_file
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What a file says.
-
-    Raises:
-        UserError: it cannot be read, or is not TOML.
-    """
+    """What a file says. Raises UserError: it cannot be read, or is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,4 +1,1 @@
-"""The demo: a grid of sites streamed through a local stack, its predictions beside what then happened.
-
-Only what shows queuecast at work lives here; `run.py` begins it.
-"""
+"""The demo: a grid of sites streamed through a local stack, its predictions beside what then happened."""

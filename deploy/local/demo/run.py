@@ -60,14 +60,8 @@ RecordBatches = Iterator[list[Record | SkippedRecord]]
 def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None:
     """Play the grid, or a trace, show it live, and print how good the predictions were; leaves nothing behind.
 
-    Parameters:
-        base: the settings in force; only those of the engine are used.
-        jobs: about how many jobs all sites have; of a trace, at most.
-        seconds: how long the measured part takes.
-
-    Raises:
-        UserError: the worker or a server failed.
-        StackError: a server could not be started.
+    Of the settings `base` those of the engine are used; all sites have about so many jobs, of a trace at most; the
+    measured part takes so many seconds. Raises UserError: the worker or a server failed, or could not be started.
     """
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
     scenario = simulated_scenario(jobs) if trace is None else traced_scenario(trace, jobs)
@@ -134,7 +128,6 @@ def _watch(batches: RecordBatches, progress: DemoProgress) -> None:
 
 
 def _report(progress: DemoProgress) -> None:
-    """Print the measures of each method at each site, the trivial rules beside."""
     for name, site in progress.sites.items():
         rows = site.scores.rows().items()
         show_accuracy({method: {key: row[key] for key in MEASURES if key in row} for method, row in rows}, name)
@@ -174,10 +167,8 @@ class Feeder(threading.Thread):
 def records_from_topics(
     settings: Settings, progress: DemoProgress, seconds: float, servers: Iterable[Server]
 ) -> RecordBatches:
-    """The worker's records, from its topics, while the events are sent.
-
-    Raises:
-        UserError: a server has ended, or the events could not be sent.
+    """The worker's records, from its topics, as events are sent. Raises UserError: a server ended, or nothing can be
+    sent.
     """
     topics = Topics(settings.kafka.prefix)
     kinds: dict[str, type[Prediction] | type[Outcome]] = {topics.predictions: Prediction, topics.outcomes: Outcome}

@@ -122,7 +122,6 @@ def _size() -> Capacity:
 
 
 def _in_partition(name: str, partition: SimulatedPartition, end: int) -> Iterator[AnyEvent]:
-    """The events of the jobs of a partition, of those that are submitted by then."""
     count, pool = SOME_JOBS, partition.pool
     while (jobs := generate(partition.seed, count, partition.units, partition.load, start_time=MONDAY))[
         -1
@@ -159,9 +158,6 @@ def schedule(
     """The events when they are due: those that fill the history at once, then what is measured within `seconds`.
 
     What happens after the last submission comes at once again. Ends early when `stop` is set, or when it is too late.
-
-    Parameters:
-        behind: how many predictions are outstanding.
     """
 
     def sleep(pause_s: float) -> None:

@@ -22,11 +22,7 @@ REDIS_COMMANDS = "+@read +@write +@transaction +@connection -@dangerous +info +t
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory where it is missing, and its owner's alone.
-
-    Raises:
-        UserError: it is another user's, who could put files of their own there.
-    """
+    """Make the directory where it is missing, and its owner's alone. Raises UserError: it is another user's."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     if directory.stat().st_uid != os.geteuid():
         raise UserError(f"{directory} belongs to another user; choose another directory, or change its owner")
@@ -63,11 +59,7 @@ def password_in(directory: Path, name: str) -> str:
 
 
 def redis_users(password: str, keys: str) -> str:
-    """An ACL file for Redis: one user, who may touch these keys only, and nobody without a password.
-
-    Parameters:
-        keys: a pattern, `queuecast:*`.
-    """
+    """An ACL file for Redis: one user, who may touch keys of this pattern only, and nobody without a password."""
     known = sha256(password.encode()).hexdigest()
     return f"user default off\nuser {USER} on #{known} ~{keys} {REDIS_COMMANDS}\n"
 

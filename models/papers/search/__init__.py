@@ -1,4 +1,1 @@
-"""Searches for the parameters and templates of methods, offline, on a workload.
-
-Nothing here runs in a worker, and no method imports it.
-"""
+"""Searches for the parameters and templates of methods, offline, on a workload; no worker runs them."""

@@ -65,20 +65,12 @@ def read_gene(parts: Iterable[Part], gene: Gene) -> dict[str, Any]:
 
 
 def write_gene(parts: Iterable[Part], values: Mapping[str, Any]) -> Gene:
-    """The gene of these parameters.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The gene of these parameters. Raises ValueError: there is none."""
     return "".join(part.write(values[part.name]) for part in parts)
 
 
 class SearchPlan(msgspec.Struct, frozen=True):
-    """How large a search is: individuals of a generation, generations, and the seed of its random numbers.
-
-    Raises:
-        ValueError: fewer than four individuals, or an odd number.
-    """
+    """How large a search is: individuals of a generation (four or more, an even number), generations, and the seed."""
 
     population: int = 20
     generations: int = 20
@@ -123,13 +115,10 @@ def evolve(
     after: Generation | None = None,
     founders: Iterable[Individual] = (),
 ) -> Iterator[Generation]:
-    """Breed generations up to the plan's last, each from the one before and its best individuals.
+    """Breed generations up to the plan's last, each from the one before and its best individuals; `founders` are in the
+    first.
 
-    The same plan for the same problem gives the same generations, wherever the search was broken off.
-
-    Parameters:
-        after: the generation to go on from; without it the search begins with random individuals.
-        founders: individuals that the first generation is to contain.
+    The same plan for the same problem gives the same generations, also where it goes on `after` a generation.
     """
     if after is None:
         after = _judged(problem, 1, _first(problem, plan, founders))

@@ -105,12 +105,10 @@ class Recorder(WaitMethod):
 def collect(
     events: Iterable[AnyEvent], jobs: Mapping[str, Truth], settings: EngineSettings | None = None
 ) -> tuple[Examples, Examples]:
-    """The examples of waits and of run times that a site's events give.
+    """The examples of waits and of run times that a site's events give, to the end of the stretch to tune on.
 
-    Parameters:
-        events: from the site's beginning to the end of the stretch to tune on.
-        jobs: those to predict, by name, and what became of them.
-        settings: whose method for run times predicts how long the live jobs still run.
+    `jobs` are those to predict, by name, and what became of them; the settings' method for run times predicts how long
+    the live jobs still run.
     """
     recorder = Recorder(jobs)
     methods = {"method": "zero", "shadows": (), "bounds": "", "what_if": ""}
@@ -125,8 +123,7 @@ def collect(
 class Chromosomes:
     """What `ibl` may be tuned to, as a `SearchProblem` of one gene; errors are in seconds, and each is found once.
 
-    Parameters:
-        evaluate: gives the error of each of some parameters, in their order; maybe on many cores.
+    `evaluate` gives the errors of some parameters, in their order; maybe on many cores.
     """
 
     most_genes = 1
@@ -165,19 +162,13 @@ def decode(gene: Gene, target: Target, base: IblParameters | None = None) -> Ibl
 
 
 def encode(parameters: IblParameters, target: Target) -> Gene:
-    """The chromosome of these parameters.
-
-    Raises:
-        ValueError: there is none: a number is not among those that are tried.
-    """
+    """The chromosome of these parameters; ValueError where a number is not among those that are tried."""
     return write_gene(parts(target), parameters._asdict())
 
 
 class Bench:
     """Finds the errors of parameters: the examples are laid out as `ibl` would lay them out, and predicted in turn.
-
-    Raises:
-        ValueError: there is no job to predict.
+    Raises ValueError: there is no job to predict.
     """
 
     def __init__(self, examples: Examples) -> None:

@@ -97,12 +97,10 @@ class Encoding(msgspec.Struct, frozen=True):
 
 
 class TemplateSets:
-    """The sets of templates for a workload, as a `SearchProblem`; errors are in seconds.
+    """The sets of templates for a workload, as a `SearchProblem`, whose estimates become one by `choice`; errors in
+    seconds.
 
     What a template says is asked once for as long as it is in the population.
-
-    Parameters:
-        choice: how a set's estimates become one.
     """
 
     most_genes = MAX_SET_TEMPLATES

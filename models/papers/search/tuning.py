@@ -89,10 +89,8 @@ PASSES = 3
 def tune(events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, Truth], settings: EngineSettings) -> TuningResult:
     """Choose a site's statistic, size of history and parameters.
 
-    Parameters:
-        events: gives the site's events from its beginning to the end of the stretch, each time it is called.
-        jobs: those of the stretch to predict, and what became of them.
-        settings: what is in force.
+    `events` gives the site's events, from its beginning to the end of the stretch, each time it is called; `jobs` are
+    those of the stretch to predict, and what became of them.
     """
     statistics = [msgspec.structs.replace(settings, method=name, shadows=()) for name in STATISTICS]
     accuracies, non_uniformity = evaluate(events(), statistics, jobs)
@@ -239,5 +237,4 @@ def _method(settings: EngineSettings) -> Qespera:
 
 
 def _bins(method: Qespera) -> int:
-    """How many bins a method's distributions have; 0 where it has none."""
     return method.bins if isinstance(method, QesperaDistributions) else 0

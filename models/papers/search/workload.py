@@ -61,15 +61,8 @@ class TemplateEstimates(NamedTuple):
 
 
 class Workload:
-    """Jobs that ran, and when each was to be predicted and ended, in the order of the events.
-
-    Parameters:
-        jobs: as they were submitted.
-        run_s: seconds that each ran.
-        moments: the predictions and the ends.
-
-    Raises:
-        ValueError: there is no prediction among the moments.
+    """Jobs as they were submitted, the seconds that each ran, and the moments when each was to be predicted and ended,
+    in the order of the events. Raises ValueError: there is no prediction among the moments.
     """
 
     def __init__(self, jobs: Sequence[Job], run_s: Sequence[float], moments: Iterable[Moment]) -> None:
@@ -113,7 +106,6 @@ class Workload:
         return digest.hexdigest()
 
     def _categories(self, attributes: tuple[str, ...]) -> Ints:
-        """The number of each job's category; -1 where it has none."""
         known = self._ids.get(attributes)
         if known is None:
             template = Template(attributes)
@@ -191,7 +183,6 @@ def _weighted(told: Sequence[TemplateEstimates]) -> Floats:
 
 
 def _mean(told: Sequence[TemplateEstimates], count: int) -> tuple[Floats, Floats]:
-    """The sums of the weights, and the means where these are not zero."""
     weights, runs = np.zeros(count), np.zeros(count)
     for estimates in told:
         weight = 1.0 / np.maximum(estimates.half_s, MIN_HALF_WIDTH_S)

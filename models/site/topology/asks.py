@@ -26,12 +26,7 @@ class Ask(NamedTuple):
 
 
 def ask_of(job: Job, partition: str | None = None, cpus: int | None = None) -> Ask:
-    """What a job asks for; 1 µs.
-
-    Parameters:
-        partition: where it runs, if it does and that is known.
-        cpus: the processors that count, where they are others than those it asked for.
-    """
+    """What a job asks for, or of one that runs in a partition; `cpus`: those that count, where others do. 1 µs."""
     rare = job.extras
     types = rare.gpu_types or {}
     if partition is not None:

@@ -142,21 +142,13 @@ class Layout:
         )
 
     def wholly(self, by_node: bool = False) -> Floats:
-        """What the rooms hold with all their nodes, (rooms, resources), also those that are down or reserved.
-
-        Parameters:
-            by_node: of the area's `nodes` instead, (nodes, resources).
-        """
+        """What the rooms (`by_node`: the nodes) hold in all, (rooms, resources), also what is down or reserved."""
         if by_node and self.nodes is not None:
             return self._node_of_each()[self.nodes.room]
         return np.array([self.topology.all_of(room.pool) for room in self.rooms]).reshape(-1, len(RESOURCES))
 
     def timeline(self, now: float, by_node: bool = False) -> Timeline:
-        """What the rooms hold from `now` (Unix seconds) on, as nodes are down and reservations begin and end.
-
-        Parameters:
-            by_node: what the area's `nodes` hold instead.
-        """
+        """What the rooms (`by_node`: the nodes) hold from `now` on, as nodes are down and reservations come and go."""
         ahead = [one for one in self._reservations if one.end > now]
         times = {now, *(one.start for one in ahead), *(one.end for one in ahead)}
         begins = np.array(sorted(time for time in times if time >= now))
@@ -170,7 +162,6 @@ class Layout:
         return Timeline(begins - now, holds)
 
     def _node_of_each(self) -> Floats:
-        """What one node of each room has, (rooms, resources)."""
         return np.array([self.topology.node_of(room.pool) for room in self.rooms]).reshape(-1, len(RESOURCES))
 
     def _each(self) -> Nodes | None:
@@ -200,12 +191,10 @@ class Layout:
         return 0.0
 
     def _pools(self, reservation: Reservation) -> list[int]:
-        """The pools of this area from which a reservation takes nodes."""
         names, pools = set(reservation.pools), self.topology.pools
         return [place for place in self.area.pools if not names or pools[place].name in names]
 
     def _nodes(self, room: Room, time: float) -> int:
-        """The nodes that a room has at a time."""
         pool, available = self.topology.pools[room.pool], self.topology.available_nodes(room.pool)
         if room.reservation is not None:
             return min(self._taken(room.reservation, room.pool), available) if _is_on(room.reservation, time) else 0

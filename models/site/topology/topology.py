@@ -167,7 +167,6 @@ class Topology:
         return max(self.partitions[name].tier for name in self.named(ask))
 
     def _make_areas(self) -> Iterable[Area]:
-        """Connect the partitions that share a pool."""
         joined = {name: name for name in self.partitions}
         first: dict[int, str] = {}
         for name, pools in self._pools_of.items():

@@ -101,7 +101,6 @@ def lacking(survey: Survey) -> list[str]:
 
 
 def _many(count: int, what: str) -> str:
-    """A number of things: `1 job`, `2,000 jobs`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
@@ -143,7 +142,6 @@ def _kept(log: EventLog, report: Report) -> list[str]:
 
 
 def _skipped(report: Report) -> list[str]:
-    """The reasons, those of most parts first."""
     lines = []
     for reason, parts in sorted(report.skipped.items(), key=lambda item: -item[1].count):
         places = ", ".join(parts.places) + (", …" if parts.count > len(parts.places) else "")
@@ -173,7 +171,6 @@ def _machine(log: EventLog, site: str) -> list[str]:
 
 
 def _capacity(log: EventLog, site: str) -> Capacity:
-    """The site's machine, as its log says or shows it."""
     said = log.surveys[site].capacity or log.capacity.get(site)
     return said or Capacity(site=site, time=log.surveys[site].begin, cpus=0)
 

@@ -52,13 +52,7 @@ i.rival { background: var(--rival); } i.rival2 { background: var(--rival2); }
 def page_of(
     log: EventLog, report: Report, breakdowns: Mapping[str, Breakdown], method: str, rivals: Sequence[str]
 ) -> str:
-    """The report as HTML; every name in it is escaped.
-
-    Parameters:
-        breakdowns: by method; what was measured.
-        method: the one that the report is about; it is one of these.
-        rivals: whose estimates the log has.
-    """
+    """The report about `method` as HTML; every name in it is escaped. `breakdowns` are by method."""
     sites = ", ".join(printable(site) for site in log.surveys)
     rule = better_rule(breakdowns)
     shown = {method: "ours"} | ({} if rule in (None, method) else {str(rule): "rule"})
@@ -127,7 +121,6 @@ def _compared(cells: Mapping[str, Cell], shown: Mapping[str, str]) -> str:
 
 
 def _by_wait(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
-    """The classes of waits that jobs had."""
     ours = breakdowns[next(iter(shown))].by_wait
     rows = [
         (name, _compared({one: breakdowns[one].by_wait[place] for one in shown}, shown), f"{ours[place].jobs:,}")
@@ -198,5 +191,4 @@ def _name(method: str) -> str:
 
 
 def _mean(cell: Cell) -> float | None:
-    """A cell's mean error in seconds; None where it has no job."""
     return cell.error_s / cell.jobs if cell.jobs else None

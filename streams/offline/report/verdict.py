@@ -28,13 +28,7 @@ def better_rule(breakdowns: Mapping[str, Breakdown]) -> str | None:
 
 
 def verdict(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[str] = ()) -> list[str]:
-    """What a method was worth, sentence by sentence: in all, its bounds, beside rivals, and where it loses.
-
-    Parameters:
-        breakdowns: by method, over the same jobs.
-        method: the one that this is about.
-        rivals: whose estimates the log has.
-    """
+    """What a method was worth, sentence by sentence: in all, its bounds, beside rivals, and where it loses."""
     ours = breakdowns[method]
     rule = better_rule(breakdowns)
     jobs = "1 job is scored; it" if ours.every.jobs == 1 else f"{ours.every.jobs:,} jobs are scored; they"

@@ -56,7 +56,6 @@ class EventsSource(LogSource):
 
 
 def _first(head: bytes) -> AnyEvent | None:
-    """The first event of a file that begins so."""
     for line in head.splitlines()[:FIRST_LINES]:
         if line.startswith(b"{"):
             try:

@@ -44,11 +44,7 @@ class LogFile(NamedTuple):
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open a file, unzipped where its first bytes say that it is zipped.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """Open a file, unzipped where its first bytes say that it is zipped. Raises OSError: it cannot be opened."""
     file = path.open("rb", buffering=0)
     first = os.pread(file.fileno(), 6, 0)
     for magic, unzipped in _ZIPPED:
@@ -105,11 +101,7 @@ class LogFiles:
     """
 
     def __init__(self, location: str, first_time: FirstTime) -> None:
-        """Look whether there is something.
-
-        Raises:
-            UserError: there is no such file or folder, or it cannot be read.
-        """
+        """Look whether there is something. Raises UserError: there is no such file or folder, or it cannot be read."""
         self.location = Path(location)
         self._first_time = first_time
         self._known: dict[tuple[str, int], float] = {}
@@ -148,7 +140,6 @@ class LogFiles:
         return LogFile(self.location, 0, self._begin(self.location))
 
     def _names(self) -> list[tuple[str, int]]:
-        """The paths and inodes of the files that may be of this log."""
         try:
             with os.scandir(self.folder) as entries:
                 return [(str(self.folder / entry.name), entry.inode()) for entry in entries if self._may_be(entry)]

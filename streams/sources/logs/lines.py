@@ -135,7 +135,6 @@ class Lines:
             self._close()
 
     def _whole_lines(self) -> Iterator[bytes]:
-        """The whole lines up to the end of the file as it is now."""
         if self._open is not None and not self._zipped:
             self._rest = b""
             self._open.seek(self._byte)
@@ -172,7 +171,6 @@ class Lines:
             self._cut = False
 
     def _block(self) -> bytes:
-        """The next bytes of the file; none at its end, or where it is broken."""
         if self._open is None or self._truncated():
             return b""
         try:
@@ -189,7 +187,6 @@ class Lines:
         return block
 
     def _begin(self, place: LinePosition | None) -> None:
-        """Open the file to begin with, where there is one."""
         if place is not None and place.inode:  # else nothing was there yet
             self._go_on(place)
         elif self._files.is_file:
@@ -266,7 +263,6 @@ class Lines:
         self._tell(before.line, "the file was truncated, and no other one is a copy of it", "what was not read yet")
 
     def _later(self) -> LogFile | None:
-        """The file that began after this one."""
         files = self._files.listed()
         places = [place for place, file in enumerate(files) if file.inode == self._at.inode]
         if places and self._open is not None:

@@ -88,11 +88,7 @@ class Records(ABC):
 
     @abstractmethod
     def take(self, line: str) -> list[AnyEvent]:
-        """The events of the next line.
-
-        Raises:
-            BadRecord: the record that it belongs to is wrong.
-        """
+        """The events of the next line. Raises BadRecord: the record that it belongs to is wrong."""
 
     def rest(self) -> list[AnyEvent]:
         """The events of what was held back, where nothing more comes."""
@@ -239,7 +235,6 @@ class LogSource(Source):
         return self.first_time(self.files.first_head()) or 0.0, written(str(self.files.location))
 
     def _fresh(self) -> LinesRead:
-        """What is known before the first line."""
         return LinesRead(known={}, offset=self.offset_of(self.files.first_head()))
 
 
@@ -248,11 +243,7 @@ def _encoded(lines: Lines, memory: LinesRead) -> Cursor:
 
 
 def zone_of(timezone: str | None) -> ZoneInfo | None:
-    """A time zone by its name.
-
-    Raises:
-        UserError: there is no such zone.
-    """
+    """A time zone by its name. Raises UserError: there is no such zone."""
     try:
         return ZoneInfo(timezone) if timezone else None
     except (ZoneInfoNotFoundError, ValueError, OSError):

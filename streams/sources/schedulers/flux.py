@@ -96,7 +96,6 @@ class FluxSource(Source):
                 yield from steps_of(events, last if entry is None else None)
 
     def _journal(self, since: float) -> Iterator[Any]:
-        """The entries after a time; None where none has come within the pause."""
         flux, journal = _flux()
         try:
             handle = flux.Flux() if self._location == HERE else flux.Flux(self._location)
@@ -171,11 +170,7 @@ class FluxLogSource(LogSource):
 
 
 def _flux() -> tuple[Any, Any]:
-    """Flux's own package, and its journal.
-
-    Raises:
-        UserError: it is not there.
-    """
+    """Flux's own package, and its journal. Raises UserError: it is not there."""
     try:
         import flux
         import flux.job

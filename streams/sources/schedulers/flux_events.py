@@ -68,7 +68,6 @@ class FluxJobs:
         return told
 
     def _dependency(self, job: str, at: float, name: str, context: Object) -> list[AnyEvent]:
-        """A job has a dependency, or all that it had are met."""
         story = self.stories.known.get(job)
         is_met = name == "depend"
         if story is None or story.phase not in ((HELD,) if is_met else (QUEUED, BARE)):
@@ -120,11 +119,7 @@ class FluxJobs:
 
 
 def time_of(entry: Object) -> float:
-    """When an entry was made, Unix seconds.
-
-    Raises:
-        BadRecord: it does not say.
-    """
+    """When an entry was made, Unix seconds. Raises BadRecord: it does not say."""
     at = entry.get("timestamp")
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 < at <= MAX_SECONDS:
         raise BadRecord("timestamp", at, "Unix seconds")
@@ -188,7 +183,6 @@ def _add(totals: dict[str, int], resources: object, times: int, depth: int) -> N
 
 
 def _count(value: object) -> int:
-    """A count, of a range its least."""
     if isinstance(value, dict):
         value = value.get("min")
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_COUNT:

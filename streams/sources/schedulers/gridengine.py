@@ -109,11 +109,7 @@ class Record(NamedTuple):
 
 
 def record_of_json(line: str) -> Record:
-    """The record of a line of JSON; what is not set is not there.
-
-    Raises:
-        BadRecord: it is no such object.
-    """
+    """The record of a line of JSON; what is not set is not there. Raises BadRecord: it is no such object."""
     found = object_of(line)
     kind = found.get("type", "acct" if "job_number" in found else None)
     if not isinstance(kind, str):
@@ -303,7 +299,6 @@ class GridEngineSource(LogSource):
 
 
 def _time(record: Record, name: str, unknown: bool = False) -> float:
-    """Unix seconds of a time; 0 where it may be unknown and is."""
     value = _seconds(whole(record.of[name], record.where(name), most=10**17))
     if not value and not unknown:
         raise BadRecord(record.where(name), record.of[name], "Unix seconds")

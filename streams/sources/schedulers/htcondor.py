@@ -201,7 +201,6 @@ class HTCondorRecords(Records):
         return before or self.leave_out("events 028 of what is known")
 
     def _flushed(self) -> list[AnyEvent]:
-        """The submission that was held back."""
         held, self.memory.held = self.memory.held, None
         return self.stories.submit(held) if held is not None else []
 
@@ -244,7 +243,6 @@ class HTCondorRecords(Records):
         return self.memory.last
 
     def _written(self) -> float:
-        """When the file that is read was last written, Unix seconds."""
         try:
             return self.file.stat().st_mtime
         except OSError:  # it was removed meanwhile

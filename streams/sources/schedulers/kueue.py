@@ -256,11 +256,7 @@ def _version_of(item: object) -> tuple[int, str]:
 
 
 def _kubernetes() -> tuple[Any, Any]:
-    """The client of Kubernetes, and its watch.
-
-    Raises:
-        UserError: the package is not there.
-    """
+    """The client of Kubernetes, and its watch. Raises UserError: the package is not there."""
     try:
         from kubernetes import client, watch
     except ImportError:

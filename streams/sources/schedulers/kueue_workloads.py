@@ -43,11 +43,7 @@ class Workloads:
         self.site, self.stories = site, stories
 
     def see(self, workload: Object) -> list[AnyEvent]:
-        """What is new in an object.
-
-        Raises:
-            BadRecord: it is no Workload.
-        """
+        """What is new in an object. Raises BadRecord: it is no Workload."""
         name, created = self._name(workload)
         conditions = conditions_of(workload)
         events: list[AnyEvent] = []
@@ -188,7 +184,6 @@ def request(workload: Object) -> dict[str, Any]:
 
 
 def _pod(spec: Object) -> tuple[float, float, float]:
-    """Processors, bytes of memory and GPUs that the containers of a pod ask for."""
     cpus = memory = gpus = 0.0
     containers = spec.get("containers")
     for container in (containers if isinstance(containers, list) else [])[:MAX_CONTAINERS]:

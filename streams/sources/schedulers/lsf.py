@@ -244,7 +244,6 @@ class LsfRecords(Records):
         return self._job(number, 0 if fields.is_over() else fields.number("idx"))[0]
 
     def _job(self, number: int, index: int) -> tuple[str, str | None]:
-        """A job's id, and the array that a task belongs to."""
         if not (0 <= number <= MAX_COUNT and 0 <= index <= MAX_COUNT):
             raise BadRecord("field 4 (jobId)", f"{number}[{index}]", "a job's number")
         job = str(number)

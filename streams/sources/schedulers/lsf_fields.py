@@ -10,10 +10,7 @@ _DIALECT = csv.get_dialect("lsf")  # made once: it takes as long as a short line
 
 
 class LineFields:
-    """The fields of a line, taken one after the other.
-
-    A field that is missing or of another kind is told with its number and name.
-    """
+    """The fields of a line, one after the other; what is missing or of another kind is told by number and name."""
 
     __slots__ = ("_next", "_tokens")
 

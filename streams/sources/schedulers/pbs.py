@@ -156,7 +156,6 @@ class PbsRecords(Records):
         return self.stories.resume(job, at) or self.leave_out("resumptions of jobs that were not seen suspended")
 
     def _left(self, job: str, at: float) -> list[AnyEvent]:
-        """A job leaves the queue, if it is there."""
         bare = self._bare.pop(job, None)
         told = self.stories.submit(bare, BARE) if bare is not None else []
         return told + self.stories.cancel(job, at)
@@ -275,7 +274,6 @@ def _account(fields: Fields) -> str | None:
 
 
 def _state(fields: Fields, ran_s: float) -> str:
-    """How a job ended, by its exit status and how long it ran."""
     status = fields.one("Exit_status")
     if status == "0":
         return "completed"

@@ -87,7 +87,6 @@ class QstatRecords(PbsRecords):
         return told
 
     def _job(self, job: str, told: Object, at: float) -> list[AnyEvent]:
-        """What became of a job since the last look."""
         state, fields = str(told.get("job_state", "")), self._fields(told)
         if state in LEFT and state != "M" and "start" in fields.all:
             return self.ended(job, at, fields)  # which tells the submission, too

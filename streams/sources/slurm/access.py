@@ -57,11 +57,7 @@ class _Claims(msgspec.Struct):
 
 
 class JsonWebToken:
-    """The token, as new as it has to be.
-
-    Parameters:
-        access: where it comes from.
-    """
+    """The token, as new as it has to be."""
 
     def __init__(self, access: SlurmrestdAccess) -> None:
         self._access = access
@@ -177,8 +173,6 @@ def _context(access: SlurmrestdAccess) -> ssl.SSLContext:
 
 
 class _UnixHandler(urllib.request.HTTPHandler):
-    """Opens http addresses at a socket of this machine."""
-
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path

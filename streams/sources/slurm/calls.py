@@ -67,8 +67,7 @@ class Closed(Exception):
 class SlurmCalls(ABC):
     """What can be asked of Slurm. Each raises `CallFailed` where it gives nothing, and `Closed` after `close`.
 
-    Parameters:
-        measured: where what the calls take is counted.
+    What the calls take is counted in `measured`.
     """
 
     def __init__(self, measured: dict[str, Calls]) -> None:
@@ -115,11 +114,7 @@ class SlurmCalls(ABC):
 
 
 def jobs_of(data: bytes, on_skipped: OnSkipped, call: str) -> JobsDocument:
-    """The jobs of an answer.
-
-    Raises:
-        CallFailed: it is none.
-    """
+    """The jobs of an answer. Raises CallFailed: it is none."""
     try:
         return read_jobs(data, on_skipped, call)
     except ValueError as error:

@@ -42,11 +42,7 @@ NO_ROWS = OldRows()
 
 
 class RowDays:
-    """The days of a file's rows.
-
-    Parameters:
-        first: the file's first line.
-    """
+    """The days of a file's rows, of which `first` is the first line."""
 
     def __init__(self, first: bytes) -> None:
         layout = ColumnLayout(None)

@@ -58,10 +58,7 @@ class Way(ABC):
     def looks(self, place: SlurmCursor) -> Iterator[Look]:
         """The looks that are there now, oldest first; none while nothing is. It returns within a second.
 
-        As each is given, the place says how to go on after it.
-
-        Raises:
-            UserError: this way cannot be looked any more.
+        As each is given, the place says how to go on after it. Raises UserError: this way cannot be looked any more.
         """
 
     def hurry(self) -> None:

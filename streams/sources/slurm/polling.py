@@ -19,11 +19,7 @@ LIMITS_S = 3600.0
 
 
 class Polling(Way):
-    """Calls every so many seconds. What fails is told as skipped, and called again when it is due.
-
-    Parameters:
-        pause_s: seconds from the begin of one look to that of the next.
-    """
+    """Calls every `pause_s` seconds. What fails is told as skipped, and called again when it is due."""
 
     def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float) -> None:
         super().__init__(calls.measured)
@@ -72,11 +68,7 @@ class Polling(Way):
 
 
 class QueuePolling(Polling):
-    """The queue, in one call; the machine, less often.
-
-    Parameters:
-        machine_s: seconds between two looks at the nodes, partitions and reservations.
-    """
+    """The queue, in one call; the nodes, partitions and reservations every `machine_s` seconds."""
 
     def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float, machine_s: float) -> None:
         super().__init__(calls, on_skipped, pause_s)
@@ -108,7 +100,6 @@ class QueuePolling(Polling):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What this site's Slurm does not have, such as an accounting, is told and left out."""
         try:
             yield
         except CallFailed as error:
@@ -116,11 +107,7 @@ class QueuePolling(Polling):
 
 
 class AccountingPolling(Polling):
-    """What the accounting has of the jobs that lived since the last look: also what was missed while nobody looked.
-
-    Parameters:
-        since_s: how far the first look goes back, seconds.
-    """
+    """What the accounting has of jobs that lived since the last look, at first those of the last `since_s` seconds."""
 
     def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float, since_s: float) -> None:
         super().__init__(calls, on_skipped, pause_s)

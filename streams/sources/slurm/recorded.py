@@ -120,8 +120,6 @@ def _pieces(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 class _Counted:
-    """Parts of a document as they pass, with their bytes and lines counted."""
-
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts, self.bytes, self.lines = parts, 0, 0
 
@@ -251,10 +249,7 @@ class OneFile(Way):
             yield "" if old.before and days.is_old(line, old) else line.decode("utf-8", "replace")
 
     def days(self, jobs: int) -> DayCounts | None:
-        """How many jobs were submitted on each day, where the last so many are needed; None where it is no text.
-
-        What is broken is told when the rows are read.
-        """
+        """How many jobs were submitted on each day, where the last so many are needed; None where it is no text."""
         if self.kind != "text":
             return None
         lines = self._raw_lines(tells=False)

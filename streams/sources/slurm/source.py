@@ -197,8 +197,6 @@ class SlurmSource(Source):
 
 
 class _Following:
-    """The ways and the table, from one place on."""
-
     def __init__(
         self, site: str, found: tuple[SlurmCursor, dict[str, Entry]], ways: list[Way], cluster: str | None = None
     ) -> None:

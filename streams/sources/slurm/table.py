@@ -287,7 +287,6 @@ class _Steps:
         self._name: Any = {"site": site, "job": row.job, "attempt": entry.attempt}
 
     def events(self, superseded: bool) -> Iterator[JobEvent]:
-        """The events, in their order."""
         row, entry = self._row, self._entry
         if entry.phase == GONE or row.phase == UNCLEAR:
             return

@@ -94,11 +94,7 @@ def ready() -> list[str]:
 
 
 def read_mapping(name: str) -> Mapping:
-    """A mapping that is here, or that of a file.
-
-    Raises:
-        UserError: there is none of this name, or it is wrong.
-    """
+    """A mapping that is here, or that of a file. Raises UserError: there is none of this name, or it is wrong."""
     path = MAPS / f"{name}.toml" if name in ready() else Path(name)
     if not path.exists():
         raise NotUnderstood(f"{name}: there is no such mapping of columns, nor file; there are: {', '.join(ready())}")
@@ -120,11 +116,7 @@ def read_mapping(name: str) -> Mapping:
 
 
 def places_of(mapping: Mapping, header: list[str], where: str) -> dict[str, MappedColumn]:
-    """Where the fields of a job are in the rows of a table.
-
-    Raises:
-        UserError: a column that has to be there is not.
-    """
+    """Where the fields of a job are in the rows of a table. Raises UserError: a column that has to be there is not."""
     places: dict[str, MappedColumn] = {}
     for field, named in mapping.columns.items():
         scale = _scaled(named)

@@ -89,8 +89,6 @@ def time_of(cell: Cell, zone: tzinfo) -> float | None:
 
 
 class _RowCursor(msgspec.Struct):
-    """After how many rows to go on."""
-
     rows: int
 
 
@@ -234,7 +232,6 @@ class TableSource(Source):
         return known[1] if known else ""
 
     def _rows(self) -> Iterator[tuple[int, list[Cell]]]:
-        """The rows, each with its line, or its number in Parquet."""
         if _is_parquet(self._path):
             yield from _parquet_rows(self._path, [place.name for place in self._places.values()], self._header)
             return

@@ -148,11 +148,7 @@ _PLACES = {
 
 
 def read_json(what: str, data: bytes) -> list[Any]:
-    """As `read_text`, of a document.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """As `read_text`, of a document. Raises ValueError: it is none."""
     told = msgspec.json.decode(data, type=dict[str, Any])
     found = told.get(what, told.get(what.upper()))  # up to v0.0.38 it is QOS
     if not isinstance(found, list):
