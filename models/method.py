@@ -14,8 +14,7 @@ from models.records import Capacity, JobKey
 from models.site.areas import Areas
 from models.site.history import History
 from models.site.job import Estimate, Job, Phase, RunEstimate
-from models.site.per_job import PerJob
-from models.site.rows import Rows
+from models.site.rows import PerJob, Rows
 from models.site.runs import RunHistory, Template
 from models.site.size import MIN_STARTED_JOBS, SizeSeen
 from models.site.state import SITE, SiteState

@@ -14,7 +14,7 @@ from models.engine.queues import QueueSeen
 from models.engine.reestimates import Due
 from models.engine.scores import Scores
 from models.records import Capacity, JobKey
-from models.site.features import COUNT
+from models.site.history import COUNT
 from models.site.job import Shared
 from models.site.size import SizeSeen
 

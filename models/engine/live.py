@@ -8,13 +8,10 @@ import msgspec
 from models.engine.outgoing import Anomaly
 from models.method import SiteContext
 from models.records import JobKey, Start
-from models.site.clock import SiteClock
-from models.site.expiry import Expiry
-from models.site.extras import progress_at_start
-from models.site.job import Estimate, Job, Phase
+from models.site.clock import Expiry, SiteClock
+from models.site.job import Estimate, Job, Phase, progress_at_start
 from models.site.learnt import LearntJobs, LearntState
-from models.site.per_job import PerJob
-from models.site.rows import Row
+from models.site.rows import PerJob, Row
 from models.site.shapes import HOUR_S
 from models.site.size import MIN_STARTED_JOBS
 from models.site.state import SITE

@@ -13,10 +13,9 @@ from models.engine.settings import EngineSettings
 from models.method import Happened, Memory, Method, RunMethod, SiteContext, WaitMethod
 from models.records import JobKey
 from models.registry import method_named, run_method_named
-from models.site.features import features_of
+from models.site.history import features_of
 from models.site.job import Estimate, Job
-from models.site.per_job import PerJob
-from models.site.rows import Rows
+from models.site.rows import PerJob, Rows
 from models.site.runs import RunHistory
 from models.site.topology import ask_of
 from models.waits.boosted.method import Boosted

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from models.records import HourState, LeftJobs, SitePast
-from models.site.expiry import WEEK_S
+from models.site.clock import WEEK_S
 from models.site.job import Phase
 from models.site.state import SITE, SiteState
 

@@ -7,8 +7,8 @@ import msgspec
 from models.engine.outgoing import bounds_of
 from models.engine.settings import EngineSettings
 from models.measures import ERROR_BUCKETS, Accuracy, Histogram, RunAccuracy, Tally
-from models.site.expiry import WEEK_S
-from models.site.features import FEATURES
+from models.site.clock import WEEK_S
+from models.site.history import FEATURES
 from models.site.job import Job
 
 MAX_RIVALS = 8

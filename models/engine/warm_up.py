@@ -8,7 +8,7 @@ from models.engine.settings import EngineSettings
 from models.records import Capacity, End, JobQuestion, Pool, SiteQuestion, Start, Submit, WaitQuestion
 from models.site import seen
 from models.site.job import Job
-from models.site.topology import fitting
+from models.site.topology import layout
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.mixture import scaled, seconds
 from models.waits.blend.said import BEHIND, QUANTILES, Said
@@ -22,7 +22,7 @@ def warm_up(settings: EngineSettings | None = None) -> None:
     On a new machine that is a minute or so of one core, then 2 s: numba keeps what it has compiled.
     """
     seen.warm_up()
-    fitting.warm_up()
+    layout.warm_up()
     forest.warm_up()
     seconds(scaled(0.0))
     Said.decode(Said(np.zeros((QUANTILES, 1 + BEHIND)), 0, False, 1.0).encode(), 1)

@@ -22,8 +22,7 @@ from models.method import SiteContext
 from models.records import JobKey
 from models.site.history import History
 from models.site.job import Job, Phase
-from models.site.per_job import PerJob
-from models.site.rows import Rows
+from models.site.rows import PerJob, Rows
 from models.site.spearman import RollingSpearman
 from models.site.state import SiteState
 from models.stored import encode, reader

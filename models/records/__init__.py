@@ -15,24 +15,38 @@ from models.records.bundle import (
     is_told,
     without_first,
 )
-from models.records.capacity import Capacity, Limit, Partition, Pool, Reservation
 from models.records.events import (
+    VERSION,
     Alter,
+    Bytes,
     Cancel,
+    Capacity,
+    Count,
+    Counts,
     End,
     Event,
     ExpectedStart,
     Hold,
     JobEvent,
+    JobKey,
+    Limit,
+    Name,
+    Names,
+    Partition,
+    Pool,
     Release,
     Requeue,
+    Reservation,
     Resume,
+    Seconds,
+    Size,
     Start,
     Submit,
     Suspend,
+    Text,
+    Time,
+    Version,
 )
-from models.records.fields import VERSION, Bytes, Count, Counts, JobKey, Name, Names, Seconds, Size, Text, Time, Version
-from models.records.notices import Notice
 from models.records.operations import (
     AnyOperation,
     BeginAnew,
@@ -43,7 +57,7 @@ from models.records.operations import (
     SetCapacity,
     UsePrior,
 )
-from models.records.predictions import DeadLetter, LiveState, Outcome, Prediction, StandingEstimate
+from models.records.predictions import DeadLetter, LiveState, Notice, Outcome, Prediction, StandingEstimate
 from models.records.questions import (
     BUSY,
     LATER,

@@ -6,21 +6,23 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from models.records.capacity import Capacity
 from models.records.events import (
+    VERSION,
     Alter,
     Cancel,
+    Capacity,
     End,
     ExpectedStart,
     Hold,
+    Name,
     Release,
     Requeue,
     Resume,
     Start,
     Submit,
     Suspend,
+    Version,
 )
-from models.records.fields import VERSION, Name, Version
 
 AnyJobEvent = Submit | Start | End | Cancel | Hold | Release | Suspend | Resume | Alter | Requeue | ExpectedStart
 AnyEvent = AnyJobEvent | Capacity

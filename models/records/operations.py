@@ -2,7 +2,7 @@
 
 import msgspec
 
-from models.records.fields import VERSION, Count, Name, Text, Time, Version
+from models.records.events import VERSION, Count, Name, Text, Time, Version
 
 
 class Operation(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):

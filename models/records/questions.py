@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from models.records.fields import VERSION, Alternatives, Bytes, Count, Counts, Name, Names, Seconds, Version
+from models.records.events import VERSION, Alternatives, Bytes, Count, Counts, Name, Names, Seconds, Version
 from models.records.operations import DoneOperation
 from models.records.predictions import LiveState
 

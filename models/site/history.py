@@ -1,4 +1,4 @@
-"""The last jobs that left the queue by starting: their features at submission and how long they waited."""
+"""The last jobs that started: their sixteen features at submission, and how long they waited."""
 
 from array import array
 from bisect import bisect_left, insort
@@ -6,9 +6,59 @@ from bisect import bisect_left, insort
 import msgspec
 import numpy as np
 
-from models.site.features import COUNT
-from models.site.job import Job
+from models.site.job import Job, Phase
 from models.site.spearman import RollingSpearman
+from models.site.state import MICRO, SITE, SiteState, Totals
+
+FEATURES = (
+    "cpus",
+    "ert",
+    "queued_cpus",
+    "queued_ert",
+    "queued_elapsed",
+    "running_cpus",
+    "running_ert",
+    "running_elapsed",
+    "user_queued_work",
+    "user_queued_cpus",
+    "user_queued_ert",
+    "user_queued_jobs",
+    "user_running_work",
+    "user_running_cpus",
+    "user_running_ert",
+    "user_running_jobs",
+)
+"""Names, in the order of the table. Times in seconds, work in processor-seconds, sizes in processors."""
+
+COUNT = len(FEATURES)
+
+
+def features_of(job: Job, state: SiteState, now: float) -> np.ndarray:
+    """The features of `job` (float64[16]) in the state it finds at `now`, itself not counted; O(1), 8 µs.
+
+    They are those of Murali and Vadhiyar 2015, section 3.1, table II.
+    """
+    queued, running = state.totals(SITE, Phase.QUEUED), state.totals(SITE, Phase.RUNNING)
+    values = [
+        float(job.cpus),
+        job.planned_run_s,
+        queued.cpus,
+        queued.planned_run_us / MICRO,
+        queued.elapsed_s(now),
+        running.cpus,
+        running.planned_run_us / MICRO,
+        running.elapsed_s(now),
+        *_user_features(job, state, Phase.QUEUED),
+        *_user_features(job, state, Phase.RUNNING),
+    ]
+    return np.array(values, dtype=np.float64)
+
+
+def _user_features(job: Job, state: SiteState, phase: Phase) -> tuple[float, float, float, float]:
+    """Features 9 to 12 or 13 to 16: work, processors, estimated run times and number of the user's jobs."""
+    own = state.totals(("user", job.user), phase) if job.user is not None else Totals()
+    return own.work / MICRO, own.cpus, own.planned_run_us / MICRO, own.count
+
 
 LATEST_JOBS = 1000
 """Jobs of which `History.latest` has the waits."""

@@ -14,7 +14,7 @@ from models.arrays import Floats
 from models.method import Memory, Method, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
-from models.site.per_job import PerJob
+from models.site.rows import PerJob
 from models.stored import encode, reader
 from models.waits.simulated import (
     Plans,

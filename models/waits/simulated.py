@@ -17,7 +17,7 @@ from models.arrays import Floats, Ints, Records
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
-from models.site.per_job import PerJob
+from models.site.rows import PerJob
 from models.site.table import QUEUED, RUNNING
 from models.waits.schedules import Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
 

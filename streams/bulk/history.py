@@ -24,14 +24,13 @@ from models.engine.settings import EngineSettings
 from models.method import Memory
 from models.records import AnyEvent, Requeue, Submit
 from streams.bulk.event_log import EventLog, Passed, Shown, silent
+from streams.bulk.feed import SortedSource
 from streams.bulk.reading import read_log
-from streams.bulk.source import SortedSource
 from streams.errors import NotUnderstood, UserError
 from streams.settings import Settings
 from streams.sources.contract import OnSkipped, Source
-from streams.sources.formats import format_of
 from streams.sources.publisher import OutgoingEvent, from_source
-from streams.sources.registry import options_for, source_named
+from streams.sources.registry import format_of, options_for, source_named
 from streams.sources.run import cursor_file
 
 MARGIN = 1.2

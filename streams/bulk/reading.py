@@ -14,8 +14,7 @@ from streams.bulk.event_log import EventLog, Shown, silent
 from streams.errors import NotUnderstood, UserError
 from streams.process.scratch import scratch
 from streams.sources.contract import Cursor, OnSkipped, Skipped, Source
-from streams.sources.formats import format_of, is_own
-from streams.sources.registry import options_for, source_named
+from streams.sources.registry import format_of, is_own, options_for, source_named
 
 MAX_REASONS = 50
 """How many reasons are told apart; parts that were skipped for others are counted together."""

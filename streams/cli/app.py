@@ -2,23 +2,126 @@
 
 Errors are one line on stderr that says what is wrong and what to do: exit code 1 for what is wrong outside, 2 for a
 command or a file that was not understood, 130 when interrupted. What is slow to import is imported by the commands that
-use it.
+use it. Plain values are read here too: typer would import pydantic for them, which takes longer than an answer.
 """
 
 import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
 
-from streams.cli import access, client, logs, look, offline, service, site, source, tune
-from streams.cli.help import command_of
-from streams.cli.output import tell
+from streams.cli import logs, look, offline, service, source
+from streams.cli.options import tell
 from streams.errors import UserError, needing
+
+KINDS: dict[Any, Callable[[Any], Any]] = {kind: kind for kind in (str, int, float, bool, Path)}
+"""What reads values that are plain, by their type."""
+
+
+GROUPS = {
+    "Try it": ("up", "demo"),
+    "Ask and watch": ("ask", "job", "jobs", "sites", "watch", "notify"),
+    "Judge it by a log": ("replay", "compare", "simulate", "tune", "prior"),
+    "Tell it of a scheduler": ("source", "feed", "capture"),
+    "Run it": ("topics", "worker", "serve", "doctor", "site", "letters", "access", "schema"),
+}
+"""What `queuecast --help` shows of commands under which heading; others follow under their own."""
+
+
+def command_of(app: typer.Typer) -> Any:
+    """The command of an application, with its whole tree, whose help shows `--site SITE` and no types."""
+    command: Any = typer.main.get_command(app)
+    _prepare(command)
+    command.format_commands = lambda ctx, formatter: _write_groups(command.commands, formatter)
+    return command
+
+
+def _write_groups(commands: Mapping[str, Any], formatter: Any) -> None:
+    others = tuple(name for name in commands if not any(name in group for group in GROUPS.values()))
+    for title, names in {**GROUPS, "Commands": others}.items():
+        if lines := [(name, commands[name].get_short_help_str()) for name in names if name in commands]:
+            with formatter.section(title):
+                formatter.write_dl(lines)
+
+
+def _prepare(command: Any) -> None:
+    of_command = command.get_params
+
+    def get_params(ctx: Any) -> list[Any]:
+        found: list[Any] = of_command(ctx)
+        for param in found:
+            _prepare_value(param)
+        return found
+
+    command.get_params = get_params  # with `--help`, which is made there
+    for inner in getattr(command, "commands", {}).values():
+        whole = " ".join((inner.help or "").partition("\n\n")[0].split())
+        inner.get_short_help_str = lambda limit=0, whole=whole: whole  # not cut at the line's end
+        _prepare(inner)
+
+
+def _prepare_value(param: Any) -> None:
+    shown, limits = _shown(param), _limits(param.min, param.max)
+    param.display_type_rich = lambda ctx: shown
+    param._get_number_range_help_str = lambda: limits
+    annotation, choices = param.type_descriptor.annotation, param.type_descriptor.choices
+    kind = KINDS.get(get_args(annotation)[0] if get_origin(annotation) is list else annotation)
+    if kind or choices:  # others are left to typer
+        param._runtime_param = _Plain(kind or str, choices, (param.min, param.max), limits)
+
+
+class _Plain(NamedTuple):
+    """Reads the value of a parameter, in place of typer's own reader."""
+
+    kind: Callable[[Any], Any]
+    choices: Sequence[str] | None
+    bounds: tuple[float | None, float | None]
+    limits: str | None
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value, or what stands for none. Raises typer.BadParameter: it is none of its kind."""
+        several = param.multiple or param.nargs == -1
+        if value is None:
+            return () if several else None
+        try:
+            return tuple(map(self._read, value)) if several else self._read(value)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), ctx=ctx, param=param) from None
+
+    def _read(self, value: Any) -> Any:
+        if self.choices and value not in self.choices:
+            raise ValueError(f"{value!r} is none of {', '.join(self.choices)}.")
+        try:
+            found = self.kind(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is no {'whole ' if self.kind is int else ''}number.") from None
+        least, most = self.bounds
+        if not (least is None or found >= least) or not (most is None or found <= most):  # nor is NaN
+            raise ValueError(f"{value} is not {self.limits}.")
+        return found
+
+
+def _limits(least: float | None, most: float | None) -> str | None:
+    if least is None or most is None:
+        return None if least is None else f"{least} or more"
+    return f"{least} to {most}"
+
+
+def _shown(param: Any) -> str:
+    """What stands for a parameter's value: that of an argument is its name already."""
+    if param.param_type_name == "argument":
+        return ""
+    if param.metavar is not None:
+        return str(param.metavar)
+    if choices := param.type_descriptor.choices:
+        return "|".join(map(str, choices))
+    annotation = param.type_descriptor.annotation
+    return "N" if annotation in (int, float) else str(param.name).removesuffix("_name").replace("_", "-").upper()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,7 +208,7 @@ def application(*more: typer.Typer) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     made.callback()(options)
-    for module in (client, look, logs, offline, tune, service, site, source, access):
+    for module in (look, logs, offline, service, source):
         made.add_typer(module.commands)
     for group in more:
         made.add_typer(group)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streams.cli.options import Format, Range, names_in, settings_without_servers
-from streams.cli.output import print_json, progress, tell
+from streams.cli.options import Format, Range, names_in, print_json, progress, settings_without_servers, tell
 from streams.errors import UserError
 from streams.text.terminal import show_accuracy
 
@@ -345,8 +344,7 @@ def _document(log: "EventLog", report: "Report") -> dict[str, Any]:
 
 
 def _show_verdict(breakdowns: "Mapping[str, Breakdown]", method: str, rivals: Sequence[str]) -> None:
-    from streams.offline.report.findings import text_of
-    from streams.offline.report.verdict import verdict
+    from streams.offline.report.findings import text_of, verdict
 
     if method in breakdowns:
         worth = ("what it would have been worth", verdict(breakdowns, method, rivals))
@@ -372,7 +370,7 @@ def _write_html(
 def _anonymise(log: "EventLog", report: "Report", out: Path, key: Path | None, earlier: str | None) -> None:
     from streams.bulk.anonymise import Anonymiser, key_of, write_anonymous
     from streams.errors import read_as
-    from streams.text.durations import seconds_of
+    from streams.text.quantities import seconds_of
 
     shift_s = 0.0 if earlier is None else read_as("--earlier", seconds_of, earlier)
     anonymiser = Anonymiser(key_of(key), shift_s)

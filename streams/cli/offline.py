@@ -1,13 +1,32 @@
-"""The commands that run a trace under other schedulers, and learn from logs what new sites can begin with."""
+"""The commands on whole traces: other schedulers (simulate), parameters (tune), what new sites begin with (prior)."""
 
+import os
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from streams.cli.options import Range, TraceFile, read_trace, settings_of
-from streams.cli.output import print_json, progress, tell
+from streams.cli.options import (
+    Range,
+    TraceFile,
+    is_given,
+    print_json,
+    progress,
+    read_trace,
+    settings_of,
+    settings_without_servers,
+    tell,
+)
 from streams.errors import UserError
+
+if TYPE_CHECKING:
+    from models.engine.settings import EngineSettings
+    from models.papers.search.genetic import SearchPlan
+    from streams.offline.template_search import TemplateSearchOptions
+    from streams.offline.tune import Stretch
+    from streams.sources.swf import Trace
 
 commands = typer.Typer()
 
@@ -88,3 +107,179 @@ def prior(
     if to_young:
         young = send_to_young(settings_of(context), found)
         tell(f"sent to {', '.join(young)}" if young else "sent to nobody: no site has few jobs")
+
+
+Where = tuple[Range | None, Range | None, int]
+"""Job numbers, positions, and N where every N-th job of them is predicted."""
+
+
+@commands.command(epilog="Example: queuecast tune CTC-SP2-1996-3.1-cln.swf.gz --save ctc.toml")
+def tune(
+    context: typer.Context,
+    trace: TraceFile,
+    method: Annotated[
+        Literal["qespera", "ibl"], typer.Option(help="Tune this method for waits; ibl: search what it compares by.")
+    ] = "qespera",
+    runtimes: Annotated[
+        Literal["template", "ibl"] | None, typer.Option(help="Search this method for run times instead.")
+    ] = None,
+    ids: Annotated[
+        Range | None, typer.Option(metavar="LO HI", help="Tune on these job numbers, inclusive. Default: 16000 20000.")
+    ] = None,
+    rows: Annotated[
+        Range | None, typer.Option(metavar="LO HI", help="Tune on these positions in submit order, from 1, inclusive.")
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Predict every N-th job of them.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="Templates: search on the first N jobs.")] = 10_000,
+    search: Annotated[Literal["genetic", "greedy"], typer.Option(help="How templates are searched.")] = "genetic",
+    choice: Annotated[
+        Literal["weighted", "surest"],
+        typer.Option(help="How templates' estimates become one; surest: the papers'."),
+    ] = "weighted",
+    running: Annotated[
+        bool,
+        typer.Option(
+            "--running", help="Templates: judge those of running jobs too, and search ranges of elapsed time."
+        ),
+    ] = False,
+    population: Annotated[int, typer.Option(min=4, help="Searches: individuals in a generation, an even number.")] = 20,
+    generations: Annotated[int, typer.Option(min=1, help="Searches: generations that are bred.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Searches: the same seed finds the same.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Searches: processes. Default: as many as there are cores.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Searches: keep the state there, and go on from it if it exists."),
+    ] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was chosen there, TOML.")] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the errors and what was chosen as JSON.")] = False,
+) -> None:
+    """Choose the parameters of a method for a site, on a stretch of its trace.
+
+    Qespera: first summaries or distributions; then, one parameter after
+    another, the value with the least mean absolute error (AAE) while the
+    others stay as they are in force. The trace is read up to the end of the
+    stretch: a test on later jobs is a fair one.
+
+    With --method ibl or --runtimes ibl: a genetic search on such a stretch for
+    what jobs are compared by, for waits or for run times.
+
+    With --runtimes template: a genetic or greedy search for the templates by
+    which run times are predicted best, on the first jobs of the trace.
+
+    `queuecast --config FILE` runs with what was saved.
+    """
+    kind = runtimes or method
+    _check_tune(context, kind)
+    settings, read = settings_without_servers(context).engine, read_trace(trace, skip_broken)
+    from models.papers.search.genetic import SearchPlan
+    from streams.offline.template_search import TemplateSearchOptions
+
+    plan, cores = SearchPlan(population, generations, seed), workers or os.cpu_count() or 1
+    if kind == "template":
+        options = TemplateSearchOptions(
+            kind=search, plan=plan, choice=choice, jobs=jobs, running=running, workers=cores, file=resume
+        )
+        found = _search_templates(read, settings, options)
+    elif kind == "ibl":
+        found = _search_ibl(read, settings, "run" if runtimes else "wait", (ids, rows, every), plan, cores, resume)
+    else:
+        found = _tune_qespera(read, settings, (ids, rows, every))
+    if as_json:
+        print_json({"method": kind, "errors": found.errors, "settings": tomllib.loads(found.profile)})
+    else:
+        found.show()
+    if save:
+        from streams.offline.files import save as write
+
+        write(found.profile, save)
+
+
+class Tuned(NamedTuple):
+    """What was found for a method: the settings as TOML, its mean absolute errors, and what prints them."""
+
+    profile: str
+    errors: dict[str, Any]
+    show: Callable[[], None]
+
+
+SEARCHES = frozenset({"population", "generations", "seed", "workers", "resume"})
+STRETCH = frozenset({"ids", "rows", "every"})
+TUNED_BY = {
+    "qespera": STRETCH,
+    "ibl": STRETCH | SEARCHES,
+    "template": SEARCHES | {"jobs", "search", "choice", "running"},
+}
+"""The options of `tune` that each method has."""
+
+
+def _check_tune(context: typer.Context, kind: str) -> None:
+    """Refuse options that exclude each other, or that the method does not have, and files that cannot be written."""
+    given = {name: value for name, value in context.params.items() if is_given(context, name)}
+    for one, other in (("ids", "rows"), ("method", "runtimes")):
+        if one in given and other in given:
+            raise typer.BadParameter(f"--{one} and --{other} exclude each other.")
+    for name in sorted(frozenset.union(*TUNED_BY.values()) - TUNED_BY[kind]):
+        if name in given:
+            raise typer.BadParameter(f"--{name} says nothing of {kind}.")
+    if context.params["search"] == "greedy" and "resume" in given:
+        raise typer.BadParameter("--resume is for the genetic search.")
+    if context.params["population"] % 2:
+        raise typer.BadParameter(f"--population is {context.params['population']}; expected an even number.")
+    for file in (given.get("resume"), given.get("save")):
+        if file and not file.parent.is_dir():
+            raise UserError(f"{file}: cannot be written: there is no such directory")
+
+
+def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> Tuned:
+    from models.papers.search.tuning import aae_s
+    from streams.offline import tune as tuning
+    from streams.offline.tune import stretch_of
+
+    stretch = stretch_of(trace, *where)
+    with progress("jobs", stretch.steps) as advance:
+        found = tuning.tune(stretch, settings, advance)
+    _warn_of_chance(stretch)
+    if aae_s(found.together) > aae_s(found.before):
+        tell("what was chosen alone does worse together than what is in force")
+    return Tuned(tuning.profile(found.profile), tuning.errors(found), lambda: tuning.show(found, stretch))
+
+
+def _search_ibl(
+    trace: "Trace",
+    settings: "EngineSettings",
+    target: Literal["wait", "run"],
+    where: Where,
+    plan: "SearchPlan",
+    workers: int,
+    resume: Path | None,
+) -> Tuned:
+    from streams.offline import ibl_search as searching
+    from streams.offline.tune import stretch_of
+
+    stretch = stretch_of(trace, *where)
+    with progress("jobs", len(stretch.trace.jobs)) as advance:
+        examples = searching.examples_of(stretch, settings, target, advance)
+    with progress("generations", plan.generations) as advance:
+        found = searching.search(examples, plan, settings, lambda _: advance(), workers, resume)
+    _warn_of_chance(stretch)
+    profile = searching.profile(found, target, settings)
+    return Tuned(profile, found.errors(), lambda: searching.show(found, target, settings))
+
+
+def _warn_of_chance(stretch: "Stretch") -> None:
+    from streams.offline.tune import MIN_JOBS
+
+    if len(stretch.jobs) < MIN_JOBS:
+        tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")
+
+
+def _search_templates(trace: "Trace", settings: "EngineSettings", options: "TemplateSearchOptions") -> Tuned:
+    from streams.offline import template_search as searching
+
+    with progress("generations" if options.kind == "genetic" else "steps", options.plan.generations) as advance:
+        found = searching.search(trace, options, settings, lambda _: advance())
+    profile = searching.profile(found.best.best, options.choice)
+    return Tuned(profile, found.errors(), lambda: searching.show(found))

@@ -1,15 +1,21 @@
-"""The commands of who runs queuecast: topics, schema, worker, serve, doctor."""
+"""The commands of who runs queuecast: topics, schema, worker, serve, doctor, access, and those about one site."""
 
+import shlex
 import sys
+import time
 from collections.abc import Callable
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from streams.cli.options import changed, names_in, settings_of
-from streams.cli.output import print_json, tell
-from streams.errors import read_as
+from streams.cli.options import changed, known_sites, names_in, print_json, settings_of, tell
+from streams.errors import UserError, read_as
 from streams.text.terminal import printable, show_table, show_wrapped
+
+if TYPE_CHECKING:
+    from models.records import AnyOperation
+    from streams.settings import ServeSettings
 
 commands = typer.Typer()
 
@@ -149,9 +155,8 @@ def doctor(
 
     import msgspec
 
-    from streams.operate.checks import CheckResult, check_notifier, check_source, url_of
+    from streams.operate.checks import CheckResult, check_notifier, check_slurm, check_source, page_of, url_of
     from streams.operate.doctor import examine
-    from streams.operate.slurm_metrics import check_slurm, page_of
 
     settings, failed = settings_of(context), False
     looks: list[tuple[str, Callable[[str], object], Callable[[str], CheckResult], str]] = [
@@ -168,3 +173,186 @@ def doctor(
             show_wrapped(str(result))
         failed |= result.state == "fail"
     raise typer.Exit(int(failed))
+
+
+@commands.command(epilog="Example: queuecast access --curl | curl --config - http://127.0.0.1:6067/v1/sites")
+def access(
+    context: typer.Context,
+    curl: Annotated[bool, typer.Option("--curl", help="The service's token, for `curl --config -`.")] = False,
+    java: Annotated[bool, typer.Option("--java", help="Properties for Kafka's own tools, with the password.")] = False,
+    kcat: Annotated[bool, typer.Option("--kcat", help="The same for kcat and others on librdkafka.")] = False,
+    link: Annotated[
+        bool, typer.Option("--link", help="A link that lets a browser in: once, within ten minutes, for a week.")
+    ] = False,
+    of: Annotated[
+        str | None, typer.Option("--for", metavar="NAME", help="With --link: by the token of this name.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="With --link: the service's address in the browser. Default: this machine's.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Arguments for kafka-python, with the password.")] = False,
+) -> None:
+    """Say how programs of yours enter Kafka and the HTTP service.
+
+    Without an option, where both are, and no secrets. With one, what a program
+    reads, secrets and all: for a pipe, or a file that is yours alone.
+    """
+    from streams.running import curl_config, kafka_properties, service_url
+
+    if curl + java + kcat + link + as_json > 1:
+        raise typer.BadParameter("--curl, --java, --kcat, --link and --json: expected one of them.")
+    if not link and (of or url):
+        raise typer.BadParameter("--for and --url go with --link.")
+    settings = settings_of(context)
+    if link:
+        sys.stdout.write(f"{_login_link(settings.serve, of, url or service_url(settings.serve))}\n")
+    elif curl:
+        sys.stdout.write(curl_config(settings))
+    elif java or kcat:
+        sys.stdout.write(kafka_properties(settings, java))
+    elif as_json:
+        options = settings.kafka.client_options()
+        if options.pop("ssl_context", None) is not None:
+            options["ssl_cafile"] = settings.kafka.ca_file
+        print_json(options)
+    else:
+        kafka, serve = settings.kafka, settings.serve
+        asked = f"{kafka.protocol}, {kafka.mechanism}, user {kafka.username}" if kafka.sasl else kafka.protocol
+        token = "no token" if serve.token is None else "a token"
+        lines = [f"Kafka    {kafka.bootstrap}  {asked}", f"service  {service_url(serve)}  {token}"]
+        lines += [f"settings {context.obj}"] if context.obj else []
+        sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
+
+
+def _login_link(serve: "ServeSettings", name: str | None, url: str) -> str:
+    """A link to the service at this address that lets in whom the token of this name lets in.
+
+    Raises:
+        UserError: there is no such token.
+    """
+    from streams.serve.access import LINK_S, signed
+
+    tokens = serve.all_tokens()
+    chosen = name or ("token" if "token" in tokens else next(iter(tokens), None))
+    if chosen not in tokens:
+        known = f"the settings have tokens of: {', '.join(tokens)}" if tokens else "the settings have no token"
+        raise UserError(f"no link can be made: {known}")
+    return f"{url.rstrip('/')}/login?key={signed('link', chosen, tokens[chosen].token, time.time() + LINK_S)}"
+
+
+site_commands = typer.Typer(no_args_is_help=True)
+commands.add_typer(site_commands, name="site")
+
+Why = Annotated[str, typer.Option(help="Why; it is kept with the change.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it.")]
+
+
+@site_commands.callback(epilog="Example: queuecast site ctc show")
+def site(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=known_sites, help="The site's name.")],
+) -> None:
+    """Look at one site, or mend it.
+
+    A change goes among the site's events: it survives crashes, and `show` says who made it, when and why.
+    Who may write the site's events may make it.
+    """
+    context.obj = (context.obj, name)
+
+
+def _split(context: typer.Context) -> str:
+    config, name = context.obj
+    context.obj = config
+    return str(name)
+
+
+def _send(context: typer.Context, kind: "type[AnyOperation]", why: str, **fields: Any) -> None:
+    from streams.operate.site import operator, send
+
+    site, settings = _split(context), settings_of(context)
+    send(settings, kind(site=site, time=time.time(), by=operator(settings), why=why, **fields))
+    said = f"sent; `queuecast site {shlex.quote(site)} show` says what became of it"
+    sys.stdout.write(printable(said) + "\n")
+
+
+@site_commands.command(epilog="Example: queuecast site ctc show")
+def show(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Print the site's size, jobs and age, what is wrong with it, and what operators changed."""
+    import msgspec
+
+    from streams.operate.site import ask, lines
+
+    name = _split(context)
+    found = ask(settings_of(context), name)
+    text = msgspec.json.encode(found).decode() if as_json else "\n".join(map(printable, lines(found)))
+    sys.stdout.write(text + "\n")
+
+
+@site_commands.command("forget-job", epilog="Example: queuecast site ctc forget-job 4711 --why 'its end was lost'")
+def forget_job(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
+    attempt: Annotated[int, typer.Option(min=0, help="Which attempt.")] = 0,
+    why: Why = "",
+) -> None:
+    """Take a job out that queues or runs no longer: neither scored nor learnt, and no later event revives it."""
+    from models.records import ForgetJob
+
+    _send(context, ForgetJob, why, job=job, attempt=attempt)
+
+
+@site_commands.command("set-capacity", epilog="Example: queuecast site ctc set-capacity --cpus 430 --why 'grown'")
+def set_capacity(
+    context: typer.Context,
+    cpus: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="Processors.")],
+    nodes: Annotated[int | None, typer.Option(min=1, max=1_000_000_000, help="Nodes.")] = None,
+    down_nodes: Annotated[int, typer.Option(min=0, help="Nodes that are down.")] = 0,
+    why: Why = "",
+) -> None:
+    """Say how large the site is; its own next capacity event counts again."""
+    from models.records import SetCapacity
+
+    _send(context, SetCapacity, why, cpus=cpus, nodes=nodes, down_nodes=down_nodes)
+
+
+@site_commands.command("use-prior", epilog="Example: queuecast site ctc use-prior grid.prior --why 'as new'")
+def use_prior(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `queuecast prior` has written.")],
+    why: Why = "",
+) -> None:
+    """Let the site's forests start from what other sites of yours taught.
+
+    Until it has a model of its own again, some jobs later, only that speaks: it is for sites that are young.
+    """
+    from models.records import UsePrior
+    from streams.offline.prior import read_prior
+
+    _send(context, UsePrior, why, prior=read_prior(file))
+
+
+@site_commands.command("begin-anew", epilog="Example: queuecast site ctc begin-anew --yes --why 'another machine'")
+def begin_anew(context: typer.Context, yes: Yes = False, why: Why = "") -> None:
+    """Forget all that was learnt of the site, where another machine has its name; its size and live jobs stay."""
+    from models.records import BeginAnew
+
+    if not yes:
+        raise UserError("all that it has learnt will be lost; say --yes to do it")
+    _send(context, BeginAnew, why)
+
+
+@site_commands.command(epilog="Example: queuecast site ctc rebuild --yes --why 'engine_failed in the dead letters'")
+def rebuild(context: typer.Context, yes: Yes = False, why: Why = "") -> None:
+    """Make the site's state and histories again from its events.
+
+    What it learnt before the oldest event that the topic still has is lost. Its worker reads some 2500 events a
+    second meanwhile, and processes no others.
+    """
+    from models.records import Rebuild
+
+    if not yes:
+        raise UserError("what it learnt before its oldest event on the topic will be lost; say --yes to do it")
+    _send(context, Rebuild, why)

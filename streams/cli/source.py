@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streams.cli.options import Format, is_given, names_in, settings_of
-from streams.cli.output import print_json, progress, tell, told_if_silent
+from streams.cli.options import Format, is_given, names_in, print_json, progress, settings_of, tell, told_if_silent
 from streams.errors import UserError
 from streams.text.terminal import moment, printable
 
 if TYPE_CHECKING:
-    from streams.bulk.source import SortedSource
+    from streams.bulk.feed import SortedSource
     from streams.settings import Settings
     from streams.sources.publisher import OutgoingEvent, Publisher
 
@@ -252,11 +251,10 @@ def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[st
 
 def _recorded(stack: ExitStack, given: Mapping[str, Any]) -> "Sequence[SortedSource]":
     """The files as sources, which last as long as the stack does; a broken line is an error, or is told and skipped."""
-    from streams.bulk.feed import names_of
+    from streams.bulk.feed import SortedSource, names_of
     from streams.bulk.reading import read_log
-    from streams.bulk.source import SortedSource
     from streams.sources.contract import refuse
-    from streams.sources.formats import format_of
+    from streams.sources.registry import format_of
 
     files, sites, options = given["traces"], given["site"] or (), given["options"] or ()
     skipped = (lambda part: tell(str(part))) if given["skip_broken"] else refuse
@@ -317,7 +315,7 @@ def capture(
     from streams.errors import NotUnderstood, read_as
     from streams.operate.capture import SCHEDULERS
     from streams.operate.capture import capture as captured
-    from streams.text.durations import seconds_of
+    from streams.text.quantities import seconds_of
 
     if scheduler not in SCHEDULERS:
         raise NotUnderstood(f"{scheduler}: cannot be captured; expected {', '.join(SCHEDULERS)}")

@@ -35,8 +35,7 @@ from streams.client.estimates import EstimateCache, WithdrawnEstimate, decode_ke
 from streams.client.questions import AnswerTimeout, Kind, new_id, of_kind
 from streams.errors import NotUnderstood, Unreachable, in_words, needing, place_and_problem, read_as
 from streams.settings import Settings
-from streams.text.durations import seconds_of
-from streams.text.sizes import bytes_of
+from streams.text.quantities import bytes_of, seconds_of
 
 if TYPE_CHECKING:  # with aiokafka, which who asks over HTTP need not have
     from streams.client.client import QuestionClient
@@ -220,7 +219,7 @@ class AsyncClient:
     def _follow(
         self, kinds: dict[str, Any], wanted: Callable[[Any], bool], group: str | None, from_beginning: bool, *more: Any
     ) -> AsyncGenerator[Any]:
-        from streams.client.following import follow
+        from streams.client.client import follow
 
         return follow(self.settings, kinds, group, from_beginning, wanted, *more)
 

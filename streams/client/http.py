@@ -18,7 +18,7 @@ from models.site.shapes import Shape, covering
 from streams.client.grid import JobFields, described, several, within_of
 from streams.client.questions import AnswerTimeout, Busy, NotFound, Refused, UnknownJob, UnknownSite
 from streams.errors import NotUnderstood, Unreachable, UserError
-from streams.text.durations import seconds_of
+from streams.text.quantities import seconds_of
 
 T = TypeVar("T")
 

@@ -24,8 +24,7 @@ from streams.errors import UserError, of_file
 from streams.operate.numbered_names import digit_names, lettered
 from streams.process.scratch import scratch
 from streams.sources.contract import Source
-from streams.sources.formats import head_of
-from streams.sources.registry import source_named
+from streams.sources.registry import head_of, source_named
 from streams.sources.schedulers.pbs_request import KEYS as PBS_KEYS
 from streams.sources.slurm.calls import COLUMNS, ENVIRONMENT, SEPARATOR
 from streams.sources.slurm.machine.capacity import hosts

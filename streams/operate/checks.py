@@ -1,8 +1,8 @@
-"""What a check finds, and the checks of processes by the page that each shows Prometheus."""
+"""What a check finds: of processes, by the page that each shows Prometheus, and of the sites, by asking the workers."""
 
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http.client import HTTPException
 from typing import Literal
 
@@ -10,8 +10,11 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from models.durations import duration
-from streams.errors import NotUnderstood
-from streams.settings import NotifySettings
+from models.records import SiteAnswer
+from streams.client.blocking import Client
+from streams.errors import NotUnderstood, UserError
+from streams.settings import NotifySettings, Settings
+from streams.text.terminal import moment
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -121,3 +124,112 @@ def check_notifier(address: str) -> CheckResult:
             "notify", "warn", f"{found}; {lag:.0f} messages are unread", "what it tells meanwhile is late"
         )
     return CheckResult("notify", "ok", found)
+
+
+MAX_APART, MAX_APART_JOBS = 0.1, 10
+"""A look and an answer are of different moments, and Slurm counts an array in its own way: so much they may differ."""
+
+
+def page_of(given: str) -> tuple[str, str]:
+    """The site and the address of its slurmctld's metrics in `SITE=HOST:PORT`.
+
+    Raises:
+        NotUnderstood: it is not of this form.
+    """
+    site, equal, address = given.partition("=")
+    if not site or not equal:
+        raise NotUnderstood(f"{given!r}: expected SITE=HOST:PORT")
+    return site, url_of(address).rstrip("/")
+
+
+def check_slurm(settings: Settings, given: str) -> CheckResult:
+    """Whether as many jobs and processors are known of a site as its slurmctld counts. Raises as `page_of`.
+
+    Slurm 25.11 and later show counts (`MetricsType=metrics/openmetrics`). No event can be made of them: they name no
+    job, and tell no limits, no reservations, nor which node is down. So it is no source; it tells whether one sees all.
+    """
+    site, url = page_of(given)
+    counted: dict[str, float] = {}
+    for page in ("jobs", "nodes"):
+        found = shown_at(f"{url}/{page}", "slurm", "slurm_", "set MetricsType=metrics/openmetrics, and no PrivateData")
+        if isinstance(found, CheckResult):
+            return found
+        counted |= found
+    try:
+        with Client(settings, patience_s=0) as grid:
+            known = grid.site(site)
+    except UserError as error:
+        return CheckResult("slurm", "warn", f"{site} cannot be asked about: {error}")
+    pending = known.live.queued_jobs + known.held_jobs  # Slurm counts jobs that are held, or wait for others, too
+    pairs = {
+        "jobs queued or held": (pending, counted.get("jobs_pending", 0.0), MAX_APART_JOBS),
+        "jobs running": (known.live.running_jobs, counted.get("jobs_running", 0.0), MAX_APART_JOBS),
+        "processors": (known.cpus, counted.get("node_cpus", 0.0), 0),
+    }
+    text = ", ".join(f"{mine} {what} where Slurm counts {its:.0f}" for what, (mine, its, _) in pairs.items())
+    if any(abs(mine - its) > max(least, MAX_APART * its) for mine, its, least in pairs.values()):
+        return CheckResult(
+            "slurm", "warn", f"{site}: {text}", "see whether its source sees all jobs: PrivateData, its log"
+        )
+    return CheckResult("slurm", "ok", f"{site}: {text}")
+
+
+MAX_LISTED = 8
+"""Sites, or fields, that a result names at most."""
+
+
+def check_sites(settings: Settings) -> Iterator[CheckResult]:
+    """Ask each site's worker how old what it knows is, and which fields of events it did not understand."""
+    try:
+        answers, silent = _ask(settings)
+    except UserError as error:
+        yield CheckResult("sites", "warn", f"cannot be asked about: {error}")
+        return
+    yield freshness(answers, silent)
+    yield fields(answers)
+    yield changes(answers)
+
+
+def _ask(settings: Settings) -> tuple[list[SiteAnswer], list[str]]:
+    with Client(settings, patience_s=0) as grid:
+        by_site = grid.every_site()
+    answers = [answer for answer in by_site.values() if answer is not None]
+    return answers, sorted(site for site, answer in by_site.items() if answer is None)
+
+
+def freshness(answers: Iterable[SiteAnswer], silent: Iterable[str] = ()) -> CheckResult:
+    """Whether what is known of the sites is too old to go by."""
+    found = list(answers)
+    old = [f"{answer.site}: {answer.stale}" for answer in found if answer.stale is not None]
+    if old:
+        advice = "see whether their sources run; answers say `stale`, and rankings have these sites last"
+        return CheckResult("sites", "warn", f"{len(old)} of {len(found)} are stale: {_listed(old)}", advice)
+    if names := list(silent):
+        return CheckResult("sites", "warn", f"no worker answers for {_listed(names)}", "see whether workers run")
+    return CheckResult("sites", "ok", f"{len(found)} asked about, none is stale" if found else "none is known yet")
+
+
+def fields(answers: Iterable[SiteAnswer]) -> CheckResult:
+    """Whether events have fields that no event has, such as misspelt ones."""
+    unknown = [
+        f"{name!r} of {answer.site} {count} times"
+        for answer in answers
+        for name, count in answer.unknown_fields.items()
+    ]
+    if unknown:
+        advice = "they are ignored; `queuecast schema event` has the names that are read"
+        return CheckResult("fields of events", "warn", f"unknown: {_listed(unknown)}", advice)
+    return CheckResult("fields of events", "ok", "none is unknown")
+
+
+def changes(answers: Iterable[SiteAnswer]) -> CheckResult:
+    """What operators changed lately, who did it, and when."""
+    found = [(done, answer.site) for answer in answers for done in answer.operations]
+    found.sort(key=lambda one: -one[0].at)
+    told = [f"{moment(done.at)} {site}: {done.done}, by {done.by} {done.why}".rstrip() for done, site in found]
+    return CheckResult("operators' changes", "ok", _listed(told) or "none")
+
+
+def _listed(found: list[str]) -> str:
+    more = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
+    return ", ".join(found[:MAX_LISTED]) + more

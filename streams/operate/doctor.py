@@ -19,8 +19,7 @@ from models.durations import duration
 from streams.broker.admin import PERMISSIONS, admin, copies_of, explain, group_of, partition_count
 from streams.broker.topics import IN_SYNC, MIN_SAFE_COPIES, Topics, configurations, event_topics, more_partitions
 from streams.errors import UserError
-from streams.operate.checks import CheckResult, check_notify_settings
-from streams.operate.sites import check_sites
+from streams.operate.checks import CheckResult, check_notify_settings, check_sites
 from streams.settings import RedisSettings, Settings
 from streams.worker.checkpoint.client import AWAY, check_redis, connect, remembered_partitions, servers
 

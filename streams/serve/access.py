@@ -24,7 +24,7 @@ from litestar.types import Message, Scope
 
 from streams.client.questions import asking_for
 from streams.errors import NotUnderstood, UserError
-from streams.settings.tokens import ServeToken
+from streams.settings.sections import ServeToken
 
 log = logging.getLogger(__name__)
 

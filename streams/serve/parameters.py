@@ -14,10 +14,7 @@ from models.ranking import JobRequest
 from models.records import Name
 from streams.client.grid import constraint_of
 from streams.errors import UserError, read_as
-from streams.text.durations import EXPECTED, PATTERN, seconds_of
-from streams.text.sizes import EXPECTED as EXPECTED_SIZE
-from streams.text.sizes import SAFE_PATTERN as SIZE_PATTERN
-from streams.text.sizes import bytes_of
+from streams.text.quantities import EXPECTED, EXPECTED_SIZE, PATTERN, SAFE_SIZE_PATTERN, bytes_of, seconds_of
 
 T = TypeVar("T")
 
@@ -29,7 +26,8 @@ Duration = Annotated[
     str, Parameter(description=f"A duration: {EXPECTED}.", schema_extra={"pattern": f"^({PATTERN})?$"})
 ]
 Memory = Annotated[
-    str, Parameter(description=f"Memory in all: {EXPECTED_SIZE}.", schema_extra={"pattern": f"^({SIZE_PATTERN})?$"})
+    str,
+    Parameter(description=f"Memory in all: {EXPECTED_SIZE}.", schema_extra={"pattern": f"^({SAFE_SIZE_PATTERN})?$"}),
 ]
 Whole = Annotated[int, Parameter(ge=0, le=MAX_COUNT)]
 Word = Annotated[str, Parameter(max_length=256)]

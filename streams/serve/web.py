@@ -51,7 +51,7 @@ from streams.serve.parameters import (
 )
 from streams.serve.service import Service, SiteEstimateList, SiteList, SiteOutcomes, Status, UserJobs
 from streams.settings import Settings
-from streams.settings.tokens import Rights
+from streams.settings.sections import Rights
 from streams.version import __version__
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,7 @@ from models.engine.settings import EngineSettings, SiteSettings
 from models.plugins import Registry
 from models.registry import METHODS, RUN_METHODS, check_parameters
 from streams.errors import NotUnderstood, place_and_problem
-from streams.settings.sections import SECTIONS, Settings
-from streams.settings.tokens import ServeToken, check_secret, check_tokens, checked_tables
+from streams.settings.sections import SECTIONS, ServeToken, Settings, check_secret, check_tokens, checked_tables
 from streams.text.toml import read_toml
 
 PREFIX = "QUEUECAST"

@@ -1,17 +1,24 @@
 """The sources by name: those of this folder, and those of other packages by entry points.
 
 A package names its source in its pyproject.toml under `[project.entry-points."queuecast.sources"]`. A source is
-imported when it is asked for, so that nobody needs what only another scheduler's source needs.
+imported when it is asked for, so that nobody needs what only another scheduler's source needs. What source reads a
+file that is not named is told by how it begins.
 """
 
 import inspect
+import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from models.plugins import Registry
-from streams.errors import NotUnderstood
+from streams.errors import NotUnderstood, UserError, of_file
+from streams.sources.contract import HEAD_BYTES, Source
+from streams.sources.logs.files import first_bytes, open_log
 
 if TYPE_CHECKING:
     from streams.sources.contract import Source
@@ -71,3 +78,108 @@ def options_for(kind: "type[Source]", given: Iterable[str]) -> dict[str, Any]:
         except msgspec.ValidationError as error:
             raise NotUnderstood(f"--set {text}: {error}") from None
     return options
+
+
+_NO_JOBS = re.compile(rb'^\s*\{.*"jobs"\s*:\s*\[\s*\]', re.DOTALL)
+_TABLE = re.compile(rb"[A-Za-z_][\w .-]*(?:[,;\t][A-Za-z_][\w .-]*)+\r?\n")
+_ROWS = re.compile(rb"(?:[^|\n]*\|){6,}[^|\n]*(?:\n|$)")
+
+
+_WIDE = "its text is UTF-16, as Windows writes it; `iconv -f UTF-16 -t UTF-8` makes it readable"
+_SHEET = "it is a workbook of a spreadsheet program; export the sheet with the jobs as CSV, and name that file"
+_FIRST = {
+    b"\x28\xb5\x2f\xfd": "it is packed by zstd; unpack it with `zstd -d`, or use gzip, bzip2 or xz",
+    b"\xd0\xcf\x11\xe0": _SHEET,
+    b"PK\x03\x04": "it is a zip archive; unpack it with `unzip`, or use gzip, bzip2 or xz",
+    b"\xff\xfe": _WIDE,
+    b"\xfe\xff": _WIDE,
+}
+"""What no source reads, by its first bytes, and what to do about it."""
+
+_WORKBOOK = re.compile(
+    rb"PK\x03\x04.{26}(?:\[Content_Types\]\.xml|_rels/|docProps/|xl/|mimetypeapplication/vnd\.oasis)", re.DOTALL
+)
+"""An .xlsx or .ods file, by the name of the first file in it: a zip archive has no use for who wants its jobs."""
+
+
+class UnknownFormat(NotUnderstood):
+    """No source reads such a file, or several may."""
+
+
+def format_of(path: Path) -> type[Source]:
+    """The source that recognises a file, or the first one of a folder that any does.
+
+    Raises:
+        UnknownFormat: none does, or more than one.
+        UserError: the file cannot be read.
+    """
+    if path.is_dir():
+        return _format_in(path)
+    head, known = head_of(path).removeprefix(BOM_UTF8), sources()
+    if _WORKBOOK.match(head):
+        raise UnknownFormat(f"{path}: {_SHEET}")
+    if why := next((why for begins, why in _FIRST.items() if head.startswith(begins)), None):
+        raise UnknownFormat(f"{path}: {why}")
+    found = [name for name in known if _recognises(name, head)]
+    if len(found) == 1:
+        return source_named(found[0])
+    if not found and (why := _why_unknown(head)):
+        raise UnknownFormat(f"{path}: {why}")
+    names = ", ".join(found or known)
+    what = f"may be one of: {names}" if found else f"the format is not recognised; there are: {names}"
+    raise UnknownFormat(f"{path}: {what}; --format NAME says which it is")
+
+
+def _why_unknown(head: bytes) -> str | None:
+    """What a file that nobody recognises looks like, and what to do about it; None where that is unknown."""
+    if not head.strip():
+        return "the file is empty"
+    if _NO_JOBS.search(head):
+        return "there are no jobs in it: of the span that was asked for there is none, or none that one may see"
+    if head.lstrip().startswith((b"{", b"[")):
+        return (
+            "JSON of no known kind; of a CSV with a row for each job made of it --map FILE says what its columns mean"
+        )
+    if _ROWS.match(head):
+        return "rows between bars without a header; sacct prints one unless it is told --noheader"
+    if table := _TABLE.match(head):
+        names = ", ".join(re.split(r"[,;\t]", table[0].decode().strip()))
+        return f"a table whose columns are those of no known data set: {names}; --map FILE says what they mean"
+    return None
+
+
+def _format_in(folder: Path) -> type[Source]:
+    try:
+        files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    except OSError as error:
+        raise of_file(folder, error) from None
+    for path in files:
+        with suppress(UnknownFormat):
+            return format_of(path)
+    raise UnknownFormat(f"{folder}: no file in it is recognised; --format NAME says what they are")
+
+
+def head_of(path: Path) -> bytes:
+    """The beginning of a file, unzipped: `HEAD_BYTES`, or as much as there is and can be read.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        with closing(open_log(path)) as file:
+            return first_bytes(file, HEAD_BYTES)
+    except OSError as error:
+        raise of_file(path, error) from None
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file has queuecast's own events, such as the machine's size beside a log of any format."""
+    return path.is_file() and _recognises("events", head_of(path))
+
+
+def _recognises(name: str, head: bytes) -> bool:
+    """Whether this source recognises it; not where the source cannot be loaded here."""
+    try:
+        return source_named(name).recognises(head)
+    except UserError:
+        return False

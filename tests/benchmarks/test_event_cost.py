@@ -31,7 +31,7 @@ from models.records import (
     Submit,
     WaitQuestion,
 )
-from models.site.features import features_of
+from models.site.history import features_of
 from models.site.job import Estimate, Job
 from models.site.shapes import WALLTIMES, grid, sizes
 

@@ -13,8 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from deploy.kueue import dispatcher as module
-from deploy.kueue.api import Conflict, KueueApi
-from deploy.kueue.dispatcher import ADMISSION, CONDITION, Dispatcher
+from deploy.kueue.dispatcher import ADMISSION, CONDITION, Conflict, Dispatcher, KueueApi
 from models.ranking import JobRequest
 from models.records import JobAnswer
 from streams.client.questions import UnknownJob

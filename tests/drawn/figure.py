@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from models.durations import duration
-from streams.text.sizes import size_text
+from streams.text.quantities import size_text
 from tests.drawn.asked import PanelAnswers, Series
 
 COLUMNS = 24

@@ -11,8 +11,7 @@ import msgspec
 import yaml
 from kafka import KafkaProducer
 
-from deploy.local.demo.progress import DemoProgress
-from deploy.local.demo.run import records_from_topics
+from deploy.local.demo.run import DemoProgress, records_from_topics
 from deploy.local.demo.scenario import Scenario, simulated_scenario
 from deploy.local.stack import LocalStack, Prometheus
 from deploy.local.stack.process import LOOPBACK

@@ -22,7 +22,7 @@ from models.method import Memory
 from models.records import AnyEvent
 from streams.broker.topics import Topics
 from streams.bulk import history as past
-from streams.bulk.order import in_order
+from streams.bulk.event_log import in_order
 from streams.cli.app import main
 from streams.offline.replay import replay
 from streams.sources.swf import events_of, read_swf

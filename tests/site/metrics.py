@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from streams.notify.metrics import NotifyCounts
-from streams.serve.connections import DROPPED
+from streams.serve.run import DROPPED
 from streams.sources.run import Watch
 from streams.worker.metrics.process import Metrics
 from streams.worker.metrics.sites import SiteFamilies

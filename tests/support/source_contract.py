@@ -25,8 +25,7 @@ import pytest
 
 from models.records import AnyEvent, Submit
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, Skipped, Source, Step, refuse
-from streams.sources.formats import format_of, head_of
-from streams.sources.registry import source_named
+from streams.sources.registry import format_of, head_of, source_named
 
 MAX_STEPS = 100_000
 """Steps after which a source is taken to go round in a circle."""

@@ -9,8 +9,7 @@ from models.engine.engine import Engine
 from models.method import SiteContext
 from models.records import PartitionState, WaitQuestion
 from models.site.areas import Areas
-from models.site.extras import EXTRAS, Extras
-from models.site.job import REQUEST, Job, Phase
+from models.site.job import EXTRAS, REQUEST, Extras, Job, Phase
 from models.site.table import QUEUED, RUNNING
 from models.site.topology import Ask, Topology, cannot_run
 from models.waits.order.placement import lie

@@ -11,7 +11,7 @@ from models.engine.methods import plan_run
 from models.engine.outgoing import withhold
 from models.method import SiteContext, WaitMethod
 from models.records import Prediction
-from models.site.features import features_of
+from models.site.history import features_of
 from models.site.job import Estimate, Job
 
 KNOWN_JOBS = 10

@@ -10,8 +10,7 @@ from models.engine.scores import MAX_RIVALS
 from models.records import Alter, Capacity, ExpectedStart
 from models.registry import METHODS, RUN_METHODS
 from models.site.clock import MAX_AHEAD_S
-from models.site.extras import Extras
-from models.site.job import REQUEST, Estimate, Job, Phase
+from models.site.job import REQUEST, Estimate, Extras, Job, Phase
 
 _ALTERED = Alter.__struct_fields__
 

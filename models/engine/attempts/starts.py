@@ -7,8 +7,7 @@ from models.engine.outgoing import Anomaly, Record
 from models.engine.parts import AttemptHandler, Parts
 from models.method import Happened
 from models.records import Start
-from models.site.extras import EXTRAS, progress_at_start
-from models.site.job import Job, Phase
+from models.site.job import EXTRAS, Job, Phase, progress_at_start
 
 
 class Starts(AttemptHandler):

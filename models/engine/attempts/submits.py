@@ -10,8 +10,7 @@ from models.engine.parts import AttemptHandler, Parts
 from models.engine.reestimates import worth_telling
 from models.method import Happened
 from models.records import Requeue, Submit
-from models.site.extras import PROGRESS
-from models.site.job import Job, Phase
+from models.site.job import PROGRESS, Job, Phase
 
 
 class Submits(AttemptHandler):

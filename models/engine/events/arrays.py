@@ -6,8 +6,7 @@ import msgspec
 
 from models.engine.live import LiveJobs
 from models.records import Cancel, End, JobKey, Start, Submit
-from models.site.extras import PROGRESS, Extras, progress_at_start
-from models.site.job import Job, Phase
+from models.site.job import PROGRESS, Extras, Job, Phase, progress_at_start
 
 MAX_EARLY = 256
 """Arrays of which tasks were seen before the array; the one heard of longest ago is forgotten first."""

@@ -16,10 +16,18 @@ import numpy as np
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
-from models.papers.ibl.attributes import JOB, POLICY, STATE, Instance, PolicyAttribute, request_of, state_of
-from models.papers.ibl.distance import Columns, Point
-from models.papers.ibl.memory import InstanceMemory, Selection
-from models.papers.ibl.method import IblParameters, Middle, predict
+from models.papers.ibl.distance import (
+    JOB,
+    POLICY,
+    STATE,
+    Columns,
+    Instance,
+    Point,
+    PolicyAttribute,
+    request_of,
+    state_of,
+)
+from models.papers.ibl.method import IblParameters, InstanceMemory, Middle, Selection, predict
 from models.papers.search.genetic import Gene, Individual, Part, read_gene, write_gene
 from models.papers.search.tuning import Truth
 from models.records import AnyEvent, JobKey

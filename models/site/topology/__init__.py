@@ -1,9 +1,7 @@
 """What a site consists of: pools of nodes, the partitions that use them, and the areas in which jobs compete.
 
-- `asks`: what a job asks of the nodes, without its times.
-- `topology`: pools, partitions and areas; in which of them a job may run, and what it takes there.
+- `topology`: pools, partitions, areas; what a job asks for but its times, in which it may run, what it takes there.
 - `layout`: what an area holds as time goes on, with reservations ahead; compiled, so whoever needs it imports it.
-- `fitting`: whether a job fits; compiled too.
 - `reasons`: why a job can never run.
 
 A job holds processors, GPUs and memory. In an area of few nodes it lies on these in parts, such as tasks. A larger area
@@ -12,8 +10,7 @@ how jobs lie on the nodes within a pool: 16 processors that are free on 16 nodes
 job needs of a single node decides only which pools are possible at all.
 """
 
-from models.site.topology.asks import Ask, ask_of
 from models.site.topology.reasons import cannot_run
-from models.site.topology.topology import Area, Topology
+from models.site.topology.topology import Area, Ask, Topology, ask_of
 
 __all__ = ["Area", "Ask", "Topology", "ask_of", "cannot_run"]

@@ -7,8 +7,7 @@ import numpy as np
 from models.durations import duration
 from models.records import Limit, Partition
 from models.site.job import Job
-from models.site.topology.asks import Ask, ask_of
-from models.site.topology.topology import CPUS, GPUS, MEMORY, Topology
+from models.site.topology.topology import CPUS, GPUS, MEMORY, Ask, Topology, ask_of
 
 GIB = 1 << 30
 

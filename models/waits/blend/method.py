@@ -15,7 +15,7 @@ from models.durations import AT_ONCE_S
 from models.method import Happened, Memory, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
-from models.site.per_job import PerJob
+from models.site.rows import PerJob
 from models.site.seen import Seen
 from models.site.size import MIN_STARTED_JOBS
 from models.site.table import QUEUED

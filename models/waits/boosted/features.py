@@ -9,8 +9,8 @@ from numba import njit
 from models.arrays import Floats
 from models.durations import DAY_S
 from models.method import SiteContext
-from models.site.features import FEATURES
-from models.site.features import features_of as summaries_of
+from models.site.history import FEATURES
+from models.site.history import features_of as summaries_of
 from models.site.job import Job
 from models.waits.boosted import live, recent
 from models.waits.boosted.recent import Codes, Recent

@@ -7,8 +7,7 @@ import numpy as np
 from models.arrays import Floats, Ints
 from models.site.table import RUNNING, LiveTable
 from models.site.topology import Ask
-from models.site.topology.fitting import fit_parts
-from models.site.topology.layout import Kind, Layout, Nodes
+from models.site.topology.layout import Kind, Layout, Nodes, fit_parts
 from models.site.topology.topology import RESOURCES
 from models.waits.order.pooled import occupied
 

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from models.arrays import Flags, Floats, Ints
-from models.site.topology.fitting import fit, fit_parts
+from models.site.topology.layout import fit, fit_parts
 from models.waits.order.schedule import GRAIN, Limits, is_over
 from models.waits.schedules import insert, remove
 

@@ -26,8 +26,15 @@ from streams.sources.logs.fields import (
 )
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, HELD, QUEUED, RUNNING, SUSPENDED
-from streams.sources.schedulers.lsf_fields import LineFields
-from streams.sources.schedulers.lsf_request import allocation, array_of, executable, exit_state, request, with_gpus
+from streams.sources.schedulers.lsf_fields import (
+    LineFields,
+    allocation,
+    array_of,
+    executable,
+    exit_state,
+    request,
+    with_gpus,
+)
 
 PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 1, 2, 4, 8, 16, 32, 64
 """Bits of a job's status."""

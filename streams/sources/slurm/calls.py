@@ -16,7 +16,7 @@ from models.records import Limit
 from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
 from streams.sources.slurm.machine import words
-from streams.sources.slurm.machine.limits import ASSOCIATION_COLUMNS, QOS_COLUMNS
+from streams.sources.slurm.machine.capacity import ASSOCIATION_COLUMNS, QOS_COLUMNS
 from streams.sources.slurm.text import read_sacct
 
 TIMEOUT_S = 120.0

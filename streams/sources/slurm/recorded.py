@@ -15,8 +15,7 @@ from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.files import BROKEN, is_zipped, open_log
 from streams.sources.slurm.days import NO_ROWS, DayCounts, OldRows, RowDays
 from streams.sources.slurm.jobcomp import look_at
-from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, read_jobs, rows_of
-from streams.sources.slurm.json_jobs.in_turn import JobsInTurn
+from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, JobsInTurn, read_jobs, rows_of
 from streams.sources.slurm.looks import Look, SlurmCursor, Way
 from streams.sources.slurm.machine.capacity import Machine
 from streams.sources.slurm.machine.words import read_text

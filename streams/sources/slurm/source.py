@@ -23,20 +23,18 @@ from streams.sources.contract import (
     encode_cursor,
     refuse,
 )
-from streams.sources.formats import head_of
 from streams.sources.logs.source import zone_of
-from streams.sources.slurm.access import SlurmrestdAccess
+from streams.sources.registry import head_of
 from streams.sources.slurm.calls import Commands
 from streams.sources.slurm.days import NO_ROWS, old_rows
 from streams.sources.slurm.jobcomp import KafkaRecords
-from streams.sources.slurm.looks import Look, SlurmCursor, Way
+from streams.sources.slurm.looks import AccountingPolling, Look, QueuePolling, SlurmCursor, Way
 from streams.sources.slurm.machine.capacity import capacity_of
 from streams.sources.slurm.overlapping import Reached, events_of
-from streams.sources.slurm.polling import AccountingPolling, QueuePolling
 from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
-from streams.sources.slurm.rest_calls import Rest
+from streams.sources.slurm.rest import Rest, SlurmrestdAccess
 from streams.sources.slurm.table import Entry, JobTable
-from streams.text.durations import seconds_of
+from streams.text.quantities import seconds_of
 
 PAUSE_S = 0.2
 """Seconds between two looks whether something is there."""

@@ -6,7 +6,7 @@ from models.engine.asking.answers import acted_on, live_state, waits_unusually
 from models.engine.asking.partitions import partition_states
 from models.engine.engine import Engine
 from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy, Histogram
-from models.site.features import FEATURES
+from models.site.history import FEATURES
 from models.site.job import Phase
 from models.site.state import SITE
 from streams.process.scraping import Families

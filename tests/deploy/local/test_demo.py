@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deploy.local.demo.progress import DemoProgress, SiteProgress
-from deploy.local.demo.run import Feeder, _report, demo, records_in_process
+from deploy.local.demo.run import DemoProgress, Feeder, SiteProgress, _report, demo, records_in_process
 from deploy.local.demo.scenario import (
     MAX_DELAY_S,
     MAX_OUTSTANDING,

@@ -17,7 +17,7 @@ from models.records import (
     Release,
     Submit,
 )
-from models.site.features import features_of
+from models.site.history import features_of
 from models.site.job import Phase
 from models.site.state import SITE
 from tests.support.engines import (

@@ -13,7 +13,7 @@ from models.engine.settings import EngineSettings
 from models.method import SiteContext
 from models.records import Capacity, JobKey
 from models.runtimes.closest import Closest
-from models.site.expiry import WEEK_S
+from models.site.clock import WEEK_S
 from models.site.history import History
 from models.site.job import Estimate, Job, Phase, RunEstimate
 from models.site.runs import RunHistory

@@ -9,7 +9,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext
 from models.papers.ibl import Ibl, IblRuns
-from models.papers.ibl.attributes import MAX_EXACT_INTEGER, POLICY, Request, request_of, state_of
+from models.papers.ibl.distance import MAX_EXACT_INTEGER, POLICY, Request, request_of, state_of
 from models.records import AnyEvent, Prediction
 from models.runtimes.closest import Closest
 from models.site.history import History

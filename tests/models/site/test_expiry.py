@@ -12,7 +12,7 @@ from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit, Suspend
-from models.site.expiry import MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Expiry, due
+from models.site.clock import MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Expiry, due
 from models.site.history import Started
 from models.site.job import Job, Phase
 from models.site.runs import Run

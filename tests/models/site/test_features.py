@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.site.features import COUNT, FEATURES, features_of
+from models.site.history import COUNT, FEATURES, features_of
 from models.site.job import Job, Phase
 from models.site.state import SiteState
 

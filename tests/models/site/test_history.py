@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from models.engine.checkpoint import decode_array, encode_array
-from models.site.features import COUNT
-from models.site.history import LATEST_JOBS, History, Started
+from models.site.history import COUNT, LATEST_JOBS, History, Started
 from models.site.job import Job
 
 

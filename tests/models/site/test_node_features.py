@@ -11,8 +11,8 @@ from models.site.job import Job
 from models.site.node_features import alternatives
 from models.site.topology import Topology, cannot_run
 from streams.bulk.anonymise import Anonymiser
-from streams.sources.schedulers import lsf_request, pbs_request
-from streams.sources.schedulers.htcondor_ads import classad, request
+from streams.sources.schedulers import lsf_fields, pbs_request
+from streams.sources.schedulers.htcondor import classad, request
 from streams.sources.slurm.json_jobs import read_jobs
 from streams.sources.slurm.machine import words
 from streams.sources.slurm.machine.capacity import Machine, capacity_of
@@ -63,8 +63,8 @@ def of_pbs(words: str) -> Any:
             of_pbs("Resource_List.nodes=4:" + ":".join(f"f{n:03}" for n in range(300))),
             [[f"f{n:03}" for n in range(32)]],
         ),
-        (lsf_request.request(4, "select[type == any && mem>100] rusage[mem=4000]").get("node_features"), None),
-        (lsf_request.request(4, "select[(big) && (type==X86_64)]").get("node_features"), [["big", "type==X86_64"]]),
+        (lsf_fields.request(4, "select[type == any && mem>100] rusage[mem=4000]").get("node_features"), None),
+        (lsf_fields.request(4, "select[(big) && (type==X86_64)]").get("node_features"), [["big", "type==X86_64"]]),
         (
             request(classad(["Requirements = (TARGET.HasIb) && (TARGET.Memory >= RequestMemory)"]))["node_features"],
             [["TARGET.HasIb"]],

@@ -1,6 +1,6 @@
 import pytest
 
-from models.site.per_job import PerJob
+from models.site.rows import PerJob
 
 ONE, TWO = ("1", 0), ("2", 0)
 

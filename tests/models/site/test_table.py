@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from models.engine.engine import Engine
 from models.site import table
-from models.site.extras import Extras
-from models.site.job import Job, Phase
+from models.site.job import Extras, Job, Phase
 from models.site.state import SiteState
 from models.site.table import DEAD, HELD, NO_NAME, QUEUED, RUNNING, LiveTable
 from tests.support.engines import MEDIAN, workload

@@ -9,8 +9,7 @@ from models.engine.settings import EngineSettings
 from models.method import SiteContext
 from models.records import Prediction, Start, Submit
 from models.runtimes.closest import Closest
-from models.site.features import COUNT
-from models.site.history import History
+from models.site.history import COUNT, History
 from models.site.job import Job
 from models.site.runs import RunHistory
 from models.site.state import SiteState

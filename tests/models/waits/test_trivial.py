@@ -6,8 +6,7 @@ import pytest
 from models.method import SiteContext, WaitMethod
 from models.registry import METHODS, TRIVIAL, method_named
 from models.runtimes.closest import Closest
-from models.site.features import COUNT
-from models.site.history import LATEST_JOBS, History
+from models.site.history import COUNT, LATEST_JOBS, History
 from models.site.job import Estimate, Job
 from models.site.runs import RunHistory
 from models.site.state import SiteState

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.bulk.feed import Paced, names_of, timeline, until
+from streams.bulk.feed import Paced, SortedSource, names_of, timeline, until
 from streams.bulk.reading import read_log
-from streams.bulk.source import SortedSource
 from streams.errors import UserError
 from tests.support.traces import made_trace, swf_line
 

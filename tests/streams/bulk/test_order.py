@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from models.records import AnyEvent, Cancel, Capacity, End, Requeue, Start, Submit
-from streams.bulk.order import in_order
+from streams.bulk.event_log import in_order
 from streams.sources.swf import events_of, read_swf
 from tests.support.traces import made_trace
 

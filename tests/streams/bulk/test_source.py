@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from models.records import Capacity, End, Start, Submit
-from streams.bulk.feed import timeline, without
+from streams.bulk.feed import SortedSource, timeline, without
 from streams.bulk.reading import read_log
-from streams.bulk.source import SortedSource
 from streams.sources.contract import CursorError
 
 

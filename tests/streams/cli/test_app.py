@@ -53,9 +53,8 @@ def test_what_talks_to_kafka_alone_imports_neither_the_engine_nor_faust(closed_p
 
 def test_who_asks_waits_for_no_import_that_is_not_needed() -> None:
     asked = "['ask', '--cpus', '4', '--url', 'http://127.0.0.1:1']"
-    code = (
-        f"import sys; from streams.cli.app import main; main({asked}); import streams.client.job; print(*sys.modules)"
-    )
+    imports = "from streams.cli.app import main; main({asked}); import streams.client.listing"
+    code = f"import sys; {imports.format(asked=asked)}; print(*sys.modules)"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     shown = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
     slow = {

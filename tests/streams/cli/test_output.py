@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streams.bulk.reading import read_log
-from streams.cli import output
-from streams.cli.output import progress
+from streams.cli import options
+from streams.cli.options import progress
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from streams.cli.output import progress
     ],
 )
 def test_how_long_it_still_takes_is_told(total: int | None, share: float | None, told: str) -> None:
-    way = output._Way("jobs", total, lambda: share)
+    way = options._Way("jobs", total, lambda: share)
     way._begun = time.monotonic() - 100.0
     way.advance(835823160.0)
     assert str(way) == told
@@ -30,7 +30,7 @@ def test_how_long_it_still_takes_is_told(total: int | None, share: float | None,
 
 def test_before_the_first_event_the_share_of_the_reading_is_told() -> None:
     """Rows of an accounting are kept, and put together, before there is an event."""
-    way = output._Way("events read", None, lambda: 0.25)
+    way = options._Way("events read", None, lambda: 0.25)
     way._begun = time.monotonic() - 100.0
     assert str(way) == "25% of the reading, 5m left"
 
@@ -52,21 +52,21 @@ def test_of_an_accounting_the_share_goes_on_while_its_rows_are_put_together(tmp_
 
 def test_where_the_pace_is_set_the_time_left_is_by_the_pace() -> None:
     """Of a trace that is fed at 3600 times its pace, the jobs are not spread evenly over its months."""
-    way = output._Way("events sent", 4, lambda: None, lambda: 7200.0)
+    way = options._Way("events sent", 4, lambda: None, lambda: 7200.0)
     way.advance(835823160.0)
     assert str(way).endswith("at 1996-06-26 21:06 UTC, 2h left")
 
 
 def test_of_several_logs_it_is_told_whose_time_that_is() -> None:
-    way = output._Way("events sent", None, lambda: None)
+    way = options._Way("events sent", None, lambda: None)
     way.advance(835823160.0, "birch")
     assert str(way).endswith(", at 1996-06-26 21:06 UTC of birch")
 
 
 def test_lines_come_also_while_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "TELL_S", 0.01)
+    monkeypatch.setattr(options, "TELL_S", 0.01)
     lines: list[str] = []
-    monkeypatch.setattr(output, "tell", lines.append)
+    monkeypatch.setattr(options, "tell", lines.append)
     deadline = time.monotonic() + 30.0
     with progress("jobs", 2):
         while len(lines) < 2 and time.monotonic() < deadline:

@@ -17,8 +17,8 @@ from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
 from models.records import Alternative, LiveState, Why
 from streams.cli.app import main
 from streams.client import listing
-from streams.client.ask import check, show, understood
 from streams.client.http import HttpClient
+from streams.client.listing import check_ranking, show_ranking, understood
 from streams.errors import Unreachable, UserError
 
 JOB = JobRequest(cpus=64, walltime=14_400.0, user="ada")
@@ -52,19 +52,19 @@ GRID = ranking(
 
 
 def test_it_says_how_likely_a_site_is_the_best(capsys: pytest.CaptureFixture[str]) -> None:
-    show(ranking(site("ctc", p_best=0.724), site("kth", p_best=None), site("elm", p_best=1.0)))
+    show_ranking(ranking(site("ctc", p_best=0.724), site("kth", p_best=None), site("elm", p_best=1.0)))
     rows = capsys.readouterr().out.splitlines()[2:7]
     assert [row[-5:].strip() for row in (rows[0], *rows[2:])] == ["best", "72 %", "–", "100 %"]
 
 
 def test_that_a_site_is_stale_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    show(ranking(site("ctc", stale="silent; it is stale", degraded="stale: silent; it is stale", weak="new")))
+    show_ranking(ranking(site("ctc", stale="silent; it is stale", degraded="stale: silent; it is stale", weak="new")))
     shown = capsys.readouterr().out
     assert shown.count("stale: silent") == 1 and "[ranked behind: new]" in shown
 
 
 def test_the_table_has_everything_in_it_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    show(GRID)
+    show_ranking(GRID)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     ctc = next(line for line in out.splitlines() if line.startswith("ctc"))
@@ -94,21 +94,21 @@ def test_why_it_waits_and_what_starts_sooner_are_told(capsys: pytest.CaptureFixt
         Alternative(walltime=7200.0, predicted_wait_s=3000.0, sooner_s=2400.0),
         Alternative(queue="short", predicted_wait_s=4000.0, sooner_s=1400.0),
     ]
-    show(ranking(site("ctc", why=Why(text="12 jobs ahead of it", free_cpus=0, instead=instead))))
+    show_ranking(ranking(site("ctc", why=Why(text="12 jobs ahead of it", free_cpus=0, instead=instead))))
     told = capsys.readouterr().out
     assert "12 jobs ahead of it" in told
     assert "ask for 2h: 40m sooner; queue short: 23m sooner" in told
 
 
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    show(ranking(site("\x1b[2Jevil", reason="[red]\x1b]"), left_out=(("\x07", "\x9b"),)))
+    show_ranking(ranking(site("\x1b[2Jevil", reason="[red]\x1b]"), left_out=(("\x07", "\x9b"),)))
     out = capsys.readouterr().out
     assert out.replace("\n", "").isprintable()
     assert "[red]" in out
 
 
 def test_what_could_be_ranked_is_no_error() -> None:
-    check(GRID)
+    check_ranking(GRID)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_could_be_ranked_is_no_error() -> None:
 )
 def test_that_nothing_could_be_ranked_is_an_error(found: Ranking, reason: str) -> None:
     with pytest.raises(UserError) as error:
-        check(found)
+        check_ranking(found)
     assert str(error.value).endswith(reason)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from queuecast import WithdrawnEstimate
-from streams.client import following
+from streams.client import client
 from streams.client.grid import AsyncClient
 from streams.settings import Settings
 
@@ -36,8 +36,8 @@ def test_a_shape_that_is_withdrawn_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     async def started(*_: object) -> AsyncIterator[None]:
         yield
 
-    monkeypatch.setattr(following, "Consumer", lambda *_, **__: OneMessage(gone))
-    monkeypatch.setattr(following, "started", started)
+    monkeypatch.setattr(client, "Consumer", lambda *_, **__: OneMessage(gone))
+    monkeypatch.setattr(client, "started", started)
 
     async def first(found: AsyncGenerator[Any]) -> Any:
         async for record in found:

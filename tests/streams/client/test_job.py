@@ -13,7 +13,7 @@ from streams.cli.app import main
 from streams.client import listing
 from streams.client.blocking import Client
 from streams.client.http import HttpClient, SiteSummary
-from streams.client.job import check, show
+from streams.client.listing import check_job, show_job
 from streams.errors import UserError
 from tests.support.asked import FakeClient, engine
 
@@ -53,14 +53,14 @@ def test_no_line_is_wider_than_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "50")
     text = "held back by a limit or a priority although 1,068 processors are free; since when is not known"
-    show([msgspec.structs.replace(KNOWN, text=text)])
+    show_job([msgspec.structs.replace(KNOWN, text=text)])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "kth 4711: held back by a limit or a priority"
     assert max(map(len, lines)) <= 50
 
 
 def test_a_bound_before_the_expected_start_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
-    show([msgspec.structs.replace(KNOWN, starts_by={"0.9": 835_823_000.0})])
+    show_job([msgspec.structs.replace(KNOWN, starts_by={"0.9": 835_823_000.0})])
     assert "at the latest" not in capsys.readouterr().out
 
 
@@ -81,7 +81,7 @@ def test_all_estimates_are_shown_below_where_they_are_asked_for(
 
 
 def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    show([UNKNOWN, KNOWN])
+    show_job([UNKNOWN, KNOWN])
     assert capsys.readouterr().out.splitlines() == [
         "kth 4711: starts in about 40m (1996-06-26 21:06 UTC)",
         "  at the latest  1996-06-26 21:36 UTC with 90 %",
@@ -92,18 +92,18 @@ def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -
         "  stale          no events for 2 days",
     ]
     with pytest.raises(UserError, match="ctc: no such job queues or runs here"):
-        check([UNKNOWN])
+        check_job([UNKNOWN])
 
 
 def test_the_time_before_it_was_eligible_is_shown_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    show([msgspec.structs.replace(KNOWN, live=msgspec.structs.replace(LIVE, eligible=240.0))])
+    show_job([msgspec.structs.replace(KNOWN, live=msgspec.structs.replace(LIVE, eligible=240.0))])
     assert "  eligible       1970-01-01 00:04 UTC, 4m after its submission\n" in capsys.readouterr().out
 
 
 def test_how_probable_it_is_by_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     live = msgspec.structs.replace(KNOWN, as_of=835_822_800.0)
     for within_s, said in ((360.0, "50 %: within 6m"), (9e9, "over 90 %: within"), (0.0, "10 %")):
-        show([live], within_s)
+        show_job([live], within_s)
         assert f"  in time        {said}" in capsys.readouterr().out
 
 

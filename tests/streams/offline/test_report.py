@@ -11,17 +11,15 @@ import pytest
 
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, End, Outcome, Start, Submit
-from models.site.features import FEATURES
+from models.site.history import FEATURES
 from models.site.job import Job
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.cli.app import main
 from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns, Counted
 from streams.offline.files import read_state, save_state
-from streams.offline.report.charts import Series, lines
-from streams.offline.report.findings import findings, text_of
-from streams.offline.report.page import _by_week, page_of
-from streams.offline.report.verdict import verdict
+from streams.offline.report.findings import findings, text_of, verdict
+from streams.offline.report.page import Series, _by_week, lines, page_of
 from streams.sources.contract import Skipped
 from streams.text.terminal import minute
 from tests.support.browser import browsing

@@ -15,9 +15,8 @@ from streams.broker.topics import IN_SYNC, Topics, configurations
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.operate import doctor
-from streams.operate.checks import CheckResult
+from streams.operate.checks import CheckResult, fields, freshness
 from streams.operate.doctor import MAX_CLOCK_DIFFERENCE_S, MAX_LAG_EVENTS
-from streams.operate.sites import fields, freshness
 from streams.settings import KafkaSettings, Settings, SitesSettings
 
 SETTINGS = Settings()

@@ -6,7 +6,7 @@ from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import DoneOperation, SiteAnswer, SiteQuestion
-from streams.operate.sites import MAX_LISTED, changes, fields, freshness
+from streams.operate.checks import MAX_LISTED, changes, fields, freshness
 
 
 def told(site: str, stale: str | None = None, **unknown: int) -> SiteAnswer:

@@ -11,8 +11,8 @@ import pytest
 
 from deploy.local.stack import free_port
 from streams.errors import NotUnderstood
-from streams.operate import slurm_metrics
-from streams.operate.slurm_metrics import check_slurm, page_of
+from streams.operate import checks
+from streams.operate.checks import check_slurm, page_of
 from streams.settings import Settings
 
 PAGES = {
@@ -70,7 +70,7 @@ def test_a_site_is_compared_with_what_slurm_counts(
         known = SimpleNamespace(live=live, held_jobs=held, cpus=cpus)
         yield SimpleNamespace(site=lambda _: known)
 
-    monkeypatch.setattr(slurm_metrics, "Client", client)
+    monkeypatch.setattr(checks, "Client", client)
     found = check_slurm(Settings(), f"alder={address}")
     assert found.state == state
     assert found.found == (

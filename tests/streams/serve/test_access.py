@@ -19,7 +19,7 @@ from streams.serve.middleware import is_ours, names_of
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings, load_settings
-from streams.settings.tokens import ServeToken, check_secret, read_tokens
+from streams.settings.sections import ServeToken, check_secret, read_tokens
 from tests.support.asked import USER, FakeClient, engine
 
 Client = TestClient[Any]

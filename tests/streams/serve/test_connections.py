@@ -10,8 +10,7 @@ from socket import create_connection, socket
 import pytest
 import uvicorn
 
-from streams.serve.connections import DROPPED, Connections
-from streams.serve.run import _uvicorn
+from streams.serve.run import DROPPED, Connections, _uvicorn
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings

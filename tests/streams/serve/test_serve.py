@@ -17,7 +17,7 @@ from models.registry import DEFAULT
 from models.site.shapes import Shape
 from streams.client.questions import TooManyQuestions, asking_for
 from streams.serve.middleware import SECURITY_HEADERS
-from streams.settings.tokens import ServeToken
+from streams.settings.sections import ServeToken
 from tests.support.asked import NOW, TOKEN, USER, FakeClient, app_of, engine, engines, key
 
 JOB = "cpus=8&walltime=1h"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
-from streams.bulk.order import in_order
+from streams.bulk.event_log import in_order
 from streams.bulk.reading import read_log
 from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import CursorError, Skipped

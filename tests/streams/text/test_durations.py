@@ -3,7 +3,7 @@
 import pytest
 
 from streams.errors import UserError
-from streams.text.durations import seconds_of
+from streams.text.quantities import seconds_of
 
 
 @pytest.mark.parametrize(

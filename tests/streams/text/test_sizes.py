@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from streams.text.sizes import SAFE_PATTERN, bytes_of
+from streams.text.quantities import SAFE_SIZE_PATTERN, bytes_of
 
 
 @pytest.mark.parametrize("text", ["64G", "64g", "64GB", "64GiB", "64Gi", "65536Mi", "68719476736", "68719476736B"])
 def test_sizes(text: str) -> None:
     assert bytes_of(text) == 64 << 30
-    assert re.fullmatch(SAFE_PATTERN, text)
+    assert re.fullmatch(SAFE_SIZE_PATTERN, text)

@@ -9,8 +9,16 @@ import msgspec
 from models.records import Partition, Reservation
 from streams.sources.logs.fields import by_name, inside, iso_time
 from streams.sources.slurm.attempt_fields import text_of
-from streams.sources.slurm.machine.capacity import MAX_NAMES, Node, gpus_of, hosts, listed, state_of
-from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
+from streams.sources.slurm.machine.capacity import (
+    MAX_NAMES,
+    Node,
+    gpus_of,
+    hosts,
+    limits_of_associations,
+    limits_of_qos,
+    listed,
+    state_of,
+)
 from streams.sources.slurm.rows import MIB, count_of, name_of, time_of, walltime_of
 
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")

@@ -22,7 +22,7 @@ from models.records import (
     WaitAnswer,
     WaitQuestion,
 )
-from models.site.extras import EXTRAS
+from models.site.job import EXTRAS
 
 POOLS = [
     Pool(name="thin", nodes=4, cpus=16, down_nodes=1),

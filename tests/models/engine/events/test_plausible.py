@@ -15,7 +15,7 @@ from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Capacity, Outcome, Pool, Submit
 from models.simulation import generate, run
-from models.site.expiry import WEEK_S
+from models.site.clock import WEEK_S
 from tests.support.engines import MEDIAN
 from tests.support.events import cancel, capacity, end, start, submit
 from tests.support.stories import contents

@@ -6,8 +6,7 @@ import pytest
 from models.records import Capacity, Limit, Partition, Pool, Reservation, Submit
 from models.site.job import Job
 from models.site.topology import Topology, ask_of
-from models.site.topology.fitting import fit, fit_parts
-from models.site.topology.layout import Layout
+from models.site.topology.layout import Layout, fit, fit_parts
 
 HOUR_S = 3600.0
 

@@ -5,8 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from models.site.extras import Extras
-from models.site.job import STARTED, Job, Phase
+from models.site.job import STARTED, Extras, Job, Phase
 from models.site.state import SiteState
 from models.waits.boosted.live import HORIZONS_S, NAMES, live_features
 

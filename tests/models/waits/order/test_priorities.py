@@ -7,8 +7,7 @@ from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Alter, Capacity, End, Start, Submit
-from models.site.extras import Extras
-from models.site.job import Job
+from models.site.job import Extras, Job
 from models.waits.order import LearntOrder
 from models.waits.order.line import _least_wrong
 

@@ -11,8 +11,7 @@ from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Capacity, End, Limit, Partition, Pool, Prediction, Reservation, Start, Submit
-from models.site.extras import EXTRAS
-from models.site.job import Job
+from models.site.job import EXTRAS, Job
 from models.waits.order.pooled import Declared, Jobs, World, occupied, schedule_rooms
 from models.waits.order.schedule import Limits, line_of, schedule
 from tests.support.queues import Row, aging_of, queued_of, running_of

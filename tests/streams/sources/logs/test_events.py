@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 
 from models.records import Capacity, End, Event, Start, Submit
-from streams.sources.formats import format_of
 from streams.sources.logs.events import EventsSource
+from streams.sources.registry import format_of
 from tests.support.source_contract import BadPart, SourceContract
 
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from streams.errors import UserError
-from streams.sources.schedulers.flux import FluxLogSource, FluxSource
-from streams.sources.schedulers.flux_events import job_name
+from streams.sources.schedulers.flux import FluxLogSource, FluxSource, job_name
 from tests.support.logs import plain, read
 from tests.support.source_contract import BadPart, SourceContract
 

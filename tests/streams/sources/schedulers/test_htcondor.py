@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from models.records import End
-from streams.sources.formats import format_of
+from streams.sources.registry import format_of
 from streams.sources.schedulers.htcondor import HTCondorSource
 from tests.support.logs import Read, plain, read, sample
 from tests.support.source_contract import BadPart, SourceContract

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from streams.sources.formats import format_of
+from streams.sources.registry import format_of
 from streams.sources.schedulers.pbs_qstat import QstatSource
 from tests.support.logs import plain, read
 from tests.support.source_contract import BadPart, SourceContract

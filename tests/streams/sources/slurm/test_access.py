@@ -16,9 +16,8 @@ import pytest
 
 from streams.errors import UserError
 from streams.sources.contract import Skipped
-from streams.sources.slurm.access import SlurmrestdAccess
 from streams.sources.slurm.calls import CallFailed
-from streams.sources.slurm.rest_calls import Rest
+from streams.sources.slurm.rest import Rest, SlurmrestdAccess
 from tests.support.certificates import Authority
 
 Refused = list[str]

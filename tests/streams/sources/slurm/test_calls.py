@@ -13,7 +13,7 @@ import pytest
 
 from streams.sources.contract import Calls, Skipped
 from streams.sources.slurm.calls import CallFailed, Closed, Commands
-from streams.sources.slurm.rest_calls import Rest
+from streams.sources.slurm.rest import Rest
 from streams.sources.slurm.source import SlurmSource
 from tests.support.deployment import until
 from tests.support.made_slurm import MadeJob, sacct, squeue

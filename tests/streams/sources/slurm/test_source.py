@@ -12,7 +12,7 @@ from models.records import AnyEvent
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.contract import MAX_CURSOR_BYTES, Skipped
-from streams.sources.formats import format_of
+from streams.sources.registry import format_of
 from streams.sources.slurm.source import SlurmSource
 from streams.sources.slurm.table import BY
 from tests.support.made_slurm import NOON, MadeJob, history, records, sacct, squeue

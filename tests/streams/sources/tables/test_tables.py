@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from streams.bulk.reading import read_log
 from streams.errors import UserError
-from streams.sources.formats import format_of
+from streams.sources.registry import format_of
 from streams.sources.tables.mapping import mapping_for, read_mapping, ready
 from streams.sources.tables.source import TableSource, seconds_of, text_of, time_of
 from tests.support.logs import plain

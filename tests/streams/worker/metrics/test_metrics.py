@@ -20,8 +20,8 @@ from models.method import SiteContext, WaitMethod
 from models.records import Capacity, Hold, Partition, Pool, Start, Submit
 from models.registry import METHODS
 from models.simulation import generate, run
-from models.site.expiry import WEEK_S
-from models.site.features import FEATURES
+from models.site.clock import WEEK_S
+from models.site.history import FEATURES
 from models.site.job import Estimate, Job
 from streams.settings import EstimateSettings
 from streams.worker.answers.freshness import Freshness
