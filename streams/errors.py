@@ -13,8 +13,7 @@ T = TypeVar("T")
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)[.]? \(_ssl")
 """How OpenSSL says that a certificate is not trusted, and why."""
 
-OWN = ("models", "streams", "deploy", "queuecast")
-"""The names of our own modules: one that is missing is a defect."""
+OWN = ("models", "streams", "deploy", "queuecast")  # the names of our own modules: one that is missing is a defect
 
 UNDECODABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """What msgspec raises for what does not decode, such as a thousand brackets one in another."""

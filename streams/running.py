@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 from streams.errors import UserError
 from streams.settings import PREFIX, ServeSettings, Settings, load_settings, settings_file
 
-LOCK_TRIES, LOCK_PAUSE_S = 10, 0.02
-"""How often the lock is tried: who looks for `up` holds it for a moment."""
+LOCK_TRIES, LOCK_PAUSE_S = 10, 0.02  # how often the lock is tried: who looks for `up` holds it for a moment
 
 
 def note_path(environment: Mapping[str, str] | None = None) -> Path:

@@ -9,8 +9,7 @@ from typing import Any
 
 from queuecast import HttpClient, UserError
 
-TIMEOUT_S = 5.0
-"""For how long the service is waited for; without an answer nothing is said."""
+TIMEOUT_S = 5.0  # for how long the service is waited for; without an answer nothing is said
 
 
 class QueueProgress:

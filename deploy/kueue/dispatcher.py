@@ -117,16 +117,13 @@ class KueueApi:
 log = logging.getLogger("queuecast.kueue")
 
 CONTROLLER = "kueue.x-k8s.io/multikueue"
-ADMISSION, OURS = "kueue-admission", "queuecast"
-"""Managers of fields: Kueue's own of admissions, and this program."""
-
+ADMISSION, OURS = "kueue-admission", "queuecast"  # managers of fields: Kueue's own of admissions, and this program
 CONDITION = "queuecast/StartExpected"
 MOVED = 0.1
 """A condition is written anew when the start has moved by this share of the wait that is left, or by a minute."""
 
 
-MOST_ASKED = 200
-"""Workloads of which a look asks when they start: those that were asked about longest ago."""
+MOST_ASKED = 200  # workloads of which a look asks when they start: those that were asked about longest ago
 
 
 class Dispatcher:

@@ -35,8 +35,7 @@ RESTART_PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
 JOINED_WITHIN_S = 60.0
 """For how long (s) the stack's start waits until the worker's processes have sites, which takes some seconds."""
 
-MIN_STEADY_S = 60.0
-"""When a server has run this long (s), its next end counts as its first again."""
+MIN_STEADY_S = 60.0  # when a server has run this long (s), its next end counts as its first again
 
 
 class Process(Server):

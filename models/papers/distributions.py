@@ -28,21 +28,13 @@ from models.site.state import SiteState
 from models.stored import encode, reader
 from models.waits.qespera import Qespera
 
-Samples = Singles
-"""Six sorted sets, (6, SET_VALUES), each padded with NaN."""
-
-SETS = 6
-"""Sets of values that describe a state."""
-
-SET_VALUES = 64
-"""Values that are kept of a set at most."""
-
-BINS = 10
-"""Bins of a histogram."""
+Samples = Singles  # six sorted sets, (6, SET_VALUES), each padded with NaN
+SETS = 6  # sets of values that describe a state
+SET_VALUES = 64  # values that are kept of a set at most
+BINS = 10  # bins of a histogram
 
 
-NO_DEPTH = 1 << 40
-"""Rows that are kept before the history is known, which says how many are enough."""
+NO_DEPTH = 1 << 40  # rows that are kept before the history is known, which says how many are enough
 
 
 class _Found(msgspec.Struct, array_like=True, frozen=True, gc=False):

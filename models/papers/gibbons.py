@@ -55,8 +55,7 @@ class Finding(NamedTuple):
     reason: str
 
 
-Category = tuple[str | None, ...]
-"""User and executable, the executable alone, or nothing."""
+Category = tuple[str | None, ...]  # user and executable, the executable alone, or nothing
 
 
 class Ran(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -13,11 +13,8 @@ from models.arrays import Floats
 CONFIDENCE = 0.95
 """The confidence of the intervals that go out with predictions: that of the thesis' schedulers (section 5.3)."""
 
-MIN_RUNS = 2
-"""Runs in a range before their mean is believed: with fewer there is no telling how sure it is."""
-
-COEFFICIENTS = 3
-"""The coefficients of T(p): this many ranges must have runs for a fit."""
+MIN_RUNS = 2  # runs in a range before their mean is believed: with fewer there is no telling how sure it is
+COEFFICIENTS = 3  # the coefficients of T(p): this many ranges must have runs for a fit
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -24,24 +24,15 @@ from models.site.rows import Rows
 from models.site.runs import power_of_two
 from models.stored import encode, reader
 
-UPPER = (0.5, 0.75, 0.9, 0.95)
-"""Quantiles that are bounded from above."""
-
-LOWER = (0.1,)
-"""Quantiles that are bounded from below: the wait is at most that with this probability or less."""
-
-CHANGE_QUANTILE = 0.95
-"""The quantile whose bound, exceeded several times in a row, shows that the queue has changed."""
+UPPER = (0.5, 0.75, 0.9, 0.95)  # quantiles that are bounded from above
+LOWER = (0.1,)  # quantiles that are bounded from below: the wait is at most that with this probability or less
+CHANGE_QUANTILE = 0.95  # the quantile whose bound, exceeded several times in a row, shows that the queue has changed
 
 MAX_CHANCE_OF_MISSES = 0.0025
 """A run of misses that is at most this probable is taken for a change: three, where waits are independent."""
 
-ROUNDING = 1 - 1e-12
-"""A probability above this share of the confidence is taken for it: what is missing is rounding."""
-
-WALLTIME_EDGES_S = (900.0, 3600.0, 4 * 3600.0, 12 * 3600.0)
-"""Edges of the ranges of walltimes, seconds."""
-
+ROUNDING = 1 - 1e-12  # a probability above this share of the confidence is taken for it: what is missing is rounding
+WALLTIME_EDGES_S = (900.0, 3600.0, 4 * 3600.0, 12 * 3600.0)  # edges of the ranges of walltimes, seconds
 Category = tuple[str, ...]
 
 

@@ -7,8 +7,7 @@ import msgspec
 
 from models.site.runs import ATTRIBUTES, Template
 
-MAX_HISTORY_RUNS = 65_536
-"""Runs of a category that are kept at most: the meaning of "not limited"."""
+MAX_HISTORY_RUNS = 65_536  # runs of a category that are kept at most: the meaning of "not limited"
 
 UNIT = 2**23
 """A data point is a whole number: of seconds up to `UNIT`, 97 days, or of `UNIT`-ths of the requested walltime.
@@ -28,14 +27,11 @@ PREDICTORS: dict[str, Callable[[int], int]] = {
 A regression does not depend on the unit of x, which is such that x is at most `UNIT`.
 """
 
-DATA = ("absolute", "relative")
-"""What a data point is: a run time in seconds, or its share of the requested walltime."""
-
+DATA = ("absolute", "relative")  # what a data point is: a run time in seconds, or its share of the requested walltime
 EXAMPLE = "user,cpus/4 mean relative 4096"
 
 
-LAST_RESORT = "elapsed/64 mean absolute 64"
-"""What all jobs of a site ran: for those that are like none."""
+LAST_RESORT = "elapsed/64 mean absolute 64"  # what all jobs of a site ran: for those that are like none
 
 
 class RunTemplate(msgspec.Struct, frozen=True):

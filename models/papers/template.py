@@ -21,20 +21,17 @@ from models.runtimes.walltime import within
 from models.site.job import Job, RunEstimate
 from models.site.runs import Category, Run, RunHistory
 
-CONFIDENCE = 0.9
-"""Probability with which a run time is to be within its interval: that of the papers' figures."""
+CONFIDENCE = 0.9  # probability with which a run time is to be within its interval: that of the papers' figures
 
 CHEBYSHEV = math.sqrt(1 / (1 - CONFIDENCE))
 """Standard deviations to either side of the mean, by Chebyshev's theorem: 1 - 1/k² = confidence."""
 
-MIN_HALF_WIDTH_S = 60.0
-"""Half a width in seconds; narrower intervals count as this wide."""
+MIN_HALF_WIDTH_S = 60.0  # half a width in seconds; narrower intervals count as this wide
 
 Choice = Literal["surest", "weighted"]
 """How the estimates of a set become one: the surest of them, as the papers have it, or their weighted mean."""
 
-MAX_TEMPLATES = 32
-"""Templates of a set at most; the papers' sets have up to 10."""
+MAX_TEMPLATES = 32  # templates of a set at most; the papers' sets have up to 10
 
 DEFAULT = (
     "user,executable,walltime,elapsed/64 mean relative 64",
@@ -52,9 +49,7 @@ DEFAULT = (
 RUN, POINT, NODES = range(3)
 """The rows of a category's data: run times in whole seconds, data points, and x of the regression."""
 
-Sums = tuple[int, int, int, int, int, int]
-"""Of data points y: how many, Σy, Σy², Σx, Σx² and Σxy."""
-
+Sums = tuple[int, int, int, int, int, int]  # of data points y: how many, Σy, Σy², Σx, Σx² and Σxy
 NOTHING: Sums = (0, 0, 0, 0, 0, 0)
 
 

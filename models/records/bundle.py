@@ -28,8 +28,7 @@ AnyJobEvent = Submit | Start | End | Cancel | Hold | Release | Suspend | Resume 
 AnyEvent = AnyJobEvent | Capacity
 """What schedulers say: a job came, started, left, or its request changed. The machine is in `capacity.py`."""
 
-MOST_BYTES: Final = 60_000
-"""Bytes of a bundle's events as JSON; some 300 of them."""
+MOST_BYTES: Final = 60_000  # bytes of a bundle's events as JSON; some 300 of them
 
 MOST_EVENTS: Final = 1_200
 """Events of a bundle. So many of the shortest have `MOST_BYTES`; each that is refused is a dead letter."""

@@ -13,19 +13,14 @@ Text = Annotated[str, Meta(max_length=1024)]
 Time = Annotated[float, Meta(ge=0.0, le=1e11)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e11)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-Rank = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
-"""What is only compared: the higher goes first."""
+Rank = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]  # what is only compared: the higher goes first
 Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
 Size = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Names = Annotated[list[Name], Meta(max_length=256)]
-Alternatives = Annotated[list[Names], Meta(max_length=64)]
-"""Lists of names, of one of which all are wanted."""
-Counts = Annotated[dict[Name, Count], Meta(max_length=64)]
-"""How many of each kind, such as {"a100": 4}."""
+Alternatives = Annotated[list[Names], Meta(max_length=64)]  # lists of names, of one of which all are wanted
+Counts = Annotated[dict[Name, Count], Meta(max_length=64)]  # how many of each kind, such as {"a100": 4}
 Version = Annotated[int, Meta(ge=1, le=VERSION)]
-
-JobKey = tuple[str, int]
-"""A job within its site: (job id, attempt)."""
+JobKey = tuple[str, int]  # a job within its site: (job id, attempt)
 
 
 def _version() -> int:
@@ -39,9 +34,7 @@ def _kind(name: str) -> str:
 class Event(msgspec.Struct, tag_field="type", tag=_kind, kw_only=True, frozen=True, omit_defaults=True):
     """What every event says: which site, and when it happened there. What is as usual is left out, but for `v`."""
 
-    kind: ClassVar[str] = ""
-    """As `type` says it in JSON: the class's name."""
-
+    kind: ClassVar[str] = ""  # as `type` says it in JSON: the class's name
     v: Version = msgspec.field(default_factory=_version)
     site: Name
     time: Time

@@ -11,8 +11,7 @@ from models.simulation.policies import POLICIES
 from models.simulation.preemptive import Preemptive
 from models.simulation.workload import SimulatedJob
 
-SHORT_S = 10
-"""Seconds that a shorter run counts as in the bounded slowdown."""
+SHORT_S = 10  # seconds that a shorter run counts as in the bounded slowdown
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):

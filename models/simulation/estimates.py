@@ -19,8 +19,7 @@ class Estimates:
     has already, but no longer than to its walltime while that is still to come.
     """
 
-    learns = False
-    """Whether an estimate of a job may change when another job ends."""
+    learns = False  # whether an estimate of a job may change when another job ends
 
     def __init__(self) -> None:
         self._ended = 0

@@ -26,12 +26,9 @@ class Preemptive(Scheduler):
 
     def _set_up(self, **rules: Any) -> None:
         super()._set_up(**rules)
-        self.suspended: dict[str, RunningJob] = {}
-        """The queued jobs that have run, as they ran last."""
-        self.suspensions: Counter[str] = Counter()
-        """How often each job was suspended."""
-        self.processors: dict[str, Numbers] = {}
-        """Those of running and suspended jobs."""
+        self.suspended: dict[str, RunningJob] = {}  # the queued jobs that have run, as they ran last
+        self.suspensions: Counter[str] = Counter()  # how often each job was suspended
+        self.processors: dict[str, Numbers] = {}  # those of running and suspended jobs
         self._idle = np.ones(self.cpus, dtype=np.bool_)
 
     def _waits(self, job: SimulatedJob) -> bool:

@@ -17,8 +17,7 @@ from models.records import AnyEvent, Cancel, Capacity, End, Start
 from models.simulation.estimates import Estimates
 from models.simulation.workload import SimulatedJob
 
-NEVER = 1 << 62
-"""A second that never comes."""
+NEVER = 1 << 62  # a second that never comes
 
 
 @dataclass(slots=True, eq=False)
@@ -67,8 +66,7 @@ class Scheduler(ABC):
         self.estimates = Estimates() if estimates is None else estimates
         self.enforced = enforced
         self.queue: OrderedDict[str, SimulatedJob] = OrderedDict()
-        self.plans = True
-        """Whether the policy looks at estimates at all."""
+        self.plans = True  # whether the policy looks at estimates at all
         self.planned: dict[str, int] = {}
         """How long each queued job is planned to hold its processors once it gets them."""
         self.running: dict[str, RunningJob] = {}

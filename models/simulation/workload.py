@@ -42,16 +42,13 @@ SHORT_PER_CPU = -0.003
 SHORT_AT_ZERO = 0.6986
 LONGEST_LOG_RUN = 12.0
 RUSH_GAP = (6.0415, 0.8531)
-ALL_TO_RUSH = 1.0519
-"""What the shape of the rush hours' gaps becomes over all hours (their `arar`)."""
+ALL_TO_RUSH = 1.0519  # what the shape of the rush hours' gaps becomes over all hours (their `arar`)
 LONGEST_LOG_GAP = 13.0
 DAILY = (6.1271, 5.2740)
-FIRST_SLOT = 10
-"""The cycle runs from 5:00, the quietest time, to 5:00; its gamma counts half hours from 11 there."""
+FIRST_SLOT = 10  # the cycle runs from 5:00, the quietest time, to 5:00; its gamma counts half hours from 11 there
 
 # What the model leaves out.
-APPLICATIONS = 6
-"""Applications of a user at most."""
+APPLICATIONS = 6  # applications of a user at most
 RUN_NOISE = 0.5
 SIZE_NOISE = 0.3
 """How unlike the jobs of an application are: standard deviations of the log of run time, and of log2 of size."""
@@ -61,10 +58,8 @@ SESSION_SPREAD = 40
 submissions they spread. The more of the same at once, the longer the waits: so, EASY at a load of 0.7 has mean waits of
 about 10 hours; the traces have 4 to 15."""
 UNDER_REQUESTED = 0.06
-LEAST_USE = 0.3
-"""The least share of the requested walltime that a session's longest job uses, before rounding up."""
-PATIENCE = 4 * 3600
-"""The mean patience, in seconds, of those who have an end to it."""
+LEAST_USE = 0.3  # the least share of the requested walltime that a session's longest job uses, before rounding up
+PATIENCE = 4 * 3600  # the mean patience, in seconds, of those who have an end to it
 WALLTIMES: Ints = np.array([5, 10, 15, 30, 60, 120, 240, 360, 480, 720, 1080, 1440, 2160, 2880]) * 60
 QUEUES = (("short", 3600), ("batch", 12 * 3600), ("long", 48 * 3600))
 EXECUTABLES = (

@@ -9,8 +9,7 @@ from models.site.state import SiteState
 from models.site.topology import Area, Ask, Topology, ask_of
 from models.site.topology.layout import Layout
 
-MAX_PLACED = 4096
-"""What so many kinds of jobs ask for is known by heart."""
+MAX_PLACED = 4096  # what so many kinds of jobs ask for is known by heart
 
 
 class Areas:

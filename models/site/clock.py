@@ -12,8 +12,7 @@ from models.records import JobKey
 from models.site.job import Job, Phase
 from models.site.state import SiteState
 
-MAX_AHEAD_S = 600.0
-"""At a live site: an event whose time is further ahead of its arrival at the broker is not believed."""
+MAX_AHEAD_S = 600.0  # at a live site: an event whose time is further ahead of its arrival at the broker is not believed
 
 MAX_AGE_S = 400 * DAY_S
 """An event is not believed that is older than this: than its arrival at a live site, else than the site's time."""
@@ -22,11 +21,8 @@ MAX_STEP_S = 60 * DAY_S
 """At a site that is replayed: an event further ahead of the site's time is not believed (the longest gap in the
 traces is 3 days)."""
 
-MAX_LATE_S = 30 * DAY_S
-"""A submit that comes later than this is accepted, but its wait is neither scored nor learnt."""
-
-MAX_LAGS = 32
-"""Lags of which the median says whether a site is live."""
+MAX_LATE_S = 30 * DAY_S  # a submit that comes later than this is accepted, but its wait is neither scored nor learnt
+MAX_LAGS = 32  # lags of which the median says whether a site is live
 
 LAG_EVERY_S = 60.0
 """Seconds between two lags that are noted once there are `MAX_LAGS`: a burst of wrong times is one among many."""
@@ -51,24 +47,18 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
     (True, 1000.0, 'its time is 2h13m ahead of its arrival')
     """
 
-    now: float = 0.0
-    """The latest time that is believed, Unix seconds; 0 before the first event."""
-
-    believed: int = 0
-    """Accepted events, counted up to `MAX_CONFIRMING`."""
+    now: float = 0.0  # the latest time that is believed, Unix seconds; 0 before the first event
+    believed: int = 0  # accepted events, counted up to `MAX_CONFIRMING`
 
     lags: list[float] = msgspec.field(default_factory=list)
     """Arrival minus time of the last events, one a minute, in seconds."""
 
     lag_noted: float = 0.0
     behind: int = 0
-    doubted: int = 0
-    """Events in a row whose times were not believed and agree with each other."""
-
+    doubted: int = 0  # events in a row whose times were not believed and agree with each other
     doubted_time: float = 0.0
     doubted_since: float = 0.0
-    behind_latest: float = 0.0
-    """The latest time of the events that lie behind."""
+    behind_latest: float = 0.0  # the latest time of the events that lie behind
 
     furthest: float = 0.0
     """What `now` was at the most before it was set back: a time up to there and 60 days more is believed still."""
@@ -150,9 +140,7 @@ def _outside(ahead_s: float, most_s: float, of: str) -> str | None:
     return f"its time is {duration(-ahead_s)} before {of}" if ahead_s < -MAX_AGE_S else None
 
 
-MAX_WALLTIMES = 3.0
-"""A running job is given up after this many times its requested walltime, and a week."""
-
+MAX_WALLTIMES = 3.0  # a running job is given up after this many times its requested walltime, and a week
 WEEK_S = 7 * DAY_S
 MAX_LIVE_S = 400 * DAY_S
 """So long after its submit a job is given up that has not started, and after its start one without a walltime, or that
@@ -161,8 +149,7 @@ is suspended."""
 MIN_AGREEING_EVENTS = 32
 """Events that must agree on how late it is: one with a wrong time must not give up the jobs of all others."""
 
-MAX_STALE_ENTRIES = 1024
-"""Entries that may be kept of jobs that have left or moved on, beside two for each live job."""
+MAX_STALE_ENTRIES = 1024  # entries that may be kept of jobs that have left or moved on, beside two for each live job
 
 
 def due(job: Job) -> float:

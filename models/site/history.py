@@ -60,8 +60,7 @@ def _user_features(job: Job, state: SiteState, phase: Phase) -> tuple[float, flo
     return own.work / MICRO, own.cpus, own.planned_run_us / MICRO, own.count
 
 
-LATEST_JOBS = 1000
-"""Jobs of which `History.latest` has the waits."""
+LATEST_JOBS = 1000  # jobs of which `History.latest` has the waits
 
 
 class Started(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -84,8 +83,7 @@ class History:
         self.count = 0
         self.first = 0
         self.window = RollingSpearman(COUNT, size)
-        self.latest = array("d")
-        """The waits of the last `LATEST_JOBS` jobs or fewer, seconds, the shortest first."""
+        self.latest = array("d")  # the waits of the last `LATEST_JOBS` jobs or fewer, seconds, the shortest first
 
     def __len__(self) -> int:
         return min(self.count - self.first, self.size)

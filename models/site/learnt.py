@@ -10,11 +10,8 @@ import numpy.typing as npt
 from models.records import JobKey
 from models.site.rows import Row, Rows
 
-CHUNK_JOBS = 128
-"""Fingerprints in a row."""
-
-ROWS_PER_MERGE = 32
-"""Rows between two merges into the sorted array: 4096 jobs."""
+CHUNK_JOBS = 128  # fingerprints in a row
+ROWS_PER_MERGE = 32  # rows between two merges into the sorted array: 4096 jobs
 
 MAX_JOBS = 131_072
 """Jobs that are known by their fingerprints, give or take a merge: two weeks of 10,000 a day, in 1 MB."""

@@ -8,8 +8,7 @@ import msgspec
 from models.records import JobKey
 from models.site.rows import Rows
 
-Pair = tuple[bytes, bytes]
-"""A job that started: its note, and what was added when it was settled."""
+Pair = tuple[bytes, bytes]  # a job that started: its note, and what was added when it was settled
 
 
 class _Note(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=0):
@@ -56,8 +55,7 @@ class JobNotes:
         self._depth = depth_rows
         self._pending: dict[JobKey, bytes] = {}  # their rows
         self._latest: dict[int, int] = {}  # the number of its row
-        self.jobs = 0
-        """How many jobs are settled, of those whose second rows are still kept."""
+        self.jobs = 0  # how many jobs are settled, of those whose second rows are still kept
 
     @property
     def count(self) -> int:

@@ -11,8 +11,7 @@ import msgspec
 
 from models.site.job import Job
 
-Category = tuple[str, ...]
-"""A template's name and the values of its attributes: ("user,cpus", "ada", "5")."""
+Category = tuple[str, ...]  # a template's name and the values of its attributes: ("user,cpus", "ada", "5")
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -10,8 +10,7 @@ from numba import njit
 from models.arrays import Floats, Ints
 from models.records import JobKey
 
-MOST_WAITING: Final = 4096
-"""Jobs that queue or are held, up to which all are looked at."""
+MOST_WAITING: Final = 4096  # jobs that queue or are held, up to which all are looked at
 
 FIRST, LAST, MIDDLE = 512, 256, 1024
 """Of more than these: the first to come, the last, and at most about so many of those between, evenly by chance."""
@@ -35,8 +34,7 @@ class Seen(NamedTuple):
 
     rows: Ints
     stands_for: Floats
-    whole: bool
-    """Whether these are all."""
+    whole: bool  # whether these are all
 
     @property
     def bound(self) -> str:

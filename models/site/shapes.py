@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 HOUR_S = 3600.0
 WALLTIMES = (600.0, HOUR_S, 4 * HOUR_S, 12 * HOUR_S, 24 * HOUR_S)
-MOST_QUEUES = 8
-"""Queues with shapes of their own, at most."""
+MOST_QUEUES = 8  # queues with shapes of their own, at most
 
 
 class Shape(NamedTuple):

@@ -5,29 +5,17 @@ import msgspec
 from models.durations import DAY_S
 from models.records import Alter, Capacity, Start, Submit
 
-MAX_CPUS = 10_000_000
-"""No site and no job is larger, and none has more nodes, GPUs or tasks."""
-
-MAX_MEMORY = 1 << 56
-"""Bytes, 64 PiB: no site and no job has more memory."""
+MAX_CPUS = 10_000_000  # no site and no job is larger, and none has more nodes, GPUs or tasks
+MAX_MEMORY = 1 << 56  # bytes, 64 PiB: no site and no job has more memory
 
 MAX_ARRAY_CPUS = 10**12
 """The processors that all tasks of an array would have together: beyond, sums over the live jobs would not be exact."""
 
-MAX_CPUS_WHILE_NEW = 1_000_000
-"""No job is larger at a site of unknown size of which little has been seen."""
-
-MIN_CPUS_LIMIT = 1024
-"""At a site that never said its size, jobs of so many processors are always accepted."""
-
-SLACK = 4
-"""A job may be so many times larger than its site: sizes are declared late, and guessed too small."""
-
-MAX_CHANGE = 64
-"""A declared size may be so many times what was known of the site."""
-
-MIN_STARTED_JOBS = 32
-"""Jobs that must have started before a size is guessed from them."""
+MAX_CPUS_WHILE_NEW = 1_000_000  # no job is larger at a site of unknown size of which little has been seen
+MIN_CPUS_LIMIT = 1024  # at a site that never said its size, jobs of so many processors are always accepted
+SLACK = 4  # a job may be so many times larger than its site: sizes are declared late, and guessed too small
+MAX_CHANGE = 64  # a declared size may be so many times what was known of the site
+MIN_STARTED_JOBS = 32  # jobs that must have started before a size is guessed from them
 
 MIN_DOUBTED_JOBS = 8
 """Jobs, and more than have started, that must be too large within a day for a guessed size to grow by them."""

@@ -47,8 +47,7 @@ UNREAD_ROWS = 600
 """Rows that are pushed one after another, and nobody reads what they give; after so many, ranks are left until somebody
 does, and then sorted. A history is taken in so."""
 
-MAX_WINDOW_ROWS = 3_024_616
-"""The most rows for which n(n² - 1)/3 fits into a signed 64-bit integer."""
+MAX_WINDOW_ROWS = 3_024_616  # the most rows for which n(n² - 1)/3 fits into a signed 64-bit integer
 
 
 class RollingSpearman:

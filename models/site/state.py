@@ -48,9 +48,7 @@ class Totals(msgspec.Struct, gc=False):
         return max(self.count * micros(now) - self.since, 0) / MICRO
 
 
-Scope = tuple[str, str]
-"""What totals are kept of: ("user", name), ("group", name), ("queue", name), or the whole site."""
-
+Scope = tuple[str, str]  # what totals are kept of: ("user", name), ("group", name), ("queue", name), or the whole site
 SITE: Scope = ("site", "")
 
 
@@ -78,10 +76,8 @@ class SiteState:
 
     def __init__(self) -> None:
         self.jobs: dict[JobKey, Job] = {}
-        self.table = LiveTable()
-        """The same jobs as columns, in the same order."""
-        self.follower: Follower | None = None
-        """Told what happens to the jobs here."""
+        self.table = LiveTable()  # the same jobs as columns, in the same order
+        self.follower: Follower | None = None  # told what happens to the jobs here
         self._totals: dict[tuple[Scope, Phase], Totals] = {}
         self._later_attempts: dict[str, set[int]] = {}  # those but 0, by the name of the job
 

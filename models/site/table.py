@@ -11,22 +11,15 @@ from models.arrays import Flags, Floats, Ints, Records
 from models.records import JobKey
 from models.site.seen import PHASE, PHASE_BITS, Seen, level_of, see
 
-DEAD: Final = 0
-"""The phase of a row whose job has left, or has ended though its start was not seen yet."""
-
+DEAD: Final = 0  # the phase of a row whose job has left, or has ended though its start was not seen yet
 QUEUED: Final = 1
 HELD: Final = 2
 RUNNING: Final = 3
 
 _WAITING: Final = (QUEUED, HELD)
-
-NO_NAME: Final = -1
-"""The code of a job that names no user, queue or account, and of a name that no live job has."""
-
+NO_NAME: Final = -1  # the code of a job that names no user, queue or account, and of a name that no live job has
 _MIN_ROWS = 64
-
-MOVED_ROWS = 512
-"""Rows that are moved at one event, at most; 0.2 ms."""
+MOVED_ROWS = 512  # rows that are moved at one event, at most; 0.2 ms
 
 
 Values = tuple[int, float, float, float, float, float, float, float, int, bool, int]
@@ -90,8 +83,7 @@ class LiveTable:
     """
 
     def __init__(self) -> None:
-        self.keys: list[JobKey | None] = []
-        """Whose row it is, by row; None where its job has left."""
+        self.keys: list[JobKey | None] = []  # whose row it is, by row; None where its job has left
         self._codes: list[tuple[int, int, int, int]] = []  # by row
         self._rows: dict[JobKey, int] = {}
         self._users, self._queues, self._accounts, self._asks = _Codes(), _Codes(), _Codes(), _Codes()

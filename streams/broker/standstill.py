@@ -8,9 +8,7 @@ from typing import Any
 from streams.errors import Unreachable
 
 POLL_MS = 1000
-
-PATIENCE_S = 30.0
-"""Seconds without progress after which the broker counts as gone."""
+PATIENCE_S = 30.0  # seconds without progress after which the broker counts as gone
 
 
 class Standstill:

@@ -6,17 +6,13 @@ from functools import lru_cache
 from streams.settings import Settings
 
 HOUR_MS = 3_600_000
-STATE_MESSAGE_BYTES = 64 << 20
-"""Bytes of the largest message of a state. Most have up to a megabyte."""
+STATE_MESSAGE_BYTES = 64 << 20  # Bytes of the largest message of a state. Most have up to a megabyte.
 
 ESTIMATE_SEGMENT_BYTES = 16 << 20
 """Bytes of a segment of the estimates; small, for a reader also reads what was not compacted yet."""
 
-EVENT_MESSAGE_BYTES = 1 << 20
-"""Bytes of the largest message of any other topic."""
-
-MIN_SAFE_COPIES = 3
-"""Copies of a topic from which on a message counts as sent only when two of them have it."""
+EVENT_MESSAGE_BYTES = 1 << 20  # bytes of the largest message of any other topic
+MIN_SAFE_COPIES = 3  # copies of a topic from which on a message counts as sent only when two of them have it
 
 IN_SYNC = "min.insync.replicas"
 """The configuration that says how many copies must have a message before it counts as sent."""
@@ -24,8 +20,7 @@ IN_SYNC = "min.insync.replicas"
 BROKER_STAMPS = {"message.timestamp.type": "LogAppendTime"}
 """The configuration of a topic whose messages the broker stamps, whatever the sender's clock says."""
 
-LATE = "late"
-"""The header of a prediction that left late; its value is the delay in whole seconds, in ASCII."""
+LATE = "late"  # the header of a prediction that left late; its value is the delay in whole seconds, in ASCII
 
 
 class Topics:

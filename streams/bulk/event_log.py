@@ -69,8 +69,7 @@ def _of_one_moment(events: Sequence[AnyEvent]) -> list[Event]:
     return [*capacities, *(one for *_, one in turns)]
 
 
-CACHE_KIB = 64 * 1024
-"""The most memory that sorting takes, KiB; more goes to temporary files."""
+CACHE_KIB = 64 * 1024  # the most memory that sorting takes, KiB; more goes to temporary files
 
 _TABLES = f"""
     PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-{CACHE_KIB}; PRAGMA temp_store=FILE;
@@ -85,8 +84,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
 
 
-Share = Callable[[], float | None]
-"""Tells how much of the work is done; None where that is not known."""
+Share = Callable[[], float | None]  # tells how much of the work is done; None where that is not known
 
 Shown = Callable[[str, int | None, Share], AbstractContextManager[Callable[[float], None]]]
 """Shows how far something is: what its steps are, how many there are. What it gives is told the time of each."""

@@ -16,14 +16,9 @@ from streams.process.scratch import scratch
 from streams.sources.contract import Cursor, OnSkipped, Skipped, Source
 from streams.sources.registry import format_of, is_own, options_for, source_named
 
-MAX_REASONS = 50
-"""How many reasons are told apart; parts that were skipped for others are counted together."""
-
-MAX_PLACES = 3
-"""How many lines are named for each reason."""
-
-TO_READ = 0.25
-"""What it takes to read rows, as a share of that and what it takes to put them together."""
+MAX_REASONS = 50  # how many reasons are told apart; parts that were skipped for others are counted together
+MAX_PLACES = 3  # how many lines are named for each reason
+TO_READ = 0.25  # what it takes to read rows, as a share of that and what it takes to put them together
 
 TO_LOOK_OVER = 0.25
 """What it takes at most to look over the rows before, where old ones are to be passed over, as a share of it all."""

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
     from streams.settings import Settings
     from streams.sources.swf import Trace
 
-SILENCE_S = 4.0
-"""After how many seconds a command that waits for others says that nothing has come yet."""
-
-TELL_S = 60.0
-"""Seconds between two lines of how far a long command is."""
+SILENCE_S = 4.0  # after how many seconds a command that waits for others says that nothing has come yet
+TELL_S = 60.0  # seconds between two lines of how far a long command is
 
 
 def tell(message: str) -> None:
@@ -132,9 +129,7 @@ class _Way:
         return ", ".join(parts)
 
 
-Range = tuple[int, int]
-"""The first and the last, inclusive."""
-
+Range = tuple[int, int]  # the first and the last, inclusive
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Standard Workload Format, plain or gzip.")]
 
 

@@ -35,24 +35,15 @@ log = logging.getLogger(__name__)
 for _name in ("aiokafka", "kafka"):  # what they warn of comes as errors of ours, and to who has set up logging
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
-INITIAL_OUTCOMES = 200
-"""How many outcomes of each partition are read at the start."""
+INITIAL_OUTCOMES = 200  # how many outcomes of each partition are read at the start
 
 MAX_FETCH_WAIT_MS = 100
 """How long a broker may hold back a fetch that has nothing new; with something new it answers at once."""
 
-REQUEST_TIMEOUT_MS = 5000
-"""How long a client waits for a broker's answer."""
-
-MAX_BATCH_MESSAGES = 500
-"""How many messages are taken in before other tasks get their turn."""
-
-BROKER_TIMEOUT_S = 1.0
-"""A broker that does not answer within this time is taken to be away."""
-
-RETRY_PAUSE_S = 1.0
-"""The pause before the next try, after reading failed or while no broker answers."""
-
+REQUEST_TIMEOUT_MS = 5000  # how long a client waits for a broker's answer
+MAX_BATCH_MESSAGES = 500  # how many messages are taken in before other tasks get their turn
+BROKER_TIMEOUT_S = 1.0  # a broker that does not answer within this time is taken to be away
+RETRY_PAUSE_S = 1.0  # the pause before the next try, after reading failed or while no broker answers
 _encode = msgspec.json.Encoder().encode
 
 

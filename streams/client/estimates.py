@@ -11,8 +11,7 @@ from models.site.shapes import HOUR_S, Shape, covering
 from streams.broker.topics import partition_of
 from streams.text.terminal import moment
 
-MAX_OUTCOMES = 50
-"""How many jobs of a site and method are kept with their outcomes: the latest ones."""
+MAX_OUTCOMES = 50  # how many jobs of a site and method are kept with their outcomes: the latest ones
 
 MAX_QUIET_S = HOUR_S
 """A site whose estimates were not renewed for this long is stale: a worker renews them every quarter of an hour."""

@@ -43,12 +43,8 @@ if TYPE_CHECKING:  # with aiokafka, which who asks over HTTP need not have
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-PATIENCE_S = 30.0
-"""For how long a client asks again where nobody answers."""
-
-MAX_PAUSE_S = 5.0
-"""The longest pause before it does."""
+PATIENCE_S = 30.0  # for how long a client asks again where nobody answers
+MAX_PAUSE_S = 5.0  # the longest pause before it does
 
 
 class JobFields(TypedDict, total=False):

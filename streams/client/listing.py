@@ -86,11 +86,8 @@ def answered(by_site: Mapping[str, T | None]) -> list[T]:
     return found
 
 
-LATEST = "0.9"
-"""The bound of which a start is told to be at the latest."""
-
-JOB_COLUMNS, SITE_COLUMNS = 14, 12
-"""How wide a job's and a site's name is in a table; a longer one is cut."""
+LATEST = "0.9"  # the bound of which a start is told to be at the latest
+JOB_COLUMNS, SITE_COLUMNS = 14, 12  # how wide a job's and a site's name is in a table; a longer one is cut
 
 
 def show_jobs(found: Sequence[SiteJobs]) -> None:

@@ -12,9 +12,7 @@ from models.records import LATER, UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer
 from streams.errors import Unreachable, UserError
 
 Kind = TypeVar("Kind", bound=AnyAnswer)
-
-MAX_OPEN_QUESTIONS = 5000
-"""How many questions may be open at the same time; this bounds the memory."""
+MAX_OPEN_QUESTIONS = 5000  # how many questions may be open at the same time; this bounds the memory
 
 
 asking_for: ContextVar[str | None] = ContextVar("asking_for", default=None)

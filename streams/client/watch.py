@@ -18,14 +18,9 @@ from streams.broker.topics import LATE, Topics
 from streams.settings import Settings
 from streams.text.terminal import minute, printable
 
-SHOWN_BOUND = "0.9"
-"""The bound that a line shows; JSON has all of them, and the reasons."""
-
-POLL_S = 5.0
-"""After so long without a message it is looked whether a broker answers at all."""
-
-BROKER_TIMEOUT_S = 3.0
-"""A broker that does not answer within this time is taken to be away."""
+SHOWN_BOUND = "0.9"  # the bound that a line shows; JSON has all of them, and the reasons
+POLL_S = 5.0  # after so long without a message it is looked whether a broker answers at all
+BROKER_TIMEOUT_S = 3.0  # a broker that does not answer within this time is taken to be away
 
 
 class Message(Protocol):

@@ -8,16 +8,10 @@ import msgspec
 from models.durations import duration
 from models.records import Notice, Prediction
 
-BOUND = "0.9"
-"""The bound that is the latest start told."""
-
-LEAST_CHANGE_S = 300.0
-"""A start that comes sooner by less is not told."""
-
+BOUND = "0.9"  # the bound that is the latest start told
+LEAST_CHANGE_S = 300.0  # a start that comes sooner by less is not told
 Kind = Literal["about_to_start", "slipped", "sooner"]
-
-JobPlace = tuple[str, str, int]
-"""A job: its site, its id, its attempt."""
+JobPlace = tuple[str, str, int]  # a job: its site, its id, its attempt
 
 
 class StartEstimate(msgspec.Struct, frozen=True):

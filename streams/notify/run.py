@@ -32,14 +32,9 @@ from streams.notify.watching import NoticeFilter, Reader, Watching
 from streams.process.scraping import serve_metrics
 from streams.settings import Settings
 
-TIMEOUT_S = 10.0
-"""How long a receiver may take."""
-
-MAX_PAUSE_S = 60.0
-"""The longest pause between two tries."""
-
-PASSING = (408, 425, 429)
-"""Statuses below 500 that may pass."""
+TIMEOUT_S = 10.0  # how long a receiver may take
+MAX_PAUSE_S = 60.0  # the longest pause between two tries
+PASSING = (408, 425, 429)  # statuses below 500 that may pass
 
 
 class NotTaken(Exception):
@@ -107,18 +102,13 @@ class Webhook:
 
 
 log = logging.getLogger(__name__)
-
-TICK_S = 2.0
-"""How often the jobs are looked through."""
+TICK_S = 2.0  # how often the jobs are looked through
 
 MAX_OPEN = 256
 """How many notices may be on their way at once; others wait, and are not told where they are outdated by then."""
 
-PARALLEL = 16
-"""How many requests to the webhook may be open at once."""
-
-PAUSE_S = 15.0
-"""The pause before a job is looked at again of which no worker says anything."""
+PARALLEL = 16  # how many requests to the webhook may be open at once
+PAUSE_S = 15.0  # the pause before a job is looked at again of which no worker says anything
 
 
 async def run_notify(settings: Settings, wanted: NoticeFilter, tell: Callable[[Notice], None]) -> None:

@@ -22,18 +22,13 @@ from streams.notify.rules import JobPlace, WatchedJob, due, estimate_of, watched
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)
-
-MAX_GONE = 200_000
-"""How many jobs are remembered that have left, lest a prediction that is read late brings one back."""
-
-MAX_USERS = 500_000
-"""How many jobs' users are remembered at most, where notices are for some users only."""
+MAX_GONE = 200_000  # how many jobs are remembered that have left, lest a prediction that is read late brings one back
+MAX_USERS = 500_000  # how many jobs' users are remembered at most, where notices are for some users only
 
 MAX_EARLY = 200_000
 """How many jobs with a prediction whose user is not known to be wanted are remembered: their Submit may come yet."""
 
-LIVE_S = 86_400.0
-"""A site whose events come within this time is live: its time is the clock's."""
+LIVE_S = 86_400.0  # a site whose events come within this time is live: its time is the clock's
 
 
 class NoticeFilter(msgspec.Struct, frozen=True):

@@ -7,11 +7,8 @@ import msgspec
 from models.records import AnyEvent, JobEvent, Start, Submit
 from streams.bulk.event_log import EventLog
 
-FAST_JOBS = 12_000
-"""Of a long log the last jobs, which a fast replay is over."""
-
-FAST_PREDICTED = 3000
-"""About how many of them a fast replay predicts."""
+FAST_JOBS = 12_000  # of a long log the last jobs, which a fast replay is over
+FAST_PREDICTED = 3000  # about how many of them a fast replay predicts
 
 
 class Excerpt(msgspec.Struct, frozen=True):

@@ -23,8 +23,7 @@ from streams.offline.files import read_state, save_state
 from streams.offline.replay import RecordFile, ReplayScores, ScoreCounts, let_go
 from streams.training.processes import processes
 
-KEEP_EVERY = 10_000
-"""Events between two times that the state is kept; some 10 s, of which keeping it takes a hundredth."""
+KEEP_EVERY = 10_000  # events between two times that the state is kept; some 10 s, of which keeping it takes a hundredth
 
 
 class SavedReplay(msgspec.Struct):

@@ -22,8 +22,7 @@ from streams.text.terminal import show_table
 UNPREDICTED: dict[str, type[Estimates]] = {"walltime": Estimates, "actual": Actual}
 """Run times that are not predicted: the requested and the true ones."""
 
-NO_RUN_TIMES = "none"
-"""The name of the run times where the scheduler uses none."""
+NO_RUN_TIMES = "none"  # the name of the run times where the scheduler uses none
 
 
 class SimulationPlan(msgspec.Struct, frozen=True):

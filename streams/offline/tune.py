@@ -15,11 +15,8 @@ from streams.offline.files import as_profile
 from streams.sources.swf import Trace, events_of
 from streams.text.terminal import show_table
 
-DEFAULT_IDS = (16_000, 20_000)
-"""The job numbers to tune on by default: the paper's, just before those that it tests on."""
-
-MIN_JOBS = 500
-"""With fewer jobs than this the choice owes much to chance."""
+DEFAULT_IDS = (16_000, 20_000)  # the job numbers to tune on by default: the paper's, just before those that it tests on
+MIN_JOBS = 500  # with fewer jobs than this the choice owes much to chance
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -66,8 +63,7 @@ def events_in(stretch: Stretch, advance: Callable[[], None]) -> Iterator[AnyEven
             advance()
 
 
-STATISTIC_NAMES = dict(zip(STATISTICS, ("summaries", "distributions"), strict=True))
-"""The methods' names in the tables."""
+STATISTIC_NAMES = dict(zip(STATISTICS, ("summaries", "distributions"), strict=True))  # the methods' names in the tables
 
 
 def tune(stretch: Stretch, settings: EngineSettings, advance: Callable[[], None] = lambda: None) -> TuningResult:

@@ -29,15 +29,11 @@ from streams.sources.schedulers.pbs_request import KEYS as PBS_KEYS
 from streams.sources.slurm.calls import COLUMNS, ENVIRONMENT, SEPARATOR
 from streams.sources.slurm.machine.capacity import hosts
 
-MAX_BYTES = 8 << 20
-"""The most that is taken of a log, from its end."""
-
+MAX_BYTES = 8 << 20  # the most that is taken of a log, from its end
 TIMEOUT_S = 300.0
 
 Words = tuple[str, ...]
-
-_NONE = r"(?!)"
-"""A pattern of nothing."""
+_NONE = r"(?!)"  # a pattern of nothing
 
 
 class CaptureKind(msgspec.Struct, frozen=True):
@@ -166,9 +162,7 @@ SCHEDULERS: Mapping[str, CaptureKind] = MappingProxyType(
     }
 )
 
-_TABLE = re.compile(r"\A(?:\w+\|){3,}\w*\n")
-"""The header of sacct's rows."""
-
+_TABLE = re.compile(r"\A(?:\w+\|){3,}\w*\n")  # the header of sacct's rows
 _FIELDS_OF_JSON = r'"job_state"\s*:\s*"[A-Z]"|"[A-Za-z_]\w*"(?=\s*:)'
 
 _WORDS = (
@@ -180,8 +174,7 @@ _WORDS = (
 
 _WORD, _LINE = re.compile(_WORDS), re.compile(r"[^\n]+")
 _FREE = r"\b(?:Reason|\w*[Cc]omment|Extra|[Ss]ubmit_arg\w*|Variable_List)=.*"
-_QUOTED = r'"(?:\\.|""|[^"\\\n])*"?'
-"""What a user may have written: no word in it is the name of a field."""
+_QUOTED = r'"(?:\\.|""|[^"\\\n])*"?'  # what a user may have written: no word in it is the name of a field
 
 _LEFT_OUT = re.compile(
     r'("(?:labels|annotations|nodeSelector|matchLabels|environment|Variable_List)"\s*:\s*\{)'
@@ -201,8 +194,7 @@ _USERS = re.compile(
 )
 """Numbers of users: in JSON, by name, and where LSF's records have them without one."""
 
-_HOSTS = re.compile(r"[A-Za-z][\w.-]*\[[\d,-]+\][\w.-]*")
-"""Several nodes of Slurm's by one name."""
+_HOSTS = re.compile(r"[A-Za-z][\w.-]*\[[\d,-]+\][\w.-]*")  # several nodes of Slurm's by one name
 
 
 def hidden(text: str, scheduler: CaptureKind, names: Anonymiser, digits: Set[str] = frozenset()) -> str:

@@ -12,8 +12,7 @@ from streams.client.blocking import Client
 from streams.errors import UserError
 from streams.settings import Settings
 
-LOOK_S = 1.0
-"""The pause between two looks at how far the workers are."""
+LOOK_S = 1.0  # the pause between two looks at how far the workers are
 
 
 def known_until(settings: Settings, sites: Iterable[str]) -> dict[str, float]:

@@ -65,8 +65,7 @@ def shown_at(address: str, process: str, prefix: str, advice: str | None = None)
 CALLING_S, READING_S = 900.0, 21_600.0
 """Seconds without a record after which a source that calls a scheduler, and one that reads a log, get a warning."""
 
-MAX_FAILED = 0.1
-"""The share of calls that may fail."""
+MAX_FAILED = 0.1  # the share of calls that may fail
 
 
 def check_source(address: str) -> CheckResult:
@@ -89,8 +88,7 @@ def check_source(address: str) -> CheckResult:
     return CheckResult("source", "ok", found)
 
 
-MAX_LAG = 10_000
-"""With more messages than these to read, what is told comes late."""
+MAX_LAG = 10_000  # with more messages than these to read, what is told comes late
 
 
 def check_notify_settings(settings: NotifySettings) -> Iterator[CheckResult]:
@@ -174,8 +172,7 @@ def check_slurm(settings: Settings, given: str) -> CheckResult:
     return CheckResult("slurm", "ok", f"{site}: {text}")
 
 
-MAX_LISTED = 8
-"""Sites, or fields, that a result names at most."""
+MAX_LISTED = 8  # sites, or fields, that a result names at most
 
 
 def check_sites(settings: Settings) -> Iterator[CheckResult]:

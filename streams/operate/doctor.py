@@ -26,15 +26,11 @@ from streams.worker.checkpoint.client import AWAY, check_redis, connect, remembe
 PACKAGES = ("queuecast", "faust-streaming", "aiokafka", "kafka-python", "redis", "msgspec", "numpy", "numba")
 
 DAY_MS = 86_400_000
-MAX_LAG_EVENTS = 10_000
-"""A partition with more unprocessed events than this gets a warning."""
-
+MAX_LAG_EVENTS = 10_000  # a partition with more unprocessed events than this gets a warning
 MAX_CLOCK_DIFFERENCE_S = 2.0
 
 REHASH = "stop all workers and sources, then run `queuecast topics --rehash`"
-
-MIN_REDIS = (6, 2)
-"""The oldest version of Redis that is tested."""
+MIN_REDIS = (6, 2)  # the oldest version of Redis that is tested
 
 
 def examine(settings: Settings) -> Iterator[CheckResult]:

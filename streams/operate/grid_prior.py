@@ -22,8 +22,7 @@ from streams.operate.site import operator, send
 from streams.settings import Settings
 from streams.worker.intake.messages import Unreadable, read_told
 
-MATURE_JOBS = 1000
-"""Jobs that have started: a site with more teaches, one with fewer is taught."""
+MATURE_JOBS = 1000  # jobs that have started: a site with more teaches, one with fewer is taught
 
 
 def stored_events(settings: Settings) -> Iterator[AnyEvent]:

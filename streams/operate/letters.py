@@ -16,12 +16,8 @@ from streams.settings import Settings
 from streams.text.terminal import minute, moment, printable, show_listed, show_table
 
 NO_SITE = "(none)"
-
-MAX_NAME_BYTES = 1024
-"""The most bytes of a site's name."""
-
-Letter = tuple[DeadLetter, float]
-"""A dead letter, and when the broker got it (Unix seconds)."""
+MAX_NAME_BYTES = 1024  # the most bytes of a site's name
+Letter = tuple[DeadLetter, float]  # a dead letter, and when the broker got it (Unix seconds)
 
 
 class LetterFilter(msgspec.Struct, frozen=True):

@@ -43,8 +43,7 @@ _IN_TEXT = re.compile(r'(?<![\w.%])([A-Za-z_][\w.%-]*)(\s*=\s*)("[^"\n]*"?|[^"\s
 _IN_VALUE = re.compile(r'(?<![\w.%])([A-Za-z_][\w.%-]*)(=)(\\?"[^"\n]*"?|[^"\s;|,=]*)|[^\s;|=,]+')
 """The same within a value, as in a list of variables."""
 
-_ANY = re.compile(r"(?<!\w)\d\w*")
-"""Of a field of people: each word that begins so."""
+_ANY = re.compile(r"(?<!\w)\d\w*")  # of a field of people: each word that begins so
 
 _WORD = re.compile(
     r"(?:(?<!\w)|(?<=\\[bfnrt])|(?<=\\u[\dA-F]{4}))(?:(\d+[KMGTPE]i?b?(?!\w)|\d{4}-\d\d-\d\d|\A\d+\.\d+\s*\Z)"
@@ -61,8 +60,7 @@ _BEGIN = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;\w;[^;]*;|\d{3} \(\d+\.\d+\
 _HOME = re.compile(r"(?<=[A-Za-z]/)\d{4,}(?!\w|\.\d)|(?<=[A-Za-z]\\/)\d{4,}(?!\w|\.\d)|(?<![\w.])\d+(?=@)")
 """A home directory, and a user of a host."""
 
-_IN_LSF = re.compile(r'(?<= ")[^"]+(?="(?: |$))', re.MULTILINE)
-"""What LSF's records have in quotes is text."""
+_IN_LSF = re.compile(r'(?<= ")[^"]+(?="(?: |$))', re.MULTILINE)  # what LSF's records have in quotes is text
 
 _NAMED_IN_LSF = re.compile(r'("([A-Za-z]\w*)" ")([^"]*)')
 """But there are records in which each value has its name before it."""

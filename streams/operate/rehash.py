@@ -37,17 +37,13 @@ from streams.worker.checkpoint.stored import StoredState, decode_segment, decode
 MOVED = "moved"
 """The header of an event that was sent once more; its value is how many partitions there were to be, in ASCII."""
 
-MAX_IN_FLIGHT = 10_000
-"""Events that are sent once more before the broker has acknowledged the first of them."""
-
-PATIENCE_S = 60.0
-"""Seconds within which partitions that were added must be there."""
+MAX_IN_FLIGHT = 10_000  # events that are sent once more before the broker has acknowledged the first of them
+PATIENCE_S = 60.0  # seconds within which partitions that were added must be there
 
 Writer = Callable[[bytes, bytes | None, int], None]
 """Writes a value under a key to a partition of the states' topic, None to delete it."""
 
-Moves = dict[str, tuple[int, int]]
-"""The partition where each site was, and the one where it is now."""
+Moves = dict[str, tuple[int, int]]  # the partition where each site was, and the one where it is now
 
 
 class StoredSite(NamedTuple):

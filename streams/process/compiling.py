@@ -10,9 +10,7 @@ from numba.core import event
 
 from models import registry
 
-TOLD_S = 3.0
-"""Compiling that takes longer than this in all is told."""
-
+TOLD_S = 3.0  # compiling that takes longer than this in all is told
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
 
 

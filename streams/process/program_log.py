@@ -34,11 +34,8 @@ FIELDS = ("site", "partition", "offset", "client", "address", "path", "user", "s
 KEYS = ("time", "level", "logger", "message", "instance", *FIELDS, "exception")
 """The keys of a JSON line, in order; those without a value are left out."""
 
-PAUSES_S = (3.0, 6.0, 12.0, 30.0)
-"""Seconds between two lines about a broker that is away; the last one is repeated."""
-
-CALM_S = 10.0
-"""Seconds without a problem after which the next problem is a new one."""
+PAUSES_S = (3.0, 6.0, 12.0, 30.0)  # seconds between two lines about a broker that is away; the last one is repeated
+CALM_S = 10.0  # seconds without a problem after which the next problem is a new one
 
 
 def configure(

@@ -9,9 +9,7 @@ from shutil import rmtree
 from tempfile import TemporaryDirectory, gettempdir
 
 PREFIX = "queuecast-scratch-"
-
-_LOCK = ".lock"
-"""A file in it, which its process has locked."""
+_LOCK = ".lock"  # a file in it, which its process has locked
 
 
 @contextmanager

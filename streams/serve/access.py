@@ -27,28 +27,17 @@ from streams.errors import NotUnderstood, UserError
 from streams.settings.sections import ServeToken
 
 log = logging.getLogger(__name__)
-
-LOOK_S = 1.0
-"""Seconds between two looks whether the tokens' files have changed."""
-
-MAX_SHOWN = 200
-"""Characters of a path that the log shows."""
-
-CLIENT = "queuecast_client"
-"""Where a request's scope says whose token it came with."""
-
+LOOK_S = 1.0  # seconds between two looks whether the tokens' files have changed
+MAX_SHOWN = 200  # characters of a path that the log shows
+CLIENT = "queuecast_client"  # where a request's scope says whose token it came with
 Connection = ASGIConnection[Any, Any, Any, Any]
 
 
-SESSION = "queuecast"
-"""The cookie that has a session."""
+SESSION = "queuecast"  # the cookie that has a session
 
 
-LINK_S = 600
-"""Seconds for which a link counts."""
-
-SESSION_S = 7 * 86_400
-"""Seconds for which a session does."""
+LINK_S = 600  # seconds for which a link counts
+SESSION_S = 7 * 86_400  # seconds for which a session does
 
 
 def signed(kind: str, name: str, token: str, until: float) -> str:

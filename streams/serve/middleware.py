@@ -128,8 +128,7 @@ def is_ours(host: str, names: frozenset[str]) -> bool:
     return True
 
 
-STAND_IN = "\x00"
-"""What no name has."""
+STAND_IN = "\x00"  # what no name has
 
 
 def keeping_slashes(app: ASGIApp) -> ASGIApp:
@@ -171,11 +170,8 @@ async def restore_slashes(request: Request[Any, Any, Any]) -> None:
     request.scope["path_params"] = restored
 
 
-STORE = "rate_limit"
-"""The name under which the app keeps the counts."""
-
-CLEAN_S = 60.0
-"""Seconds between two times that the counts of clients who have gone are dropped."""
+STORE = "rate_limit"  # the name under which the app keeps the counts
+CLEAN_S = 60.0  # seconds between two times that the counts of clients who have gone are dropped
 
 
 def rate_limit(access: Access, per_minute: int) -> RateLimitConfig:

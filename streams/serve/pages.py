@@ -52,8 +52,7 @@ PAGES = {
 }
 """The pages by their paths."""
 
-ALERTS = "/alerts"
-"""The path of one more, which the alerts' `runbook_url` names."""
+ALERTS = "/alerts"  # the path of one more, which the alerts' `runbook_url` names
 
 
 def rendered_pages() -> dict[str, bytes]:

@@ -19,8 +19,7 @@ from streams.text.quantities import EXPECTED, EXPECTED_SIZE, PATTERN, SAFE_SIZE_
 T = TypeVar("T")
 
 MAX_COUNT = 1_000_000_000
-JOB = frozenset(JobRequest.__struct_fields__)
-"""The parameters that describe a job."""
+JOB = frozenset(JobRequest.__struct_fields__)  # the parameters that describe a job
 
 Duration = Annotated[
     str, Parameter(description=f"A duration: {EXPECTED}.", schema_extra={"pattern": f"^({PATTERN})?$"})

@@ -26,8 +26,7 @@ from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings, load_settings
 
-MAX_CONNECTIONS = 800
-"""Open connections of all clients; below the 1024 files that a process may usually have open."""
+MAX_CONNECTIONS = 800  # open connections of all clients; below the 1024 files that a process may usually have open
 
 DROPPED = prometheus_client.Counter(
     "queuecast_http_dropped_connections_total",
@@ -87,10 +86,8 @@ class LimitedProtocol(H11Protocol):
     """A connection that is closed when its request or the reading of its answer takes too long."""
 
     limits: Connections
-    answering = False
-    """Whether a request is being answered; else one is waited for."""
-    since = 0.0
-    """Since when, by the loop's clock."""
+    answering = False  # whether a request is being answered; else one is waited for
+    since = 0.0  # since when, by the loop's clock
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -151,9 +148,7 @@ def limited(limits: Connections) -> type[LimitedProtocol]:
 
 
 log = logging.getLogger(__name__)
-
-READ_S = 30.0
-"""Seconds within which a client must have read an answer, beside the time that workers have for theirs."""
+READ_S = 30.0  # seconds within which a client must have read an answer, beside the time that workers have for theirs
 
 
 def run_serve(settings: Settings, config: Path | None = None) -> None:

@@ -55,9 +55,7 @@ from streams.settings.sections import Rights
 from streams.version import __version__
 
 log = logging.getLogger(__name__)
-
-RETRY_S = 2
-"""Seconds after which a client should try again when the service was not ready."""
+RETRY_S = 2  # seconds after which a client should try again when the service was not ready
 
 
 class Problem(msgspec.Struct, kw_only=True, frozen=True):
@@ -97,9 +95,7 @@ def _errors(*statuses: int) -> dict[int, ResponseSpec]:
     }
 
 
-RANK = {"rights": "rank"}
-"""What every token allows; without it, a path takes a token for everything."""
-
+RANK = {"rights": "rank"}  # what every token allows; without it, a path takes a token for everything
 Served = NamedDependency[Service]
 Described = NamedDependency[JobRequest]
 

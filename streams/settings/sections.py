@@ -82,14 +82,10 @@ def checked_tables(path: Path, place: str, tables: Mapping[str, Any], kind: type
     return found
 
 
-SECRETS = ("password", "token", "secret")
-"""Fields that are not shown."""
-
+SECRETS = ("password", "token", "secret")  # fields that are not shown
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
-
-BOOTSTRAP_MS = 5000
-"""Milliseconds within which a broker must answer when a client is made."""
+BOOTSTRAP_MS = 5000  # milliseconds within which a broker must answer when a client is made
 
 
 def cores() -> int:

@@ -12,11 +12,8 @@ from msgspec import Meta
 from models.records import AnyEvent
 from streams.errors import NotUnderstood, UserError
 
-IDLE_S = 1.0
-"""Seconds within which a live source gives its next step, whether anything has happened or not."""
-
-HEAD_BYTES = 1 << 16
-"""The most of a file that is looked at to tell its format, bytes."""
+IDLE_S = 1.0  # seconds within which a live source gives its next step, whether anything has happened or not
+HEAD_BYTES = 1 << 16  # the most of a file that is looked at to tell its format, bytes
 
 MAX_CURSOR_BYTES = 1 << 24
 """The largest cursor, bytes. It is written to a file up to once a second; most need less than 100 bytes.

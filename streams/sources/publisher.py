@@ -33,14 +33,9 @@ from streams.settings import Settings
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, Source
 from streams.sources.cursors import BEGIN_ANEW, CursorFile
 
-UNDERWAY = 10_000
-"""Events that may be on their way to the broker: the bound on memory."""
-
-DELIVERY_MS = 30_000
-"""Milliseconds after which a message that was not accepted is an error."""
-
-MAX_SLEEP_S = 0.2
-"""A sleep looks so often, in seconds, whether the program was told to stop."""
+UNDERWAY = 10_000  # events that may be on their way to the broker: the bound on memory
+DELIVERY_MS = 30_000  # milliseconds after which a message that was not accepted is an error
+MAX_SLEEP_S = 0.2  # a sleep looks so often, in seconds, whether the program was told to stop
 
 
 class QuietProducer(KafkaProducer):  # type: ignore[misc]  # kafka's classes are untyped
@@ -66,8 +61,7 @@ class OutgoingEvent(NamedTuple):
 
 class _Underway(NamedTuple):
     steps: list[OutgoingEvent]
-    sent: Any
-    """The producer's future; None where there was no event to send."""
+    sent: Any  # the producer's future; None where there was no event to send
 
 
 class Publisher:

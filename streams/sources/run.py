@@ -18,11 +18,8 @@ from streams.sources.contract import Skipped, Source
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish
 
-REPORT_S = 600.0
-"""Seconds from one line to the next that says what was sent and what the calls took."""
-
-MAX_TOLD = 20
-"""Of what is skipped between two such lines, so many are told one by one; all of them are counted."""
+REPORT_S = 600.0  # seconds from one line to the next that says what was sent and what the calls took
+MAX_TOLD = 20  # of what is skipped between two such lines, so many are told one by one; all of them are counted
 
 
 FAMILIES = """

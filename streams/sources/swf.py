@@ -35,9 +35,7 @@ FIELDS = tuple(
         " preceding_job think_time"
     )
 )
-GPUS = len(FIELDS)
-"""Where a line with a size of Frontier's has the GPUs that its job used."""
-
+GPUS = len(FIELDS)  # where a line with a size of Frontier's has the GPUs that its job used
 STATES = {0: "failed", 1: "completed", 2: "completed", 3: "completed", 4: "failed", 5: "cancelled"}
 KIB = 1024
 WIDER = "lines with columns beyond the eighteenth, of which only a size such as 2500x112, and GPUs with it, are read"
@@ -317,8 +315,7 @@ def _capacity(trace: Trace, site: str, submit: float) -> Iterator[Capacity]:
         yield Capacity(site=site, time=trace.start + submit, cpus=trace.cpus, nodes=trace.nodes)
 
 
-_Moment = tuple[float, int, int, int]
-"""Time, rank within the second, the job's place in the trace, step within the job."""
+_Moment = tuple[float, int, int, int]  # time, rank within the second, the job's place in the trace, step within the job
 
 
 def _in_order(jobs: Iterable[SwfJob], origin: float, site: str) -> Iterator[tuple[_Moment, AnyEvent]]:

@@ -9,11 +9,8 @@ from unicodedata import east_asian_width
 
 from models.durations import duration
 
-DEFAULT_COLUMNS = 80
-"""How wide tables are where no terminal, and no COLUMNS in the environment, says how wide it is."""
-
-GAP = 2
-"""The space between two columns of a table."""
+DEFAULT_COLUMNS = 80  # how wide tables are where no terminal, and no COLUMNS in the environment, says how wide it is
+GAP = 2  # the space between two columns of a table
 
 
 def printable(text: str) -> str:

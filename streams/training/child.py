@@ -27,14 +27,12 @@ from typing import IO, Any
 NICENESS = 5
 """By how much its priority is lower; not by more, for on a busy machine an event may have to wait for a training."""
 
-BEAT_S = 1.0
-"""Seconds between two signs of life."""
+BEAT_S = 1.0  # seconds between two signs of life
 
 DEADLINE_S = 900.0
 """Seconds after which a training hangs, whatever it says; one of 30,000 jobs takes some 5 s of a core."""
 
-ALIVE, DONE, FAILED = "alive", "done", "failed"
-"""What the process says."""
+ALIVE, DONE, FAILED = "alive", "done", "failed"  # what the process says
 
 
 class ChildDied(Exception):

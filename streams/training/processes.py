@@ -22,17 +22,13 @@ from streams.training.child import Child, ChildDied, ChildHangs
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-IDLE_S = 60.0
-"""Seconds without a training after which the process, some 120 MB, is let go."""
+IDLE_S = 60.0  # seconds without a training after which the process, some 120 MB, is let go
 
 PATIENCE_S = 10.0
 """Seconds without a sign of life after which the process is replaced; twice as many each time for the same training."""
 
 MOST_PATIENCE_S = 160.0
-
-TURN_S = 0.1
-"""Seconds between two looks whether it is this process's turn."""
+TURN_S = 0.1  # seconds between two looks whether it is this process's turn
 
 MOST_DEATHS = 3
 """A training during which so many processes died is given up: it takes more memory than there is, or a fault of a
@@ -46,8 +42,7 @@ class Processes:
     """Does trainings one by one in another process; those of sites that have a model before first ones."""
 
     def __init__(self) -> None:
-        self.restarts = 0
-        """How many processes were replaced because they had died or hung."""
+        self.restarts = 0  # how many processes were replaced because they had died or hung
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._numbers = itertools.count()
         self._since: float | None = None

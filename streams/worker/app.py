@@ -37,8 +37,7 @@ from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import Owner
 from streams.worker.ownership.partition import Means
 
-HEARTBEAT_S = 0.5
-"""Seconds between heartbeats; by their answers a worker learns that others join or leave."""
+HEARTBEAT_S = 0.5  # seconds between heartbeats; by their answers a worker learns that others join or leave
 
 FETCHED_MESSAGES = 1000
 """Messages that Faust has fetched and that have no place yet: 64 MB where all are bundles. Beyond, it fetches none."""

@@ -30,17 +30,13 @@ log = logging.getLogger(__name__)
 PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
 """Seconds before a process that has ended is started again: after its first end, its second, and so on."""
 
-STEADY_S = 60.0
-"""Once a process has run so long, its next end counts as its first again."""
-
-GRACE_S = 15.0
-"""Seconds that a process has to stop; it ends itself within 9."""
+STEADY_S = 60.0  # once a process has run so long, its next end counts as its first again
+GRACE_S = 15.0  # seconds that a process has to stop; it ends itself within 9
 
 LONGEST_PLACE = 70
 """A socket's path has at most 107 characters; where the directory for temporary files has so many, /tmp is taken."""
 
-ASK_S = 8.0
-"""Seconds within which a process must show a page; Prometheus waits for 10."""
+ASK_S = 8.0  # seconds within which a process must show a page; Prometheus waits for 10
 
 
 FAMILIES = """

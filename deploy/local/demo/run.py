@@ -119,24 +119,17 @@ def _came_true(outcome: Outcome | None) -> list[str]:
     return [span(outcome.predicted_wait_s), span(bound_s), longer + span(outcome.actual_wait_s)]
 
 
-PAGE_STAYS_S = 120.0
-"""How long the page is there at the end, where somebody sits before it."""
-
+PAGE_STAYS_S = 120.0  # how long the page is there at the end, where somebody sits before it
 SHOW_EVERY_S = 5.0
-
-MEASURES = ("AAE", "median_min", "x2", "10min", "cov_0.9", "jobs")
-"""What the table at the end has of each method."""
+MEASURES = ("AAE", "median_min", "x2", "10min", "cov_0.9", "jobs")  # what the table at the end has of each method
 
 LEGEND = (
     "The mean error of each method (zero and median are trivial rules) is shown once the history is filled; predicted, "
     "90 % (its bound) and waited are of the latest job that left the queue, > where it was given up."
 )
 
-LOG_LINES = 30
-"""Lines that are shown of a failed server's log."""
-
-MAX_SILENCE_S = 60.0
-"""Seconds without a record, once all is sent, after which none is waited for any longer."""
+LOG_LINES = 30  # lines that are shown of a failed server's log
+MAX_SILENCE_S = 60.0  # seconds without a record, once all is sent, after which none is waited for any longer
 
 
 RecordBatches = Iterator[list[Record | SkippedRecord]]

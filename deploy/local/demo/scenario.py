@@ -15,8 +15,7 @@ from streams.bulk.feed import Paced
 from streams.sources.swf import Trace, events_of
 
 DAY_S = 86_400.0
-MONDAY = 1_699_833_600
-"""Unix time at which the simulated grid begins: a Monday, 0:00 UTC."""
+MONDAY = 1_699_833_600  # Unix time at which the simulated grid begins: a Monday, 0:00 UTC
 
 HISTORY_SHARE = 1 / 3
 """The share of the jobs that are sent as fast as they are taken, to fill the history. They are not measured."""
@@ -63,8 +62,7 @@ PARTITIONS = {
 }
 """The site of the grid that has partitions and GPUs, as many jobs as come while the others last."""
 
-SOME_JOBS = 500
-"""Jobs of a partition at first; twice as many, and so on, where these end too early."""
+SOME_JOBS = 500  # jobs of a partition at first; twice as many, and so on, where these end too early
 
 
 class Scenario(msgspec.Struct, frozen=True):

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from streams.errors import UserError
 
-USER = "queuecast"
-"""The one user that the servers know."""
+USER = "queuecast"  # the one user that the servers know
 
 REDIS_COMMANDS = "+@read +@write +@transaction +@connection -@dangerous +info +time +config|get"
 """What that user may do in Redis: nothing that changes the server or reaches beyond its keys."""

@@ -120,8 +120,7 @@ class Server(ABC):
     """
 
     name: ClassVar[str]
-    at_first: ClassVar[str] = ""
-    """What is told beside that it starts: why that takes long."""
+    at_first: ClassVar[str] = ""  # what is told beside that it starts: why that takes long
 
     def __init__(
         self,

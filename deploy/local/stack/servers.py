@@ -49,8 +49,7 @@ _KAFKA_STARTED = "Kafka Server started"
 RULES = tuple(Path(__file__).parents[2] / "prometheus" / name for name in ("rules.yaml", "alerts.yaml"))
 """The project's own recording and alerting rules."""
 
-PAGE = "http://127.0.0.1:6067/"
-"""Where the alerts' `runbook_url` has the page."""
+PAGE = "http://127.0.0.1:6067/"  # where the alerts' `runbook_url` has the page
 
 
 class Kafka(Server):
@@ -209,8 +208,7 @@ class Redis(Server):
                 return False
 
 
-Targets = Mapping[str, Sequence[str]]
-"""Addresses by the name of the job that they do."""
+Targets = Mapping[str, Sequence[str]]  # addresses by the name of the job that they do
 
 
 class Prometheus(Server):

@@ -21,12 +21,8 @@ from models.site.job import Job, Phase
 
 Ints = npt.NDArray[np.int32]
 Places = npt.NDArray[np.int64]
-
-UNKNOWN = -1
-"""Number of a nominal value, or of a state's categories, that is not known."""
-
-UNSEEN = -2
-"""Number of a nominal value that no job compared with has."""
+UNKNOWN = -1  # number of a nominal value, or of a state's categories, that is not known
+UNSEEN = -2  # number of a nominal value that no job compared with has
 
 
 class Point(NamedTuple):
@@ -171,11 +167,8 @@ StateAttribute = Literal[
     "queued_demand",
 ]
 
-JOB: tuple[JobAttribute, ...] = get_args(JobAttribute)
-"""Table 1, and the queue. All are nominal but the last two."""
-
-POLICY: tuple[PolicyAttribute, ...] = get_args(PolicyAttribute)
-"""Table 2."""
+JOB: tuple[JobAttribute, ...] = get_args(JobAttribute)  # Table 1, and the queue. All are nominal but the last two.
+POLICY: tuple[PolicyAttribute, ...] = get_args(PolicyAttribute)  # table 2
 
 STATE: tuple[StateAttribute, ...] = get_args(StateAttribute)
 """Table 3, in its order: all but the first are vectors by category; the last four are processor-seconds."""
@@ -185,11 +178,8 @@ NUMERIC = JOB[5:]
 VECTORS = STATE[1:]
 
 
-MAX_EXACT_INTEGER = 2**53
-"""Values are whole and not above this, so that floats hold them, and sums of them, exactly."""
-
-Category = tuple[str | None, ...]
-"""A job's values of the policy attributes, in the order of `POLICY`."""
+MAX_EXACT_INTEGER = 2**53  # values are whole and not above this, so that floats hold them, and sums of them, exactly
+Category = tuple[str | None, ...]  # a job's values of the policy attributes, in the order of `POLICY`
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):

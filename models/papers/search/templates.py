@@ -18,17 +18,13 @@ from models.papers.search.genetic import Gene, Individual, Part, read_gene, writ
 from models.papers.search.workload import TemplateEstimates, TemplateSet, Workload, complete
 from models.papers.template import Choice
 
-NODES = tuple(2**exponent for exponent in range(10))
-"""Ranges of processors, 1 to 512."""
-
-ELAPSED = tuple(2**exponent for exponent in range(6, 17))
-"""Ranges of the elapsed time, 64 to 65536 s."""
+NODES = tuple(2**exponent for exponent in range(10))  # ranges of processors, 1 to 512
+ELAPSED = tuple(2**exponent for exponent in range(6, 17))  # ranges of the elapsed time, 64 to 65536 s
 
 HISTORY = tuple(2**exponent for exponent in range(1, 17))
 """Lengths of the history, 2 to 65536; one that is not limited has the last."""
 
-MAX_SET_TEMPLATES = 10
-"""Templates of an individual at most."""
+MAX_SET_TEMPLATES = 10  # templates of an individual at most
 
 Evaluate = Callable[[Sequence[RunTemplate]], Iterable[TemplateEstimates]]
 """Gives what each of these templates says at the workload's predictions, in their order; maybe on many cores."""

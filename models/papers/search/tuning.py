@@ -82,8 +82,7 @@ class TuningResult(msgspec.Struct, frozen=True):
         return self.statistics[self.profile.method]
 
 
-PASSES = 3
-"""How often `tune` goes through the events."""
+PASSES = 3  # how often `tune` goes through the events
 
 
 def tune(events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, Truth], settings: EngineSettings) -> TuningResult:

@@ -25,8 +25,7 @@ from models.papers.template import (
 from models.site.job import REQUEST, Job
 from models.site.runs import ATTRIBUTES, Template
 
-TemplateSet = tuple[RunTemplate, ...]
-"""A set of templates, in their order."""
+TemplateSet = tuple[RunTemplate, ...]  # a set of templates, in their order
 
 
 def complete(templates: TemplateSet, choice: Choice) -> TemplateSet:

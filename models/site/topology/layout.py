@@ -11,8 +11,7 @@ from models.records import Reservation
 from models.site.topology.reasons import applies
 from models.site.topology.topology import RESOURCES, Area, Ask, Topology, whole_nodes
 
-WHOLE = 1.0 - 1e-9
-"""The shares of a job that fits sum up to one, but for rounding."""
+WHOLE = 1.0 - 1e-9  # the shares of a job that fits sum up to one, but for rounding
 
 
 def warm_up() -> None:
@@ -105,14 +104,9 @@ def _keep_largest(shares: Floats) -> None:
         shares[room] = max(-shares[room], 0.0)
 
 
-MAX_RESERVATIONS = 12
-"""Reservations of an area that are looked at, the first to begin."""
-
-MAX_NODES = 64
-"""Of an area with at most so many nodes it is simulated where on them jobs lie."""
-
-MAX_KNOWN = 4096
-"""What so many kinds of jobs take is known by heart."""
+MAX_RESERVATIONS = 12  # reservations of an area that are looked at, the first to begin
+MAX_NODES = 64  # of an area with at most so many nodes it is simulated where on them jobs lie
+MAX_KNOWN = 4096  # what so many kinds of jobs take is known by heart
 
 
 class Room(NamedTuple):

@@ -57,14 +57,9 @@ def ask_of(job: Job, partition: str | None = None, cpus: int | None = None) -> A
     )
 
 
-RESOURCES = ("cpus", "gpus", "memory")
-"""What a job takes of a pool, in the order of the vectors here."""
-
-CPUS, GPUS, MEMORY = range(len(RESOURCES))
-"""Their places in a vector."""
-
-ANY = Partition(name="", pools=[])
-"""The partition of a site that names none: all pools are in it."""
+RESOURCES = ("cpus", "gpus", "memory")  # what a job takes of a pool, in the order of the vectors here
+CPUS, GPUS, MEMORY = range(len(RESOURCES))  # their places in a vector
+ANY = Partition(name="", pools=[])  # the partition of a site that names none: all pools are in it
 
 
 class Area(NamedTuple):

@@ -15,15 +15,9 @@ from streams.bulk.survey import Level, Survey
 from streams.offline.breakdown import WAIT_NAMES, Breakdown, Cell
 from streams.text.terminal import minute, printable
 
-FEW_JOBS = 2000
-"""With fewer jobs than this a method has hardly learnt when the log ends."""
-
-MANY = 0.5
-"""What fewer jobs than this share say is called missing."""
-
-MAX_PARTITIONS = 12
-"""How many partitions are listed, those with the most jobs."""
-
+FEW_JOBS = 2000  # with fewer jobs than this a method has hardly learnt when the log ends
+MANY = 0.5  # what fewer jobs than this share say is called missing
+MAX_PARTITIONS = 12  # how many partitions are listed, those with the most jobs
 COLUMNS = 80
 
 
@@ -181,19 +175,14 @@ def _sizes(cpus: Level, gpus: Level) -> dict[str, int]:
     return {"cpus": cpus.size, "gpus": gpus.size}
 
 
-MIN_JOBS = 30
-"""Of fewer jobs nothing is said: it would be chance."""
-
-MAX_LOSSES = 4
-"""How many queues, and how many classes of waits, are named where a trivial rule is better."""
+MIN_JOBS = 30  # of fewer jobs nothing is said: it would be chance
+MAX_LOSSES = 4  # how many queues, and how many classes of waits, are named where a trivial rule is better
 
 COVERAGE_SLACK = 0.02
 """How far the share of jobs within a bound may be from the promised one and still be called as promised."""
 
 BOUND = "0.9"
-
-RULES = {"zero": "always zero", "median": "the recent median"}
-"""The trivial rules in words."""
+RULES = {"zero": "always zero", "median": "the recent median"}  # the trivial rules in words
 
 
 def better_rule(breakdowns: Mapping[str, Breakdown]) -> str | None:

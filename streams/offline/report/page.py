@@ -62,11 +62,8 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-MAX_QUEUES = 12
-"""How many queues are drawn, those with the most jobs."""
-
-MAX_WEEKS = 120
-"""How many points the line over time has; of a longer log several weeks make one."""
+MAX_QUEUES = 12  # how many queues are drawn, those with the most jobs
+MAX_WEEKS = 120  # how many points the line over time has; of a longer log several weeks make one
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1c2330; --soft: #5b6675; --back: #fff; --edge: #d8dee6;

@@ -19,18 +19,14 @@ MAX_BYTES = 1 << 60
 MAX_SECONDS = 1e11
 MAX_NAME = 256
 MAX_TEXT = 1024
-MAX_SHOWN = 40
-"""Characters of a wrong field that are shown."""
-
+MAX_SHOWN = 40  # characters of a wrong field that are shown
 _UNITS = {"": 0, "b": 0, "w": 0, "k": 10, "kb": 10, "kw": 10, "m": 20, "mb": 20, "mw": 20, "g": 30, "gb": 30}
 _UNITS |= {"gw": 30, "t": 40, "tb": 40, "tw": 40, "p": 50, "pb": 50, "pw": 50}
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]{0,2})", re.ASCII)
-WORD_BYTES = 8
-"""Bytes of a word, in which PBS and Torque may say memory."""
+WORD_BYTES = 8  # bytes of a word, in which PBS and Torque may say memory
 
 
-Object = dict[str, Any]
-"""An object of JSON."""
+Object = dict[str, Any]  # an object of JSON
 
 
 class BadRecord(Exception):
@@ -155,8 +151,7 @@ def time_in(text: str | None, zone: tzinfo = UTC) -> float | None:
     return seconds if 0 < seconds <= MAX_SECONDS else None
 
 
-iso_time = lru_cache(65536)(time_in)
-"""The same, for who meets times again."""
+iso_time = lru_cache(65536)(time_in)  # the same, for who meets times again
 
 
 def job_of(text: str, field: str) -> str:

@@ -21,8 +21,7 @@ from streams.errors import UserError, of_file
 HEAD_BYTES = 1024
 """A file is known again by so many of its first bytes, or by those that were read of it where these are fewer."""
 
-LOOK_BYTES = 1 << 16
-"""Within so many first bytes of a file the time of its first record is looked for."""
+LOOK_BYTES = 1 << 16  # within so many first bytes of a file the time of its first record is looked for
 
 BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a file may raise; a zipped one that is broken or cut short too."""

@@ -33,9 +33,7 @@ from streams.sources.logs.files import (
     open_log,
 )
 
-MAX_LINE_BYTES = 4 << 20
-"""The longest line; the processors of a job on a large machine can make some megabytes."""
-
+MAX_LINE_BYTES = 4 << 20  # the longest line; the processors of a job on a large machine can make some megabytes
 BLOCK_BYTES = 1 << 18
 
 _TOO_LONG = (f"a line of more than {MAX_LINE_BYTES} bytes", "a record")

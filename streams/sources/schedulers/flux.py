@@ -42,8 +42,7 @@ from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
 from streams.sources.logs.stories import BARE, GONE, HELD, QUEUED, RUNNING, SUSPENDED, Known, Stories
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-MAX_DEPTH = 10
-"""Of resources within resources in a jobspec."""
+MAX_DEPTH = 10  # of resources within resources in a jobspec
 
 
 STATES = {"timeout": "timeout", "cancel": "cancelled", "node-failure": "node_fail", "preempt": "preempted"}
@@ -251,8 +250,7 @@ OVERLAP_S = 5.0
 """The journal is asked again for so many seconds before the cursor: its entries are nearly in the order of time."""
 
 
-HERE = "local"
-"""The location of the Flux instance of this machine or job."""
+HERE = "local"  # the location of the Flux instance of this machine or job
 
 
 class _Cursor(msgspec.Struct, forbid_unknown_fields=True):

@@ -40,15 +40,9 @@ FIRST = re.compile(
 )
 """How a line of either file begins, with its time."""
 
-FIELDS = 43
-"""Fields that each version of `accounting` has, up to maxvmem."""
-
-CATEGORY = 39
-"""The place of what a job asked for."""
-
-LEAST = {"new_job": 13, "job_log": 18}
-"""How many fields such a line of `reporting` has at least."""
-
+FIELDS = 43  # fields that each version of `accounting` has, up to maxvmem
+CATEGORY = 39  # the place of what a job asked for
+LEAST = {"new_job": 13, "job_log": 18}  # how many fields such a line of `reporting` has at least
 WALLCLOCK = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
 
 FRACTION = re.compile(r"\d+\.\d+", re.ASCII)
@@ -57,15 +51,9 @@ NONE = "NONE"
 NO_TASK = {NONE, "none", ""}
 """What stands in a record of a job as a whole, where one of its parallel tasks would be named."""
 
-RESCHEDULED = {"24", "25"}
-"""Codes in the field `failed` of a run after which the job goes back into the queue."""
-
-BEFORE_START = set(map(str, range(1, 12))) | {"26", "28"}
-"""Such codes of a run that never began."""
-
-RUNS_ON = {"-1", "4294967295"}
-"""The exit status of a run that goes on, as the master writes it."""
-
+RESCHEDULED = {"24", "25"}  # codes in the field `failed` of a run after which the job goes back into the queue
+BEFORE_START = set(map(str, range(1, 12))) | {"26", "28"}  # such codes of a run that never began
+RUNS_ON = {"-1", "4294967295"}  # the exit status of a run that goes on, as the master writes it
 SIGNALLED = 128
 
 

@@ -41,9 +41,7 @@ Ad = dict[str, Any]
 """The attributes of an ad whose values are numbers, strings or truth values; of others (expressions) the text."""
 
 MIB = 1 << 20
-REMOVED, COMPLETED = 3, 4
-"""Statuses of jobs that left."""
-
+REMOVED, COMPLETED = 3, 4  # statuses of jobs that left
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?", re.ASCII)
 
 
@@ -185,9 +183,7 @@ KIND = re.compile(
     rb"|(?:ClusterId|MyType|GlobalJobId|QDate) = )",
     re.MULTILINE,
 )
-MAX_RECORD_LINES = 5000
-"""A record that is longer is given up."""
-
+MAX_RECORD_LINES = 5000  # a record that is longer is given up
 END_OF_EVENT = "..."
 
 XML_BEGIN, XML_END = "<c>", "</c>"

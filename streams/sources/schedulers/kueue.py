@@ -39,8 +39,7 @@ HERE, CLUSTER = "local", "cluster"
 
 FIRST = re.compile(rb'"apiVersion"\s*:\s*"kueue\.x-k8s\.io/')
 CREATED = re.compile(rb'"creationTimestamp"\s*:\s*"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)')
-MAX_OBJECT_BYTES = 8 << 20
-"""Of one object in a file; the API server stores none that is larger than some 1.5 MB."""
+MAX_OBJECT_BYTES = 8 << 20  # of one object in a file; the API server stores none that is larger than some 1.5 MB
 
 
 GONE, UNKNOWN = 410, 404

@@ -133,8 +133,7 @@ class Workloads:
         return self.stories.end(name, at, state) if runs else self.stories.cancel(name, at)
 
 
-Conditions = dict[str, tuple[float, str]]
-"""Conditions that are true: since when (Unix seconds), and for which reason."""
+Conditions = dict[str, tuple[float, str]]  # conditions that are true: since when (Unix seconds), and for which reason
 
 
 def conditions_of(workload: Object) -> Conditions:

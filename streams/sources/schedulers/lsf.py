@@ -39,26 +39,22 @@ from streams.sources.schedulers.lsf_fields import (
 PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 1, 2, 4, 8, 16, 32, 64
 """Bits of a job's status."""
 
-EXCLUSIVE, INTERACTIVE = 0x40, 0x4000000
-"""Bits of a job's options."""
+EXCLUSIVE, INTERACTIVE = 0x40, 0x4000000  # bits of a job's options
 
 LIMIT_CHARS = 100
 """Within so many characters before the resource requirement in force stands the walltime of a finished job."""
 
-HOLD = 0x1
-"""A bit of its further options: it is submitted held."""
+HOLD = 0x1  # a bit of its further options: it is submitted held
 
 LIMITS, WALLTIME_LIMIT = ("rLimits",) * 11, 9
 """The resource limits that a request has, and which of them is the walltime, seconds."""
 
-HEAD = ("jobId", "userId", "options", "numProcessors")
-"""What a record of a job's submission or end begins with."""
+HEAD = ("jobId", "userId", "options", "numProcessors")  # what a record of a job's submission or end begins with
 
 KINDS = by_name("JOB_NEW JOB_START JOB_EXECUTE JOB_STATUS JOB_REQUEUE JOB_SWITCH JOB_CLEAN JOB_FINISH JOB_FINISH2")
 """The types of records that are read, each by the method of its name."""
 
-USAGE = 19
-"""Fields of resource usage."""
+USAGE = 19  # fields of resource usage
 
 
 class LsfRecords(Records):

@@ -22,22 +22,12 @@ from streams.sources.logs.stories import BARE, QUEUED, RUNNING
 from streams.sources.schedulers.pbs_request import LIST, NO_PROJECT, Fields, allocation, array_of, array_size, request
 
 HEADER = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];[^;\n]*;", re.MULTILINE)
-SECONDS_PER_ZONE_STEP = 900
-"""Time zones differ by quarters of an hour."""
-
-ARRAY = re.compile(r"\d+\[\]", re.ASCII)
-"""The id of an array as a whole begins so."""
-
+SECONDS_PER_ZONE_STEP = 900  # time zones differ by quarters of an hour
+ARRAY = re.compile(r"\d+\[\]", re.ASCII)  # the id of an array as a whole begins so
 MAX_OFFSET_S = 15 * 3600
-
-SECONDS_TO_WRITE = 60
-"""A record is written at most so long after what it tells, where it is used to tell the time zone."""
-
-TIMEOUTS = {"-11", "-29"}
-"""Exit statuses of jobs that ran into their walltime (Torque, PBS)."""
-
-SIGNALLED = 256
-"""Exit statuses from here on: the job was ended by the signal of that number, less this."""
+SECONDS_TO_WRITE = 60  # a record is written at most so long after what it tells, where it is used to tell the time zone
+TIMEOUTS = {"-11", "-29"}  # exit statuses of jobs that ran into their walltime (Torque, PBS)
+SIGNALLED = 256  # exit statuses from here on: the job was ended by the signal of that number, less this
 
 
 class PbsRecords(Records):

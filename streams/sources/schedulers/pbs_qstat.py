@@ -42,8 +42,7 @@ BARE = re.compile(
 """A line of an attribute with a value without quotes that need not be JSON's, such as 005: qstat leaves the quotes out
 wherever C's strtod reads a number (OpenPBS)."""
 
-KINDS = "k"
-"""Stands in a job's note before the fingerprint of a request for nodes of some kind."""
+KINDS = "k"  # stands in a job's note before the fingerprint of a request for nodes of some kind
 
 
 class _Answer(msgspec.Struct):

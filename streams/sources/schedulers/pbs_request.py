@@ -36,9 +36,7 @@ _KEYS = re.compile(rf"(?:^| )({KEYS})=")
 _CHUNK_CPUS = re.compile(r":ncpus=(\d{1,9})")
 _CHUNK_GPUS = re.compile(r":ngpus=(\d{1,9})")
 _TASK = re.compile(r"(\d+)\[\d+\]", re.ASCII)
-
-MAX_PARTS = 10_000
-"""Parts of an array's indices that are counted."""
+MAX_PARTS = 10_000  # parts of an array's indices that are counted
 
 
 class Fields:

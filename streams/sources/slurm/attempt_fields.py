@@ -38,11 +38,8 @@ class Optional(msgspec.Struct, gc=False, frozen=True):
     number: float = 0.0
 
 
-Number = float | str | bool | Optional | None
-"""A number in any release's shape."""
-
-Words = str | list[str] | None
-"""One word or several, in any release's shape."""
+Number = float | str | bool | Optional | None  # a number in any release's shape
+Words = str | list[str] | None  # one word or several, in any release's shape
 
 
 def number_of(value: Number) -> float | None:

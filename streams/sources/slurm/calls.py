@@ -19,19 +19,14 @@ from streams.sources.slurm.machine import words
 from streams.sources.slurm.machine.capacity import ASSOCIATION_COLUMNS, QOS_COLUMNS
 from streams.sources.slurm.text import read_sacct
 
-TIMEOUT_S = 120.0
-"""Seconds after which a call is given up: slurmctld is overloaded, or gone."""
+TIMEOUT_S = 120.0  # seconds after which a call is given up: slurmctld is overloaded, or gone
 
 ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0"}
 """What its programs are told: the format of times, and not to cut the list of an array's tasks short."""
 
-ZONE_S = 900.0
-"""Zones differ by multiples of so many seconds."""
-
+ZONE_S = 900.0  # zones differ by multiples of so many seconds
 _AS_OF = re.compile(r"Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
-
-SEPARATOR = "\x1f"
-"""Stands between sacct's columns: nobody has it in a name."""
+SEPARATOR = "\x1f"  # stands between sacct's columns: nobody has it in a name
 
 COLUMNS = (
     "JobID JobIDRaw JobName Cluster Partition QOS Account Group User Submit Eligible Start End Restarts TimelimitRaw "

@@ -15,11 +15,8 @@ from streams.sources.slurm.text import ColumnLayout
 _DAY = re.compile(rb"\d{4}-\d\d-\d\d", re.ASCII)
 _LENGTH = len("2024-05-01")
 _NUMBER = re.compile(rb"\d+", re.ASCII)
-_NO_DAY = b"~"
-"""Of a row of a job that has not ended, or is no plain one: later than any day."""
-
-MORE_NUMBERS = 10_000
-"""So many more numbers are noted before those are dropped that turned out to be of old jobs."""
+_NO_DAY = b"~"  # of a row of a job that has not ended, or is no plain one: later than any day
+MORE_NUMBERS = 10_000  # so many more numbers are noted before those are dropped that turned out to be of old jobs
 
 
 class DayCounts(NamedTuple):

@@ -23,11 +23,8 @@ from streams.sources.slurm.looks import Look, SlurmCursor, Way
 from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of
 from streams.text.toml import read_toml
 
-REFRESH_S = 60.0
-"""Seconds after which new partitions of the topics are looked for."""
-
-MOST = 500
-"""Records that are given before the source goes on with something else."""
+REFRESH_S = 60.0  # seconds after which new partitions of the topics are looked for
+MOST = 500  # records that are given before the source goes on with something else
 
 
 _NAMES = by_name(
@@ -39,9 +36,7 @@ _NAMES = by_name(
 )
 """The names that a record has for the fields of `AttemptFields`. Times are UTC, its `time_limit` is in seconds."""
 
-RESIZED = "RESIZING"
-"""The state in the record of a size that has ended: the job runs on with another one."""
-
+RESIZED = "RESIZING"  # the state in the record of a size that has ended: the job runs on with another one
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 

@@ -152,9 +152,7 @@ def _row_of_text(raw: bytes) -> JobRow | str:
     return row_of(job, queue=True)
 
 
-MAX_BYTES = 16 << 20
-"""What stands before, between and after the jobs, and a job itself, are not longer."""
-
+MAX_BYTES = 16 << 20  # what stands before, between and after the jobs, and a job itself, are not longer
 _JOBS = re.compile(r'"jobs"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*+")
 _decode = json.JSONDecoder(strict=False).raw_decode

@@ -77,8 +77,7 @@ class Way(ABC):
 OVERLAP_S = 300.0
 """Seconds that a look at the accounting goes back behind the one before: slurmdbd is told late where it was away."""
 
-LIMITS_S = 3600.0
-"""Seconds between two looks at the limits."""
+LIMITS_S = 3600.0  # seconds between two looks at the limits
 
 
 class Polling(Way):

@@ -20,10 +20,7 @@ from streams.sources.slurm.rows import ENDED, QUEUED, REQUEUED, RUNNING, SUSPEND
 from streams.sources.slurm.table import Entry, JobTable
 
 TWICE = "rows told twice"
-
-CACHE_KIB = 16 * 1024
-"""The most memory that the rows take before they go to the temporary file, KiB."""
-
+CACHE_KIB = 16 * 1024  # the most memory that the rows take before they go to the temporary file, KiB
 BATCH_ROWS = 1000
 
 _TABLES = f"""

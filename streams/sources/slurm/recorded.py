@@ -23,9 +23,7 @@ from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
 BLOCK_BYTES = 1 << 20
-LARGE_BYTES = 64 << 20
-"""An answer with more bytes is read job by job."""
-
+LARGE_BYTES = 64 << 20  # an answer with more bytes is read job by job
 OTHERS = "jobs of other clusters"
 
 SURE_ROWS, FEW_ROWS = 2, 10

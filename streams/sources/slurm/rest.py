@@ -28,9 +28,7 @@ from streams.sources.slurm.calls import TIMEOUT_S, CallFailed, SlurmCalls, jobs_
 from streams.sources.slurm.json_jobs import JobsDocument
 from streams.sources.slurm.machine import words
 
-RENEW_S = 60.0
-"""A token that lasts for less is renewed before it is used."""
-
+RENEW_S = 60.0  # a token that lasts for less is renewed before it is used
 COMMAND_TIMEOUT_S = 30.0
 
 
@@ -140,8 +138,7 @@ def _bare(text: str) -> str:
     return text.strip().removeprefix("SLURM_JWT=").strip()
 
 
-_VERSION = re.compile(r"((?:/slurm)?/v\d+\.\d+\.\d+)/?$")
-"""What pins the version of the data, behind a socket."""
+_VERSION = re.compile(r"((?:/slurm)?/v\d+\.\d+\.\d+)/?$")  # what pins the version of the data, behind a socket
 
 
 class Slurmrestd:

@@ -21,8 +21,7 @@ MAX_TEXT = 1024
 MAX_COUNT = 1_000_000_000
 MAX_BYTES = 1 << 60
 MIB = 1 << 20
-NO_TIME = 0xFFFF_FFF0
-"""Numbers from here to 2^32 are Slurm's words for "not set" and "infinite"."""
+NO_TIME = 0xFFFF_FFF0  # numbers from here to 2^32 are Slurm's words for "not set" and "infinite"
 
 
 class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):

@@ -36,8 +36,7 @@ from streams.sources.slurm.rest import Rest, SlurmrestdAccess
 from streams.sources.slurm.table import Entry, JobTable
 from streams.text.quantities import seconds_of
 
-PAUSE_S = 0.2
-"""Seconds between two looks whether something is there."""
+PAUSE_S = 0.2  # seconds between two looks whether something is there
 
 EVENTS_PER_CURSOR = 500
 """After so many events there is a cursor at least, where each look gives few: packing the table is O(jobs)."""

@@ -29,11 +29,8 @@ from streams.sources.slurm.rows import (
     submit_of,
 )
 
-QUEUING, HELD, RUNS, STILL, GONE = range(5)
-"""The phases of an entry: queued, held, running, suspended, ended."""
-
-BY = "slurm"
-"""Under this name Slurm's own estimates are scored."""
+QUEUING, HELD, RUNS, STILL, GONE = range(5)  # the phases of an entry: queued, held, running, suspended, ended
+BY = "slurm"  # under this name Slurm's own estimates are scored
 
 REMEMBER_S = 3600.0
 """Seconds for which a job that has left is remembered. Longer than any way of looking tells the same again."""

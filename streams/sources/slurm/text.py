@@ -23,12 +23,8 @@ COLUMNS = tuple(
 )
 """The columns of a file without a header: the 26 that XDMoD's collectors write."""
 
-MAX_RECORD = 1 << 16
-"""Characters of one record; what is longer is no record."""
-
-NEEDED = ("State", "Submit", "Start", "End")
-"""Columns without which nothing can be said of a job."""
-
+MAX_RECORD = 1 << 16  # characters of one record; what is longer is no record
+NEEDED = ("State", "Submit", "Start", "End")  # columns without which nothing can be said of a job
 _HEADER = re.compile(r"^(?:[A-Za-z]+)([^A-Za-z0-9_%./ ]+)[A-Za-z]")
 _BLANKS = re.compile(r"\s*JobID(?:Raw)?\s+\w", re.IGNORECASE)
 

@@ -29,8 +29,7 @@ from msgspec import Meta
 from streams.errors import NotUnderstood, place_and_problem
 from streams.text.toml import read_toml
 
-MAPS = Path(__file__).parent / "maps"
-"""The mappings of public data sets, by their names."""
+MAPS = Path(__file__).parent / "maps"  # the mappings of public data sets, by their names
 
 _UNITS = MappingProxyType(
     {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "milliseconds": 1e-3}

@@ -28,17 +28,14 @@ from streams.sources.logs.source import zone_of
 from streams.sources.slurm.rows import phase_of, walltime_of
 from streams.sources.tables.mapping import MappedColumn, Mapping, mapping_for, numbers, places_of, read_mapping, ready
 
-MAGIC = b"PAR1"
-"""How a file of Parquet begins."""
-
+MAGIC = b"PAR1"  # how a file of Parquet begins
 NAMES = ("user", "group", "account", "queue", "qos", "executable")
 WITHOUT = "jobs that neither started nor left"
 
 csv.field_size_limit(1 << 20)
 
 
-Cell = object
-"""Text, a number, a date, a span of time, or None; Parquet's own kinds come as Python's."""
+Cell = object  # text, a number, a date, a span of time, or None; Parquet's own kinds come as Python's
 
 NOTHING = frozenset({"", "nan", "nat", "none", "null", "n/a", "-", "-1", "unknown"})
 """How tables say in words that something is unknown, lower case."""

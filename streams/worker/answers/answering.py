@@ -32,13 +32,8 @@ from streams.worker.answers.standing import StandingEstimates, site_time
 from streams.worker.checkpoint.stored import SiteHandle
 
 log = logging.getLogger(__name__)
-
-SAME_S = 5.0
-"""Seconds for which an answer serves the same question again, if no event of its site has come meanwhile."""
-
-MOST_ANSWERED = 256
-"""Answers that are kept for that."""
-
+SAME_S = 5.0  # seconds for which an answer serves the same question again, if no event of its site has come meanwhile
+MOST_ANSWERED = 256  # answers that are kept for that
 AWAITS_MODEL = "its events wait for a model that is being trained"
 
 LATER_DETAILS = {

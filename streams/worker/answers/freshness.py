@@ -17,9 +17,7 @@ from streams.text.terminal import moment
 from streams.worker.checkpoint.stored import Arrivals, SiteHandle
 
 S = TypeVar("S", bound=msgspec.Struct)
-
-TopicPartition = tuple[str, int]
-"""A topic and a partition of it."""
+TopicPartition = tuple[str, int]  # a topic and a partition of it
 
 MAX_UNREAD_MESSAGES = 10_000
 """A site with more messages of its partition unread is stale; how many events a bundle has is known once it is read."""

@@ -108,9 +108,7 @@ class WaitingQuestions:
 MAX_ANSWER_BYTES = EVENT_MESSAGE_BYTES - (32 << 10)
 """Bytes of the largest answer; what is left of a message is for its key and for Kafka's own fields."""
 
-TOO_LARGE = "too_large"
-"""Why an answer is refused that cannot be cut."""
-
+TOO_LARGE = "too_large"  # why an answer is refused that cannot be cut
 _encode = msgspec.json.Encoder().encode
 
 
@@ -153,11 +151,8 @@ def _cut(answer: AnyAnswer, excess: int) -> AnyAnswer:
 log = logging.getLogger(__name__)
 
 
-PAUSE_S = 5.0
-"""Seconds before reading is tried again after it failed."""
-
-WAIT_MS = 100
-"""Milliseconds to wait for a question before the next look at which partitions are this worker's."""
+PAUSE_S = 5.0  # seconds before reading is tried again after it failed
+WAIT_MS = 100  # milliseconds to wait for a question before the next look at which partitions are this worker's
 
 
 @dataclass(eq=False)

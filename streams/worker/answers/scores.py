@@ -19,14 +19,12 @@ STANDING, ASKED = "standing", "asked"
 MAX_NOTED_JOBS = 50_000
 """Jobs that are remembered with what was told for them; 300 bytes each. The oldest are forgotten first."""
 
-MAX_ASKED = 10_000
-"""Answers that are remembered; 500 bytes each."""
+MAX_ASKED = 10_000  # answers that are remembered; 500 bytes each
 
 ASKED_S = 600.0
 """A job that comes so long (s) after an answer, by the site's time, is taken for the one that was asked about."""
 
-BOUND = "0.9"
-"""The bound that is scored."""
+BOUND = "0.9"  # the bound that is scored
 
 
 class ToldWait(NamedTuple):

@@ -31,12 +31,8 @@ from streams.worker.answers.turns import Turns
 from streams.worker.checkpoint.stored import SiteHandle
 
 log = logging.getLogger(__name__)
-
-MAX_SLICE_S = 0.002
-"""Seconds that events wait at most, as a rule, while estimates are made."""
-
-TICK_S = 0.2
-"""Seconds between looks for sites whose estimates are due."""
+MAX_SLICE_S = 0.002  # seconds that events wait at most, as a rule, while estimates are made
+TICK_S = 0.2  # seconds between looks for sites whose estimates are due
 
 METRIC_SHAPES = ((0.0, HOUR_S), (1 / 8, 4 * HOUR_S), (1 / 4, 12 * HOUR_S), (1 / 2, 24 * HOUR_S))
 """The shapes shown to Prometheus: the share of the site's processors (0: one of them), and the walltime in seconds."""

@@ -11,8 +11,7 @@ SHORT_S = 0.002
 """Seconds of a slice after which an event that came meanwhile is certain to have got here; after a longer one the
 thread that reads from Kafka is given `HANDING_S` first."""
 
-HANDING_S = 0.001
-"""Seconds for which the loop is left to others between two slices."""
+HANDING_S = 0.001  # seconds for which the loop is left to others between two slices
 
 
 class Turns:

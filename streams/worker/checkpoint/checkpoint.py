@@ -29,9 +29,7 @@ from streams.worker.checkpoint.stored import (
 from streams.worker.checkpoint.table import OwnedTable, Retries, Token
 
 log = logging.getLogger(__name__)
-
-HEAD_VERSION = 2
-"""Version of a stored head."""
+HEAD_VERSION = 2  # version of a stored head
 
 
 class AppliedEvent(NamedTuple):

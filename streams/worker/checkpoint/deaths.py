@@ -9,12 +9,8 @@ from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.table import Retries
 
 log = logging.getLogger(__name__)
-
-MOST_DEATHS = 2
-"""Workers that may die on one event; after that it is rejected."""
-
-FEW = 50
-"""Events of a checkpoint after a worker's death: so many checkpoints cost some tenths of a second."""
+MOST_DEATHS = 2  # workers that may die on one event; after that it is rejected
+FEW = 50  # events of a checkpoint after a worker's death: so many checkpoints cost some tenths of a second
 
 
 class Mark(msgspec.Struct, array_like=True):
@@ -50,8 +46,7 @@ class Deaths:
         self._most = most
         self._mark = Mark()
         self._left = 0  # events for which this worker is careful
-        self.checkpoint_events = most
-        """With so many pending events a checkpoint is due."""
+        self.checkpoint_events = most  # with so many pending events a checkpoint is due
 
     async def begin(self) -> None:
         """The partition is taken over."""

@@ -24,8 +24,7 @@ from models.records import JobKey
 TAIL_BYTES = 48 << 10
 """Bytes of encoded jobs and names, before they are compressed, with which the tail becomes a segment."""
 
-SEGMENT_BYTES = 512 << 10
-"""Bytes of a segment at most, and a job: of a tail that is larger several are made."""
+SEGMENT_BYTES = 512 << 10  # bytes of a segment at most, and a job: of a tail that is larger several are made
 
 MOST_GARBAGE, SLACK_BYTES = 2, 256 << 10
 """The log is cleaned while it is so many times, and so many bytes, larger than what counts in it."""
@@ -33,15 +32,9 @@ MOST_GARBAGE, SLACK_BYTES = 2, 256 << 10
 MIN_MOVED_BYTES, MAX_SCANNED = 8 << 10, 20_000
 """A checkpoint moves so many bytes at most beside as many as have changed; and looks at so many entries at most."""
 
-LEFT_BYTES = 5
-"""Bytes that tell that a job has left."""
-
-NAME_BYTES = 16
-"""Bytes of a name that is remembered, about."""
-
-KEY_MARK = b"\xff"
-"""The first byte of a segment's key; no site's name in UTF-8 has it."""
-
+LEFT_BYTES = 5  # bytes that tell that a job has left
+NAME_BYTES = 16  # bytes of a name that is remembered, about
+KEY_MARK = b"\xff"  # the first byte of a segment's key; no site's name in UTF-8 has it
 _WRITER = 8  # hexadecimal digits of a writer, and of a number
 
 

@@ -18,9 +18,7 @@ from streams.worker.checkpoint.stored import IN_BOTH, ReadState, SiteHandle, Sto
 from streams.worker.checkpoint.table import Retries
 
 log = logging.getLogger(__name__)
-
-EVENTS_PER_TURN = 16
-"""Old events that are applied before other tasks get their turn: some milliseconds."""
+EVENTS_PER_TURN = 16  # old events that are applied before other tasks get their turn: some milliseconds
 
 STATES_AT_A_TIME = (64, 1024, None)
 """Messages at the changelog's end among which an earlier state is looked for, in turn; None: all there are."""

@@ -7,9 +7,7 @@ from typing import Self
 
 from streams.errors import UserError
 
-BEAT_S = 0.5
-"""Seconds between two beats of the thread."""
-
+BEAT_S = 0.5  # seconds between two beats of the thread
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

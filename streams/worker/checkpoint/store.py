@@ -40,16 +40,9 @@ from streams.worker.checkpoint.claims import Claims
 from streams.worker.checkpoint.client import Client
 
 log = logging.getLogger(__name__)
-
-BASE_KEYS = ("history", "categories", "methods")
-"""The keys that every site has, and by which its others are found."""
-
-SCAN_MEMBERS = 2000
-"""Members of a set that are read at a time."""
-
-RETIRED_S = 30 * 86_400
-"""Seconds for which entries are kept that no state is known to count."""
-
+BASE_KEYS = ("history", "categories", "methods")  # the keys that every site has, and by which its others are found
+SCAN_MEMBERS = 2000  # members of a set that are read at a time
+RETIRED_S = 30 * 86_400  # seconds for which entries are kept that no state is known to count
 _encode = msgspec.msgpack.Encoder(enc_hook=encode_array).encode
 _decode_started = msgspec.msgpack.Decoder(Started, dec_hook=decode_array).decode
 _decode_run = msgspec.msgpack.Decoder(Run).decode

@@ -15,17 +15,10 @@ from streams.worker.checkpoint.job_log import JobLog, SegmentRange, keys_of
 MOST_FAILURES, ASIDE_S = 3, 3600.0
 """A site at whose events the engine failed so often within so many seconds is set aside for as long."""
 
-MIN_STALE_S = 600.0
-"""No site is stale whose last event came less than this many seconds ago."""
-
-MAX_STALE_S = 86_400.0
-"""A site whose last event came longer ago than this is stale, however rare its events are."""
-
-USUAL_GAPS = 2.0
-"""A site is stale after this many times the longest time that usually passes between two of its events."""
-
-WINDOW_EVENTS = 256
-"""The longest time between two events is that of the last 256 to 511 events."""
+MIN_STALE_S = 600.0  # no site is stale whose last event came less than this many seconds ago
+MAX_STALE_S = 86_400.0  # a site whose last event came longer ago than this is stale, however rare its events are
+USUAL_GAPS = 2.0  # a site is stale after this many times the longest time that usually passes between two of its events
+WINDOW_EVENTS = 256  # the longest time between two events is that of the last 256 to 511 events
 
 
 class Arrivals(msgspec.Struct, array_like=True):

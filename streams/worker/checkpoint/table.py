@@ -100,8 +100,7 @@ def stored_sites(table: Table, partitions: Iterable[int]) -> dict[int, StoredSit
 T = TypeVar("T")
 
 
-RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between attempts at a server that is away; the last one is repeated."""
+RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)  # seconds between attempts at a server that is away; the last one is repeated
 
 
 class Retries:
@@ -112,8 +111,7 @@ class Retries:
     """
 
     def __init__(self, before: Callable[[], None]) -> None:
-        self.obstacle: str | None = None
-        """The server that is being waited for, and its error; None while there is none."""
+        self.obstacle: str | None = None  # the server that is being waited for, and its error; None while there is none
         self._before = before
 
     async def until_done(self, what: str, site: str | None, work: Callable[..., Awaitable[T]], *given: Any) -> T:

@@ -23,9 +23,7 @@ from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.intake.messages import SiteMessage, Unreadable, read_told
 
 log = logging.getLogger(__name__)
-
-MAX_NAMES = 32
-"""Names of fields that are counted one by one at a worker, and at a site; the others count as `other`."""
+MAX_NAMES = 32  # names of fields that are counted one by one at a worker, and at a site; the others count as `other`
 
 MAX_SITES = 1000
 """Sites whose unknown fields are counted; the one that had its first of them before all others is forgotten."""
@@ -189,8 +187,7 @@ def arrived(raw: Any) -> float | None:
     return raw.timestamp if raw.timestamp > 0.0 else None
 
 
-MAX_KEPT = 20
-"""Operations that a site's stored state remembers: the latest ones."""
+MAX_KEPT = 20  # operations that a site's stored state remembers: the latest ones
 
 MIN_BETWEEN_REBUILDS_S = 600.0
 """Seconds, by the broker's stamps, before a site is rebuilt again: a flood of such messages must not stop others."""

@@ -8,12 +8,8 @@ import msgspec
 from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter, RawBundle, is_told
 from streams.errors import UNDECODABLE
 
-MAX_MESSAGE_BYTES = 65_536
-"""Bytes of the largest message that is read as an event."""
-
-MAX_SHOWN_BYTES = 1_000
-"""Bytes of a message that its dead letter shows."""
-
+MAX_MESSAGE_BYTES = 65_536  # bytes of the largest message that is read as an event
+MAX_SHOWN_BYTES = 1_000  # bytes of a message that its dead letter shows
 _Message = AnyEvent | RawBundle
 
 M = TypeVar("M", _Message, AnyQuestion)
@@ -136,11 +132,8 @@ def _diagnosis(value: bytes | msgspec.Raw, error: Exception, types: tuple[str, .
     return Unreadable("malformed", detail)
 
 
-EVENT_TYPES = tuple(kind.kind for kind in AnyEvent.__args__)
-"""The types of events there are."""
-
-MESSAGE_TYPES = (*EVENT_TYPES, "bundle")
-"""The types of messages of events."""
+EVENT_TYPES = tuple(kind.kind for kind in AnyEvent.__args__)  # the types of events there are
+MESSAGE_TYPES = (*EVENT_TYPES, "bundle")  # the types of messages of events
 
 QUESTION_TYPES = tuple(str(kind.__struct_config__.tag) for kind in AnyQuestion.__args__)
 """The types of questions there are."""

@@ -24,9 +24,7 @@ from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.sites import SiteFamilies
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-
-SITES_PER_TURN = 5
-"""Sites that are read for Prometheus before other tasks get their turn."""
+SITES_PER_TURN = 5  # sites that are read for Prometheus before other tasks get their turn
 
 
 class Metrics:
@@ -71,8 +69,7 @@ class Metrics:
         self.age = gauge("checkpoint_age_seconds", "How long the oldest event that is not durable yet has waited.")
         self._sites = gauge("sites", "Sites that this worker serves.")
         self._told: tuple[Iterable[SiteHandle], StandingEstimates, Freshness, AnswerScores] | None = None
-        self.rejections: dict[str, int] = {}
-        """How many messages went to the dead letters, by reason."""
+        self.rejections: dict[str, int] = {}  # how many messages went to the dead letters, by reason
 
     def read(self, timestamp: float) -> None:
         """A message was read; `timestamp` is when it arrived at the broker."""
@@ -126,21 +123,16 @@ class Metrics:
                 self._lag.labels(str(place[1])).inc(unread)
 
 
-PATIENCE_S = 1.0
-"""Seconds within which a server has to answer."""
-
-FRESH_S = 1.0
-"""Seconds for which a result is used again, however often it is asked for."""
+PATIENCE_S = 1.0  # seconds within which a server has to answer
+FRESH_S = 1.0  # seconds for which a result is used again, however often it is asked for
 
 
 class Health:
     """Checks the broker and Redis over connections of its own, which no other work can block."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self.broker: str | None = None
-        """What was wrong with the broker at the last check; None when nothing was."""
-        self.store: str | None = None
-        """The same for Redis."""
+        self.broker: str | None = None  # what was wrong with the broker at the last check; None when nothing was
+        self.store: str | None = None  # the same for Redis
         self._kafka = settings.kafka
         self._tls = settings.kafka.tls_context()
         self._redis = connect(settings.redis, PATIENCE_S)

@@ -15,11 +15,8 @@ from streams.worker.answers.scores import ASKED, AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
 
-MAX_SHOWN_PARTITIONS = 16
-"""Partitions that a site may have for Prometheus to be shown them."""
-
-MONTH_WEEKS = 4
-"""Over so many weeks coverage is also shown: it may be off for a day and right in the end."""
+MAX_SHOWN_PARTITIONS = 16  # partitions that a site may have for Prometheus to be shown them
+MONTH_WEEKS = 4  # over so many weeks coverage is also shown: it may be off for a day and right in the end
 
 MOST_LONG_WAITS = 1000
 """Of so many jobs of a site, those that have queued longest, it is looked whether they wait unusually long."""

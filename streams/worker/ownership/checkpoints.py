@@ -12,8 +12,7 @@ from streams.worker.checkpoint.deaths import Deaths
 from streams.worker.checkpoint.table import OwnedTable, Token
 from streams.worker.ownership.sites import PartitionSites
 
-Work = Callable[[], Awaitable[None]]
-"""What a task does; called when the task begins."""
+Work = Callable[[], Awaitable[None]]  # what a task does; called when the task begins
 
 
 @dataclass

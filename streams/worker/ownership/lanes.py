@@ -14,11 +14,8 @@ def site_of_message(message: faust.EventT) -> str:
     return (message.message.key or b"").decode(errors="replace")
 
 
-MOST_WAITING = 10_000
-"""Places for messages that wait in all partitions: some 5 MB."""
-
-PLACE_BYTES = 500
-"""Bytes of a message that take a place, beside the one that each takes."""
+MOST_WAITING = 10_000  # places for messages that wait in all partitions: some 5 MB
+PLACE_BYTES = 500  # bytes of a message that take a place, beside the one that each takes
 
 
 class Allowance:

@@ -27,15 +27,9 @@ from streams.worker.ownership.processing import Processing
 from streams.worker.ownership.sites import PartitionSites
 
 log = logging.getLogger(__name__)
-
-FIRST_S = 1.0
-"""Seconds within which a partition that comes begins to read its sites back before it serves any."""
-
-HAND_OVER_S = 5.0
-"""Seconds that a last checkpoint may take when a partition is revoked."""
-
-CLAIMS_AT_A_TIME = 8
-"""Sites that are claimed in Redis at a time."""
+FIRST_S = 1.0  # seconds within which a partition that comes begins to read its sites back before it serves any
+HAND_OVER_S = 5.0  # seconds that a last checkpoint may take when a partition is revoked
+CLAIMS_AT_A_TIME = 8  # sites that are claimed in Redis at a time
 
 READ_AT_A_TIME = 2
 """Sites that are read back at a time while nothing else is done: one's entries come from Redis meanwhile."""

@@ -82,9 +82,7 @@ def limits_of_partition(partition: Partition, qos: str | None, limits: Iterable[
 
 
 MAX_POOLS = 256
-MAX_BY_FEATURE = 32
-"""With more pools than these, nodes of a pool may have different features."""
-
+MAX_BY_FEATURE = 32  # with more pools than these, nodes of a pool may have different features
 MAX_NAMES = 256
 
 UP, DOWN, DRAINED, RESERVED = "up", "down", "drained", "reserved"
