@@ -11,24 +11,9 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
+from models import records
 from models.engine.settings import SiteSettings
 from models.ranking import JobRequest, Ranking, Reply, exclusion, rank
-from models.records import (
-    UNKNOWN_SITE,
-    AnyAnswer,
-    AnyQuestion,
-    JobAnswer,
-    JobQuestion,
-    JobsAnswer,
-    JobsQuestion,
-    NoAnswer,
-    Outcome,
-    Prediction,
-    SiteAnswer,
-    SiteQuestion,
-    StandingEstimate,
-    WaitAnswer,
-)
 from models.site.node_features import is_readable
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache, WithdrawnEstimate, decode_key
@@ -112,14 +97,14 @@ class AsyncClient:
         """The sites that have estimates, sorted by name."""
         return self._questions.cache.sites
 
-    def estimates(self, site: str) -> list[StandingEstimate]:
+    def estimates(self, site: str) -> list[records.StandingEstimate]:
         """A site's standing estimates as they are now, by queue, GPUs, size and walltime; nobody is asked."""
         found = self._questions.cache.estimates(site)
         return [] if found is None else found.estimates
 
     def estimate(
         self, site: str, cpus: int, walltime: str | float | None = None, queue: str | None = None, gpus: int = 0
-    ) -> StandingEstimate | None:
+    ) -> records.StandingEstimate | None:
         """The standing estimate for the least shape that such a job fits into, `walltime` as seconds or text; else
         None.
         """
@@ -157,27 +142,31 @@ class AsyncClient:
 
     async def wait(
         self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
-    ) -> WaitAnswer:
+    ) -> records.WaitAnswer:
         """How long a job would wait if it came to the site now; the parameters are those of `rank`."""
         question = described(job, asked).question(new_id(), site, why=why)
-        return of_kind(await self._ask(question), WaitAnswer)
+        return of_kind(await self._ask(question), records.WaitAnswer)
 
-    async def site(self, site: str, most: int = 0) -> SiteAnswer:
+    async def site(self, site: str, most: int = 0) -> records.SiteAnswer:
         """A site's size, jobs and accuracy, and its jobs that have queued longest, `most` of them at most."""
-        return of_kind(await self._ask(SiteQuestion(id=new_id(), site=site, most=most)), SiteAnswer)
+        return of_kind(await self._ask(records.SiteQuestion(id=new_id(), site=site, most=most)), records.SiteAnswer)
 
-    async def every_site(self, sites: Sequence[str] = (), most: int = 0) -> dict[str, SiteAnswer | None]:
+    async def every_site(self, sites: Sequence[str] = (), most: int = 0) -> dict[str, records.SiteAnswer | None]:
         """The same of these sites, by default of all that are known; None where no worker answers."""
-        return await self._of_sites(lambda site: SiteQuestion(id=new_id(), site=site, most=most), SiteAnswer, sites)
+        return await self._of_sites(
+            lambda site: records.SiteQuestion(id=new_id(), site=site, most=most), records.SiteAnswer, sites
+        )
 
-    async def job(self, job: str, sites: Sequence[str] = ()) -> dict[str, JobAnswer | None]:
+    async def job(self, job: str, sites: Sequence[str] = ()) -> dict[str, records.JobAnswer | None]:
         """When a job starts that was submitted, by site; by default all are asked. None where no worker answers."""
-        return await self._of_sites(lambda site: JobQuestion(id=new_id(), site=site, job=job), JobAnswer, sites)
+        return await self._of_sites(
+            lambda site: records.JobQuestion(id=new_id(), site=site, job=job), records.JobAnswer, sites
+        )
 
-    async def jobs(self, user: str, sites: Sequence[str] = (), most: int = 100) -> dict[str, JobsAnswer | None]:
+    async def jobs(self, user: str, sites: Sequence[str] = (), most: int = 100) -> dict[str, records.JobsAnswer | None]:
         """A user's jobs that queue or run, by site; by default all are asked. None where no worker answers."""
         return await self._of_sites(
-            lambda site: JobsQuestion(id=new_id(), site=site, user=user, most=most), JobsAnswer, sites
+            lambda site: records.JobsQuestion(id=new_id(), site=site, user=user, most=most), records.JobsAnswer, sites
         )
 
     def predictions(
@@ -188,7 +177,7 @@ class AsyncClient:
         outcomes: bool = False,
         group: str | None = None,
         from_beginning: bool = False,
-    ) -> AsyncGenerator[Prediction | Outcome]:
+    ) -> AsyncGenerator[records.Prediction | records.Outcome]:
         """Predictions as they are made, without end; what is no record is passed over.
 
         Parameters:
@@ -199,17 +188,21 @@ class AsyncClient:
             from_beginning: what the topics hold already too; of a group, when it reads for the first time.
         """
         topics = Topics(self.settings.kafka.prefix)
-        kinds: dict[str, Any] = {topics.predictions: Prediction} | ({topics.outcomes: Outcome} if outcomes else {})
+        kinds: dict[str, Any] = {topics.predictions: records.Prediction} | (
+            {topics.outcomes: records.Outcome} if outcomes else {}
+        )
 
         def wanted(record: Any) -> bool:
             return site in (None, record.site) and job in (None, record.job)
 
         return self._follow(kinds, wanted, group, from_beginning)
 
-    def estimate_changes(self, *, site: str | None = None) -> AsyncGenerator[StandingEstimate | WithdrawnEstimate]:
+    def estimate_changes(
+        self, *, site: str | None = None
+    ) -> AsyncGenerator[records.StandingEstimate | WithdrawnEstimate]:
         """Standing estimates as they are renewed or withdrawn, those that stand already first, without end."""
         topics = Topics(self.settings.kafka.prefix)
-        kinds = {topics.estimates: StandingEstimate}
+        kinds = {topics.estimates: records.StandingEstimate}
         return self._follow(kinds, lambda estimate: site in (None, estimate.site), None, True, decode_key)
 
     def _follow(
@@ -220,17 +213,17 @@ class AsyncClient:
         return follow(self.settings, kinds, group, from_beginning, wanted, *more)
 
     async def _of_sites(
-        self, question: Callable[[str], AnyQuestion], kind: type[Kind], sites: Sequence[str]
+        self, question: Callable[[str], records.AnyQuestion], kind: type[Kind], sites: Sequence[str]
     ) -> dict[str, Kind | None]:
         sites = several(sites)
         chosen = dict.fromkeys(sites or [*self.sites, *self.settings.serve.sites])
         answers = await ask_all(self._questions, map(question, chosen))
         for site in sites:
-            if isinstance(answer := answers[site], NoAnswer) and answer.reason == UNKNOWN_SITE:
+            if isinstance(answer := answers[site], records.NoAnswer) and answer.reason == records.UNKNOWN_SITE:
                 of_kind(answer, kind)
         return {site: answer if isinstance(answer, kind) else None for site, answer in answers.items()}
 
-    async def _ask(self, question: AnyQuestion) -> AnyAnswer:
+    async def _ask(self, question: records.AnyQuestion) -> records.AnyAnswer:
         return await self._patiently(lambda: self._questions.ask(question))
 
     async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
@@ -314,12 +307,14 @@ def _settings_here() -> Settings:
     return settings_here()
 
 
-async def ask_all(client: "QuestionClient", questions: Iterable[AnyQuestion]) -> dict[str, AnyAnswer | None]:
+async def ask_all(
+    client: "QuestionClient", questions: Iterable[records.AnyQuestion]
+) -> dict[str, records.AnyAnswer | None]:
     """Ask all questions at once, one for each site; the answers by site, None where no worker answers, or Kafka is
     away. Raises TooManyQuestions: too many questions are open.
     """
 
-    async def ask(question: AnyQuestion) -> AnyAnswer | None:
+    async def ask(question: records.AnyQuestion) -> records.AnyAnswer | None:
         try:
             return await client.ask(question)
         except (AnswerTimeout, Unreachable):
@@ -367,11 +362,13 @@ async def ask_ranking(
     return rank(job, said, known, run_s, start_within_s)
 
 
-def _said(cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings, answer: AnyAnswer | None) -> Reply:
+def _said(
+    cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings, answer: records.AnyAnswer | None
+) -> Reply:
     """The worker's answer, else a standing estimate, else why there is neither."""
-    if isinstance(answer, WaitAnswer):
+    if isinstance(answer, records.WaitAnswer):
         return answer
-    if isinstance(answer, NoAnswer) and answer.reason == UNKNOWN_SITE:
+    if isinstance(answer, records.NoAnswer) and answer.reason == records.UNKNOWN_SITE:
         return "unknown site: no event of it has been seen"
     queue = job.queue or next(iter(job.partitions), None)
     standing = cache.covering(site, job.cpus, job.walltime_at(known.speed), queue, job.counted_gpus)
@@ -379,4 +376,4 @@ def _said(cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings,
         return standing
     if (cached := cache.estimates(site)) and cached.latest.site_cpus < job.cpus:
         return cached.latest  # the ranking sees from it that the job is larger than the site
-    return f"no answer: {answer.detail}" if isinstance(answer, NoAnswer) else "no worker answers for this site"
+    return f"no answer: {answer.detail}" if isinstance(answer, records.NoAnswer) else "no worker answers for this site"

@@ -4,22 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from models import simulation
 from models.registry import RUN_METHODS, run_method_named
-from models.simulation import (
-    POLICIES,
-    WITHOUT_RUN_TIMES,
-    Actual,
-    Estimates,
-    Performance,
-    Predicted,
-    SimulatedJob,
-    perform,
-)
 from streams.errors import NotUnderstood, UserError
 from streams.sources.swf import SwfJob, Trace
 from streams.text.terminal import show_table
 
-UNPREDICTED: dict[str, type[Estimates]] = {"walltime": Estimates, "actual": Actual}
+UNPREDICTED: dict[str, type[simulation.Estimates]] = {"walltime": simulation.Estimates, "actual": simulation.Actual}
 """Run times that are not predicted: the requested and the true ones."""
 
 NO_RUN_TIMES = "none"  # the name of the run times where the scheduler uses none
@@ -29,7 +20,7 @@ class SimulationPlan(msgspec.Struct, frozen=True):
     """What to simulate: a machine, its jobs, and which schedulers with which run times."""
 
     cpus: int
-    jobs: list[SimulatedJob]
+    jobs: list[simulation.SimulatedJob]
     left_out: int
     pairs: list[tuple[str, str]]
 
@@ -44,7 +35,7 @@ class SchedulerResult(msgspec.Struct, frozen=True):
 
     scheduler: str
     runtimes: str
-    performance: Performance
+    performance: simulation.Performance
 
 
 def plan_of(
@@ -57,7 +48,8 @@ def plan_of(
     run.
     """
     pairs = _pairs(
-        _named(schedulers, POLICIES, "scheduler"), _named(runtimes, [*UNPREDICTED, *RUN_METHODS], "run times")
+        _named(schedulers, simulation.POLICIES, "scheduler"),
+        _named(runtimes, [*UNPREDICTED, *RUN_METHODS], "run times"),
     )
     size = cpus or trace.cpus
     if size < 1:
@@ -76,7 +68,7 @@ def simulate(plan: SimulationPlan, advance: Callable[[], None] = lambda: None) -
     """Run the plan, row by row; `advance` is called at each of its `steps`."""
     for scheduler, runtimes in plan.pairs:
         yield SchedulerResult(
-            scheduler, runtimes, perform(plan.jobs, plan.cpus, scheduler, _estimates(runtimes), advance)
+            scheduler, runtimes, simulation.perform(plan.jobs, plan.cpus, scheduler, _estimates(runtimes), advance)
         )
 
 
@@ -121,18 +113,18 @@ def _pairs(schedulers: Sequence[str], runtimes: Sequence[str]) -> list[tuple[str
     return [
         (scheduler, name)
         for scheduler in schedulers
-        for name in ([NO_RUN_TIMES] if scheduler in WITHOUT_RUN_TIMES else runtimes)
+        for name in ([NO_RUN_TIMES] if scheduler in simulation.WITHOUT_RUN_TIMES else runtimes)
     ]
 
 
-def _estimates(name: str) -> Estimates:
-    plain = Estimates if name == NO_RUN_TIMES else UNPREDICTED.get(name)
-    return plain() if plain else Predicted(run_method_named(name))
+def _estimates(name: str) -> simulation.Estimates:
+    plain = simulation.Estimates if name == NO_RUN_TIMES else UNPREDICTED.get(name)
+    return plain() if plain else simulation.Predicted(run_method_named(name))
 
 
-def _simulated(job: SwfJob, place: int) -> SimulatedJob:
+def _simulated(job: SwfJob, place: int) -> simulation.SimulatedJob:
     """A job of a trace, as it came, and as it ran: on the processors that it got. Numbered by its place."""
-    return SimulatedJob(
+    return simulation.SimulatedJob(
         job=str(place),
         submit=round(job.submit),
         user=f"u{job.user}" if job.user >= 0 else None,

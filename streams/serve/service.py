@@ -6,27 +6,10 @@ from typing import TypeVar
 
 import msgspec
 
+from models import records
 from models.engine.asking.told import told
 from models.engine.settings import SiteSettings
 from models.ranking import JobRequest, Ranking
-from models.records import (
-    Answer,
-    AnswerAccuracy,
-    AnyQuestion,
-    JobAnswer,
-    JobQuestion,
-    JobsAnswer,
-    JobsQuestion,
-    LiveState,
-    MethodAccuracy,
-    Outcome,
-    SiteAnswer,
-    SitePast,
-    SiteQuestion,
-    StandingEstimate,
-    WaitAnswer,
-    WorkerState,
-)
 from models.site.job import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
@@ -35,7 +18,7 @@ from streams.client.questions import Kind, UnknownJob, UnknownSite, new_id, of_k
 from streams.errors import Unreachable
 from streams.settings import Settings
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=records.Answer)
 
 
 class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
@@ -51,7 +34,7 @@ class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
     speed: float
     max_cpus: int | None
     max_walltime: float | None
-    live: LiveState
+    live: records.LiveState
     made_at: float
     updated_at: float
     method: str
@@ -73,21 +56,21 @@ class SiteEstimateList(msgspec.Struct, kw_only=True, frozen=True):
     """A site's standing estimates, sorted by queue, size and walltime."""
 
     site: str
-    estimates: list[StandingEstimate]
+    estimates: list[records.StandingEstimate]
 
 
 class SiteOutcomes(msgspec.Struct, kw_only=True, frozen=True):
     """The latest jobs that started or were cancelled, with their predictions; the newest first."""
 
     site: str
-    outcomes: list[Outcome]
+    outcomes: list[records.Outcome]
 
 
 class UserJobs(msgspec.Struct, kw_only=True, frozen=True):
     """A user's queued and running jobs by site; `unanswered` are the sites whose workers did not answer in time."""
 
     user: str
-    sites: list[JobsAnswer]
+    sites: list[records.JobsAnswer]
     unanswered: list[str]
 
 
@@ -105,9 +88,9 @@ class SiteStatus(msgspec.Struct, kw_only=True, frozen=True):
     lag_messages: int
     lag_s: float
     stale: str | None
-    live: LiveState
-    recent: MethodAccuracy | None
-    answers: list[AnswerAccuracy]
+    live: records.LiveState
+    recent: records.MethodAccuracy | None
+    answers: list[records.AnswerAccuracy]
     unknown_fields: dict[str, int]
 
 
@@ -116,7 +99,7 @@ class Status(msgspec.Struct, kw_only=True, frozen=True):
 
     now: float
     sites: list[SiteStatus]
-    workers: list[WorkerState]
+    workers: list[records.WorkerState]
     unanswered: list[str]
 
 
@@ -175,13 +158,13 @@ class Service:
         """Why no question can be asked now; None when it can."""
         return await self._client.problem()
 
-    async def site(self, site: str) -> SiteAnswer:
+    async def site(self, site: str) -> records.SiteAnswer:
         """The state of a site, from its worker."""
-        return await self._ask(SiteQuestion(id=new_id(), site=site), SiteAnswer)
+        return await self._ask(records.SiteQuestion(id=new_id(), site=site), records.SiteAnswer)
 
-    async def wait(self, site: str, job: JobRequest, why: bool = False) -> WaitAnswer:
+    async def wait(self, site: str, job: JobRequest, why: bool = False) -> records.WaitAnswer:
         """The prediction for a job if it were submitted to the site now, and `why` it would wait."""
-        return await self._ask(job.question(new_id(), site, why=why), WaitAnswer)
+        return await self._ask(job.question(new_id(), site, why=why), records.WaitAnswer)
 
     async def rank(
         self,
@@ -197,14 +180,14 @@ class Service:
 
     async def jobs(self, user: str) -> UserJobs:
         """A user's queued and running jobs at all sites."""
-        questions = [JobsQuestion(id=new_id(), site=site, user=user) for site in self._cache.sites]
+        questions = [records.JobsQuestion(id=new_id(), site=site, user=user) for site in self._cache.sites]
         by_site = await ask_all(self._client, questions)
-        answers, unanswered = _split(by_site, JobsAnswer)
+        answers, unanswered = _split(by_site, records.JobsAnswer)
         return UserJobs(user=user, sites=[answer for answer in answers if answer.jobs], unanswered=unanswered)
 
-    async def job(self, site: str, name: str, described: JobRequest | None = None) -> JobAnswer:
+    async def job(self, site: str, name: str, described: JobRequest | None = None) -> records.JobAnswer:
         """When a live job starts; where its submission has not come here yet, as one that is `described` would."""
-        answer = await self._ask(JobQuestion(id=new_id(), site=site, job=name), JobAnswer)
+        answer = await self._ask(records.JobQuestion(id=new_id(), site=site, job=name), records.JobAnswer)
         if answer.live is not None:
             return answer
         if described is None:
@@ -220,15 +203,15 @@ class Service:
             ahead_jobs=ahead,
         )
 
-    async def past(self, site: str) -> SitePast:
+    async def past(self, site: str) -> records.SitePast:
         """How a site has been: its queue by the hour, predicted and actual waits by the day."""
-        answer = await self._ask(SiteQuestion(id=new_id(), site=site, most=0, past=True), SiteAnswer)
-        return answer.past or SitePast(hours=[], days=[], weeks=[])
+        answer = await self._ask(records.SiteQuestion(id=new_id(), site=site, most=0, past=True), records.SiteAnswer)
+        return answer.past or records.SitePast(hours=[], days=[], weeks=[])
 
     async def status(self) -> Status:
         """How all sites are served."""
-        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
-        answers, unanswered = _split(await ask_all(self._client, questions), SiteAnswer)
+        questions = [records.SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
+        answers, unanswered = _split(await ask_all(self._client, questions), records.SiteAnswer)
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
         sites = [_status_of(answer) for answer in answers]
         in_order = [workers[name] for name in sorted(workers)]
@@ -243,15 +226,15 @@ class Service:
         if self._client.startup_problem is not None:
             raise Unreachable(self._client.startup_problem)
 
-    async def _ask(self, question: AnyQuestion, kind: type[Kind]) -> Kind:
+    async def _ask(self, question: records.AnyQuestion, kind: type[Kind]) -> Kind:
         return of_kind(await self._client.ask(question), kind)
 
 
-def _status_of(answer: SiteAnswer) -> SiteStatus:
+def _status_of(answer: records.SiteAnswer) -> SiteStatus:
     same = "site method degraded as_of lag_messages lag_s stale live answers unknown_fields"
     return SiteStatus(recent=answer.recent or None, **{name: getattr(answer, name) for name in same.split()})
 
 
-def _split(by_site: Mapping[str, Answer | None], kind: type[A]) -> tuple[list[A], list[str]]:
+def _split(by_site: Mapping[str, records.Answer | None], kind: type[A]) -> tuple[list[A], list[str]]:
     answers = [answer for answer in by_site.values() if isinstance(answer, kind)]
     return answers, [site for site, answer in by_site.items() if not isinstance(answer, kind)]

@@ -27,28 +27,9 @@ from models.records import JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnsw
 from streams.client.estimates import MAX_OUTCOMES
 from streams.client.questions import AnswerTimeout, Busy, NotFound
 from streams.errors import UserError, in_words
+from streams.serve import middleware, parameters
 from streams.serve.access import SESSION, SESSION_S, Access, log_request, sees_all_jobs
-from streams.serve.middleware import (
-    METRICS,
-    CheckHost,
-    add_security_headers,
-    answering_head,
-    keeping_slashes,
-    names_of,
-    rate_limit,
-    restore_slashes,
-)
 from streams.serve.pages import page, problem_page, rendered_pages, static, static_files
-from streams.serve.parameters import (
-    JOB,
-    Duration,
-    NamedSite,
-    Reasons,
-    SiteNames,
-    duration_of,
-    job_request,
-    refuse_unknown_parameters,
-)
 from streams.serve.service import Service, SiteEstimateList, SiteList, SiteOutcomes, Status, UserJobs
 from streams.settings import Settings
 from streams.settings.sections import Rights
@@ -107,7 +88,7 @@ async def sites(service: Served) -> SiteList:
 
 
 @get("/sites/{site:str}", responses=_errors(404, 504), opt=RANK)
-async def site_now(site: NamedSite, service: Served, request: Request[Any, Any, State]) -> SiteAnswer:
+async def site_now(site: parameters.NamedSite, service: Served, request: Request[Any, Any, State]) -> SiteAnswer:
     """A site's state from its worker: its live jobs, the first jobs of its queue, the accuracy of its predictions.
 
     The jobs themselves are there only for those whose token is for everything.
@@ -117,45 +98,47 @@ async def site_now(site: NamedSite, service: Served, request: Request[Any, Any, 
 
 
 @get("/sites/{site:str}/estimates", responses=_errors(404), opt=RANK)
-async def estimates(site: NamedSite, service: Served) -> SiteEstimateList:
+async def estimates(site: parameters.NamedSite, service: Served) -> SiteEstimateList:
     """A site's standing estimates, one for each size, walltime and queue."""
     return service.estimates(site)
 
 
 @get("/sites/{site:str}/outcomes", responses=_errors(404), opt={"query": {"most"}})
 async def outcomes(
-    site: NamedSite, service: Served, most: Annotated[int, Parameter(ge=1, le=MAX_OUTCOMES)] = MAX_OUTCOMES
+    site: parameters.NamedSite, service: Served, most: Annotated[int, Parameter(ge=1, le=MAX_OUTCOMES)] = MAX_OUTCOMES
 ) -> SiteOutcomes:
     """The outcomes of a site's latest jobs with their predictions; the newest first."""
     return service.outcomes(site, most)
 
 
-@get("/sites/{site:str}/wait", responses=_errors(404, 504), opt={"query": {*JOB, "why"}, **RANK})
-async def wait(site: NamedSite, service: Served, job: Described, why: Reasons = False) -> WaitAnswer:
+@get("/sites/{site:str}/wait", responses=_errors(404, 504), opt={"query": {*parameters.JOB, "why"}, **RANK})
+async def wait(
+    site: parameters.NamedSite, service: Served, job: Described, why: parameters.Reasons = False
+) -> WaitAnswer:
     """How long this job would wait if it were submitted to the site now."""
     return await service.wait(site, job, why)
 
 
-@get("/rank", responses=_errors(), opt={"query": {*JOB, "run", "site", "start_within", "why"}, **RANK})
+@get("/rank", responses=_errors(), opt={"query": {*parameters.JOB, "run", "site", "start_within", "why"}, **RANK})
 async def ranking(
     service: Served,
     job: Described,
-    site: SiteNames = (),
-    run: Duration = "",
-    start_within: Duration = "",
-    why: Reasons = False,
+    site: parameters.SiteNames = (),
+    run: parameters.Duration = "",
+    start_within: parameters.Duration = "",
+    why: parameters.Reasons = False,
 ) -> Ranking:
     """The sites for this job, sorted by predicted response time; `run` is its run time at a site of speed 1.
 
     With `start_within` each says how probable it is that the job starts there within that time.
     """
-    within_s = duration_of("start_within", start_within)
-    return await service.rank(job, site, duration_of("run", run), why, within_s)
+    within_s = parameters.duration_of("start_within", start_within)
+    return await service.rank(job, site, parameters.duration_of("run", run), why, within_s)
 
 
-@get("/sites/{site:str}/jobs/{name:str}", responses=_errors(404, 504), opt={"query": JOB, **RANK})
+@get("/sites/{site:str}/jobs/{name:str}", responses=_errors(404, 504), opt={"query": parameters.JOB, **RANK})
 async def job_now(
-    site: NamedSite,
+    site: parameters.NamedSite,
     name: FromPath[Annotated[str, Parameter(min_length=1, max_length=256, description="The job's id.")]],
     service: Served,
     job: Described,
@@ -181,7 +164,7 @@ async def jobs(
 
 
 @get("/sites/{site:str}/past", responses=_errors(404, 504), opt=RANK)
-async def past(site: NamedSite, service: Served) -> SitePast:
+async def past(site: parameters.NamedSite, service: Served) -> SitePast:
     """How a site has been: its jobs by the hour of a week, its waits by the day of four weeks, the week of a year."""
     return await service.past(site)
 
@@ -317,16 +300,16 @@ def build_app(
     api = Router(
         "/v1",
         route_handlers=v1,
-        guards=[access.guard, refuse_unknown_parameters, access.note_asker],
-        middleware=[rate_limit(access, serve.requests_per_minute).middleware],
-        dependencies={"job": Provide(job_request, sync_to_thread=False)},
-        before_request=restore_slashes,
+        guards=[access.guard, parameters.refuse_unknown_parameters, access.note_asker],
+        middleware=[middleware.rate_limit(access, serve.requests_per_minute).middleware],
+        dependencies={"job": Provide(parameters.job_request, sync_to_thread=False)},
+        before_request=middleware.restore_slashes,
         security=[{"token": []}] if access.asks else None,
     )
     sessions = Router(
         "/login",
         route_handlers=[log_in_by_link, log_in_by_token, log_out],
-        middleware=[rate_limit(access, serve.requests_per_minute).middleware],
+        middleware=[middleware.rate_limit(access, serve.requests_per_minute).middleware],
         include_in_schema=False,
     )
     app = Litestar(
@@ -343,12 +326,15 @@ def build_app(
             use_handler_docstrings=True,
             components=Components(security_schemes={"token": scheme} if access.asks else None),
         ),
-        middleware=[METRICS.middleware, DefineMiddleware(CheckHost, names=names_of(serve))],
-        before_send=[add_security_headers, log_request],
+        middleware=[
+            middleware.METRICS.middleware,
+            DefineMiddleware(middleware.CheckHost, names=middleware.names_of(serve)),
+        ],
+        before_send=[middleware.add_security_headers, log_request],
         lifespan=lifespan,
         logging_config=None,
     )
-    app.asgi_handler = answering_head(keeping_slashes(app.asgi_handler))
+    app.asgi_handler = middleware.answering_head(middleware.keeping_slashes(app.asgi_handler))
     _document_types(app.openapi_schema.components.schemas)
     _document_empty_values(app.openapi_schema)
     return app

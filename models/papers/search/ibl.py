@@ -16,17 +16,7 @@ import numpy as np
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
-from models.papers.ibl.distance import (
-    JOB,
-    POLICY,
-    STATE,
-    Columns,
-    Instance,
-    Point,
-    PolicyAttribute,
-    request_of,
-    state_of,
-)
+from models.papers.ibl import distance
 from models.papers.ibl.method import IblParameters, InstanceMemory, Middle, Selection, predict
 from models.papers.search.genetic import Gene, Individual, Part, read_gene, write_gene
 from models.papers.search.tuning import Truth
@@ -46,7 +36,7 @@ Evaluate = Callable[[Sequence[IblParameters]], Iterable[float]]
 class Query(msgspec.Struct, frozen=True):
     """A job to predict: its attributes, how many jobs had been learnt by then, and its wait or run time in seconds."""
 
-    instance: Instance
+    instance: distance.Instance
     learnt: int
     value_s: float
 
@@ -55,7 +45,7 @@ class Examples(msgspec.Struct):
     """Jobs in the order in which they were learnt, each with its wait or run time in seconds, and those to predict."""
 
     target: Target
-    learnt: list[tuple[Instance, float]] = msgspec.field(default_factory=list)
+    learnt: list[tuple[distance.Instance, float]] = msgspec.field(default_factory=list)
     asked: list[Query] = msgspec.field(default_factory=list)
 
     @property
@@ -82,16 +72,18 @@ class Recorder(WaitMethod):
     def __init__(self, jobs: Mapping[str, Truth]) -> None:
         self.waits, self.runs = Examples("wait"), Examples("run")
         self._jobs = jobs
-        self._instances: dict[JobKey, Instance] = {}
+        self._instances: dict[JobKey, distance.Instance] = {}
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Record the job and the state that it finds, by all attributes; nothing is predicted."""
-        instance = self._instances[job.key] = Instance(request_of(job), state_of(context, job.submit))
+        instance = self._instances[job.key] = distance.Instance(
+            distance.request_of(job), distance.state_of(context, job.submit)
+        )
         truth = self._jobs.get(job.id)
         if truth is not None:
             self.waits.asked.append(Query(instance, len(self.waits.learnt), truth.wait_s))
             if truth.run_s > 0.0:
-                self.runs.asked.append(Query(Instance(instance.request), len(self.runs.learnt), truth.run_s))
+                self.runs.asked.append(Query(distance.Instance(instance.request), len(self.runs.learnt), truth.run_s))
         return Estimate(None, "not predicted")
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
@@ -100,7 +92,7 @@ class Recorder(WaitMethod):
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
         """A run time that can be learnt."""
-        self.runs.learnt.append((Instance(self._instances.pop(job.key).request), run_s))
+        self.runs.learnt.append((distance.Instance(self._instances.pop(job.key).request), run_s))
 
     def forget(self, key: JobKey) -> None:
         """A job of which nothing can be learnt."""
@@ -152,8 +144,12 @@ def parts(target: Target) -> list[Part]:
     """What a chromosome consists of, in the paper's order."""
     model = [Part("neighbours", NEIGHBOURS), Part("history", HISTORIES), Part("middle", MIDDLES)]
     if target == "run":
-        return [part._replace(name=f"run_{part.name}") for part in (Part("attributes", JOB, True), *model)]
-    compared = [Part("policy", POLICY, True), Part("state", STATE, True), Part("attributes", JOB, True)]
+        return [part._replace(name=f"run_{part.name}") for part in (Part("attributes", distance.JOB, True), *model)]
+    compared = [
+        Part("policy", distance.POLICY, True),
+        Part("state", distance.STATE, True),
+        Part("attributes", distance.JOB, True),
+    ]
     return [*compared, Part("job_share", SHARES), *model]
 
 
@@ -181,7 +177,7 @@ class Bench:
             raise ValueError("a stretch without a job to predict")
         self._examples = examples
         self._truth = np.array([asked.value_s for asked in examples.asked])
-        self._laid: dict[Selection, tuple[Columns, list[Point]]] = {}
+        self._laid: dict[Selection, tuple[distance.Columns, list[distance.Point]]] = {}
 
     @property
     def mean_s(self) -> float:
@@ -205,11 +201,11 @@ class Bench:
             said.append(min(found.value_s if found else 0.0, most_s or math.inf))
         return float(np.abs(np.array(said) - self._truth).mean())
 
-    def _lay(self, selection: Selection) -> tuple[Columns, list[Point]]:
+    def _lay(self, selection: Selection) -> tuple[distance.Columns, list[distance.Point]]:
         """The examples by the selected attributes; those of the last `MAX_LAID` selections are remembered."""
         if selection not in self._laid:
             memory = InstanceMemory(max(len(self._examples.learnt), 1), selection)
-            policy = tuple(attribute for attribute in POLICY if attribute in selection.policy)
+            policy = tuple(attribute for attribute in distance.POLICY if attribute in selection.policy)
             for instance, value_s in self._examples.learnt:
                 memory.push(_by(instance, policy), value_s)
             points = [memory.point(_by(asked.instance, policy)) for asked in self._examples.asked]
@@ -219,5 +215,5 @@ class Bench:
         return self._laid[selection]
 
 
-def _by(instance: Instance, policy: tuple[PolicyAttribute, ...]) -> Instance:
-    return Instance(instance.request, None if instance.state is None else instance.state.merged(policy))
+def _by(instance: distance.Instance, policy: tuple[distance.PolicyAttribute, ...]) -> distance.Instance:
+    return distance.Instance(instance.request, None if instance.state is None else instance.state.merged(policy))

@@ -16,18 +16,7 @@ import msgspec
 
 from models.records import AnyEvent, Submit
 from streams.errors import NotUnderstood
-from streams.sources.contract import (
-    IDLE_S,
-    Cursor,
-    OnSkipped,
-    Skipped,
-    Source,
-    Step,
-    decode_cursor,
-    encode_cursor,
-    refuse,
-    steps_of,
-)
+from streams.sources import contract
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.files import LogFiles, written
 from streams.sources.logs.lines import LinePosition, Lines
@@ -99,7 +88,7 @@ class Records(ABC):
         return []
 
 
-class LogSource(Source):
+class LogSource(contract.Source):
     """The events of one scheduler's text log.
 
     Attributes:
@@ -115,9 +104,9 @@ class LogSource(Source):
         self,
         location: str,
         site: str | None = None,
-        on_skipped: OnSkipped = refuse,
+        on_skipped: contract.OnSkipped = contract.refuse,
         timezone: str | None = None,
-        pause_s: float = IDLE_S,
+        pause_s: float = contract.IDLE_S,
     ) -> None:
         """Open a log.
 
@@ -158,12 +147,12 @@ class LogSource(Source):
         """Whether a file that begins so is such a log."""
         return cls.first_time(head) is not None
 
-    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+    def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
         """The events of the log as it grows, each at once; cursors come now and then where many jobs are live.
 
         A submission of which the log has nothing before the job's start or end is told as late.
         """
-        at = None if cursor is None else decode_cursor(cursor, _Cursor)
+        at = None if cursor is None else contract.decode_cursor(cursor, _Cursor)
         lines = Lines(self.files, self._on_skipped, True, self._pause_s)
         memory = self._fresh() if at is None else at.memory
         records = self.records_of(self.sites[0], memory, self._zone, self._left_out)
@@ -183,9 +172,9 @@ class LogSource(Source):
                 is_due = quiet >= STEPS_WITHOUT_EVENT
             if is_due and not records.is_open:
                 last, since, quiet, is_new = _encoded(lines, memory), 0, 0, False
-                yield from steps_of(events, last)
+                yield from contract.steps_of(events, last)
             else:
-                yield from steps_of(events, last if raw is None else None)
+                yield from contract.steps_of(events, last if raw is None else None)
 
     def whole(self) -> Iterator[AnyEvent]:
         """The events of the log as it is now, none as late; of a location that is a file, of this one alone.
@@ -225,7 +214,7 @@ class LogSource(Source):
         except BadRecord as bad:
             events = []
             line = lines.line - records.lines_before
-            self._on_skipped(Skipped(lines.file, line, bad.field, bad.found, bad.expected))
+            self._on_skipped(contract.Skipped(lines.file, line, bad.field, bad.found, bad.expected))
         self.records += not records.is_open
         return events
 
@@ -237,8 +226,8 @@ class LogSource(Source):
         return LinesRead(known={}, offset=self.offset_of(self.files.first_head()))
 
 
-def _encoded(lines: Lines, memory: LinesRead) -> Cursor:
-    return encode_cursor(_Cursor(place=lines.place(), memory=memory))
+def _encoded(lines: Lines, memory: LinesRead) -> contract.Cursor:
+    return contract.encode_cursor(_Cursor(place=lines.place(), memory=memory))
 
 
 def zone_of(timezone: str | None) -> ZoneInfo | None:

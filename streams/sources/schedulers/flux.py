@@ -14,30 +14,8 @@ import msgspec
 
 from models.records import AnyEvent, Start, Submit
 from streams.errors import UserError
-from streams.sources.contract import (
-    IDLE_S,
-    Cursor,
-    OnSkipped,
-    Skipped,
-    Source,
-    Step,
-    decode_cursor,
-    encode_cursor,
-    refuse,
-    steps_of,
-)
-from streams.sources.logs.fields import (
-    MAX_COUNT,
-    MAX_SECONDS,
-    MAX_TEXT,
-    BadRecord,
-    Object,
-    inside,
-    job_of,
-    name_of,
-    numbers_in,
-    object_of,
-)
+from streams.sources import contract
+from streams.sources.logs import fields
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
 from streams.sources.logs.stories import BARE, GONE, HELD, QUEUED, RUNNING, SUSPENDED, Known, Stories
 
@@ -58,7 +36,9 @@ class FluxJobs:
     def __init__(self, site: str, stories: Stories) -> None:
         self.site, self.stories = site, stories
 
-    def see(self, job: str, entry: Object, jobspec: object = None, allocated: object = None) -> list[AnyEvent] | None:
+    def see(
+        self, job: str, entry: fields.Object, jobspec: object = None, allocated: object = None
+    ) -> list[AnyEvent] | None:
         """What an entry of the journal says; None where it says nothing that an event has.
 
         Parameters:
@@ -71,7 +51,7 @@ class FluxJobs:
         name, context = entry.get("name"), entry.get("context")
         at = time_of(entry)
         if not isinstance(name, str):
-            raise BadRecord("name", name, "the name of an event")
+            raise fields.BadRecord("name", name, "the name of an event")
         more = context if isinstance(context, dict) else {}
         if name == "submit":
             return self._submit(job, at, more, jobspec)
@@ -91,7 +71,7 @@ class FluxJobs:
             self.stories.forget(job)
         return None
 
-    def _submit(self, job: str, at: float, context: Object, jobspec: object) -> list[AnyEvent]:
+    def _submit(self, job: str, at: float, context: fields.Object, jobspec: object) -> list[AnyEvent]:
         asked = request(jobspec)
         user = context.get("userid")
         submit = Submit(site=self.site, time=at, job=job, user=str(user) if isinstance(user, int) else None, **asked)
@@ -100,18 +80,18 @@ class FluxJobs:
             self.stories.known[job].phase = HELD
         return told
 
-    def _dependency(self, job: str, at: float, name: str, context: Object) -> list[AnyEvent]:
+    def _dependency(self, job: str, at: float, name: str, context: fields.Object) -> list[AnyEvent]:
         story = self.stories.known.get(job)
         is_met = name == "depend"
         if story is None or story.phase not in ((HELD,) if is_met else (QUEUED, BARE)):
             return []
         story.phase = QUEUED if is_met else HELD
-        said = str(context.get("description") or "unknown")[:MAX_TEXT]
+        said = str(context.get("description") or "unknown")[: fields.MAX_TEXT]
         return self.stories.alter(job, at, dependency="" if is_met else said, eligible=at if is_met else None)
 
-    def _update(self, job: str, at: float, context: Object) -> list[AnyEvent]:
+    def _update(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
         """Parts of a jobspec were set, by their paths: `{"attributes.system.duration": 60}`."""
-        jobspec: Object = {}
+        jobspec: fields.Object = {}
         for path, value in context.items():
             *above, last = path.split(".")
             place = jobspec
@@ -125,14 +105,14 @@ class FluxJobs:
             asked["unlimited"] = True
         return self.stories.alter(job, at, **asked)
 
-    def _priority(self, job: str, at: float, context: Object) -> list[AnyEvent]:
+    def _priority(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
         """Priority 0 holds a job."""
         value = context.get("priority")
         if isinstance(value, bool) or not isinstance(value, int | float):
             return []
         return self.stories.hold(job, at) if value <= 0 else self.stories.release(job, at)
 
-    def _exception(self, job: str, at: float, context: Object) -> list[AnyEvent]:
+    def _exception(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
         """A fatal exception takes a queued job away, and ends one that runs, which tells so itself."""
         if context.get("severity") != 0:
             return []
@@ -142,7 +122,7 @@ class FluxJobs:
             return []
         return self.stories.cancel(job, at)
 
-    def _finish(self, job: str, at: float, context: Object) -> list[AnyEvent]:
+    def _finish(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
         story = self.stories.known.get(job)
         if story is None or story.phase == GONE:
             return []
@@ -151,11 +131,11 @@ class FluxJobs:
         return self.stories.end(job, at, state)
 
 
-def time_of(entry: Object) -> float:
+def time_of(entry: fields.Object) -> float:
     """When an entry was made, Unix seconds. Raises BadRecord: it does not say."""
     at = entry.get("timestamp")
-    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 < at <= MAX_SECONDS:
-        raise BadRecord("timestamp", at, "Unix seconds")
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 < at <= fields.MAX_SECONDS:
+        raise fields.BadRecord("timestamp", at, "Unix seconds")
     return float(at)
 
 
@@ -169,7 +149,7 @@ def job_name(number: object) -> str:
         BadRecord: it is none.
     """
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
-        raise BadRecord("id", number, "a job's number")
+        raise fields.BadRecord("id", number, "a job's number")
     return _f58(number)
 
 
@@ -188,17 +168,17 @@ def request(jobspec: object) -> dict[str, Any]:
         return {}
     totals = {"node": 0, "core": 0, "gpu": 0}
     _add(totals, jobspec.get("resources"), 1, 0)
-    system = inside(jobspec, "attributes", "system")
+    system = fields.inside(jobspec, "attributes", "system")
     duration, dependencies = system.get("duration"), system.get("dependencies")
     limit = float(duration) if isinstance(duration, int | float) else 0.0
     found: dict[str, Any] = {
         "cpus": totals["core"] or None,
         "nodes": totals["node"] or None,
         "gpus": totals["gpu"] or None,
-        "walltime": limit if 0 < limit <= MAX_SECONDS else None,
-        "queue": name_of(system.get("queue")),
-        "account": name_of(system.get("bank")) or name_of(system.get("project")),
-        "executable": name_of(inside(system, "job").get("name")),
+        "walltime": limit if 0 < limit <= fields.MAX_SECONDS else None,
+        "queue": fields.name_of(system.get("queue")),
+        "account": fields.name_of(system.get("bank")) or fields.name_of(system.get("project")),
+        "executable": fields.name_of(fields.inside(system, "job").get("name")),
         "dependency": _dependencies(dependencies),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -208,17 +188,17 @@ def _add(totals: dict[str, int], resources: object, times: int, depth: int) -> N
     """Count nodes, cores and GPUs, of which each has what is `with` it."""
     for resource in resources if isinstance(resources, list) and depth < MAX_DEPTH else ():
         if isinstance(resource, dict):
-            many = min(times * _count(resource.get("count")), MAX_COUNT)
+            many = min(times * _count(resource.get("count")), fields.MAX_COUNT)
             kind = resource.get("type")
             if isinstance(kind, str) and kind in totals:
-                totals[kind] = min(totals[kind] + many, MAX_COUNT)
+                totals[kind] = min(totals[kind] + many, fields.MAX_COUNT)
             _add(totals, resource.get("with"), many, depth + 1)
 
 
 def _count(value: object) -> int:
     if isinstance(value, dict):
         value = value.get("min")
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_COUNT:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= fields.MAX_COUNT:
         return 1
     return value
 
@@ -228,22 +208,22 @@ def _dependencies(found: object) -> str | None:
     if not isinstance(found, list) or not found:
         return None
     words = [f"{one.get('scheme')}:{one.get('value')}" for one in found if isinstance(one, dict)]
-    return ", ".join(words)[:MAX_TEXT] or None
+    return ", ".join(words)[: fields.MAX_TEXT] or None
 
 
 def allocation(allocated: object) -> dict[str, Any]:
     """What a job was given, R, as the fields of a `start`; what is unknown is absent."""
-    groups = inside(allocated, "execution").get("R_lite")
+    groups = fields.inside(allocated, "execution").get("R_lite")
     nodes = cores = gpus = 0
     for group in groups if isinstance(groups, list) else ():
-        children = inside(group, "children")
+        children = fields.inside(group, "children")
         ranks, core, gpu = (
-            numbers_in(text) if isinstance(text, str) else 0
-            for text in (inside(group).get("rank"), children.get("core"), children.get("gpu"))
+            fields.numbers_in(text) if isinstance(text, str) else 0
+            for text in (fields.inside(group).get("rank"), children.get("core"), children.get("gpu"))
         )
         nodes, cores, gpus = nodes + ranks, cores + ranks * core, gpus + ranks * gpu
     found = {"cpus": cores, "nodes": nodes, "gpus": gpus}
-    return {name: value for name, value in found.items() if 0 < value <= MAX_COUNT}
+    return {name: value for name, value in found.items() if 0 < value <= fields.MAX_COUNT}
 
 
 OVERLAP_S = 5.0
@@ -262,14 +242,18 @@ class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
     v: Literal[1] = 1
 
 
-class FluxSource(Source):
+class FluxSource(contract.Source):
     """The journal of a Flux instance, live."""
 
     name: ClassVar[str] = "flux"
     live: bool = True
 
     def __init__(
-        self, location: str, site: str | None = None, on_skipped: OnSkipped = refuse, pause_s: float = IDLE_S
+        self,
+        location: str,
+        site: str | None = None,
+        on_skipped: contract.OnSkipped = contract.refuse,
+        pause_s: float = contract.IDLE_S,
     ) -> None:
         """Look whether Flux can be asked.
 
@@ -284,13 +268,13 @@ class FluxSource(Source):
         self._pause_s = pause_s
         _flux()
 
-    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+    def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
         """The events of the journal from its beginning, or from the cursor's time."""
-        at = _Cursor(0.0, [], {}) if cursor is None else decode_cursor(cursor, _Cursor)
+        at = _Cursor(0.0, [], {}) if cursor is None else contract.decode_cursor(cursor, _Cursor)
         jobs = FluxJobs(self.sites[0], Stories(self.sites[0], at.known))
         recent, newest = deque(at.recent), at.newest
         seen, since, is_new = set(recent), 0, False
-        last = cursor or encode_cursor(at)
+        last = cursor or contract.encode_cursor(at)
         for entry in self._journal(max(newest - OVERLAP_S, 0.0)):
             events: list[AnyEvent] = []
             if entry is not None:
@@ -305,10 +289,10 @@ class FluxSource(Source):
                 events = self._events_of(entry, jobs)
             since += len(events)
             if (entry is None and is_new) or (events and since * EVENTS_PER_KNOWN >= len(at.known) + len(recent)):
-                last, since, is_new = encode_cursor(_Cursor(newest, list(recent), at.known)), 0, False
-                yield from steps_of(events, last)
+                last, since, is_new = contract.encode_cursor(_Cursor(newest, list(recent), at.known)), 0, False
+                yield from contract.steps_of(events, last)
             else:
-                yield from steps_of(events, last if entry is None else None)
+                yield from contract.steps_of(events, last if entry is None else None)
 
     def _journal(self, since: float) -> Iterator[Any]:
         flux, journal = _flux()
@@ -338,8 +322,8 @@ class FluxSource(Source):
         try:
             told = {"timestamp": entry.timestamp, "name": entry.name, "context": entry.context}
             events = jobs.see(job_name(int(entry.jobid)), told, entry.jobspec, entry.R)
-        except BadRecord as bad:
-            self._on_skipped(Skipped(f"flux at {self._location}", None, bad.field, bad.found, bad.expected))
+        except fields.BadRecord as bad:
+            self._on_skipped(contract.Skipped(f"flux at {self._location}", None, bad.field, bad.found, bad.expected))
             return []
         if not events:
             self._left_out[f"journal: {entry.name}"] += 1
@@ -360,14 +344,14 @@ class FluxRecords(Records):
         """The events of a line."""
         if not line.strip():
             return []
-        found = object_of(line)
+        found = fields.object_of(line)
         number = found.get("id", found.get("jobid"))
         if number == -1:
             return self.leave_out("the sentinel")
-        job = job_of(self.file.stem, "the file's name") if number is None else job_name(number)
+        job = fields.job_of(self.file.stem, "the file's name") if number is None else job_name(number)
         entries = found.get("events", [found])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise BadRecord("events", entries, "a list of events")
+            raise fields.BadRecord("events", entries, "a list of events")
         for entry in entries:
             time_of(entry)  # all of a line, or nothing
         told = [self._jobs.see(job, entry, found.get("jobspec"), found.get("R")) for entry in entries]

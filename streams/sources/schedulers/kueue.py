@@ -15,18 +15,7 @@ import msgspec
 
 from models.records import AnyEvent
 from streams.errors import UserError
-from streams.sources.contract import (
-    IDLE_S,
-    Cursor,
-    OnSkipped,
-    Skipped,
-    Source,
-    Step,
-    decode_cursor,
-    encode_cursor,
-    refuse,
-    steps_of,
-)
+from streams.sources import contract
 from streams.sources.logs.fields import BadRecord, Object, inside, object_of
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
 from streams.sources.logs.stories import Known, Stories, told_late
@@ -54,7 +43,7 @@ class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
     v: Literal[1] = 1
 
 
-class KueueSource(Source):
+class KueueSource(contract.Source):
     """The Workload objects of a cluster, live."""
 
     name: ClassVar[str] = "kueue"
@@ -64,9 +53,9 @@ class KueueSource(Source):
         self,
         location: str,
         site: str | None = None,
-        on_skipped: OnSkipped = refuse,
+        on_skipped: contract.OnSkipped = contract.refuse,
         version: str | None = None,
-        pause_s: float = IDLE_S,
+        pause_s: float = contract.IDLE_S,
     ) -> None:
         """Look whether Kubernetes can be asked.
 
@@ -83,9 +72,9 @@ class KueueSource(Source):
         self._pause_s, self._versions = pause_s, VERSIONS if version is None else (version,)
         _kubernetes()
 
-    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+    def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
         """The events of the workloads that there are, then of their changes."""
-        at = _Cursor(None, {}) if cursor is None else decode_cursor(cursor, _Cursor)
+        at = _Cursor(None, {}) if cursor is None else contract.decode_cursor(cursor, _Cursor)
         workloads = Workloads(self.sites[0], Stories(self.sites[0], at.known))
         since = 0
         for kind, found in self._changes(at.version):
@@ -95,7 +84,7 @@ class KueueSource(Source):
             is_due = kind in ("LIST", "IDLE") or (version and since * EVENTS_PER_KNOWN >= len(at.known))
             if is_due:
                 at.version, since = version or at.version, 0
-            yield from steps_of(events, encode_cursor(at) if is_due else None)
+            yield from contract.steps_of(events, contract.encode_cursor(at) if is_due else None)
 
     def _changes(self, version: str | None) -> Iterator[tuple[str, Object]]:
         """What happened, and to which object: LIST with all there are, IDLE where nothing has for a second."""
@@ -163,7 +152,7 @@ class KueueSource(Source):
             return told_late(workloads.gone(found) if kind == "DELETED" else workloads.see(found))
         except BadRecord as bad:
             where = f"kubernetes at {self._location}"
-            self._on_skipped(Skipped(where, None, bad.field, bad.found, bad.expected))
+            self._on_skipped(contract.Skipped(where, None, bad.field, bad.found, bad.expected))
             return []
 
 

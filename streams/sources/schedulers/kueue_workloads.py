@@ -11,17 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from models.records import AnyEvent, Start, Submit
-from streams.sources.logs.fields import (
-    MAX_BYTES,
-    MAX_COUNT,
-    MAX_SECONDS,
-    BadRecord,
-    Object,
-    inside,
-    iso_time,
-    job_of,
-    name_of,
-)
+from streams.sources.logs import fields
 from streams.sources.logs.stories import HELD, RUNNING, Stories
 
 MAX_CONTAINERS = 1000
@@ -42,7 +32,7 @@ class Workloads:
     def __init__(self, site: str, stories: Stories) -> None:
         self.site, self.stories = site, stories
 
-    def see(self, workload: Object) -> list[AnyEvent]:
+    def see(self, workload: fields.Object) -> list[AnyEvent]:
         """What is new in an object. Raises BadRecord: it is no Workload."""
         name, created = self._name(workload)
         conditions = conditions_of(workload)
@@ -55,11 +45,11 @@ class Workloads:
             events += self._left(name, finished[0], state_of(finished[1]))
         return events
 
-    def gone(self, workload: Object) -> list[AnyEvent]:
+    def gone(self, workload: fields.Object) -> list[AnyEvent]:
         """An object was deleted; one that had not finished leaves with it."""
         name, _ = self._name(workload)
         events = self.see(workload) if self.stories.phase(name) is not None else []
-        deleted = time_of(inside(workload, "metadata").get("deletionTimestamp"))
+        deleted = time_of(fields.inside(workload, "metadata").get("deletionTimestamp"))
         last = self.latest(workload)
         return events + self._left(name, max(deleted or last, last), "cancelled")
 
@@ -68,7 +58,7 @@ class Workloads:
         gone = [name for name in self.stories.known if name not in names]
         return [event for name in gone for event in self._left(name, max(at, self._began(name)), "unknown")]
 
-    def latest(self, workload: Object) -> float:
+    def latest(self, workload: fields.Object) -> float:
         """When an object changed last."""
         _, created = self._name(workload)
         return max([created, *(at for at, _ in conditions_of(workload).values())])
@@ -77,15 +67,19 @@ class Workloads:
         note = self.stories.known[name].note
         return float(note) if note else 0.0
 
-    def _name(self, workload: Object) -> tuple[str, float]:
-        metadata = inside(workload, "metadata")
+    def _name(self, workload: fields.Object) -> tuple[str, float]:
+        metadata = fields.inside(workload, "metadata")
         name = f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"
         created = time_of(metadata.get("creationTimestamp"))
         if created is None:
-            raise BadRecord("metadata.creationTimestamp", metadata.get("creationTimestamp"), "a time as in RFC 3339")
-        return job_of(name, "metadata.name"), created
+            raise fields.BadRecord(
+                "metadata.creationTimestamp", metadata.get("creationTimestamp"), "a time as in RFC 3339"
+            )
+        return fields.job_of(name, "metadata.name"), created
 
-    def _submitted(self, name: str, created: float, workload: Object, conditions: "Conditions") -> list[AnyEvent]:
+    def _submitted(
+        self, name: str, created: float, workload: fields.Object, conditions: "Conditions"
+    ) -> list[AnyEvent]:
         """A workload that was not told of: since its creation, or since it was queued again, as another attempt."""
         requeued = conditions.get("Requeued")
         attempt = 1 if requeued is not None and requeued[0] > created else 0
@@ -94,7 +88,7 @@ class Workloads:
         self.stories.known[name].attempt = attempt
         return told
 
-    def _moved(self, name: str, workload: Object, conditions: "Conditions") -> list[AnyEvent]:
+    def _moved(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
         """What became of it since: it was admitted, evicted, held or released."""
         events: list[AnyEvent] = []
         story = self.stories.known[name]
@@ -115,15 +109,15 @@ class Workloads:
             events += self._started(name, admitted[0], workload)
         return events
 
-    def _started(self, name: str, at: float, workload: Object) -> list[AnyEvent]:
-        queue = name_of(inside(workload, "status", "admission").get("clusterQueue"))
+    def _started(self, name: str, at: float, workload: fields.Object) -> list[AnyEvent]:
+        queue = fields.name_of(fields.inside(workload, "status", "admission").get("clusterQueue"))
         told = self.stories.start(Start(site=self.site, time=at, job=name, partition=queue))
         self.stories.known[name].note = repr(at)
         return told
 
-    def _held(self, name: str, workload: Object) -> list[AnyEvent]:
+    def _held(self, name: str, workload: fields.Object) -> list[AnyEvent]:
         """A workload that is not active is not admitted; since when is told where it was evicted for that."""
-        if inside(workload, "spec").get("active") is False:
+        if fields.inside(workload, "spec").get("active") is False:
             return self.stories.hold(name, self.latest(workload))
         is_held = self.stories.known[name].phase == HELD
         return self.stories.release(name, self.latest(workload)) if is_held else []
@@ -136,10 +130,10 @@ class Workloads:
 Conditions = dict[str, tuple[float, str]]  # conditions that are true: since when (Unix seconds), and for which reason
 
 
-def conditions_of(workload: Object) -> Conditions:
+def conditions_of(workload: fields.Object) -> Conditions:
     """The conditions of a workload that are true."""
     found: Conditions = {}
-    conditions = inside(workload, "status").get("conditions")
+    conditions = fields.inside(workload, "status").get("conditions")
     for condition in conditions if isinstance(conditions, list) else ():
         if isinstance(condition, dict) and condition.get("status") == "True" and isinstance(condition.get("type"), str):
             at = time_of(condition.get("lastTransitionTime"))
@@ -153,41 +147,41 @@ def state_of(reason: str) -> str:
     return "failed" if "Fail" in reason or reason == "OutOfSync" else "completed"
 
 
-def request(workload: Object) -> dict[str, Any]:
+def request(workload: fields.Object) -> dict[str, Any]:
     """What a workload asks for, as the fields of a `submit`; what is unknown is absent."""
-    spec = inside(workload, "spec")
+    spec = fields.inside(workload, "spec")
     cpus = memory = gpus = tasks = 0.0
     sets = spec.get("podSets")
     for pods in sets if isinstance(sets, list) else ():
-        count = inside(pods).get("count", 1)
-        many = count if isinstance(count, int) and 0 <= count <= MAX_COUNT else 1
-        one = _pod(inside(pods, "template", "spec"))
+        count = fields.inside(pods).get("count", 1)
+        many = count if isinstance(count, int) and 0 <= count <= fields.MAX_COUNT else 1
+        one = _pod(fields.inside(pods, "template", "spec"))
         tasks, cpus, memory, gpus = tasks + many, cpus + many * one[0], memory + many * one[1], gpus + many * one[2]
     limit, priority = spec.get("maximumExecutionTimeSeconds"), spec.get("priority")
-    owners = inside(workload, "metadata").get("ownerReferences")
-    owner = inside(owners[0]) if isinstance(owners, list) and owners else {}
+    owners = fields.inside(workload, "metadata").get("ownerReferences")
+    owner = fields.inside(owners[0]) if isinstance(owners, list) and owners else {}
     found: dict[str, Any] = {
-        "queue": name_of(spec.get("queueName")),
-        "group": name_of(inside(workload, "metadata").get("namespace")),
-        "executable": name_of(owner.get("name")),
-        "job_type": name_of(owner.get("kind")),
-        "qos": name_of(spec.get("priorityClassName") or inside(spec, "priorityClassRef").get("name")),
-        "cpus": math.ceil(min(cpus, MAX_COUNT)) or None,
-        "gpus": math.ceil(min(gpus, MAX_COUNT)) or None,
-        "memory": int(min(memory, MAX_BYTES)) or None,
-        "tasks": int(min(tasks, MAX_COUNT)) or None,
-        "walltime": float(limit) if isinstance(limit, int) and 0 < limit <= MAX_SECONDS else None,
+        "queue": fields.name_of(spec.get("queueName")),
+        "group": fields.name_of(fields.inside(workload, "metadata").get("namespace")),
+        "executable": fields.name_of(owner.get("name")),
+        "job_type": fields.name_of(owner.get("kind")),
+        "qos": fields.name_of(spec.get("priorityClassName") or fields.inside(spec, "priorityClassRef").get("name")),
+        "cpus": math.ceil(min(cpus, fields.MAX_COUNT)) or None,
+        "gpus": math.ceil(min(gpus, fields.MAX_COUNT)) or None,
+        "memory": int(min(memory, fields.MAX_BYTES)) or None,
+        "tasks": int(min(tasks, fields.MAX_COUNT)) or None,
+        "walltime": float(limit) if isinstance(limit, int) and 0 < limit <= fields.MAX_SECONDS else None,
         "priority": float(priority) if isinstance(priority, int) and abs(priority) <= 1 << 53 else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _pod(spec: Object) -> tuple[float, float, float]:
+def _pod(spec: fields.Object) -> tuple[float, float, float]:
     cpus = memory = gpus = 0.0
     containers = spec.get("containers")
     for container in (containers if isinstance(containers, list) else [])[:MAX_CONTAINERS]:
-        resources = inside(container, "resources")
-        asked = {**inside(resources, "limits"), **inside(resources, "requests")}
+        resources = fields.inside(container, "resources")
+        asked = {**fields.inside(resources, "limits"), **fields.inside(resources, "requests")}
         cpus += quantity(asked.get("cpu"))
         memory += quantity(asked.get("memory"))
         gpus += sum(quantity(value) for name, value in asked.items() if name.endswith("/gpu"))
@@ -215,4 +209,4 @@ def time_of(value: object) -> float | None:
     """Unix seconds of a time as in RFC 3339; None where it is none."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=value.tzinfo or UTC).timestamp()
-    return iso_time(value) if isinstance(value, str) and 19 <= len(value) <= 40 else None
+    return fields.iso_time(value) if isinstance(value, str) and 19 <= len(value) <= 40 else None

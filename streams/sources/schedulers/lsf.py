@@ -26,15 +26,7 @@ from streams.sources.logs.fields import (
 )
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, HELD, QUEUED, RUNNING, SUSPENDED
-from streams.sources.schedulers.lsf_fields import (
-    LineFields,
-    allocation,
-    array_of,
-    executable,
-    exit_state,
-    request,
-    with_gpus,
-)
+from streams.sources.schedulers import lsf_fields
 
 PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 1, 2, 4, 8, 16, 32, 64
 """Bits of a job's status."""
@@ -70,7 +62,7 @@ class LsfRecords(Records):
             if line[0] != '"' or not kind.isupper():
                 raise BadRecord(None, repr(line[:40]), '"TYPE" "VERSION" TIME …')
             return self.leave_out(f"records of type {kind[:40]}")
-        fields = LineFields(line)
+        fields = lsf_fields.LineFields(line)
         fields.skip(2)
         at = fields.time("event time")
         if not at:
@@ -78,7 +70,7 @@ class LsfRecords(Records):
         events: list[AnyEvent] = make(fields, at, line)
         return events or self.leave_out(f"records of type {kind} that say nothing new")
 
-    def _job_new(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
+    def _job_new(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         number, _, options, cpus = fields.numbers(HEAD)
         submitted, begin = fields.time("submitTime"), fields.time("beginTime")
         fields.skip(4)
@@ -96,7 +88,7 @@ class LsfRecords(Records):
         named |= fields.named("projectName")
         fields.skip(3 + bool(options & INTERACTIVE))  # ports, processors at most, host type
         further = self._further_options(fields)
-        size, limit = array_of(named["jobName"])
+        size, limit = lsf_fields.array_of(named["jobName"])
         submit = Submit(
             site=self.site,
             time=submitted or at,
@@ -109,12 +101,12 @@ class LsfRecords(Records):
         told = self.stories.submit(submit)
         return told + (self.stories.hold(submit.job, submit.time) if told and further & HOLD else [])
 
-    def _further_options(self, fields: LineFields) -> int:
+    def _further_options(self, fields: lsf_fields.LineFields) -> int:
         """`options2`, after the login shell and up to three strings that newer versions have."""
         fields.skip_texts(4)
         return 0 if fields.is_over() or fields.is_text_next() else fields.number("options2")
 
-    def _job_start(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
+    def _job_start(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         number = fields.number("jobId")
         fields.skip(4)
         hosts = fields.texts("numExHosts")
@@ -122,15 +114,15 @@ class LsfRecords(Records):
         fields.skip()  # jFlags
         fields.skip_texts(1)  # userGroup
         index = 0 if fields.is_over() else fields.number("idx")
-        return self._started(number, index, at, **allocation(hosts))
+        return self._started(number, index, at, **lsf_fields.allocation(hosts))
 
-    def _job_execute(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
+    def _job_execute(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         number = fields.number("jobId")
         fields.skip(6)
         index = 0 if fields.is_over() else fields.number("idx")
         return self._started(number, index, at)
 
-    def _job_status(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
+    def _job_status(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         number, status = fields.number("jobId"), fields.number("jStatus")
         fields.skip(3)
         ended = fields.time("endTime")
@@ -138,7 +130,7 @@ class LsfRecords(Records):
         exit_status = fields.number("exitStatus")
         job = self._told(fields, number)
         if status & (EXITED | DONE):
-            return self._over(job, ended or at, "completed" if status & DONE else exit_state(exit_status))
+            return self._over(job, ended or at, "completed" if status & DONE else lsf_fields.exit_state(exit_status))
         if status & (SUSPENDED_BY_SYSTEM | SUSPENDED_BY_USER):
             return self.stories.suspend(job, at)
         if status & HELD_JOB:
@@ -147,11 +139,11 @@ class LsfRecords(Records):
             return self.stories.requeue(job, at) or self.stories.release(job, at)
         return self.stories.resume(job, at) if status & RUNS else []
 
-    def _job_requeue(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
+    def _job_requeue(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         job = self._told(fields, fields.number("jobId"))
         return self.stories.requeue(job, at)
 
-    def _job_switch(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
+    def _job_switch(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         fields.skip()
         number, queue = fields.number("jobId"), fields.text("queue")
         job = self._told(fields, number)
@@ -159,12 +151,12 @@ class LsfRecords(Records):
             return []
         return self.stories.alter(job, at, queue=name_of(queue))
 
-    def _job_clean(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
+    def _job_clean(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         job = self._told(fields, fields.number("jobId"))
         self.stories.forget(job)
         return []
 
-    def _job_finish(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
+    def _job_finish(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         number, _, options, cpus = fields.numbers(HEAD)
         submitted, begin = fields.time("submitTime"), fields.time("beginTime")
         fields.skip()
@@ -188,10 +180,10 @@ class LsfRecords(Records):
             eligible = begin if begin > submitted > 0 else None
             return {"eligible": eligible, **_asked(named, options, cpus, _run_limit(line), line)}
 
-        state = "completed" if status & DONE else exit_state(exit_status, reason)
+        state = "completed" if status & DONE else lsf_fields.exit_state(exit_status, reason)
         return self._finished(number, index, (submitted, started, at), submit, hosts, state)
 
-    def _job_finish2(self, fields: LineFields, at: float, line: str) -> list[AnyEvent]:
+    def _job_finish2(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         """In `lsb.stream`: names and values."""
         number = fields.number("jobId")
         named = {fields.text("name"): fields.text("value") for _ in range(fields.count("number of fields", 10_000))}
@@ -203,7 +195,7 @@ class LsfRecords(Records):
 
         done = (count_of(named.get("jStatus")) or 0) & DONE
         exit_status = count_of(named.get("exitStatus")) or 0
-        state = "completed" if done else exit_state(exit_status, named.get("exitInfo", ""))
+        state = "completed" if done else lsf_fields.exit_state(exit_status, named.get("exitInfo", ""))
         hosts = named.get("execHosts", "").split()
         index = count_of(named.get("idx")) or 0
         return self._finished(number, index, (times[0], times[1], times[2] or at), submit, hosts, state)
@@ -236,13 +228,13 @@ class LsfRecords(Records):
             return Submit(site=self.site, time=submitted, job=job, array=array, **submit())
 
         def start() -> Start:
-            return Start(site=self.site, time=started, job=job, array=array, **allocation(hosts))
+            return Start(site=self.site, time=started, job=job, array=array, **lsf_fields.allocation(hosts))
 
         if not started and self.stories.phase(job) not in (RUNNING, SUSPENDED, GONE):
             return self.stories.submit(asked()) + self.stories.cancel(job, max(ended, submitted))
         return self.stories.end(job, max(ended, started), state, start, asked)
 
-    def _told(self, fields: LineFields, number: int) -> str:
+    def _told(self, fields: lsf_fields.LineFields, number: int) -> str:
         """The id of a job, or of the task that the next field names, where there is one."""
         return self._job(number, 0 if fields.is_over() else fields.number("idx"))[0]
 
@@ -267,11 +259,11 @@ def _asked(named: Mapping[str, str], options: int, cpus: int, walltime: int | No
         "user": name_of(named.get("userName")),
         "account": name_of(named.get("projectName")),
         "queue": name_of(named.get("queue")),
-        "executable": executable(named.get("jobName", ""), named.get("command", "")),
+        "executable": lsf_fields.executable(named.get("jobName", ""), named.get("command", "")),
         "walltime": float(walltime) if walltime else None,
         "dependency": text_of(named.get("dependCond")),
         "exclusive": bool(options & EXCLUSIVE),
-        **with_gpus(request(cpus, named.get("resReq", "")), line),
+        **lsf_fields.with_gpus(lsf_fields.request(cpus, named.get("resReq", "")), line),
     }
 
 

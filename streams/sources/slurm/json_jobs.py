@@ -15,22 +15,13 @@ import msgspec
 from streams.errors import UNDECODABLE
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.fields import by_name
-from streams.sources.slurm.attempt_fields import (
-    EXPECTED,
-    AttemptFields,
-    Number,
-    json_time,
-    number_of,
-    row_of,
-    text_of,
-    words_of,
-)
+from streams.sources.slurm import attempt_fields
 from streams.sources.slurm.rows import JobRow
 
 
 class _Document(msgspec.Struct, gc=False):
     jobs: list[msgspec.Raw]
-    last_update: Number = None
+    last_update: attempt_fields.Number = None
     errors: list[msgspec.Raw] = []
 
 
@@ -59,14 +50,14 @@ def row_of_accounting(job: Any) -> JobRow | str:
         ValidationError: it is no such job.
     """
     told = msgspec.convert(
-        {field: _inside(job, place) for field, place in _PLACES.items()}, AttemptFields, strict=False
+        {field: _inside(job, place) for field, place in _PLACES.items()}, attempt_fields.AttemptFields, strict=False
     )
     told.nodes = told.nodes or ""
     reservation = _inside(job, ("reservation", "name"))
     told.resv_name = reservation if isinstance(reservation, str) else None
     asked, got = (_inside(job, ("tres", what)) for what in ("requested", "allocated"))
-    told.tres_req_str, told.tres_alloc_str = text_of(asked), text_of(got)
-    return row_of(told)
+    told.tres_req_str, told.tres_alloc_str = attempt_fields.text_of(asked), attempt_fields.text_of(got)
+    return attempt_fields.row_of(told)
 
 
 def _inside(job: Any, place: tuple[str, ...]) -> Any:
@@ -106,11 +97,11 @@ def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
     if document.errors and not document.jobs:
         raise ValueError(bytes(document.errors[0]).decode("utf-8", "replace"))
     rows = list(rows_of(map(bytes, document.jobs), on_skipped, source))
-    return JobsDocument(rows, json_time(document.last_update))
+    return JobsDocument(rows, attempt_fields.json_time(document.last_update))
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
-_QUEUE_JOB = msgspec.json.Decoder(AttemptFields, strict=False)
+_QUEUE_JOB = msgspec.json.Decoder(attempt_fields.AttemptFields, strict=False)
 _ACCOUNTING_JOB = msgspec.json.Decoder(AccountingJob)
 
 
@@ -128,7 +119,13 @@ def rows_of(jobs: Iterable[bytes], on_skipped: OnSkipped, source: str) -> Iterat
             continue
         if isinstance(row, str):
             on_skipped(
-                Skipped(source, number, "state" if row == "job_state" else row, "not there or not known", EXPECTED[row])
+                Skipped(
+                    source,
+                    number,
+                    "state" if row == "job_state" else row,
+                    "not there or not known",
+                    attempt_fields.EXPECTED[row],
+                )
             )
         else:
             yield row
@@ -145,11 +142,17 @@ def _row_of_text(raw: bytes) -> JobRow | str:
     if b'"job_state"' not in raw:
         return row_of_accounting(_ACCOUNTING_JOB.decode(raw))
     job = _QUEUE_JOB.decode(raw)
-    if job.array_job_id is not None and not job.array_task_string and "PENDING" in words_of(job.job_state):
-        array, task = number_of(job.array_job_id), number_of(job.array_task_id)
-        if task is not None and array == number_of(job.job_id):  # the last task of an array is what is left of its row
+    if (
+        job.array_job_id is not None
+        and not job.array_task_string
+        and "PENDING" in attempt_fields.words_of(job.job_state)
+    ):
+        array, task = attempt_fields.number_of(job.array_job_id), attempt_fields.number_of(job.array_task_id)
+        if task is not None and array == attempt_fields.number_of(
+            job.job_id
+        ):  # the last task of an array is what is left of its row
             job.array_task_string = f"{int(task)}"
-    return row_of(job, queue=True)
+    return attempt_fields.row_of(job, queue=True)
 
 
 MAX_BYTES = 16 << 20  # what stands before, between and after the jobs, and a job itself, are not longer

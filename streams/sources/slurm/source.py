@@ -12,17 +12,7 @@ import msgspec
 
 from models.records import AnyEvent, Capacity
 from streams.errors import NotUnderstood
-from streams.sources.contract import (
-    Calls,
-    Cursor,
-    CursorError,
-    OnSkipped,
-    Source,
-    Step,
-    decode_cursor,
-    encode_cursor,
-    refuse,
-)
+from streams.sources import contract
 from streams.sources.logs.source import zone_of
 from streams.sources.registry import head_of
 from streams.sources.slurm.calls import Commands
@@ -48,7 +38,7 @@ HELP = (
 )
 
 
-class SlurmSource(Source):
+class SlurmSource(contract.Source):
     """Slurm by `squeue`, `sacct`, slurmrestd or jobcomp/kafka, by one of these or several; see `HELP`.
 
     Parameters:
@@ -70,7 +60,7 @@ class SlurmSource(Source):
         self,
         location: str,
         site: str | None = None,
-        on_skipped: OnSkipped = refuse,
+        on_skipped: contract.OnSkipped = contract.refuse,
         poll: str = "30s",
         accounting: str = "5m",
         machine: str = "1m",
@@ -98,7 +88,7 @@ class SlurmSource(Source):
                 raise NotUnderstood(f"{location}: name the site with --site")
             site = path.name.partition(".")[0] or "site"
         super().__init__(location, site, on_skipped)
-        self.calls: dict[str, Calls] = {}
+        self.calls: dict[str, contract.Calls] = {}
         every = {"poll": poll, "accounting": accounting, "machine": machine, "since": since}
         access = SlurmrestdAccess(
             token_file=token_file, token_command=token_command, ca=ca, certificate=certificate, key=key
@@ -163,7 +153,9 @@ class SlurmSource(Source):
             first.share_told = reached.told / max(reached.rows, 1)
             yield files[number][0], event
         if files:
-            files[0][0].reached = encode_cursor(SlurmCursor(slurm=1, since=reached.at, jobs=_packed(reached.entries)))
+            files[0][0].reached = contract.encode_cursor(
+                SlurmCursor(slurm=1, since=reached.at, jobs=_packed(reached.entries))
+            )
         for source, file in files:
             source.records = file.records
         yield from super().together([source for source in sources if source._only_file() is None])
@@ -180,7 +172,7 @@ class SlurmSource(Source):
         options = self._options["zone"], self._left_out, self._options["cluster"]
         return OneFile(path, kind, self._on_skipped, *options, self._old)
 
-    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+    def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
         """The events, look after look; a look's last one has the cursor."""
         run = _Following(self.sites[0], _unpacked(cursor), self._opened(), self._options["cluster"])
         try:
@@ -206,7 +198,7 @@ class _Following:
         self._doubted = dict.fromkeys(self.place.doubted, 0)
         self._cursors = self.place.events // EVENTS_PER_CURSOR
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[contract.Step]:
         """Events with their cursors, and steps without events while nothing happens."""
         idle = self._cursor()
         while True:
@@ -221,7 +213,7 @@ class _Following:
             if not looked:
                 time.sleep(PAUSE_S)
 
-    def _events_of(self, look: Look) -> Iterator[Step]:
+    def _events_of(self, look: Look) -> Iterator[contract.Step]:
         events: list[Any] = [*self._capacity(look)]
         rows = [row for row in look.rows if row.cluster in self._clusters or self._clusters == {None}]
         if rows or look.queue:
@@ -265,21 +257,21 @@ class _Following:
             return self._table.give_up(sorted(lost.intersection(self._table.vanished())), look.at)
         return []
 
-    def _cursor(self) -> Cursor:
+    def _cursor(self) -> contract.Cursor:
         changed = {"jobs": _packed(self._table.entries), "doubted": sorted(self._doubted)}
-        return encode_cursor(msgspec.structs.replace(self.place, **changed))
+        return contract.encode_cursor(msgspec.structs.replace(self.place, **changed))
 
 
 def _packed(entries: dict[str, Entry]) -> str:
     return b85encode(zlib.compress(msgspec.json.encode(entries), 1)).decode()
 
 
-def _unpacked(cursor: Cursor | None) -> tuple[SlurmCursor, dict[str, Entry]]:
+def _unpacked(cursor: contract.Cursor | None) -> tuple[SlurmCursor, dict[str, Entry]]:
     if cursor is None:
         return SlurmCursor(slurm=1), {}
-    place = decode_cursor(cursor, SlurmCursor)
+    place = contract.decode_cursor(cursor, SlurmCursor)
     try:
         packed = zlib.decompress(b85decode(place.jobs)) if place.jobs else b"{}"
         return msgspec.structs.replace(place, jobs=""), msgspec.json.decode(packed, type=dict[str, Entry])
     except (ValueError, zlib.error, msgspec.DecodeError) as error:
-        raise CursorError(f"the cursor {cursor[:80]!r} is not one of this source: {error}") from None
+        raise contract.CursorError(f"the cursor {cursor[:80]!r} is not one of this source: {error}") from None

@@ -11,17 +11,7 @@ import msgspec
 
 from models.records import AnyEvent, Cancel, End, Start, Submit
 from streams.errors import NotUnderstood, UserError, of_file
-from streams.sources.contract import (
-    Cursor,
-    OnSkipped,
-    Skipped,
-    Source,
-    Step,
-    decode_cursor,
-    encode_cursor,
-    refuse,
-    steps_of,
-)
+from streams.sources import contract
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, BadRecord, iso_time, job_of, name_of
 from streams.sources.logs.files import BROKEN, open_text
 from streams.sources.logs.source import zone_of
@@ -97,7 +87,7 @@ class Times(NamedTuple):
     end: float | None
 
 
-class TableSource(Source):
+class TableSource(contract.Source):
     """The jobs of a table. The rows may be in any order, so it is for replays."""
 
     name: ClassVar[str] = "table"
@@ -106,7 +96,7 @@ class TableSource(Source):
         self,
         location: str,
         site: str | None = None,
-        on_skipped: OnSkipped = refuse,
+        on_skipped: contract.OnSkipped = contract.refuse,
         map: str = "",  # noqa: A002
         timezone: str | None = None,
     ) -> None:
@@ -146,23 +136,23 @@ class TableSource(Source):
         except csv.Error:
             return False
 
-    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+    def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
         """The events of a row together, the last one with the cursor."""
-        passed = 0 if cursor is None else decode_cursor(cursor, _RowCursor).rows
+        passed = 0 if cursor is None else contract.decode_cursor(cursor, _RowCursor).rows
         for number, (line, row) in enumerate(self._rows(), 1):
             if number <= passed:
                 continue
             self.records += 1
-            yield from steps_of(self._events_of(line, row), encode_cursor(_RowCursor(number)))
+            yield from contract.steps_of(self._events_of(line, row), contract.encode_cursor(_RowCursor(number)))
 
     def _events_of(self, line: int, row: list[Cell]) -> list[AnyEvent]:
         try:
             return self._told(row)
         except BadRecord as bad:
-            self._on_skipped(Skipped(str(self._path), line, bad.field, bad.found, bad.expected))
+            self._on_skipped(contract.Skipped(str(self._path), line, bad.field, bad.found, bad.expected))
         except IndexError:
             found, expected = f"{len(row)} cells", f"{len(self._header)}, as the first row has"
-            self._on_skipped(Skipped(str(self._path), line, None, found, expected))
+            self._on_skipped(contract.Skipped(str(self._path), line, None, found, expected))
         return []
 
     def _told(self, row: list[Cell]) -> list[AnyEvent]:

@@ -9,16 +9,7 @@ import msgspec
 from models.records import Partition, Reservation
 from streams.sources.logs.fields import by_name, inside, iso_time
 from streams.sources.slurm.attempt_fields import text_of
-from streams.sources.slurm.machine.capacity import (
-    MAX_NAMES,
-    Node,
-    gpus_of,
-    hosts,
-    limits_of_associations,
-    limits_of_qos,
-    listed,
-    state_of,
-)
+from streams.sources.slurm.machine import capacity
 from streams.sources.slurm.rows import MIB, count_of, name_of, time_of, walltime_of
 
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
@@ -32,22 +23,25 @@ def pairs_of(line: str) -> dict[str, str]:
     return found
 
 
-def nodes_of(found: Iterable[dict[str, str]]) -> list[Node]:
+def nodes_of(found: Iterable[dict[str, str]]) -> list[capacity.Node]:
     """Nodes from scontrol's words for each."""
-    nodes: list[Node] = []
+    nodes: list[capacity.Node] = []
     for words in found:
-        state, memory = state_of(re.split("[+,]", words.get("State", "").upper())), _count(words.get("RealMemory"))
+        state, memory = (
+            capacity.state_of(re.split("[+,]", words.get("State", "").upper())),
+            _count(words.get("RealMemory")),
+        )
         if "NodeName" in words and state is not None:
             nodes.append(
-                Node(
+                capacity.Node(
                     name=words["NodeName"],
                     cpus=_count(words.get("CPUEfctv")) or _count(words.get("CPUTot")) or 0,
                     state=state,
-                    partitions=tuple(sorted(listed(words.get("Partitions")) or ())),
-                    gpus=gpus_of(words.get("Gres")),
+                    partitions=tuple(sorted(capacity.listed(words.get("Partitions")) or ())),
+                    gpus=capacity.gpus_of(words.get("Gres")),
                     memory=None if memory is None else memory * MIB,
                     weight=float(_count(words.get("Weight")) or 0),
-                    features=tuple(sorted(listed(words.get("ActiveFeatures")) or ())),
+                    features=tuple(sorted(capacity.listed(words.get("ActiveFeatures")) or ())),
                 )
             )
     return nodes
@@ -67,11 +61,11 @@ def partitions_of(found: Iterable[dict[str, str]]) -> list[tuple[Partition, str 
             tier=_count(words.get("PriorityTier")) or 0,
             max_walltime=walltime_of(words.get("MaxTime", ""))[0],
             max_nodes=_count(words.get("MaxNodes")),
-            groups=listed(words.get("AllowGroups")),
-            accounts=listed(words.get("AllowAccounts")),
-            qos=listed(words.get("AllowQos")),
-            denied_accounts=listed(words.get("DenyAccounts")),
-            denied_qos=listed(words.get("DenyQos")),
+            groups=capacity.listed(words.get("AllowGroups")),
+            accounts=capacity.listed(words.get("AllowAccounts")),
+            qos=capacity.listed(words.get("AllowQos")),
+            denied_accounts=capacity.listed(words.get("DenyAccounts")),
+            denied_qos=capacity.listed(words.get("DenyQos")),
         )
         parts.append((partition, name_of(words.get("QoS"))))
     return parts
@@ -84,14 +78,14 @@ def reservations_of(found: Iterable[dict[str, str]]) -> list[tuple[Reservation, 
         name, start, end = words.get("ReservationName"), _time(words.get("StartTime")), _time(words.get("EndTime"))
         if name and start is not None and end is not None:
             reservation = Reservation(  # its pools are filled in by `capacity_of`
-                name=name[:MAX_NAMES],
+                name=name[: capacity.MAX_NAMES],
                 start=start,
                 end=end,
-                users=listed(words.get("Users")),
-                accounts=listed(words.get("Accounts")),
+                users=capacity.listed(words.get("Users")),
+                accounts=capacity.listed(words.get("Accounts")),
                 maintenance="MAINT" in words.get("Flags", "").upper().split(","),
             )
-            kept.append((reservation, hosts(words.get("Nodes"))))
+            kept.append((reservation, capacity.hosts(words.get("Nodes"))))
     return kept
 
 
@@ -103,8 +97,8 @@ READERS: dict[str, tuple[Callable[[str], Any], Callable[[Any], list[Any]]]] = {
     "nodes": (pairs_of, nodes_of),
     "partitions": (pairs_of, partitions_of),
     "reservations": (pairs_of, reservations_of),
-    "qos": (_between_bars, limits_of_qos),
-    "associations": (_between_bars, limits_of_associations),
+    "qos": (_between_bars, capacity.limits_of_qos),
+    "associations": (_between_bars, capacity.limits_of_associations),
 }
 
 
