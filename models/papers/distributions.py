@@ -33,7 +33,6 @@ SETS = 6  # sets of values that describe a state
 SET_VALUES = 64  # values that are kept of a set at most
 BINS = 10  # bins of a histogram
 
-
 NO_DEPTH = 1 << 40  # rows that are kept before the history is known, which says how many are enough
 
 

@@ -30,7 +30,6 @@ A regression does not depend on the unit of x, which is such that x is at most `
 DATA = ("absolute", "relative")  # what a data point is: a run time in seconds, or its share of the requested walltime
 EXAMPLE = "user,cpus/4 mean relative 4096"
 
-
 LAST_RESORT = "elapsed/64 mean absolute 64"  # what all jobs of a site ran: for those that are like none
 
 

@@ -21,7 +21,6 @@ NO_NAME: Final = -1  # the code of a job that names no user, queue or account, a
 _MIN_ROWS = 64
 MOVED_ROWS = 512  # rows that are moved at one event, at most; 0.2 ms
 
-
 Values = tuple[int, float, float, float, float, float, float, float, int, bool, int]
 """What a row holds beside the names: `Columns` from `cpus` to `priority`, phase, whether it is barred, and tasks."""
 

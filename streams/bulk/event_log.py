@@ -83,7 +83,6 @@ _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
 
-
 Share = Callable[[], float | None]  # tells how much of the work is done; None where that is not known
 
 Shown = Callable[[str, int | None, Share], AbstractContextManager[Callable[[float], None]]]

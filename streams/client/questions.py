@@ -14,7 +14,6 @@ from streams.errors import Unreachable, UserError
 Kind = TypeVar("Kind", bound=AnyAnswer)
 MAX_OPEN_QUESTIONS = 5000  # how many questions may be open at the same time; this bounds the memory
 
-
 asking_for: ContextVar[str | None] = ContextVar("asking_for", default=None)
 """Whose questions these are, where one client asks for many; workers have askers take turns."""
 

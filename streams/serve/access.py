@@ -32,9 +32,7 @@ MAX_SHOWN = 200  # characters of a path that the log shows
 CLIENT = "queuecast_client"  # where a request's scope says whose token it came with
 Connection = ASGIConnection[Any, Any, Any, Any]
 
-
 SESSION = "queuecast"  # the cookie that has a session
-
 
 LINK_S = 600  # seconds for which a link counts
 SESSION_S = 7 * 86_400  # seconds for which a session does

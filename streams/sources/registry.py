@@ -84,7 +84,6 @@ _NO_JOBS = re.compile(rb'^\s*\{.*"jobs"\s*:\s*\[\s*\]', re.DOTALL)
 _TABLE = re.compile(rb"[A-Za-z_][\w .-]*(?:[,;\t][A-Za-z_][\w .-]*)+\r?\n")
 _ROWS = re.compile(rb"(?:[^|\n]*\|){6,}[^|\n]*(?:\n|$)")
 
-
 _WIDE = "its text is UTF-16, as Windows writes it; `iconv -f UTF-16 -t UTF-8` makes it readable"
 _SHEET = "it is a workbook of a spreadsheet program; export the sheet with the jobs as CSV, and name that file"
 _FIRST = {

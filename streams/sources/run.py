@@ -21,7 +21,6 @@ from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_sourc
 REPORT_S = 600.0  # seconds from one line to the next that says what was sent and what the calls took
 MAX_TOLD = 20  # of what is skipped between two such lines, so many are told one by one; all of them are counted
 
-
 FAMILIES = """
 counter records source,site: Records of the input that were read.
 counter events source,site,type: Events that were sent, by type.

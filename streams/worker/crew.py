@@ -38,7 +38,6 @@ LONGEST_PLACE = 70
 
 ASK_S = 8.0  # seconds within which a process must show a page; Prometheus waits for 10
 
-
 FAMILIES = """
 gauge process_up process: Whether a process of the worker answers.
 counter process_restarts process: How often a process of the worker was started again, since it had ended.

@@ -131,7 +131,6 @@ LEGEND = (
 LOG_LINES = 30  # lines that are shown of a failed server's log
 MAX_SILENCE_S = 60.0  # seconds without a record, once all is sent, after which none is waited for any longer
 
-
 RecordBatches = Iterator[list[Record | SkippedRecord]]
 """Records as they come; now and then an empty batch, so that the view is drawn again."""
 

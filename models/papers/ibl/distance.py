@@ -177,7 +177,6 @@ NOMINAL = JOB[:5]
 NUMERIC = JOB[5:]
 VECTORS = STATE[1:]
 
-
 MAX_EXACT_INTEGER = 2**53  # values are whole and not above this, so that floats hold them, and sums of them, exactly
 Category = tuple[str | None, ...]  # a job's values of the policy attributes, in the order of `POLICY`
 

@@ -203,7 +203,6 @@ def _number_or_nan(value: float | None) -> float:
 
 _read = reader(LearntInstance, "a job that was learnt")
 
-
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Neighbours = Annotated[int, Meta(ge=1, le=1000)]
 Size = Annotated[int, Meta(ge=1, le=100_000)]

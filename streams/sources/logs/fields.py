@@ -25,7 +25,6 @@ _UNITS |= {"gw": 30, "t": 40, "tb": 40, "tw": 40, "p": 50, "pb": 50, "pw": 50}
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]{0,2})", re.ASCII)
 WORD_BYTES = 8  # bytes of a word, in which PBS and Torque may say memory
 
-
 Object = dict[str, Any]  # an object of JSON
 
 

@@ -22,7 +22,6 @@ from streams.sources.logs.stories import BARE, GONE, HELD, QUEUED, RUNNING, SUSP
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 MAX_DEPTH = 10  # of resources within resources in a jobspec
 
-
 STATES = {"timeout": "timeout", "cancel": "cancelled", "node-failure": "node_fail", "preempt": "preempted"}
 """Types of exceptions, and how their jobs ended."""
 

@@ -56,7 +56,6 @@ BEFORE_START = set(map(str, range(1, 12))) | {"26", "28"}  # such codes of a run
 RUNS_ON = {"-1", "4294967295"}  # the exit status of a run that goes on, as the master writes it
 SIGNALLED = 128
 
-
 PLACES = {
     kind: {name: int(place) for name, place in by_name(text).items()}
     for kind, text in (

@@ -191,7 +191,6 @@ XML_HEAD = ("<?xml", "<!DOCTYPE", "<classads>", "</classads>", "<eventlog>", "</
 
 DAY_S = 86400.0
 
-
 SUBMIT, EXECUTE, EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED = 0, 1, 4, 5, 7, 9
 SUSPENDED_JOB, UNSUSPENDED, HELD, RELEASED, RECONNECT_FAILED, AD_INFORMATION = 10, 11, 12, 13, 24, 28
 """Numbers of events."""

@@ -30,7 +30,6 @@ FIRST = re.compile(rb'"apiVersion"\s*:\s*"kueue\.x-k8s\.io/')
 CREATED = re.compile(rb'"creationTimestamp"\s*:\s*"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)')
 MAX_OBJECT_BYTES = 8 << 20  # of one object in a file; the API server stores none that is larger than some 1.5 MB
 
-
 GONE, UNKNOWN = 410, 404
 """Statuses of answers: the place from which to watch is too old; the cluster has no such version of the API."""
 

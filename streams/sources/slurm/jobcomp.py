@@ -26,7 +26,6 @@ from streams.text.toml import read_toml
 REFRESH_S = 60.0  # seconds after which new partitions of the topics are looked for
 MOST = 500  # records that are given before the source goes on with something else
 
-
 _NAMES = by_name(
     "job_id:jobid job_state:state submit_time:@submit eligible_time:@eligible start_time:@start end_time:@end"
     " user_name:username group_name:groupname name:job_name cpus:total_cpus node_count:total_nodes tasks:ntasks"

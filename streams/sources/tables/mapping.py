@@ -48,7 +48,6 @@ class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Column = str | Annotated[int, Meta(ge=1, le=10_000)] | list[str]
 Named = Column | Scaled
 
-
 Field = (
     Literal["job", "submit", "eligible", "start", "end", "wait", "run", "state", "walltime"]
     | Literal["user", "group", "account", "queue", "qos", "executable", "cpus", "nodes", "gpus", "memory"]

@@ -150,7 +150,6 @@ def _cut(answer: AnyAnswer, excess: int) -> AnyAnswer:
 
 log = logging.getLogger(__name__)
 
-
 PAUSE_S = 5.0  # seconds before reading is tried again after it failed
 WAIT_MS = 100  # milliseconds to wait for a question before the next look at which partitions are this worker's
 

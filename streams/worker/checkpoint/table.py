@@ -99,7 +99,6 @@ def stored_sites(table: Table, partitions: Iterable[int]) -> dict[int, StoredSit
 
 T = TypeVar("T")
 
-
 RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)  # seconds between attempts at a server that is away; the last one is repeated
 
 
