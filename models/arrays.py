@@ -8,5 +8,4 @@ Singles = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
-Records = NDArray[np.void]
-"""Of fields by name."""
+Records = NDArray[np.void]  # of fields by name

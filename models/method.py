@@ -29,12 +29,10 @@ class Happened(Enum):
     STARTED = "started"
     SUSPENDED = "suspended"
     RESUMED = "resumed"
-    ENDED = "ended"
-    """It ran as long as it would."""
+    ENDED = "ended"  # it ran as long as it would
     INTERRUPTED = "interrupted"
     """It was preempted or requeued, or its node failed: how long it ran says nothing of its run time."""
-    WITHDRAWN = "withdrawn"
-    """It left the queue without having started."""
+    WITHDRAWN = "withdrawn"  # it left the queue without having started
 
 
 class Memory(NamedTuple):
@@ -53,8 +51,7 @@ class Memory(NamedTuple):
         return cls(*(None if None in told else max(told) for told in zip(*memories, strict=True)))
 
 
-NO_MEMORY = Memory(0, 0)
-"""That of a method that knows what the site's histories hold, and nothing else."""
+NO_MEMORY = Memory(0, 0)  # that of a method that knows what the site's histories hold, and nothing else
 
 
 class Method:
@@ -72,8 +69,7 @@ class Method:
     tunable: ClassVar[Mapping[str, Any]] = {}
     """The constructor's keywords: what the method can be tuned by, each with its type and bounds."""
 
-    rows: Rows | None = None
-    """The method's rows, where it has such; it sets this when it is made."""
+    rows: Rows | None = None  # the method's rows, where it has such; it sets this when it is made
 
     per_job: PerJob[Any] | None = None
     """What the method keeps of single live jobs; it sets this when it is made. It is back before `load` is called."""
@@ -100,8 +96,7 @@ class Method:
 class RunMethod(Method):
     """Predicts run times."""
 
-    templates: tuple[Template, ...] = ()
-    """The categories whose histories of run times it reads."""
+    templates: tuple[Template, ...] = ()  # the categories whose histories of run times it reads
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         """The whole run time of a job that has run for `elapsed_s` seconds already (0: not started)."""
@@ -231,8 +226,7 @@ class WaitMethod(Method):
         """
         return None
 
-    re_estimates: ClassVar[bool] = False
-    """Whether it estimates queued jobs again."""
+    re_estimates: ClassVar[bool] = False  # whether it estimates queued jobs again
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait of a job that is being submitted and is not yet part of the state."""

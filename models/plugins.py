@@ -9,9 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 T = TypeVar("T")
-
-OWN = "queuecast"
-"""This package."""
+OWN = "queuecast"  # this package
 
 
 class Registry(MutableMapping[str, type[T]]):

@@ -20,7 +20,6 @@ DEFAULT = "blend"
 DEFAULT_RUN = "closest"
 TRIVIAL = ("zero", "median")
 
-
 METHODS: "Registry[WaitMethod]" = Registry(
     "method",
     "models.method:WaitMethod",

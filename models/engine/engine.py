@@ -43,8 +43,7 @@ from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
 
-EVENTS_PER_SWEEP = 64
-"""Events between two looks for jobs to give up."""
+EVENTS_PER_SWEEP = 64  # events between two looks for jobs to give up
 
 
 class Engine:

@@ -151,11 +151,7 @@ class SiteHistories:
 
 
 def restore_rows(saved: SavedHistories, own: Mapping[str, Rows], rows: Mapping[str, Iterable[Row]]) -> None:
-    """Give methods their stored rows back.
-
-    Raises:
-        ValueError: rows are missing.
-    """
+    """Give methods their stored rows back. Raises ValueError: rows are missing."""
     for name, kept in own.items():
         included = saved.rows.get(name)
         if included is not None:

@@ -103,10 +103,8 @@ class LiveJobs:
         self._per_job = per_job
         self.numbers: dict[JobKey, int] = {}
         self.by_number: dict[int, Job] = {}
-        self.entered = 0
-        """How many jobs have ever come: the number of the next one."""
-        self.named = 0
-        """How many names were ever remembered."""
+        self.entered = 0  # how many jobs have ever come: the number of the next one
+        self.named = 0  # how many names were ever remembered
         self.remembered: dict[JobKey, None] = {}
         self._touched: set[JobKey] = set()
         self._left: list[int] = []

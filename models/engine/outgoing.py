@@ -46,8 +46,7 @@ def stale(event: Event) -> Anomaly:
     return Anomaly(f"stale_{event.kind}", f"the {event.kind} of {event.time} came after a later change", rejected=True)
 
 
-Record = Prediction | Outcome | Anomaly
-"""What an event leads to."""
+Record = Prediction | Outcome | Anomaly  # what an event leads to
 
 
 class Outgoing:

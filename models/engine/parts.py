@@ -21,8 +21,7 @@ from models.site.history import History
 from models.site.job import Job
 from models.site.state import SiteState
 
-LEARNT_ROWS = "engine.learnt"
-"""The key of the rows that say which jobs have left, beside those of the methods."""
+LEARNT_ROWS = "engine.learnt"  # the key of the rows that say which jobs have left, beside those of the methods
 
 
 class Parts:
@@ -52,8 +51,7 @@ class Parts:
         self.eligibility = Eligibility(self.live, self.reestimates.watch)
         self.suspensions = Suspensions(self.live, self.observe)
         self.histories = SiteHistories(self.context, {**self.methods.rows, LEARNT_ROWS: self.live.learnt.rows})
-        self.arrived: float | None = None
-        """When the event that is being applied arrived at the broker."""
+        self.arrived: float | None = None  # when the event that is being applied arrived at the broker
 
     @property
     def degraded(self) -> str | None:

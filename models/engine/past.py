@@ -14,16 +14,9 @@ from models.site.state import SITE, SiteState
 S = TypeVar("S", bound=msgspec.Struct)
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-
-PAST_BOUND = "0.9"
-"""The bound whose coverage is kept."""
-
-MAX_HOURS, MAX_DAYS, MAX_WEEKS = 168, 28, 53
-"""So many hours, days and weeks are kept: a week, four weeks, and a year."""
-
-MONDAY_S = 4 * DAY_S
-"""When the first week began, which hours and days are counted from too (Unix seconds, UTC)."""
-
+PAST_BOUND = "0.9"  # the bound whose coverage is kept
+MAX_HOURS, MAX_DAYS, MAX_WEEKS = 168, 28, 53  # so many hours, days and weeks are kept: a week, four weeks, and a year
+MONDAY_S = 4 * DAY_S  # when the first week began, which hours and days are counted from too (Unix seconds, UTC)
 SavedSums = tuple[float, int, float, float, float, int, int]
 SavedPast = tuple[list[tuple[float, int, int, int, int]], list[SavedSums], list[SavedSums]]
 """As it is stored: the fields of the hours, days and weeks; 20 bytes an hour, 40 a day or week."""

@@ -6,8 +6,7 @@ from models.site.clock import WEEK_S
 from models.site.job import Job, Phase
 from models.site.state import SiteState
 
-MAX_QUEUES = 256
-"""Queues that are known by name; the one that has been silent for longest goes first."""
+MAX_QUEUES = 256  # queues that are known by name; the one that has been silent for longest goes first
 
 
 class QueueSeen(msgspec.Struct, array_like=True):
@@ -27,8 +26,7 @@ class Queues:
     """
 
     def __init__(self) -> None:
-        self.seen: dict[str, QueueSeen] = {}
-        """What is stored."""
+        self.seen: dict[str, QueueSeen] = {}  # what is stored
 
     def see(self, job: Job) -> None:
         """A job was submitted."""

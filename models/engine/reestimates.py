@@ -10,8 +10,7 @@ from models.site.state import SiteState
 FIRST_LOOK_S = 600.0
 """A job is looked at again after it has waited so long, then each time that it has waited twice as long."""
 
-MAX_LOOKS_PER_EVENT = 2
-"""Jobs that are looked at after one event; the others have their turn after the next ones."""
+MAX_LOOKS_PER_EVENT = 2  # jobs that are looked at after one event; the others have their turn after the next ones
 
 MAX_TAKEN_PER_EVENT = 64
 """Looks that are taken after one event: where more are due of one job, all but its last are passed over; 0.2 ms."""
@@ -22,8 +21,7 @@ MIN_ENTRIES = 256
 MIN_MOVE_S, MIN_MOVE_RATIO = 300.0, 0.25
 """An expected start has moved enough to be told where it did by both: seconds, and a share of the time left till it."""
 
-Due = tuple[float, JobKey]
-"""When a job is to be looked at again (Unix seconds), and which."""
+Due = tuple[float, JobKey]  # when a job is to be looked at again (Unix seconds), and which
 
 
 class Reestimates:

@@ -11,16 +11,10 @@ from models.site.clock import WEEK_S
 from models.site.history import FEATURES
 from models.site.job import Job
 
-MAX_RIVALS = 8
-"""So many others' expectations are scored at a site, at most."""
-
-MAX_WEEKS = 8
-"""For so many weeks the accuracy is kept by week."""
-
+MAX_RIVALS = 8  # so many others' expectations are scored at a site, at most
+MAX_WEEKS = 8  # for so many weeks the accuracy is kept by week
 USER_QUEUED = FEATURES.index("user_queued_jobs")
-
-OTHER = "other"
-"""The name of all queues, and of all accounts, beyond those that are counted by name."""
+OTHER = "other"  # the name of all queues, and of all accounts, beyond those that are counted by name
 
 
 class Week(msgspec.Struct, array_like=True):

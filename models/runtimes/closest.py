@@ -8,11 +8,8 @@ from models.runtimes.walltime import within
 from models.site.job import Job, RunEstimate
 from models.site.runs import Run, RunHistory, Template
 
-LAST_RUNS = 8
-"""Runs of which an estimate is the mean."""
-
-MIN_RUNS = 2
-"""Runs that a category needs before it is used."""
+LAST_RUNS = 8  # runs of which an estimate is the mean
+MIN_RUNS = 2  # runs that a category needs before it is used
 
 
 class Closest(RunMethod):

@@ -33,17 +33,13 @@ SCHEDULES = {kind.name: kind.schedule for kind in POLICIES}
 MIN_TRIED_JOBS, FIRST_TRIED_JOBS = 20, 100
 """Tried jobs that must have started before another policy may be chosen; and those up to which all are tried."""
 
-MAX_ERROR_RATIO = 0.9
-"""The error of a policy, as a share of the usual one's, up to which it is preferred to that."""
-
-ERROR_DECAY = 0.998
-"""The decay of errors, since schedulers are configured again."""
+MAX_ERROR_RATIO = 0.9  # the error of a policy, as a share of the usual one's, up to which it is preferred to that
+ERROR_DECAY = 0.998  # the decay of errors, since schedulers are configured again
 
 LIVE_JOBS_PER_STEP, MAX_LIVE_JOBS = 100, 3000
 """Live jobs that double the cost of a try; and those above which a try takes too long."""
 
-WaitsByPolicy = dict[str, float]
-"""The waits in seconds that a job was predicted by each policy."""
+WaitsByPolicy = dict[str, float]  # the waits in seconds that a job was predicted by each policy
 
 
 class _Tried(msgspec.Struct, array_like=True):

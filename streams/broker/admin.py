@@ -163,11 +163,7 @@ def topic_id(settings: Settings, name: str) -> str:
 
 
 def check_group(settings: Settings) -> None:
-    """Make sure that we may join the workers' group.
-
-    Raises:
-        UserError: we may not.
-    """
+    """Make sure that we may join the workers' group. Raises UserError: we may not."""
     group = Topics(settings.kafka.prefix).group
     with admin(settings.kafka) as client:
         try:

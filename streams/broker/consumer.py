@@ -49,11 +49,7 @@ def _has_leaders(cluster: Any, topic: str) -> bool:
 
 @asynccontextmanager
 async def started(client: Any, settings: Settings) -> AsyncGenerator[Any]:
-    """A client of Kafka, started, and stopped in the end.
-
-    Raises:
-        Unreachable: Kafka cannot be reached.
-    """
+    """A client of Kafka, started, and stopped in the end. Raises Unreachable: Kafka cannot be reached."""
     try:
         await client.start()
     except (KafkaError, OSError) as error:

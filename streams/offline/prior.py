@@ -15,8 +15,7 @@ from models.waits.boosted.prior import Lesson, Prior
 from streams.bulk.reading import read_log
 from streams.errors import UserError, of_file
 
-LEAST_JOBS = 100
-"""Jobs of a log that left its queue, at least."""
+LEAST_JOBS = 100  # jobs of a log that left its queue, at least
 
 JOBS = 12_000
 """The first jobs of a log, before those that methods are judged on. More of each made it worse for the others."""
@@ -98,11 +97,7 @@ def prior_of(lessons: Iterable[Lesson]) -> Prior:
 
 
 def learnt_from(logs: Sequence[Path]) -> Prior:
-    """The prior of logs, whatever their order; they are read on all cores.
-
-    Raises:
-        UserError: as `lesson_of`.
-    """
+    """The prior of logs, whatever their order; they are read on all cores. Raises UserError: as `lesson_of`."""
     with ProcessPoolExecutor() as cores:
         return prior_of(cores.map(lesson_of, sorted(logs)))
 

@@ -19,11 +19,8 @@ from models.site.table import QUEUED
 from models.site.topology import ask_of
 from models.waits.order.placement import Vacancy
 
-OVERDUE_S = 600.0
-"""A promise is broken so many seconds after the start that was expected, at the earliest."""
-
-PROMISE_S = 600.0
-"""A start that is expected within so many seconds is a promise."""
+OVERDUE_S = 600.0  # a promise is broken so many seconds after the start that was expected, at the earliest
+PROMISE_S = 600.0  # a start that is expected within so many seconds is a promise
 
 UNKNOWN = "held back by a limit or a priority"
 """Why a job does not start for which there is room, where its scheduler does not say."""

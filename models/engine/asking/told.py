@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from models.durations import duration
 from models.site.job import Phase
 
-SHOWN_BOUND = "0.9"
-"""The bound that the line tells."""
+SHOWN_BOUND = "0.9"  # the bound that the line tells
 
 _PHASES = {
     Phase.HELD.value: "is held: it may not start yet",

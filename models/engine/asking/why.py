@@ -16,18 +16,10 @@ from models.site.job import Job, Phase
 from models.site.shapes import HOUR_S
 from models.site.state import SITE, SiteState
 
-MIN_WALLTIME_S = 600.0
-"""A walltime is not shortened below this."""
-
-MAX_QUEUES, MAX_ALTERNATIVES = 4, 3
-"""Other queues that are tried, and alternatives that are named, at most."""
-
-MAX_NAMES = 3
-"""Partitions that are named where what is free in them is told."""
-
-EVIDENCE_JOBS = 32
-"""After how many started jobs it may be told how a site treats jobs."""
-
+MIN_WALLTIME_S = 600.0  # a walltime is not shortened below this
+MAX_QUEUES, MAX_ALTERNATIVES = 4, 3  # other queues that are tried, and alternatives that are named, at most
+MAX_NAMES = 3  # partitions that are named where what is free in them is told
+EVIDENCE_JOBS = 32  # after how many started jobs it may be told how a site treats jobs
 MAY_BE_HELD = "jobs like it have waited longer: a limit or a priority may hold it back"
 NEW = "few jobs have started here yet, so how long it waits is a guess"
 

@@ -10,11 +10,8 @@ from models.method import Happened
 from models.records import Cancel, End
 from models.site.job import Job, Phase
 
-PREEMPTED = "preempted"
-"""The state of an end or a requeue by which a job made room for others."""
-
-INTERRUPTED = (PREEMPTED, "node_fail")
-"""The states of ends that say nothing of how long a job would have run."""
+PREEMPTED = "preempted"  # the state of an end or a requeue by which a job made room for others
+INTERRUPTED = (PREEMPTED, "node_fail")  # the states of ends that say nothing of how long a job would have run
 
 SKEW_S = 60.0
 """Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""

@@ -20,8 +20,7 @@ PLAIN = tuple(name for name in _ALTERED if name in (*REQUEST, "eligible") and na
 RARE = tuple(name for name in _ALTERED if name in Extras.__struct_fields__ and name != "dependency")
 """What its extras have; `dependency` is for `Eligibility`."""
 
-EMPTIED = ("node_features", "pending_reason")
-"""Those of them that an empty value takes away."""
+EMPTIED = ("node_features", "pending_reason")  # those of them that an empty value takes away
 
 
 class InPlace(AttemptHandler):

@@ -8,8 +8,7 @@ from models.engine.live import LiveJobs
 from models.records import Cancel, End, JobKey, Start, Submit
 from models.site.job import PROGRESS, Extras, Job, Phase, progress_at_start
 
-MAX_EARLY = 256
-"""Arrays of which tasks were seen before the array; the one heard of longest ago is forgotten first."""
+MAX_EARLY = 256  # arrays of which tasks were seen before the array; the one heard of longest ago is forgotten first
 
 
 class Arrays:

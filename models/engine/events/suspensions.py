@@ -8,8 +8,7 @@ from models.method import Happened
 from models.records import JobKey, Resume, Suspend
 from models.site.job import Job, Phase
 
-RENEW_S = 60.0
-"""A job that stands still may seem to have run for so much longer than it has."""
+RENEW_S = 60.0  # a job that stands still may seem to have run for so much longer than it has
 
 
 class Suspensions:

@@ -7,18 +7,11 @@ from struct import Struct
 
 from models.records import JobKey
 
-Deadline = tuple[float, JobKey, int]
-"""When (Unix seconds), of which job, and which of its bounds."""
+Deadline = tuple[float, JobKey, int]  # when (Unix seconds), of which job, and which of its bounds
+MAX_TAKEN = 200  # deadlines that are taken at once, at most, lest an event after a long silence takes long: 5 ms
+_FIRST: tuple[JobKey, int] = ("", -1), -1  # before all deadlines of the same time
 
-MAX_TAKEN = 200
-"""Deadlines that are taken at once, at most, lest an event after a long silence takes long: 5 ms."""
-
-_FIRST: tuple[JobKey, int] = ("", -1), -1
-"""Before all deadlines of the same time."""
-
-
-_LATER = Struct("<dB")
-"""The time and the place of a later deadline of a job."""
+_LATER = Struct("<dB")  # the time and the place of a later deadline of a job
 
 _Entry = tuple[float, JobKey, int, bytes]
 """A job's next deadline, and its later ones, in their order: a fifth of the memory that each would take by itself."""
@@ -37,8 +30,7 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
-        self.reached: Deadline = 0.0, *_FIRST
-        """Those before it have been taken."""
+        self.reached: Deadline = 0.0, *_FIRST  # those before it have been taken
         self._heap: list[_Entry] = []
 
     @property

@@ -9,8 +9,7 @@ from models.site.job import Estimate, Job
 from models.stored import encode, reader
 from models.waits.policy import MAX_ERROR_RATIO, MAX_LIVE_JOBS, MIN_TRIED_JOBS, Policy
 
-EVERY = 16
-"""One of so many submissions is tried with every policy: half as many as `Policy` tries by itself."""
+EVERY = 16  # one of so many submissions is tried with every policy: half as many as `Policy` tries by itself
 
 DECAY = 0.97
 """The weight of earlier errors shrinks by this factor with each try: after a change of policy, some 30 tries tell."""
@@ -20,12 +19,8 @@ AS_NEAR = 1.05
 site's own schedule is not much nearer to the waits, for jobs that come later decide them, but jobs are routed better by
 it. Elsewhere, as on the real traces, a policy beside the order costs PPE and waits within a factor of 2."""
 
-LEARNING_JOBS = 100
-"""Started jobs from which the order is learnt before both are compared."""
-
-ORDER = "order"
-"""Under this the order's wait stands beside those by the policies."""
-
+LEARNING_JOBS = 100  # started jobs from which the order is learnt before both are compared
+ORDER = "order"  # under this the order's wait stands beside those by the policies
 NOTHING = Estimate(None, "the learnt order is nearer")
 TOO_MANY = Estimate(None, "too many live jobs to be tried")
 TOPOLOGY = Estimate(None, "no policy knows of partitions and limits")
@@ -57,8 +52,7 @@ class SitePolicy(Policy):
         super().__init__(every=EVERY, decay=DECAY)
         self._simulates_well = simulates_well
         self._compared = dict.fromkeys((*self._policies, ORDER), 0.0)  # errors, earlier ones with less weight
-        self.compared = 0
-        """Tried jobs that have started, of which the order said something too."""
+        self.compared = 0  # tried jobs that have started, of which the order said something too
 
     @property
     def is_nearer(self) -> bool:

@@ -12,12 +12,8 @@ from models.waits.boosted.extent import Extent
 from models.waits.boosted.forest import Binned, Boosting, Forest, Grove
 from models.waits.boosted.prior import Aim, Lesson, Prior
 
-SCALE_S: Final = 30.0
-"""On the logarithmic scale, waits are told apart down to about so many seconds."""
-
-MAX_WAIT_S: Final = 400 * 86_400.0
-"""No longer wait is predicted."""
-
+SCALE_S: Final = 30.0  # on the logarithmic scale, waits are told apart down to about so many seconds
+MAX_WAIT_S: Final = 400 * 86_400.0  # no longer wait is predicted
 
 POINT: Final = (Aim("log", 0.5), Aim("root", 0.5))
 """What the point estimate comes from. Least absolute errors: on the scale of logarithms all waits count alike, on that
@@ -154,11 +150,7 @@ class Forests:
 
     @classmethod
     def decode(cls, encoded: bytes, names: Sequence[str], prior: Prior | None = None) -> "Forests":
-        """The inverse of `encode`.
-
-        Raises:
-            ValueError: they are none, of other features, or start from another prior.
-        """
+        """The inverse of `encode`. Raises ValueError: they are none, of other features, or start from another prior."""
         read = _read(encoded)
         if read.prior != (0 if prior is None else prior.version):
             raise ValueError("forests that start from another prior")

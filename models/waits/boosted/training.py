@@ -20,12 +20,8 @@ from models.trainer import trainer
 log = logging.getLogger(__name__)
 
 M = TypeVar("M")
-
-ROWS_PER_JOB = 2
-"""In the notes: one at its submission, one at its start."""
-
-ROWS_PER_EVENT = 8
-"""The most that one event adds to the notes, and more."""
+ROWS_PER_JOB = 2  # in the notes: one at its submission, one at its start
+ROWS_PER_EVENT = 8  # the most that one event adds to the notes, and more
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):

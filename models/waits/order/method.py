@@ -35,8 +35,7 @@ from models.waits.order.step import (
 from models.waits.order.usage import SavedUsage, Usage
 from models.waits.order.withdrawals import SavedWithdrawals, Withdrawals
 
-MOST_USERS, MOST_ACCOUNTS = 200, 50
-"""Users and accounts whose usage is kept."""
+MOST_USERS, MOST_ACCOUNTS = 200, 50  # users and accounts whose usage is kept
 
 MOST_OFF, RUNS_KEPT = 0.2, 200.0
 """Run times are known while those predicted were off by no more than this share of what the last so many jobs ran."""

@@ -76,10 +76,7 @@ class _Standing:
 
 
 class AnswerScores:
-    """Scores what this worker told.
-
-    `sites` are the scores by site and kind.
-    """
+    """Scores what this worker told. `sites` are the scores by site and kind."""
 
     def __init__(self) -> None:
         self.sites: dict[str, dict[str, KindScores]] = {}

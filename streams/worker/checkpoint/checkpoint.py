@@ -287,11 +287,7 @@ class Checkpoint:
     async def run(
         self, table: OwnedTable, histories: Histories, compressing: Executor, acknowledgements: Acknowledgements
     ) -> None:
-        """Do the steps.
-
-        Raises:
-            Revoked: the partition is another worker's.
-        """
+        """Do the steps. Raises Revoked: the partition is another worker's."""
         batch, states, token = self.batch, self._states, self._token
         packed = asyncio.get_running_loop().run_in_executor(compressing, compressed, states, token.partition)
         await asyncio.gather(*batch.sends)

@@ -89,11 +89,7 @@ class EventLogs:
         self._lost.labels(str(partition)).inc(events)
 
     async def read(self, log_of: Log, first: int, last: int, key: bytes) -> list[Any]:
-        """The messages with this key from offset `first` to `last`.
-
-        Raises:
-            OSError: the broker does not answer.
-        """
+        """The messages with this key from offset `first` to `last`. Raises OSError: the broker does not answer."""
         return await self._read(self._place(log_of), first, last + 1, lambda message: message.key == key)
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:

@@ -60,11 +60,7 @@ class Pulse:
             self._stood_still = still_s
 
     def check(self) -> None:
-        """Make sure that this process never stood still for too long.
-
-        Raises:
-            StoodStill: it did.
-        """
+        """Make sure that this process never stood still for too long. Raises StoodStill: it did."""
         self.beat()
         if self._stood_still is not None:
             raise StoodStill(

@@ -35,11 +35,7 @@ class Token:
         self._alive = alive
 
     def check(self) -> None:
-        """Make sure that the partition is this worker's.
-
-        Raises:
-            Revoked: it is not any more.
-        """
+        """Make sure that the partition is this worker's. Raises Revoked: it is not any more."""
         if self.void:
             raise Revoked(f"partition {self.partition} has been revoked")
         self._alive()

@@ -47,11 +47,7 @@ class EventPart(NamedTuple):
 
     @property
     def event(self) -> AnyEvent:
-        """The event.
-
-        Raises:
-            Unreadable: it is none.
-        """
+        """The event. Raises Unreadable: it is none."""
         if isinstance(self.found, Unreadable):
             raise self.found
         return self.found
@@ -94,11 +90,7 @@ def _old(site: str, raw: msgspec.Raw) -> AnyEvent | Unreadable:
 
 
 def read_question(key: bytes | None, value: bytes | None) -> AnyQuestion:
-    """The question that a message carries.
-
-    Raises:
-        Unreadable: as `read_told`.
-    """
+    """The question that a message carries. Raises Unreadable: as `read_told`."""
     return _read(key, value, _question, QUESTION_TYPES)
 
 
