@@ -55,6 +55,8 @@ class Child:
     """
 
     def __init__(self) -> None:
+        self.cpu_s = 0.0
+        """Processor time that it has taken, seconds, as it said last."""
         self._pipe, theirs = Pipe()
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # open as long as the process runs
         path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
@@ -107,7 +109,7 @@ class Child:
                 # The second look: this process may have stood still itself.
                 if not self._pipe.poll(seconds) and not self._pipe.poll():
                     raise ChildHangs(f"process {self.pid} has not answered for {seconds:.0f} s")
-                said = self._pipe.recv()
+                said, self.cpu_s = self._pipe.recv()
         except (EOFError, ConnectionError):
             raise ChildDied(f"it ended with {self._process.wait()}") from None
         return said
@@ -153,7 +155,7 @@ def _beat(parent: Connection, over: threading.Event) -> None:
     """Say that this process is alive, until the work is over."""
     while not over.wait(BEAT_S):
         try:
-            parent.send(ALIVE)
+            parent.send((ALIVE, time.process_time()))
         except ConnectionError:  # the parent was killed
             os._exit(0)
 
@@ -171,7 +173,7 @@ def main() -> None:
             said = _done(file)
             over.set()
             beats.join()
-            parent.send(said)
+            parent.send((said, time.process_time()))
     except (EOFError, ConnectionError):
         return
 

@@ -43,6 +43,7 @@ class Processes:
 
     def __init__(self) -> None:
         self.restarts = 0  # how many processes were replaced because they had died or hung
+        self._ended_cpu_s = 0.0
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._numbers = itertools.count()
         self._since: float | None = None
@@ -64,6 +65,12 @@ class Processes:
         """For how long the training under way has been, seconds; 0 without one."""
         since = self._since
         return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time that its processes have taken, seconds; it never falls."""
+        with self._begin:
+            return self._ended_cpu_s + (0.0 if self._child is None else self._child.cpu_s)
 
     @property
     def child(self) -> int | None:
@@ -121,6 +128,7 @@ class Processes:
         with self._begin:
             if self._child is not None:
                 self._child.close()
+                self._ended_cpu_s += self._child.cpu_s
                 self._child = None
 
     def _go_on(self) -> None:

@@ -65,6 +65,7 @@ class Metrics:
         self.store = gauge("store_up", "Whether Redis takes writes within a second.")
         self.trainings = gauge("trainings_waiting", "Trainings that wait for the one under way.")
         self.training_s = gauge("training_seconds", "For how long the training under way has been.")
+        self.training_cpu_s = gauge("training_cpu_seconds", "Processor time that trainings have taken.")
         self.restarts = gauge("training_restarts", "Processes for training that were replaced: they had died or hung.")
         self.age = gauge("checkpoint_age_seconds", "How long the oldest event that is not durable yet has waited.")
         self._sites = gauge("sites", "Sites that this worker serves.")

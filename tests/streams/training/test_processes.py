@@ -125,6 +125,24 @@ def test_work_is_done_in_a_process_of_lower_priority() -> None:
     assert ast.literal_eval(in_child(priority_and_items, []).decode())[::2] == (process, [])
 
 
+def burn(items: Iterable[bytes]) -> bytes:
+    end = time.process_time() + float(next(iter(items)))
+    while time.process_time() < end:
+        pass
+    return b""
+
+
+def test_it_is_known_what_processor_time_trainings_took() -> None:
+    before = TRAINER.cpu_s
+    in_child(burn, [b"0.3"])
+    known = TRAINER.cpu_s
+    assert before + 0.3 <= known < before + 60.0
+    TRAINER._let_go()
+    assert TRAINER.cpu_s == known
+    in_child(burn, [b"0.1"])
+    assert TRAINER.cpu_s >= known + 0.1
+
+
 def test_an_error_there_is_told_and_the_next_work_goes_on() -> None:
     with pytest.raises(WorkFailed, match=r"nothing can be learnt from b'note 0'"):
         in_child(refuse, ITEMS)
