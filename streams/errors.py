@@ -20,10 +20,8 @@ UNDECODABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 class UserError(Exception):
-    """Something outside the program is wrong; the message says what, and what was expected or what to do.
-
-    Attributes:
-        exit_code: that of a command which it ends.
+    """Something outside the program is wrong; the message says what, and what was expected or what to do. A command
+    that it ends has its `exit_code`.
     """
 
     exit_code = 1
@@ -50,10 +48,8 @@ class NotUnderstood(UserError):
 
 
 def read_as(name: str, read: Callable[[str], T], text: str) -> T:
-    """What `read` makes of a text that was given under this name; the error names it where it is not understood.
-
-    Raises:
-        NotUnderstood: as `read`.
+    """What `read` makes of a text that was given under this name; the error names it where it is not understood. Raises
+    NotUnderstood: as `read`.
     """
     try:
         return read(text)
@@ -67,14 +63,8 @@ PACKAGES = {"litestar": "serve", "uvicorn": "serve"}
 
 @contextmanager
 def needing(extra: str | None = None, instead: str = "") -> Iterator[None]:
-    """Import what an extra brings.
-
-    Parameters:
-        extra: which one; by default told by what is missing.
-        instead: what can be done without it, as the end of the message.
-
-    Raises:
-        UserError: a package is not installed; the message says how to install it.
+    """Import what an extra brings, by default told by what is missing; else raises a UserError that says how to install
+    it, and, if given, what can be done `instead`.
     """
     try:
         yield

@@ -46,13 +46,8 @@ class Conflict(UserError):
 
 
 class KueueApi:
-    """Kueue's objects at an API server.
-
-    Parameters:
-        url: the server, such as https://kubernetes.default.svc, or what `kubectl proxy` shows.
-        account: the folder of a service account with `token`, which is renewed, and `ca.crt`; need not be there.
-
-    Every method may raise a `UserError`: the server cannot be reached, or refuses.
+    """Kueue's objects at an API server (or what `kubectl proxy` shows), by the token, which is renewed, and `ca.crt` in
+    a service account's folder, if these are there. Every method may raise a UserError.
     """
 
     def __init__(self, url: str, account: Path = SERVICE_ACCOUNT) -> None:
@@ -129,10 +124,8 @@ MOST_ASKED = 200  # workloads of which a look asks when they start: those that w
 class Dispatcher:
     """Looks at the workloads of a manager, or of a cluster without one.
 
-    Parameters:
-        sites: the site of each MultiKueueCluster that has another name than it.
-        here: the site of this cluster, whose own workloads get conditions; None where it runs none.
-        patience_s: seconds after which another cluster is nominated too.
+    `sites` are those of the MultiKueueClusters that have another name, `here` is that of this cluster, whose own
+    workloads get conditions, if it runs any. After `patience_s` seconds another cluster is nominated too.
     """
 
     def __init__(
@@ -153,9 +146,7 @@ class Dispatcher:
 
     def look(self) -> None:
         """Nominate clusters, and tell when workloads start. What fails for one workload is logged when it is new.
-
-        Raises:
-            UserError: the API server does not list what it has.
+        Raises UserError: the API server does not list what it has.
         """
         checks = self._checks()
         workloads = {_name_of(one): one for one in self._api.items("workloads")}
@@ -255,10 +246,8 @@ class Dispatcher:
         return self._here if cluster is None else self._sites.get(str(cluster), str(cluster))
 
     def _answer(self, name: str, site: str) -> JobAnswer | None:
-        """What the site tells of a workload; None where it does not know it.
-
-        Raises:
-            AnswerTimeout: no worker answers, so that a condition stays as it is.
+        """What the site tells of a workload; None where it does not know it. Raises AnswerTimeout: no worker answers,
+        so that a condition stays as it is.
         """
         try:
             answer = self._client.job(name, [site])[site]

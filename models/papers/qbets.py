@@ -154,11 +154,8 @@ class Qbets(WaitMethod):
 
     A job's categories are size and walltime range, size range, and all jobs; the first with enough waits counts. A
     category that misses its 0.95 bound several times in a row has changed: its history is cut to the last waits, as
-    many as this bound needs (JSSPP 2007, section 3). O(log n) a prediction, some 20 µs.
-
-    Parameters:
-        confidence: with which each bound bounds its quantile.
-        depth: jobs remembered.
+    many as this bound needs (JSSPP 2007, section 3). Each bound bounds its quantile with this `confidence`; `depth`
+    jobs are remembered. O(log n) a prediction, some 20 µs.
     """
 
     name = "qbets"

@@ -55,10 +55,8 @@ class RunTemplate(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "RunTemplate":
-        """The template that a text describes.
-
-        Raises:
-            ValueError: says which of its words is wrong and what was expected.
+        """The template that a text describes. Raises ValueError: says which of its words is wrong and what was
+        expected.
         """
         try:
             attributes, predictor, data, history = text.split()

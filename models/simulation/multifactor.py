@@ -47,9 +47,6 @@ class Multifactor(Easy):
     After Slurm's `priority/multifactor` (its classic fairshare is 2^(−usage/share), too) and the limits on what a user
     may hold. Whenever a job comes or ends, the queue is gone through in the order of priority, as `Easy` does. A job
     that a limit forbids is passed over and gets no reservation. O(queue · log queue) each time.
-
-    Parameters:
-        priorities: what it goes by; others are as of `Scheduler`.
     """
 
     def _set_up(self, *, priorities: Priorities = USUAL, **rules: Any) -> None:

@@ -83,10 +83,7 @@ class JobNotes:
     def settled(self, count: int | None = None) -> Iterator[Pair]:
         """The jobs that were settled, in that order, of which the note was among the last rows; 4 µs a job.
 
-        What it goes through is copied at once and read later, which another thread may do.
-
-        Parameters:
-            count: as it was when there were so many rows; by default now.
+        It copies at once what it reads later, maybe in another thread: the rows as when there were `count` of them.
         """
         return pairs(*self.as_of(self.count if count is None else count))
 

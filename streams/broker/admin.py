@@ -151,10 +151,8 @@ def check_topics(settings: Settings, uses: Mapping[str, str]) -> None:
 
 
 def topic_id(settings: Settings, name: str) -> str:
-    """The id that the broker gave a topic when it was made; a topic that is deleted and made again has another.
-
-    Raises:
-        UserError: the topic is missing.
+    """The id that the broker gave a topic when it was made; a topic that is deleted and made again has another. Raises
+    UserError: the topic is missing.
     """
     check_topics(settings, {name: "describe"})
     with admin(settings.kafka) as client:
@@ -187,10 +185,8 @@ def group_of(client: KafkaAdminClient, group: str) -> tuple[int, dict[TopicParti
 
 
 def holder_of(settings: Settings, name: str) -> str | None:
-    """The id of the member with this lasting name in the workers' group; None when there is none.
-
-    Raises:
-        UserError: we may not know.
+    """The id of the member with this lasting name in the workers' group; None when there is none. Raises UserError: we
+    may not know.
     """
     group = Topics(settings.kafka.prefix).group
     with admin(settings.kafka) as client:

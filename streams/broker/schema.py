@@ -34,10 +34,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema(record: str | None = None) -> dict[str, Any]:
-    """The schema of one kind of record, or one document that has them all in `$defs`.
-
-    Raises:
-        UserError: there is no such record.
+    """The schema of one kind of record, or one document that has them all in `$defs`. Raises UserError: there is no
+    such record.
     """
     if record is None:
         found, components = msgspec.json.schema_components(RECORDS.values(), ref_template="#/$defs/{name}")

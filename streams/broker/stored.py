@@ -21,11 +21,7 @@ def ends_of(settings: Settings, topic: str) -> dict[int, int]:
 
 
 def messages(settings: Settings, place: TopicPartition, begin: int, end: int) -> Iterator[ConsumerRecord]:
-    """The messages of a partition from an offset on, as far as they were not deleted.
-
-    Raises:
-        Unreachable: as `read_to`.
-    """
+    """The messages of a partition from an offset on that were not deleted. Raises Unreachable: as `read_to`."""
     if begin >= end:
         return
     with closing(_consumer(settings)) as consumer:
@@ -35,10 +31,8 @@ def messages(settings: Settings, place: TopicPartition, begin: int, end: int) ->
 
 
 def read_to(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> Iterator[ConsumerRecord]:
-    """The messages of the consumer's partitions from where it is in each, up to these offsets.
-
-    Raises:
-        Unreachable: the broker gives nothing any longer.
+    """The messages of the consumer's partitions from where it is in each, up to these offsets. Raises Unreachable: the
+    broker gives nothing any longer.
     """
     still = Standstill()
     while left := {
@@ -53,9 +47,7 @@ def read_to(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> Iter
 
 def follow_from(consumer: KafkaConsumer, begins: Mapping[TopicPartition, int]) -> Iterator[ConsumerRecord]:
     """The messages from these offsets on, as they come, without end; a broker that has gone is waited for a while.
-
-    Raises:
-        Unreachable: no broker answers any longer.
+    Raises Unreachable: no broker answers any longer.
     """
     for place, begin in begins.items():
         consumer.seek(place, begin)

@@ -49,11 +49,8 @@ TIMES = frozenset(("time", "eligible", "expected", "start", "end"))
 
 
 class Anonymiser:
-    """Replaces the names in events.
-
-    Parameters:
-        key: whoever has it can find out names by trying; by default a random one, which is kept nowhere.
-        earlier_s: all times become so many seconds earlier.
+    """Replaces the names in events and makes all times `earlier_s` seconds earlier. Whoever has the key can find out
+    names by trying; by default it is random and kept nowhere.
     """
 
     def __init__(self, key: bytes | None = None, earlier_s: float = 0.0) -> None:

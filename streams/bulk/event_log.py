@@ -95,16 +95,12 @@ def silent(_unit: str, _total: int | None, _share: Share) -> AbstractContextMana
 
 
 class EventLog(msgspec.Struct):
-    """The events of a log. Small, so that other processes can be given it; the events are in the file `path`.
+    """The events of a log, in the file `path`. Small, so that other processes can be given it.
 
-    Attributes:
-        path: the file.
-        surveys: what was seen of each site, by name.
-        capacity: each site's machine, where the log does not say it: what was in use (`inferred`).
-        fingerprint: of all events.
-        cuts: when a site's log begins, Unix seconds, where it is cut off on the left (`Survey.cut`). Submissions from
-            before that are `late`: their jobs are part of the state, and not scored, for those that were over by then
-            are not told of.
+    Of each site it has what was seen of it (`surveys`), its machine where the log does not say it (`capacity`: what was
+    in use), and when its log begins, Unix seconds, where that is cut off on the left (`cuts`: `Survey.cut`).
+    Submissions from before that are `late`: their jobs are part of the state, and not scored, for those that were over
+    by then are not told of.
     """
 
     path: Path
@@ -332,14 +328,12 @@ class Passed(dict[tuple[str, str], _JobEvents]):
                 self.pop((site, name), None)
 
     def left(self, begin: float = 0.0) -> Iterator[AnyEvent]:
-        """The machine, and all that was told of the jobs, by time and as late.
+        """The machine, and all that was told of the jobs, by time and as late, where the rest begins then (Unix
+        seconds).
 
         A site's time goes from there to the rest without a leap that is not believed (`MAX_STEP_S`): the machine is
         told of the time of the first event that moves it, and jobs are left out that moved it last long before all
         others, such as those whose end was never told.
-
-        Parameters:
-            begin: when the rest begins, Unix seconds.
         """
         told: list[AnyEvent] = []
         end = max(self._time, begin)

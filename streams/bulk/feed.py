@@ -71,12 +71,9 @@ def _dated(source: SortedSource, file: CursorFile | None) -> Iterator[tuple[floa
 
 
 class Paced(Iterator[T]):
-    """Steps when they are due: at `speed` times the pace at which they happened, infinity for no waiting.
-
-    The first is due at once, be it the beginning or where another run stopped.
-
-    Parameters:
-        seconds: when the last step happened, after the beginning.
+    """Steps when they are due, of which the last happened `seconds` after the beginning: at `speed` times the pace at
+    which they happened, infinity for no waiting. The first is due at once, be it the beginning or where another run
+    stopped.
     """
 
     def __init__(

@@ -84,10 +84,8 @@ def job(
 
 
 def seconds_until(by: str) -> float:
-    """Seconds from now to a time that is given as --by, on this machine's clock.
-
-    Raises:
-        NotUnderstood: it is no time to come.
+    """Seconds from now to a time that is given as --by, on this machine's clock. Raises NotUnderstood: it is no time to
+    come.
     """
     from datetime import datetime
 

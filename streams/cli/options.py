@@ -154,10 +154,8 @@ def settings_of(context: typer.Context, url: str | None = None) -> "Settings":
 
 
 def settings_without_servers(context: typer.Context) -> "Settings":
-    """The settings in force for what needs no server, and so is the same whatever runs.
-
-    Raises:
-        UserError: as `settings_of`.
+    """The settings in force for what needs no server, and so is the same whatever runs. Raises UserError: as
+    `settings_of`.
     """
     from streams.settings import load_settings
 
@@ -165,10 +163,8 @@ def settings_without_servers(context: typer.Context) -> "Settings":
 
 
 def changed(settings: "Settings", section: str, **given: Any) -> "Settings":
-    """The settings, with these fields of a section where the command line gave them.
-
-    Raises:
-        typer.BadParameter: one is out of its bounds.
+    """The settings, with these fields of a section where the command line gave them. Raises typer.BadParameter: one is
+    out of its bounds.
     """
     from msgspec import ValidationError, convert
     from msgspec.structs import asdict, replace
@@ -182,10 +178,8 @@ def changed(settings: "Settings", section: str, **given: Any) -> "Settings":
 
 
 def named(given: Any) -> Any:
-    """The name that an option gives, or the names: it is the option's callback.
-
-    Raises:
-        typer.BadParameter: one of them is none.
+    """The name that an option gives, or the names: it is the option's callback. Raises typer.BadParameter: one of them
+    is none.
     """
     if any(not 1 <= len(name) <= 256 for name in ([given] if isinstance(given, str) else given or ())):
         raise typer.BadParameter("expected a name.")
@@ -199,10 +193,8 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 
 def read_trace(path: Path, skip_broken: bool = False) -> "Trace":
-    """A trace; broken lines are told on stderr where they are to be skipped.
-
-    Raises:
-        UserError: the trace cannot be read, or has a broken line that is not skipped.
+    """A trace; broken lines are told on stderr where they are to be skipped. Raises UserError: the trace cannot be
+    read, or has a broken line that is not skipped.
     """
     from streams.sources.contract import refuse
     from streams.sources.swf import read_swf

@@ -225,10 +225,8 @@ def access(
 
 
 def _login_link(serve: "ServeSettings", name: str | None, url: str) -> str:
-    """A link to the service at this address that lets in whom the token of this name lets in.
-
-    Raises:
-        UserError: there is no such token.
+    """A link to the service at this address that lets in whom the token of this name lets in. Raises UserError: there
+    is no such token.
     """
     from streams.serve.access import LINK_S, signed
 

@@ -162,10 +162,8 @@ def feed(
 
 
 def _one_site(context: typer.Context, sites: Sequence[str]) -> list[str]:
-    """The site of a history, which has no other options of pace.
-
-    Raises:
-        typer.BadParameter: there is not one, or there are such.
+    """The site of a history, which has no other options of pace. Raises typer.BadParameter: there is not one, or there
+    are such.
     """
     if len(sites) != 1:
         raise typer.BadParameter("--history is that of one site: name it with --site.")

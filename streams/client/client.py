@@ -101,10 +101,8 @@ class QuestionClient:
         return self._broker_problem
 
     async def start(self) -> None:
-        """Connect, and read the estimates and outcomes that are on the topics.
-
-        Raises:
-            UserError: Kafka cannot be reached or refuses, or topics are missing.
+        """Connect, and read the estimates and outcomes that are on the topics. Raises UserError: Kafka cannot be
+        reached or refuses, or topics are missing.
         """
         try:
             async with AsyncExitStack() as opened:

@@ -72,13 +72,10 @@ _answer: msgspec.json.Decoder[AnyAnswer] = msgspec.json.Decoder(AnyAnswer)
 
 
 class PendingQuestions:
-    """Sends questions and matches the answers to them by id.
+    """Sends questions, at most `max_open` at the same time, and matches the answers to them by id.
 
-    Parameters:
-        send: sends a question; it returns when the broker has the question.
-        seconds: how long to wait for an answer. After a third of this time the question is sent a second time: the
-            first one may have come while its site moved from one worker to another.
-        max_open: how many questions may be open at the same time.
+    `send` returns when the broker has the question. An answer is waited for so many seconds. After a third of them the
+    question is sent again: the first may have come while its site moved from one worker to another.
     """
 
     def __init__(

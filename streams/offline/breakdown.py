@@ -92,16 +92,11 @@ class Counted(msgspec.Struct):
 
 
 class Breakdowns:
-    """Breaks the outcomes of a replay down, by method.
+    """Breaks the outcomes of a replay down, by method, and by weeks from `begin` (Unix time); `counted` may be kept and
+    set again.
 
-    Parameters:
-        begin: Unix time from which weeks count.
-        settings: those of the replay. Outcomes of none of their methods are of rivals.
-        included: the jobs that count.
-        cancelled: whether jobs cancelled in the queue count, as if they had started then.
-
-    Attributes:
-        counted: what was counted so far, which may be kept and set again.
+    Those count of the jobs `included`, cancelled ones as if they had started then, if at all. Outcomes of none of the
+    settings' methods are of rivals.
     """
 
     def __init__(

@@ -43,10 +43,8 @@ def read_state(file: Path, kind: type[S], of: str) -> S | None:
 
 
 def save_state(state: Any, file: Path) -> None:
-    """Replace the file in one step: whatever happens, it holds the state before or this one.
-
-    Raises:
-        UserError: the file cannot be written.
+    """Replace the file in one step: whatever happens, it holds the state before or this one. Raises UserError: the file
+    cannot be written.
     """
     new = file.with_name(f"{file.name}.new")
     try:

@@ -43,10 +43,8 @@ def first_events(log: Path, jobs: int) -> Iterator[AnyEvent]:
 
 
 def lesson_of(log: Path, jobs: int = JOBS) -> Lesson:
-    """What the first jobs of a log teach; 6 s for 12,000.
-
-    Raises:
-        UserError: it cannot be read, or too few jobs left the queue.
+    """What the first jobs of a log teach; 6 s for 12,000. Raises UserError: it cannot be read, or too few jobs left the
+    queue.
     """
     teachers = Teachers()
     for event in first_events(log, jobs):
@@ -103,11 +101,7 @@ def learnt_from(logs: Sequence[Path]) -> Prior:
 
 
 def read_prior(path: Path) -> bytes:
-    """A prior as it was written.
-
-    Raises:
-        UserError: there is no such file, or it is no prior of this version's features.
-    """
+    """A prior as it was written. Raises UserError: there is none, or it is not of this version's features."""
     try:
         encoded = path.read_bytes()
         Prior.decode(encoded)

@@ -248,10 +248,8 @@ def capture(
     looks: int | None = None,
     every_s: float = 30.0,
 ) -> None:
-    """Record what a scheduler's commands answer, some times, or the ends of its logs.
-
-    Raises:
-        UserError: the folder cannot be written, the first command fails, a log cannot be read, or there is no job.
+    """Record what a scheduler's commands answer, some times, or the ends of its logs. Raises UserError: the folder
+    cannot be written, the first command fails, a log cannot be read, or there is no job.
     """
     scheduler, names = SCHEDULERS[name], Anonymiser()
     if logs and scheduler.as_folder:

@@ -35,11 +35,8 @@ class NoWorker(UserError):
 
 
 def unread(settings: Settings, sites: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> Iterator[int]:
-    """How many of the messages that these sites' partitions hold now are not processed yet, until none is left.
-
-    Raises:
-        NoWorker: the workers' group has no members.
-        UserError: the broker cannot be reached, or this user may not know.
+    """How many of the messages that these sites' partitions hold now are not processed yet, until none is left. Raises
+    NoWorker: the workers' group has no members; UserError: the broker is away, or this user may not know.
     """
     topics = Topics(settings.kafka.prefix)
     with admin(settings.kafka) as client:

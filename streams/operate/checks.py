@@ -40,12 +40,8 @@ def url_of(address: str) -> str:
 
 
 def shown_at(address: str, process: str, prefix: str, advice: str | None = None) -> dict[str, float] | CheckResult:
-    """What a process shows: the sums of the metrics whose names begin so; a result where the page cannot be read.
-
-    The names are without this beginning; 0 for what is not shown. `advice` is for a page that cannot be read.
-
-    Raises:
-        NotUnderstood: as `url_of`.
+    """What a process shows: the sums of the metrics whose names begin so, without this beginning; 0 for what is not
+    shown. Where the page cannot be read, a result with this `advice`. Raises NotUnderstood: as `url_of`.
     """
     url = url_of(address)
     found: dict[str, float] = defaultdict(float)
@@ -129,10 +125,8 @@ MAX_APART, MAX_APART_JOBS = 0.1, 10
 
 
 def page_of(given: str) -> tuple[str, str]:
-    """The site and the address of its slurmctld's metrics in `SITE=HOST:PORT`.
-
-    Raises:
-        NotUnderstood: it is not of this form.
+    """The site and the address of its slurmctld's metrics in `SITE=HOST:PORT`. Raises NotUnderstood: it is not of this
+    form.
     """
     site, equal, address = given.partition("=")
     if not site or not equal:

@@ -43,11 +43,8 @@ class ReasonCount(msgspec.Struct):
 
 
 def read_letters(settings: Settings, wanted: LetterFilter, follow: bool = False) -> Generator[Letter]:
-    """The dead letters that the topic holds; with `follow` those that come from now on instead, without end.
-
-    Raises:
-        UserError: the broker cannot be reached or refuses, the topic is missing or may not be read;
-            or the broker goes away meanwhile.
+    """The dead letters that the topic holds; with `follow` those that come from now on instead, without end. Raises
+    UserError: the broker refuses or is away, also meanwhile, or the topic is missing or may not be read.
     """
     topic = Topics(settings.kafka.prefix).dead_letters
     check_topics(settings, {topic: "read"})

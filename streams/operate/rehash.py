@@ -152,10 +152,8 @@ def _send_again(
     committed: Mapping[TopicPartition, Any],
     states: States,
 ) -> None:
-    """Send what no worker has read to where it belongs now, by the time at which it came to the broker.
-
-    Raises:
-        UserError: further messages came meanwhile.
+    """Send what no worker has read to where it belongs now, by the time at which it came to the broker. Raises
+    UserError: further messages came meanwhile.
     """
     count, sent, pending = len(ends), Counter[int](), list[Any]()
     places = {TopicPartition(topic, partition): end for partition, end in ends.items()}

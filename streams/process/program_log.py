@@ -41,11 +41,8 @@ CALM_S = 10.0  # seconds without a problem after which the next problem is a new
 def configure(
     settings: WorkerSettings | ServeSettings | NotifySettings, name: str, one_of_several: bool = False
 ) -> dict[str, Any]:
-    """Let this process, libraries too, log to stderr as its settings say; returns what `dictConfig` was given.
-
-    Parameters:
-        name: which process it is.
-        one_of_several: processes log to the same place, so text too says which it is.
+    """Let this process, libraries too, log to stderr under this name as its settings say; returns what `dictConfig` was
+    given. Where it is `one_of_several` that log to one place, text too says which it is.
     """
     instance = name if one_of_several or settings.log_format == "json" else None
     lines = {"()": formatter, "log_format": settings.log_format, "instance": instance}

@@ -63,11 +63,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def serve_metrics(collector: Collector, host: str, port: int) -> Callable[[], None]:
-    """Serve `/metrics` from a thread of its own; gives what ends it.
-
-    Raises:
-        UserError: the port cannot be listened at.
-    """
+    """Serve `/metrics` from a thread of its own; gives what ends it. Raises UserError: nothing can listen there."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

@@ -62,9 +62,8 @@ class Access:
     """The tokens in force, by their names. Without any, and without a header that names users, everybody may ask
     everything.
 
-    Parameters:
-        user_header: the header in which a proxy names the user, who may then see what is of that user.
-        trusted: the networks whose header is believed.
+    In `user_header` a proxy names the user, who may then see what is of that user; `trusted` networks are believed
+    that.
     """
 
     def __init__(

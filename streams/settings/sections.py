@@ -67,10 +67,8 @@ def read_tokens(path: Path) -> dict[str, ServeToken]:
 
 
 def checked_tables(path: Path, place: str, tables: Mapping[str, Any], kind: type[S]) -> dict[str, S]:
-    """Each of these tables as what it is to be; by itself msgspec does not name the one that is wrong.
-
-    Raises:
-        UserError: names the file, the place in it, the table and the field.
+    """Each of these tables as what it is to be; by itself msgspec does not name the one that is wrong. Raises
+    UserError: names the file, the place in it, the table and the field.
     """
     found = {}
     for name, values in tables.items():
@@ -132,10 +130,8 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
         return self.security.startswith("sasl")
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS context to connect with; None where there is no TLS.
-
-        Raises:
-            UserError: a certificate or key cannot be read.
+        """The TLS context to connect with; None where there is no TLS. Raises UserError: a certificate or key cannot be
+        read.
         """
         if not self.security.endswith("tls"):
             return None
@@ -322,10 +318,8 @@ class ServeSettings(Section, frozen=True, kw_only=True):
     header_seconds: Annotated[float, Meta(gt=0.0, le=600.0)] = 10.0
 
     def all_tokens(self) -> dict[str, ServeToken]:
-        """The tokens by name, those of `tokens_file` as they are now.
-
-        Raises:
-            UserError: the file cannot be read, or a token is not one.
+        """The tokens by name, those of `tokens_file` as they are now. Raises UserError: the file cannot be read, or a
+        token is not one.
         """
         found = dict(self.tokens)
         if self.tokens_file is not None:

@@ -215,15 +215,11 @@ class RecordedCursor(msgspec.Struct):
 def counted(
     after: Callable[[int], Iterable[AnyEvent]], fingerprint: str, name: str, cursor: Cursor | None
 ) -> Iterator[Step]:
-    """The events of an input that is all there, each with a cursor that counts those up to it.
+    """The events of an input that is all there, each with a cursor that counts those up to it. Raises CursorError: it
+    is not of this input.
 
-    Parameters:
-        after: the events but the first so many, in time order.
-        fingerprint: of all that the events are made from: a cursor of another input means nothing here.
-        name: what errors call the input.
-
-    Raises:
-        CursorError: the cursor is not of this input.
+    `after` gives the events but the first so many, in time order. `fingerprint` is of all that they are made from: a
+    cursor of another input means nothing here. Errors call the input by `name`.
     """
     place = RecordedCursor(fingerprint, 0) if cursor is None else decode_cursor(cursor, RecordedCursor)
     if place.log != fingerprint:

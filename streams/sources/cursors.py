@@ -35,23 +35,15 @@ class CursorFile:
 
     The file has a line of JSON (`_Head`), then the cursor as it is. It is written to another file, forced to the disk
     and renamed, so that a crash leaves the old cursor or the new one. A lock file beside it, which the kernel releases
-    when the process ends in whatever way, keeps a second process from using it.
-
-    Use it as a context manager: on entering it has the lock and the cursor of last time, on leaving it is written.
-
-    Attributes:
-        path: the file.
-        cursor: the cursor of last time; None before the first. It is there after entering.
+    when the process ends in whatever way, keeps a second process from using it. As a context manager it has, when
+    entered, the lock and the cursor of last time (None before the first), and is written when left.
     """
 
     def __init__(
         self, directory: Path, source: Source, topic: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Nothing is opened yet.
-
-        Parameters:
-            directory: made where it is missing.
-            topic: names the topic; one that was deleted and made again must have another name here.
+        """Nothing is opened yet. The directory is made where it is missing; a topic that was deleted and made again
+        must have another name here.
         """
         self.path = directory / f"{file_name(source)}.cursor"
         self.cursor: Cursor | None = None
@@ -62,11 +54,8 @@ class CursorFile:
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Take the lock and read the cursor.
-
-        Raises:
-            UserError: another process has the lock; or the file is of another source, site or topic, or no cursor file.
-            OSError: the directory or the file cannot be used.
+        """Take the lock and read the cursor. Raises UserError: another process has the lock, or the file is of another
+        source, site or topic, or none; OSError: the directory or the file cannot be used.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = self.path.with_suffix(".lock").open("wb")

@@ -68,9 +68,7 @@ class Publisher:
     """Sends events, keyed by site, counts those that the broker has accepted, and keeps cursors behind these.
 
     A cursor is kept when its event and all that were sent before it are acknowledged, so never one that is too far on.
-
-    Parameters:
-        own_topics: the topics of sites that have one to themselves; those of all others go to `topic`.
+    Events of sites with a topic to themselves (`own_topics`) go there, all others to `topic`.
     """
 
     def __init__(
@@ -192,11 +190,8 @@ def stop_on_sigterm() -> Iterator[Stop]:
 
 
 def from_source(source: Source, file: CursorFile | None = None) -> Iterator[OutgoingEvent]:
-    """A source's steps, from where its file says that it stopped, else from its beginning.
-
-    Raises:
-        UserError: the source cannot be read, the file's cursor is not of this input, or the source gives one of more
-            than `MAX_CURSOR_BYTES`.
+    """A source's steps, from where its file says that it stopped, else from its beginning. Raises UserError: the source
+    cannot be read, the cursor is not of this input, or a new one has more than `MAX_CURSOR_BYTES`.
     """
     try:
         for event, cursor in source.events(file.cursor if file else None):

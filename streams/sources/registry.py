@@ -47,10 +47,8 @@ def sources() -> "Registry[Source]":
 
 
 def source_named(name: str) -> "type[Source]":
-    """The class of the source with this name.
-
-    Raises:
-        UserError: there is no such source, or it cannot be loaded; or two packages give a source the same name.
+    """The class of the source with this name. Raises UserError: there is no such source, or it cannot be loaded; or two
+    packages give a source the same name.
     """
     found = sources()
     try:
@@ -61,10 +59,8 @@ def source_named(name: str) -> "type[Source]":
 
 
 def options_for(kind: "type[Source]", given: Iterable[str]) -> dict[str, Any]:
-    """A source's own options from `NAME=VALUE`, by the types that its constructor says.
-
-    Raises:
-        UserError: it has no such option, or the value is none.
+    """A source's own options from `NAME=VALUE`, by the types that its constructor says. Raises UserError: it has no
+    such option, or the value is none.
     """
     parameters = dict(list(inspect.signature(kind, eval_str=True).parameters.items())[3:])
     options: dict[str, Any] = {}
@@ -106,11 +102,8 @@ class UnknownFormat(NotUnderstood):
 
 
 def format_of(path: Path) -> type[Source]:
-    """The source that recognises a file, or the first one of a folder that any does.
-
-    Raises:
-        UnknownFormat: none does, or more than one.
-        UserError: the file cannot be read.
+    """The source that recognises a file, or the first one of a folder that any does. Raises UnknownFormat: none does,
+    or more than one; UserError: the file cannot be read.
     """
     if path.is_dir():
         return _format_in(path)
@@ -159,10 +152,8 @@ def _format_in(folder: Path) -> type[Source]:
 
 
 def head_of(path: Path) -> bytes:
-    """The beginning of a file, unzipped: `HEAD_BYTES`, or as much as there is and can be read.
-
-    Raises:
-        UserError: the file cannot be read.
+    """The beginning of a file, unzipped: `HEAD_BYTES`, or as much as there is and can be read. Raises UserError: the
+    file cannot be read.
     """
     try:
         with closing(open_log(path)) as file:

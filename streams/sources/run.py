@@ -121,14 +121,10 @@ class Watch(Collector):
 
 
 def run_source(settings: Settings, source: Source, watch: Watch, directory: Path | None, stop: Stop) -> None:
-    """Send a source's events until it ends or is told to stop.
+    """Send a source's events until it ends or is told to stop, and keep the cursor in this directory, if there is one.
 
-    Parameters:
-        directory: where the cursor is kept; None to begin at the beginning and keep none.
-
-    Raises:
-        UserError: the broker cannot be reached or refuses, the topic is missing, or the source cannot be read.
-        OSError: the cursor cannot be written.
+    Raises UserError: the broker cannot be reached or refuses, the topic is missing, or the source cannot be read;
+    OSError: the cursor cannot be written.
     """
     watch.source = source
     with ExitStack() as stack:
@@ -147,12 +143,9 @@ def _no_end(_: Publisher, __: float) -> None:
 
 
 def cursor_file(settings: Settings, source: Source, directory: Path) -> CursorFile:
-    """The file that keeps a source's cursor: one for the topics that its events go to, as they are now.
-
-    A topic that is deleted and made again is another one, so that its first events are not taken for sent.
-
-    Raises:
-        UserError: a topic is missing or the broker cannot be reached.
+    """The file that keeps a source's cursor: one for the topics that its events go to, as they are now. A topic that is
+    deleted and made again is another one, so that its first events are not taken for sent. Raises UserError: a topic is
+    missing or the broker cannot be reached.
     """
     names = sorted({events_topic_of(settings, site) for site in source.sites})
     return CursorFile(directory, source, ",".join(f"{name} {topic_id(settings, name)}" for name in names))

@@ -134,10 +134,8 @@ class Crew:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Run them until `stop` is called.
-
-        Raises:
-            UserError: one ended before it had begun its work, or the web port is taken.
+        """Run them until `stop` is called. Raises UserError: one ended before it had begun its work, or the web port is
+        taken.
         """
         keepers: list[asyncio.Task[None]] = []
         async with AsyncExitStack() as running:
@@ -256,10 +254,8 @@ def _labelled(sample: str, number: int) -> str:
 
 
 def run_crew(settings: Settings, partitions: int) -> None:
-    """Run a worker of several processes until it is told to stop (SIGTERM, SIGINT).
-
-    Raises:
-        UserError: one of them ended before it had begun its work, or the web port is taken.
+    """Run a worker of several processes until it is told to stop (SIGTERM, SIGINT). Raises UserError: one of them ended
+    before it had begun its work, or the web port is taken.
     """
     usual = tempfile.gettempdir()
     place = usual if len(usual) < LONGEST_PLACE else "/tmp"

@@ -129,10 +129,8 @@ class InstanceMemory:
             self.push(instance, value_s)
 
     def restore(self) -> None:
-        """Build the arrays from the rows again, with the names that occur in them.
-
-        Raises:
-            ValueError: they are none of this method's.
+        """Build the arrays from the rows again, with the names that occur in them. Raises ValueError: they are none of
+        this method's.
         """
         self._begin()
         for learnt in self.rows.read(_read):

@@ -173,15 +173,10 @@ def evaluate(
 
 
 class Panel(WaitMethod):
-    """Takes the place of a method, and predicts the jobs to score as each of the tried methods would.
+    """Takes the place of a method, and predicts the jobs `to_score` as each of the `tried` methods would.
 
-    Methods that differ in nothing but `QesperaParameters` compare jobs alike: one of them does so for all.
-
-    Parameters:
-        tried: the methods' settings, each under a number that its predictions come under; one size of history.
-        to_score: the names of the jobs to predict.
-
-    `said` has the predictions, in seconds, by job and number.
+    Methods that differ in nothing but `QesperaParameters` compare jobs alike: one of them does so for all. `said` has
+    the predictions, in seconds, by job and the number of the settings.
     """
 
     name = "panel"

@@ -164,10 +164,8 @@ _json = msgspec.json.Decoder(Object)
 
 
 def object_of(text: str, found: str | None = None, expected: str = "an object in JSON") -> Object:
-    """The object of JSON in a text.
-
-    Raises:
-        BadRecord: it is none; `found` says what it is called, else its beginning does.
+    """The object of JSON in a text. Raises BadRecord: it is none; `found` says what it is called, else its beginning
+    does.
     """
     try:
         return _json.decode(text)

@@ -54,10 +54,8 @@ def open_log(path: Path) -> IO[bytes]:
 
 @contextmanager
 def open_text(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
-    """Open a file as text, unzipped likewise; bytes that are no text are replaced. It may be a pipe.
-
-    Raises:
-        OSError: it cannot be opened.
+    """Open a file as text, unzipped likewise; bytes that are no text are replaced. It may be a pipe. Raises OSError: it
+    cannot be opened.
     """
     with path.open("rb") as file:
         first = file.peek(6)
@@ -89,14 +87,9 @@ def fingerprint(head: bytes) -> str:
 
 
 class LogFiles:
-    """The files of one log.
+    """The files of one log: of a file, with those that were rotated away from it (`is_file`), a folder, or a pattern.
 
     A file that cannot be read, or has no record of this log in its first `LOOK_BYTES`, is none of them.
-
-    Attributes:
-        location: a file, a folder, or a pattern.
-        is_file: whether it is a file, with those that were rotated away from it.
-        folder: the folder of all files.
     """
 
     def __init__(self, location: str, first_time: FirstTime) -> None:

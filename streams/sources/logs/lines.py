@@ -56,19 +56,13 @@ class LinePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Lines:
-    """One reading of a log, line by line.
-
-    Attributes:
-        file: the file that is read now, as told where something in it is wrong.
-        line: the number of the last line that was given, from 1.
+    """One reading of a log, line by line; `line` is the number of the last one that was given, from 1, and `file` the
+    file, as told where something in it is wrong.
     """
 
     def __init__(self, files: LogFiles, on_skipped: OnSkipped, follow: bool, pause_s: float = 1.0) -> None:
-        """Nothing is opened yet.
-
-        Parameters:
-            follow: go on for ever; else to the end of what is there, of one file where the location is a file.
-            pause_s: between two looks for something new, seconds.
+        """Nothing is opened yet. It follows the log for ever, with so many seconds between two looks, or reads to the
+        end of what is there, of one file where the location is a file.
         """
         self._files, self._on_skipped, self._follow, self._pause_s = files, on_skipped, follow, pause_s
         self._at = LogFile(files.location, 0, None)
@@ -104,10 +98,8 @@ class Lines:
     def read(self, place: LinePosition | None = None) -> Iterator[bytes | None]:
         """The lines after a place, without their ends; None where there is nothing new now. Some 0.3 µs a line.
 
-        Who follows a log without a place gets None first, to keep the place of the beginning.
-
-        Raises:
-            UserError: a file cannot be read any more.
+        Who follows a log without a place gets None first, to keep the place of the beginning. Raises UserError: a file
+        cannot be read any more.
         """
         try:
             self._begin(place)

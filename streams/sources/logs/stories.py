@@ -49,11 +49,7 @@ Known = dict[str, Story]
 
 
 class Stories:
-    """What was told of the jobs of a site.
-
-    Attributes:
-        known: the jobs, those told of first come first.
-    """
+    """What was told of the jobs of a site that are `known`, those told of first come first."""
 
     def __init__(self, site: str, known: Known) -> None:
         self.site, self.known = site, known

@@ -38,14 +38,8 @@ class FluxJobs:
     def see(
         self, job: str, entry: fields.Object, jobspec: object = None, allocated: object = None
     ) -> list[AnyEvent] | None:
-        """What an entry of the journal says; None where it says nothing that an event has.
-
-        Parameters:
-            jobspec: of a submission.
-            allocated: the resources that a job was given, R.
-
-        Raises:
-            BadRecord: the entry is none.
+        """What an entry of the journal says; None where it says nothing that an event has. `jobspec` is that of a
+        submission, `allocated` the resources that a job was given, R. Raises BadRecord: the entry is none.
         """
         name, context = entry.get("name"), entry.get("context")
         at = time_of(entry)
@@ -139,13 +133,10 @@ def time_of(entry: fields.Object) -> float:
 
 
 def job_name(number: object) -> str:
-    """A job's id as Flux shows it, F58.
+    """A job's id as Flux shows it, F58. Raises BadRecord: it is none.
 
     >>> job_name(59)
     'ƒ22'
-
-    Raises:
-        BadRecord: it is none.
     """
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
         raise fields.BadRecord("id", number, "a job's number")

@@ -134,11 +134,8 @@ def request(cpus: int, resources: str) -> dict[str, Any]:
 
 
 def with_gpus(asked: dict[str, Any], record: str) -> dict[str, Any]:
-    """What a job asks for, with the GPUs of `-gpu num=2:…`, which are not in the requirement that it wrote.
-
-    Parameters:
-        record: the whole record: the option, and the requirement that follows from it, stand late in it, and where
-            differs by version.
+    """What a job asks for, with the GPUs of `-gpu num=2:…`, which are not in the requirement that it wrote. In the
+    whole record the option, and the requirement that follows from it, stand late, and where differs by version.
     """
     found = None if "gpus" in asked else (_GPUS.search(record) or _OPTION.search(record))
     many = int(found[1]) * asked.get("nodes", 1) if found else 0

@@ -40,10 +40,8 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 def row_of(value: bytes) -> JobRow | str:
-    """The row that a record tells; the name of the field of `AttemptFields` that is wrong.
-
-    Raises:
-        ValueError: it is no such record.
+    """The row that a record tells; the name of the field of `AttemptFields` that is wrong. Raises ValueError: it is no
+    such record.
     """
     try:
         found = _OBJECT.decode(value)

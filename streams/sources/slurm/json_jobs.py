@@ -44,10 +44,8 @@ AccountingJob = msgspec.defstruct("AccountingJob", [(name, Any, None) for name i
 
 
 def row_of_accounting(job: Any) -> JobRow | str:
-    """The row of a job as sacct and slurmdbd tell it; the name of the field of `AttemptFields` that is wrong.
-
-    Raises:
-        ValidationError: it is no such job.
+    """The row of a job as sacct and slurmdbd tell it; the name of the field of `AttemptFields` that is wrong. Raises
+    ValidationError: it is no such job.
     """
     told = msgspec.convert(
         {field: _inside(job, place) for field, place in _PLACES.items()}, attempt_fields.AttemptFields, strict=False
@@ -81,12 +79,8 @@ class BrokenOffError(ValueError):
 def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
     """The rows of a document; 20 to 40 µs a job of 6 KB. Which of the two kinds each job is, it tells by itself.
 
-    Parameters:
-        source: what `on_skipped` is told: a file, or what was called. The number of a "line" is the job's in it.
-
-    Raises:
-        BrokenOffError: it is no whole JSON.
-        ValueError: it is no such document, or Slurm's own errors are all that it has.
+    `on_skipped` is told of `source`: a file, or what was called; the number of a "line" is the job's in it. Raises
+    BrokenOffError: it is no whole JSON; ValueError: it is no such document, or Slurm's own errors are all that it has.
     """
     try:
         document = _DOCUMENT.decode(data)
@@ -162,15 +156,9 @@ _decode = json.JSONDecoder(strict=False).raw_decode
 
 
 class JobsInTurn:
-    """Gives each whole job as JSON; 50 µs a job of 6 KB.
+    """Gives each whole job of a document in parts, as JSON; 50 µs a job of 6 KB.
 
-    Parameters:
-        parts: the document.
-
-    Attributes:
-        jobs: how many were given.
-        end, lines: the bytes and the line ends before the place up to which it is whole.
-        is_whole: whether that is its end.
+    It has given so many `jobs`, and is whole up to `end` (bytes) and `lines`; `is_whole` says whether that is its end.
     """
 
     def __init__(self, parts: Iterable[bytes]) -> None:

@@ -69,16 +69,8 @@ class Reached(msgspec.Struct):
 
 def events_of(files: Sequence[OneFile], site: str, reached: Reached) -> Iterator[tuple[int, Any]]:
     """The events of files, each with the number of the file that it is from. Those of a job come in their order, those
-    of different jobs in any. Some 30 µs a row.
-
-    Rows that were told twice are counted as left out.
-
-    Parameters:
-        reached: takes in how far the files go.
-
-    Raises:
-        UserError: a file cannot be read.
-        sqlite3.Error: there is no room for the rows.
+    of different jobs in any. Some 30 µs a row. Rows that were told twice are counted as left out; `reached` takes in
+    how far the files go. Raises UserError: a file cannot be read; sqlite3.Error: there is no room for the rows.
     """
     batch = _Batch(site, reached)
     with closing(sqlite3.connect("", isolation_level=None)) as base:

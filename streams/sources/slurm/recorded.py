@@ -186,10 +186,8 @@ class OneFile(Way):
         yield Look(rows, max(map(latest, rows), default=0.0), accounting=True)
 
     def rows(self) -> Iterator[JobRow]:
-        """Its rows, counted as records.
-
-        Raises:
-            UserError: it cannot be read, or tells of several clusters, which number their jobs alike.
+        """Its rows, counted as records. Raises UserError: it cannot be read, or tells of several clusters, which number
+        their jobs alike.
         """
         for row in self._read():
             self.records += 1

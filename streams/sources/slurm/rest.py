@@ -71,10 +71,8 @@ class JsonWebToken:
         self.place = access.token_file or (f"`{access.token_command}`" if access.token_command else "SLURM_JWT")
 
     def headers(self) -> dict[str, str]:
-        """What a request has to say; nothing where there is no token.
-
-        Raises:
-            UserError: it cannot be read or made; the token is not shown.
+        """What a request has to say; nothing where there is no token. Raises UserError: it cannot be read or made; the
+        token is not shown.
         """
         token = self._now()
         if not token:
@@ -142,10 +140,8 @@ _VERSION = re.compile(r"((?:/slurm)?/v\d+\.\d+\.\d+)/?$")  # what pins the versi
 
 
 class Slurmrestd:
-    """Where slurmrestd listens: `http://host:6820`, `https://…`, or `unix:///run/slurmrestd.sock`.
-
-    Raises:
-        UserError: it is no such address, or a file of certificates cannot be read.
+    """Where slurmrestd listens: `http://host:6820`, `https://…`, or `unix:///run/slurmrestd.sock`. Raises UserError: it
+    is no such address, or a file of certificates cannot be read.
     """
 
     def __init__(self, address: str, access: SlurmrestdAccess) -> None:

@@ -197,10 +197,8 @@ class Histories:
                 await self._make_good(site)
 
     async def _make_good(self, site: str) -> None:
-        """Claim a site again, and have Redis hold again all that the site's stored state counts.
-
-        Raises:
-            RuntimeError: that cannot be. Who starts afresh goes on with what is left, and says so.
+        """Claim a site again, and have Redis hold again all that the site's stored state counts. Raises RuntimeError:
+        that cannot be. Who starts afresh goes on with what is left, and says so.
         """
         value = self._stored(site)
         if value is None:

@@ -48,11 +48,9 @@ class Claims:
         self._held: dict[str, Claim] = {}
 
     async def claim(self, site: str) -> None:
-        """Be the one who writes a site's entries, from now on; a site that nobody has claimed before too.
-
-        Raises:
-            redis.WatchError: another has claimed it just now. A claim that was on its way for long never counts more
-                than one that came later.
+        """Be the one who writes a site's entries, from now on; a site that nobody has claimed before too. Raises
+        redis.WatchError: another has claimed it just now. A claim that was on its way for long never counts more than
+        one that came later.
         """
         key, owner = self._key(site), uuid4().hex
         async with transaction(self._client, key) as pipe:

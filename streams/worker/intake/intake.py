@@ -53,10 +53,8 @@ class EventPlaces:
         self._allowed = re.compile(patterns) if patterns else None
 
     def check(self, topic: str, partition: int, site: str) -> bool:
-        """Make sure that a site's event may come here; returns whether this topic is the site's own.
-
-        Raises:
-            Unreadable: for the reasons wrong_site, wrong_topic, site_not_allowed or wrong_partition.
+        """Make sure that a site's event may come here; returns whether this topic is the site's own. Raises Unreadable:
+        for the reasons wrong_site, wrong_topic, site_not_allowed or wrong_partition.
         """
         owner = self.owner(topic)
         if owner is not None and owner != site:
@@ -148,10 +146,8 @@ class Intake:
         self.unknown_fields = UnknownFields(count)
 
     def read(self, raw: Any) -> tuple[SiteMessage | AnyOperation, bool]:
-        """What a message tells, or the operation that it is, and whether it came on its site's own topic; 5 µs.
-
-        Raises:
-            Unreadable: it is nothing that can be read, or does not belong there.
+        """What a message tells, or the operation that it is, and whether it came on its site's own topic; 5 µs. Raises
+        Unreadable: it is nothing that can be read, or does not belong there.
         """
         what = read_operation(raw.key, raw.value) or read_told(raw.key, raw.value)
         return what, self.places.check(raw.topic, raw.partition, what.site)

@@ -62,9 +62,7 @@ class SiteMessage(NamedTuple):
 
 def read_told(key: bytes | None, value: bytes | None) -> SiteMessage:
     """What a message tells of a site; 3 µs an event. Of a bundle each event is read by itself, and one is readable.
-
-    Raises:
-        Unreadable: for the reasons empty, too_large, not_json, version, unknown_type, malformed or wrong_key.
+    Raises Unreadable: for the reasons empty, too_large, not_json, version, unknown_type, malformed or wrong_key.
     """
     found = _read(key, value, _message, MESSAGE_TYPES)
     if not isinstance(found, RawBundle):

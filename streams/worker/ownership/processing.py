@@ -186,10 +186,8 @@ class Processing:
         return task
 
     async def _operate(self, operation: AnyOperation, own: bool, raw: Any) -> None:
-        """Change a site as an operator says.
-
-        Raises:
-            Unreadable: there is no such site here, it was rebuilt a short time ago, or that failed.
+        """Change a site as an operator says. Raises Unreadable: there is no such site here, it was rebuilt a short time
+        ago, or that failed.
         """
         site = operation.site
         if not self.sites.knows(site):
