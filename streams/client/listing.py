@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from models.chances import chance_within
-from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
+from models.ranking import JobRequest, RankedSite, Ranking
 from models.records import Alternative, JobAnswer, JobsAnswer, LiveJob, LiveState, SiteAnswer, ToldStart
 from streams.client.blocking import Client
 from streams.client.http import HttpClient, SiteSummary
@@ -55,12 +55,11 @@ def user_jobs(answers: Mapping[str, JobsAnswer | None]) -> list[SiteJobs]:
 def longest_queued(answers: Mapping[str, SiteAnswer | None]) -> list[SiteJobs]:
     """The jobs that have queued longest, by site."""
     return [
-        SiteJobs(one.site, one.as_of or one.made_at, one.queued, _left_out(one), one.stale) for one in answered(answers)
+        SiteJobs(
+            one.site, one.as_of or one.made_at, one.queued, max(one.live.queued_jobs - len(one.queued), 0), one.stale
+        )
+        for one in answered(answers)
     ]
-
-
-def _left_out(answer: SiteAnswer) -> int:
-    return max(answer.live.queued_jobs - len(answer.queued), 0)
 
 
 def site_rows(client: Client | HttpClient, names: Sequence[str] = ()) -> list[SiteRow]:
@@ -187,11 +186,7 @@ def show_ranking(ranking: Ranking) -> None:
     show_listed("now", [(ranked.site, _state(ranked)) for ranked in ranking.ranking])
     show_listed("why", [(ranked.site, _why(ranked)) for ranked in ranking.ranking])
     show_listed("sooner", [(ranked.site, _sooner(ranked)) for ranked in ranking.ranking if _sooner(ranked)])
-    show_listed("left out", [(_place(out), out.reason) for out in ranking.left_out])
-
-
-def _place(out: LeftOut) -> str:
-    return f"{out.site} {out.partition}" if out.partition else out.site
+    show_listed("left out", [(f"{out.site} {out.partition or ''}".strip(), out.reason) for out in ranking.left_out])
 
 
 def understood(job: JobRequest) -> str:

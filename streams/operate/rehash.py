@@ -81,7 +81,8 @@ def rehash(settings: Settings, partitions: int | None = None) -> Moves:
         if members:
             raise UserError(f"{members} workers run, or did a short time ago; stop all, and the sources, first")
         wanted = _add_partitions(client, settings, partitions)
-    with kafka_errors(settings.kafka), closing(_producer(settings)) as producer:
+    options = settings.kafka.client_options() | {"acks": "all", "max_request_size": STATE_MESSAGE_BYTES}
+    with kafka_errors(settings.kafka), closing(KafkaProducer(**options)) as producer:
         states = _states(settings)
         ends = {topic: ends_of(settings, topic) for topic in event_topics(settings)}
         if any(len(found) != wanted for found in ends.values()):
@@ -114,10 +115,6 @@ def _await(client: KafkaAdminClient, wanted: Mapping[str, int]) -> None:
         if time.monotonic() > deadline:
             raise UserError(f"the partitions were not there within {PATIENCE_S:.0f} s; do it again")
         time.sleep(0.1)
-
-
-def _producer(settings: Settings) -> KafkaProducer:
-    return KafkaProducer(**settings.kafka.client_options(), acks="all", max_request_size=STATE_MESSAGE_BYTES)
 
 
 def _states(settings: Settings) -> States:

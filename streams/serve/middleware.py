@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import ContextVar
 from ipaddress import ip_address
 from typing import Any
@@ -106,10 +106,7 @@ class CheckHost:
 
 def names_of(settings: ServeSettings) -> frozenset[str]:
     """The names by which the service goes."""
-    return _lowered(("localhost", settings.web_host, socket.gethostname(), *settings.hosts))
-
-
-def _lowered(names: Iterable[str]) -> frozenset[str]:
+    names = ("localhost", settings.web_host, socket.gethostname(), *settings.hosts)
     return frozenset(name.lower().rstrip(".") for name in names if name)
 
 

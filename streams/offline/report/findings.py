@@ -11,7 +11,7 @@ from models.records import Capacity
 from models.registry import TRIVIAL
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
-from streams.bulk.survey import Level, Survey
+from streams.bulk.survey import Survey
 from streams.offline.breakdown import WAIT_NAMES, Breakdown, Cell
 from streams.text.terminal import minute, printable
 
@@ -61,7 +61,9 @@ def document(log: EventLog, report: Report) -> dict[str, Any]:
                 "states": dict(survey.states),
                 "cpus": _capacity(log, site).cpus,
                 "cpus_inferred": site in log.capacity,
-                "partitions": {name: _sizes(use.cpus, use.gpus) for name, use in survey.partitions.items()},
+                "partitions": {
+                    name: {"cpus": use.cpus.size, "gpus": use.gpus.size} for name, use in survey.partitions.items()
+                },
                 "gpus": survey.machine.gpus.size,
                 "gpu_types": {name: level.size for name, level in survey.gpu_types.items()},
                 "missing": lacking(survey),
@@ -169,10 +171,6 @@ def _machine(log: EventLog, site: str) -> list[str]:
 def _capacity(log: EventLog, site: str) -> Capacity:
     said = log.surveys[site].capacity or log.capacity.get(site)
     return said or Capacity(site=site, time=log.surveys[site].begin, cpus=0)
-
-
-def _sizes(cpus: Level, gpus: Level) -> dict[str, int]:
-    return {"cpus": cpus.size, "gpus": gpus.size}
 
 
 MIN_JOBS = 30  # of fewer jobs nothing is said: it would be chance

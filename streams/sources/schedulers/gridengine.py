@@ -157,7 +157,8 @@ class GridEngineRecords(Records):
         if event == "delivered":
             events = self.stories.start(Start(site=self.site, time=at, job=job), asked)
         elif event == "finished":
-            events = self.stories.gone(job, at, "unknown", asked) if self._runs(job) else []
+            runs = self.stories.phase(job) not in (None, QUEUED, GONE)
+            events = self.stories.gone(job, at, "unknown", asked) if runs else []
         elif event == "deleted":
             events = self.stories.cancel(job, at)
             self.stories.forget(job)
@@ -218,9 +219,6 @@ class GridEngineRecords(Records):
         "held": "hold",
         "released": "release",
     }
-
-    def _runs(self, job: str) -> bool:
-        return self.stories.phase(job) not in (None, QUEUED, GONE)
 
     def _job(self, record: Record) -> tuple[str, str | None]:
         """The id of a job or of a task, and the array of the latter.
