@@ -1,14 +1,16 @@
 """Connects to Redis: to one server, to the primary that sentinels name, or to a cluster."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple, Self
+from functools import cache
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import redis
 import redis.asyncio
 from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.sentinel import Sentinel
 from redis.exceptions import AuthenticationError, RedisClusterException, RedisError, ResponseError
 
@@ -20,6 +22,8 @@ AWAY = (RedisError, RedisClusterException, OSError)
 
 CONNECT_S = 5.0
 """Seconds within which a server must take a connection."""
+
+R = TypeVar("R", bound=redis.asyncio.Redis)
 
 _HOST_AND_PORT = re.compile(r"(\[[^\]]+\]|[^:,]+)(?::(\d+))?")
 
@@ -53,6 +57,39 @@ username='worker', password='secret')
         return cls(kind, scheme == "rediss", hosts, service, int(database or 0), username or None, password)
 
 
+class Closable(AbstractConnection):
+    """A connection that says that it is closed as it says that it is lost.
+
+    redis-py 8.1 writes to what has been closed meanwhile: where a node of a cluster has gone it closes all connections
+    to it, also one that another task has just opened. That task then finds no stream to write to, or one for which the
+    event loop takes nothing any more.
+    """
+
+    async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
+        """Send a command.
+
+        Raises:
+            redis.ConnectionError: the connection is closed.
+        """
+        try:
+            await super().send_packed_command(command, check_health)
+        except (AttributeError, RuntimeError) as error:
+            raise redis.ConnectionError(f"the connection was closed meanwhile: {error}") from error
+
+
+@cache
+def closable(kind: Any) -> Any:
+    """The class of connections of a kind that are `Closable`."""
+    return type(kind.__name__, (Closable, kind), {})
+
+
+def with_closable(client: R) -> R:
+    """A client whose connections are `Closable`."""
+    pool: Any = client.connection_pool
+    pool.connection_class = closable(pool.connection_class)
+    return client
+
+
 class Primary(redis.asyncio.Redis):
     """The server that takes writes, as sentinels name it; after a fail-over another one."""
 
@@ -72,21 +109,11 @@ class Cluster(RedisCluster):
 
     def __init__(self, hosts: tuple[tuple[str, int], ...], **options: Any) -> None:
         super().__init__(startup_nodes=[ClusterNode(*host) for host in hosts], **options)
+        kind = self.connection_kwargs["connection_class"] = closable(self.connection_kwargs["connection_class"])
+        for node in self.startup_nodes:
+            node.connection_class = kind
         self._options = options
         self._clients: dict[str, redis.asyncio.Redis] = {}
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """The answer to a command.
-
-        Where a node has gone, redis-py closes the connections to it, also one that another task has just opened; that
-        task then finds no stream to write to.
-        """
-        try:
-            return await super().execute_command(*args, **options)
-        except AttributeError as error:
-            if "NoneType" not in str(error):
-                raise
-            raise redis.ConnectionError("the connection was closed while it was opened") from error
 
     async def node_of(self, key: str) -> redis.asyncio.Redis:
         """A client of the node that has a key."""
@@ -102,7 +129,8 @@ class Cluster(RedisCluster):
 
     def _client(self, node: ClusterNode) -> redis.asyncio.Redis:
         if node.name not in self._clients:
-            self._clients[node.name] = redis.asyncio.Redis(host=str(node.host), port=int(node.port), **self._options)
+            client = redis.asyncio.Redis(host=str(node.host), port=int(node.port), **self._options)
+            self._clients[node.name] = with_closable(client)
         return self._clients[node.name]
 
     async def look_again(self) -> None:
@@ -134,7 +162,8 @@ def connect(settings: RedisSettings, timeout: float = 30.0) -> Client:
         options["ssl_ca_certs"] = settings.ca_file
     if "+" not in urlsplit(settings.url).scheme:
         try:
-            return redis.asyncio.Redis.from_url(settings.url, **options, **_login(settings.username, settings.password))
+            login = _login(settings.username, settings.password)
+            return with_closable(redis.asyncio.Redis.from_url(settings.url, **options, **login))
         except ValueError as error:
             raise UserError(f"redis: url: {error}") from None
     url = RedisUrl.read(settings.url)
@@ -145,8 +174,10 @@ def connect(settings: RedisSettings, timeout: float = 30.0) -> Client:
         return Cluster(url.hosts, **options, **login)
     asking = options | _login(settings.sentinel_username, settings.sentinel_password)
     manager = Sentinel(list(url.hosts), sentinel_kwargs=asking, **options, **login)  # type: ignore[no-untyped-call]
+    for sentinel in manager.sentinels:
+        with_closable(sentinel)
     primary: Primary = manager.master_for(url.service, Primary, db=url.database)
-    return primary
+    return with_closable(primary)
 
 
 def _login(username: str | None, password: str | None) -> dict[str, Any]:
