@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from mode import loop
 
 from models.engine.warm_up import warm_up
 from streams.errors import UserError
@@ -62,6 +63,8 @@ def run_process(
         UserError: why it ended without having been told to.
     """
     _give_memory_back()
+    with suppress(ImportError):  # it is not there for every system
+        loop.use("uvloop")
     started = time.perf_counter()
     processes()
     with compiling_alone():

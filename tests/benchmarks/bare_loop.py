@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import faust
+from mode import loop
 
 
 def bare_loop(bootstrap: str, prefix: str, partitions: int, directory: str) -> Any:
@@ -39,5 +40,6 @@ def bare_loop(bootstrap: str, prefix: str, partitions: int, directory: str) -> A
 
 
 if __name__ == "__main__":
+    loop.use("uvloop")  # as a worker does
     app = bare_loop(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
     faust.Worker(app, loglevel="error", redirect_stdouts=False, quiet=True).execute_from_commandline()
