@@ -18,6 +18,7 @@ from aiokafka.consumer.fetcher import Fetcher, FetchResult
 from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, KafkaError
 from faust.transport.drivers import aiokafka
 from faust.types import TP
+from mode import Service
 
 from streams.broker.topics import Topics
 from streams.errors import Unreachable
@@ -330,3 +331,42 @@ def test_what_is_mended_is_what_it_was_when_it_was_mended(what: str, fingerprint
     found = pkgutil.resolve_name(what)
     source = inspect.getsource(found.fget if isinstance(found, property) else found)
     assert hashlib.sha256(source.encode()).hexdigest()[:12] == fingerprint
+
+
+def test_a_message_for_which_there_is_room_is_handed_over_without_a_task_of_its_own() -> None:
+    """One for which there is none waits, until there is, or until the flow stops."""
+
+    async def live() -> None:
+        consumer: Any = Consumer.__new__(Consumer)
+        Service.__init__(consumer)
+        consumer._stopped, consumer._crashed = asyncio.Event(), asyncio.Event()
+        room, stop, handed = asyncio.Event(), asyncio.Event(), list[asyncio.Task[Any] | None]()
+
+        async def hand_over() -> str:
+            try:
+                await room.wait()
+                await asyncio.sleep(0)
+                return "done"
+            finally:
+                handed.append(asyncio.current_task())
+
+        async def hand_over_at_once() -> str:
+            handed.append(asyncio.current_task())
+            return "done"
+
+        found = await consumer.wait_first(hand_over_at_once(), stop.wait())
+        assert (found.results, found.stopped, handed.pop()) == (["done"], False, asyncio.current_task())
+        waits = asyncio.create_task(consumer.wait_first(hand_over(), stop.wait()))
+        await asyncio.sleep(0)
+        assert not waits.done()
+        room.set()
+        assert (await waits).results == ["done"]
+        room.clear()
+        waits = asyncio.create_task(consumer.wait_first(hand_over(), stop.wait()))
+        await asyncio.sleep(0)
+        stop.set()
+        assert (await waits).results == [True]
+        await asyncio.sleep(0)
+        assert len(handed) == 2
+
+    asyncio.run(live())
