@@ -61,6 +61,11 @@ class SiteMethods:
             for forests in self._forests:
                 forests.keep_to(shipped() if settings.prior == "wheel" else None)
 
+    @property
+    def trains(self) -> bool:
+        """Whether any of them has trainings."""
+        return bool(self._forests)
+
     def use_prior(self, encoded: bytes) -> int:
         """Have forests start from this prior; gives how many jobs it knows.
 

@@ -16,7 +16,9 @@ from typing import Any
 import msgspec
 from mode import loop
 
+from models.engine.methods import SiteMethods
 from models.engine.warm_up import warm_up
+from models.waits.boosted.method import begin_to_train
 from streams.errors import UserError
 from streams.process import program_log
 from streams.process.compiling import compiling_alone
@@ -66,9 +68,13 @@ def run_process(
     with suppress(ImportError):  # it is not there for every system
         loop.use("uvloop")
     started = time.perf_counter()
-    processes()
+    trainer = processes()
     with compiling_alone():
         warm_up(settings.engine)
+    if SiteMethods("", settings.engine).trains:
+        # There may be a backlog, whose first training is awaited within less than the second that the process takes to
+        # begin.
+        trainer.begin(begin_to_train, (), bytes, first=True)
     _collect_seldom()
     log.info("compiled in %.1f s", time.perf_counter() - started)
     with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:

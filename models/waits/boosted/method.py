@@ -280,3 +280,9 @@ class _Fit:
     def __call__(self, jobs: Iterable[Pair]) -> Forests:
         rows = training_rows(jobs, self._cancelled, self._prior)
         return Forests.fit(rows, self.aims, NAMES, self._boosting, self._prior)
+
+
+def begin_to_train(_: Iterable[bytes]) -> bytes:
+    """Train on next to nothing: who has done so, in a process that begins with it, has all that a training needs."""
+    rows = TrainingRows(np.zeros((8, len(NAMES)), np.float32), np.arange(8.0), np.ones(8))
+    return Forests.fit(rows, POINT, NAMES, Boosting(trees=1), shipped()).encode()

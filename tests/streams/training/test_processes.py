@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from models.trainer import AtOnce, Trainer, Work
+from models.waits.boosted.method import begin_to_train
 from streams.training import processes as room
 from streams.training.child import NICENESS, Child, ChildDied, WorkFailed
 from streams.training.processes import Processes
@@ -141,6 +142,19 @@ def test_it_is_known_what_processor_time_trainings_took() -> None:
     assert TRAINER.cpu_s == known
     in_child(burn, [b"0.1"])
     assert TRAINER.cpu_s >= known + 0.1
+
+
+def trees_from(module: str, items: Iterable[bytes]) -> bytes:
+    return str(module in sys.modules).encode()
+
+
+def test_a_process_can_have_all_that_a_training_needs_before_the_first_one() -> None:
+    """To import it takes half a second: as long as it takes twenty jobs to come where many have come before."""
+    trainer = Processes()
+    assert begin(begin_to_train, [], first=True, trainer=trainer).result(60)
+    before = trainer.child
+    assert begin(partial(trees_from, "lightgbm"), [], trainer=trainer).result(60) == b"True"
+    assert trainer.child == before is not None
 
 
 def test_an_error_there_is_told_and_the_next_work_goes_on() -> None:
