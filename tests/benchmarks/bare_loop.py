@@ -4,6 +4,7 @@ python bare_loop.py BOOTSTRAP PREFIX PARTITIONS DIRECTORY
 """
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 import faust
@@ -40,6 +41,7 @@ def bare_loop(bootstrap: str, prefix: str, partitions: int, directory: str) -> A
 
 
 if __name__ == "__main__":
-    loop.use("uvloop")  # as a worker does
+    with suppress(ImportError):
+        loop.use("uvloop")  # as a worker does
     app = bare_loop(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
     faust.Worker(app, loglevel="error", redirect_stdouts=False, quiet=True).execute_from_commandline()

@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 import redis
-import uvloop
 
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.client import Cluster, connect
 
-LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+def of_uvloop() -> asyncio.AbstractEventLoop:
+    loop: asyncio.AbstractEventLoop = pytest.importorskip("uvloop").new_event_loop()
+    return loop
+
+
+LOOPS = [asyncio.new_event_loop, of_uvloop]
 
 CLOSED_BY: list[Callable[[Any], None]] = [
     lambda connection: connection._writer.transport.abort(),
