@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit
 
 from models.arrays import Floats, Ints
+from models.waits.blend.users import kept_of
 
 CHOICES = ("the mixture", "the experts' median", "the median with the trivial rules", "the two best")
 MIXTURE, EXPERTS, ALL, TWO_BEST = range(len(CHOICES))
@@ -38,8 +39,8 @@ is elsewhere."""
 SHARPNESS = 30.0
 """With an error that is a tenth more, a choice weighs 0.06 times as much."""
 
-USERS, USER_KEEP = 200, 0.97
-"""Users whose own errors are kept, those whose jobs left last; and the share of them that is kept with each job."""
+USER_KEEP = 0.97
+"""The share of a user's errors that is kept with each job."""
 
 USER_UNKNOWN_S, USER_SHARPNESS = 360_000.0, 20.0
 """As `UNKNOWN_S` and `SHARPNESS`, of the errors for the job's user: all jobs of a burst count here."""
@@ -141,13 +142,7 @@ class Guard:
         state = self.state
         faded = math.exp(-max(at - state.at, 0.0) / MEMORY_S) if math.isfinite(state.at) else 1.0
         state.at, state.longest_s = max(state.at, at), max(state.longest_s, wait_s)
-        own = None if user is None else state.users.pop(user, None)
-        own = np.zeros(len(CHOICES)) if own is None else own
-        if user is not None:
-            state.users[user] = own
-            if len(state.users) > USERS:
-                del state.users[next(iter(state.users))]
-        return faded, own
+        return faded, kept_of(state.users, user, _NOTHING.shape)
 
     @property
     def learnt(self) -> tuple[Floats | Ints, ...]:

@@ -23,10 +23,11 @@ from models.stored import encode, reader
 from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadline, Deadlines
+from models.waits.blend.deficits import DEFICIT_JOBS
 from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
 from models.waits.blend.known import HEAD_BYTES, MARKS, exceeded, left
 from models.waits.blend.mixture import KIND_JOBS, SITE_JOBS
-from models.waits.blend.quantiles import DEFICIT_JOBS, Quantiles, QuantilesState
+from models.waits.blend.quantiles import Quantiles, QuantilesState
 from models.waits.blend.said import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Said
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
@@ -210,7 +211,7 @@ class Blend(WaitMethod):
         if all(map(math.isnan, waits_s[MEDIAN].tolist())):
             return None
         may_be_alone = context.layout is not None and self._order.knows_run_times
-        said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context))
+        said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user)
         choice = self._guard.choose(said.table.item(MEDIAN, BOUND), waits_s[MEDIAN], job.user)
         return said.around(choice.wait_s, choice.most_s), choice
 
@@ -259,7 +260,9 @@ class Blend(WaitMethod):
             if ready != job.ready or time < watched:
                 continue
             note = np.frombuffer(value, np.uint8), self._quantiles.experts
-            judged, waited_s = exceeded(*note, ready, watched, float(time), place, self._quantiles.far, *self._learnt)
+            bursts = self._quantiles.bursts_of(job.user, Said.weight_of(value))
+            far = self._quantiles.far
+            judged, waited_s = exceeded(*note, ready, watched, float(time), place, far, bursts, *self._learnt)
             if place in JUDGED:
                 self._guard.waited(waited_s)
             if not judged:
@@ -282,7 +285,7 @@ class Blend(WaitMethod):
             faded, own = self._guard.begin_to_leave(wait_s, at, job.user) if known else (1.0, _NOBODY)
             note = np.frombuffer(value, np.uint8), self._quantiles.experts, ready, watched, float(reached), before
             now = put_off if started else self._over(value, put_off, wait_s), known, float(wait_s), faded, own
-            left(*note, *now, *self._learnt)
+            left(*note, *now, self._quantiles.bursts_of(job.user, Said.weight_of(value)), *self._learnt)
         self._pass(at, context)
 
     def _over(self, value: bytes, put_off: int, waited_s: float) -> int:

@@ -7,8 +7,10 @@ import numpy as np
 from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.waits.blend.deficits import BURST_DEFICIT, BURST_WEIGHT, NOBODY, aim, count, in_burst, wider
 from models.waits.blend.mixture import Learnt, Mixed, follow, learn, mix, scaled, seconds, weights
 from models.waits.blend.said import ALONE_FLAG, BEHIND, BOTH, BOUND, MEDIAN, PROBABILITIES, QUANTILES, SHIFT, Said
+from models.waits.blend.users import kept_of
 
 STEPS = (0.044, 0.022, 0.07, 0.07)
 """How far a job moves the shift of each bound, on the scale. The median moves less, for its error counts too; the upper
@@ -35,36 +37,21 @@ ALONE_HARM = 1.1
 """Where a site tells its topology and run times are known, nothing but jobs that come later can make the simulated
 schedule wrong: it is the median alone, while its own mean error is at most this factor of the mixture's."""
 
-BURST_WEIGHT = 0.04
-"""Jobs of less weight, so with 25 of their user before them, have shifts of their own for the upper bounds: those of
-a burst hold or fail together, and nobody knows yet of the ones before. So each moves these by its share of that weight:
-else hundreds that start at once undo what the burst before has taught, and a bound is only as wide as the last one."""
-
 PRIOR_JOBS = 3000.0
 """After so many jobs the first weights of the experts count as their square roots, which are nearer to each other."""
 
-DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
-"""Over how many jobs it is counted how many more exceed an upper bound than should; and how much more often than it
-should the bound is made to hold meanwhile, as a share of that."""
-
-FIRST_JOBS = 1000.0
-"""As so many jobs of bursts whose bounds held as they should counts that none is known at first."""
-
-BURST_DEFICIT, WIDER, WIDEST = 0.04, 8.0, 0.3
-"""A deficit among jobs of bursts that is larger than the first makes their upper bounds larger, on the scale: by so
-many times what it is more, as a share of them, at most by the last. The shifts forget a burst within a hundred jobs;
-this is how wrong bursts have been for thousands."""
-
 
 class QuantilesState(NamedTuple):
-    """What was learnt; decayed sums of the schedule's errors, with its share, without, and of it alone; and by how much
-    too few of the bounds hold, outside of bursts and in them, and of how many jobs that is known, (2, quantiles).
+    """What was learnt; decayed sums of the schedule's errors, with its share, without, and of it alone; by how much too
+    few of the bounds hold, outside of bursts and in them, and of how many jobs that is known, (2, quantiles); and both
+    for the bursts of single users, each (2, quantiles).
     """
 
     learnt: Learnt
     schedule_errors: Floats
     deficits: Floats
     counted: Floats
+    users: dict[str, Floats]
 
 
 class Quantiles:
@@ -86,22 +73,25 @@ class Quantiles:
         self._first = np.array([*prior, np.mean(prior)], np.float64)
         self._faded = 0.0, self._first
         nothing = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
-        self.state = QuantilesState(nothing, np.zeros(3), np.zeros((2, QUANTILES)), np.zeros((2, QUANTILES)))
+        deficits = np.zeros((2, QUANTILES))
+        deficits[1, MEDIAN + 1 :] = BURST_DEFICIT
+        self.state = QuantilesState(nothing, np.zeros(3), deficits, np.zeros((2, QUANTILES)), {})
 
     @property
     def experts(self) -> int:
         """How many there are, the mixed median included."""
         return len(self._names)
 
-    def mix(self, waits_s: Floats, may_be_alone: bool = False, weight: float = 1.0) -> Said:
+    def mix(self, waits_s: Floats, may_be_alone: bool = False, weight: float = 1.0, user: str | None = None) -> Said:
         """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs.
 
         Parameters:
             may_be_alone: whether the schedule may be the median alone, where it is good enough (`ALONE_HARM`).
             weight: how many jobs it counts as, as evidence.
+            user: whose job it is.
         """
-        table, (learnt, schedule_errors, deficits, _) = np.empty((QUANTILES, self.experts + BEHIND)), self.state
-        errors = schedule_errors, deficits
+        table, (learnt, *errors, _, users) = np.empty((QUANTILES, self.experts + BEHIND)), self.state
+        errors.append(users.get(user or "", NOBODY))
         head = _say(waits_s, self._prior(), self._schedules, may_be_alone, weight, *learnt, *errors, table)
         return Said(table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight)
 
@@ -130,8 +120,12 @@ class Quantiles:
     @property
     def learnt(self) -> tuple[Floats | Ints, ...]:
         """What kernels judge by, and change."""
-        learnt, *errors = self.state
+        learnt, *errors, _ = self.state
         return *learnt, *errors, self._schedules
+
+    def bursts_of(self, user: str | None, weight: float) -> Floats:
+        """What kernels count for the bursts of a user, when something becomes known of a job of this weight."""
+        return kept_of(self.state.users, user, NOBODY.shape) if weight < BURST_WEIGHT else NOBODY
 
     def bound_now(self, said: Said, place: int) -> float | None:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
@@ -170,46 +164,13 @@ def _weights(table: Floats, prior: Floats, total: Floats, squares: Floats, exten
 @njit(cache=True)
 def _row(kind: int, weight: float, q: int) -> int:
     """Whose shift of this bound such a job moves."""
-    return kind + KINDS if q > MEDIAN and _in_burst(weight) else kind
+    return kind + KINDS if q > MEDIAN and in_burst(weight) else kind
 
 
 @njit(cache=True)
 def _shift(shift: Floats, kind: int, weight: float, q: int) -> float:
     """What is added to the mixture of such a job now, on the scale."""
     return float(shift[0, q] + shift[_row(kind, weight, q), q])
-
-
-@njit(cache=True)
-def _in_burst(weight: float) -> int:
-    """Which deficits a job has a part in: 1 in a burst, else 0."""
-    return 1 if weight < BURST_WEIGHT else 0
-
-
-@njit(cache=True)
-def _count(deficits: Floats, counted: Floats, weight: float, q: int, held: bool) -> None:
-    """It is known whether the bound that a job was told holds: at once where it waits for longer."""
-    row = _in_burst(weight)
-    counted[row, q] += 1.0
-    jobs = min(counted[row, q] + FIRST_JOBS, DEFICIT_JOBS) if row else DEFICIT_JOBS
-    deficits[row, q] += (PROBABILITIES[q] - (1.0 if held else 0.0) - deficits[row, q]) / jobs
-
-
-@njit(cache=True)
-def _wider(deficit: float) -> float:
-    """The factor of an upper bound of a burst's job, on the scale."""
-    return float(1.0 + min(WIDER * max(deficit - BURST_DEFICIT, 0.0), WIDEST))
-
-
-@njit(cache=True)
-def _aim(q: int, deficits: Floats) -> float:
-    """How often the bound at this place is made to hold: more often, where it has held less often than it should.
-
-    That is adaptive conformal inference (Gibbs and Candès 2021). Who judges a bound by that of now, where that has
-    moved `FAR`, does not see how many jobs of a burst exceeded what they had been told.
-    """
-    left = 1.0 - PROBABILITIES[q]
-    aim = PROBABILITIES[q] + CATCH_UP * deficits[q]
-    return float(min(max(aim, PROBABILITIES[q] - left / 2.0), 1.0 - left / 4.0))
 
 
 @njit(cache=True)
@@ -225,6 +186,7 @@ def leave(
     kind: int,
     alone: bool,
     weight: float,
+    bursts: Floats,
     total: Floats,
     squares: Floats,
     extent: Floats,
@@ -243,6 +205,7 @@ def leave(
     schedule helped.
 
     Parameters:
+        bursts: of its user, the deficits of the bounds of bursts and how many jobs they are known of, (2, quantiles).
         known: whether its wait began when it was said to.
         judged: which of the marks are judged now; others were by `exceed`, when the job had waited for so long. That is
             by the bound of now, where there is one. The shift learns from the bound, the weights from the mixture: a
@@ -250,11 +213,11 @@ def leave(
         passed: of which marks `exceed` was told.
     """
     learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - BEHIND
-    row = _in_burst(weight)
+    row = in_burst(weight)
     if known:
         for q in range(MEDIAN + 1, QUANTILES):
             if not passed[q]:
-                _count(deficits, counted, weight, q, wait_s <= table[q, BOUND])
+                count(deficits, counted, bursts, weight, q, wait_s <= table[q, BOUND])
         place = _schedule_of(table[MEDIAN], schedules)
         if place >= 0:
             _judge_schedule(schedule_errors, table[MEDIAN, experts + BOTH], table[MEDIAN, place], wait_s, weight)
@@ -268,7 +231,7 @@ def leave(
             held = wait_s <= bound_s
             if not (held and bound_s <= 0.0) and not (alone and q == MEDIAN):  # it cannot be lower; or unmoved
                 step = STEPS[q] * min(weight / BURST_WEIGHT, 1.0) if q > MEDIAN else STEPS[q]
-                follow(learnt, _row(kind, weight, q), q, _aim(q, deficits[row]), step, held)
+                follow(learnt, _row(kind, weight, q), q, aim(q, deficits[row]), step, held)
         if judged[QUANTILES + q]:
             whole = Mixed(table[q, experts], table[q, experts + 1], table[q, experts + 2])
             held = wait_s <= seconds(whole.both)
@@ -281,6 +244,7 @@ def exceed(
     kind: int,
     alone: bool,
     weight: float,
+    bursts: Floats,
     total: Floats,
     squares: Floats,
     extent: Floats,
@@ -300,14 +264,14 @@ def exceed(
     """
     known = place < 0  # always False; a literal here would make numba compile what is called a second time
     if MEDIAN < place < QUANTILES:
-        _count(deficits, counted, weight, place, known)
+        count(deficits, counted, bursts, weight, place, known)
     if place < QUANTILES and not np.isnan(_bound_now(table, kind, weight, shift, place, far)):
         return False
     judged = np.zeros(2 * QUANTILES, np.bool_)
     judged[place] = True
     leave(
-        table, kind, alone, weight, total, squares, extent, seen, shift, schedule_errors, deficits, counted, schedules,
-        np.inf, known, judged, judged,
+        table, kind, alone, weight, bursts, total, squares, extent, seen, shift, schedule_errors, deficits, counted,
+        schedules, np.inf, known, judged, judged,
     )  # fmt: skip
     return True
 
@@ -343,6 +307,7 @@ def _say(
     shift: Floats,
     schedule_errors: Floats,
     deficits: Floats,
+    bursts: Floats,
     table: Floats,
 ) -> int:
     """Fill the table of a `Said` in; gives the job's kind, from 1, with `ALONE_FLAG` where the schedule is alone."""
@@ -370,8 +335,8 @@ def _say(
             value[q] += share * (table[q, schedule] - value[q])
         table[q, SHIFT] = _shift(shift, kind, weight, q)
         value[q] += table[q, SHIFT]
-        if q > MEDIAN and _in_burst(weight):
-            value[q] *= _wider(deficits[1, q])
+        if q > MEDIAN and in_burst(weight):
+            value[q] *= wider(q, deficits[1, q], bursts[0, q])
         if q == MEDIAN and alone:
             value[q] = table[q, schedule]
     low, middle, high, highest = value

@@ -1,5 +1,6 @@
 """What was said of a job: the quantiles of its wait, by each expert and mixed, and the bounds."""
 
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ BOUND, SHIFT = -2, -1
 
 BEHIND = MIXED + 2  # columns behind those of the experts
 _SITE = -BEHIND
+_WEIGHT = Struct("<d")
 
 
 class Said(NamedTuple):
@@ -69,6 +71,11 @@ class Said(NamedTuple):
         told: list[float] = self.table[:, BOUND].tolist()
         told[MEDIAN] = self.wait_s
         return told
+
+    @staticmethod
+    def weight_of(value: bytes) -> float:
+        """The weight in what ends with a `Said` that was encoded."""
+        return float(_WEIGHT.unpack_from(value, len(value) - _WEIGHT.size)[0])
 
     def encode(self) -> bytes:
         """As bytes, 300 for eight experts: the kind, then parts by quantile, of which the experts' is in singles."""

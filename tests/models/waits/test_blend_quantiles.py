@@ -11,6 +11,7 @@ from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadlines
 from models.waits.blend.quantiles import SCHEDULE_SHARE, Quantiles, QuantilesState
 from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES, Said
+from models.waits.blend.users import USERS
 from tests.support.judged import bound_exceeded, bounds_left, learn_whether_at_once
 
 read = reader(QuantilesState, "what was learnt")
@@ -152,6 +153,32 @@ def test_bursts_that_wait_too_long_make_the_bounds_of_the_next_larger_while_they
     assert quantiles.mix(said_s).bounds[2] == pytest.approx(calm[2], rel=0.2)  # they say nothing of other jobs
 
 
+def test_whose_bursts_were_told_too_little_is_told_more_and_others_little() -> None:
+    quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+    for user, wait_s in (("late", 36_000.0), ("soon", 60.0)) * 3:
+        for said in [quantiles.mix(said_s, weight=BURST, user=user) for _ in range(100)]:
+            if wait_s > said.bounds[2]:
+                bound_exceeded(quantiles, said, 2, user)  # it still queues
+            else:
+                bounds_left(quantiles, said, wait_s, True, np.arange(2 * QUANTILES) == 2, user=user)
+    late, soon, new = (quantiles.mix(said_s, weight=BURST, user=user).bounds for user in ("late", "soon", "new"))
+    assert late[2] > 1.7 * new[2] > 1.7 * soon[2]
+    assert new[3] < late[3] < late[2] * 1.5
+    alone = [quantiles.mix(said_s, user=user).bounds.tolist() for user in ("late", "soon", "new")]
+    assert alone[0] == alone[1] == alone[2]  # of a job that is in no burst, that says nothing
+
+
+def test_what_is_known_of_users_is_kept_of_those_that_came_last() -> None:
+    quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
+    said = quantiles.mix(said_s, weight=BURST)
+    for number in range(USERS + 2):
+        bound_exceeded(quantiles, said, 2, "first" if number == 1 else str(number))
+        bound_exceeded(quantiles, said, 2, "often")
+    bound_exceeded(quantiles, said, 2, None)
+    kept = read(encode(quantiles.state)).users
+    assert len(kept) == USERS and "first" not in kept and kept["often"][1, 2] == USERS + 2
+
+
 def test_a_job_that_is_known_to_exceed_its_bound_counts_once() -> None:
     counted = []
     for told_before in (True, False):
@@ -163,7 +190,7 @@ def test_a_job_that_is_known_to_exceed_its_bound_counts_once() -> None:
                 passed[2] = True
             bounds_left(quantiles, said, 36_000.0, True, np.zeros(2 * QUANTILES, np.bool_), passed)
         counted.append((quantiles.state.deficits[1, 2], quantiles.state.counted[1, 2]))
-    assert counted[0] == counted[1] == (pytest.approx(0.9 * 300 / 1300, rel=0.15), 300)
+    assert counted[0] == counted[1] == (pytest.approx((0.04 * 1000 + 0.9 * 300) / 1300, rel=0.15), 300)
 
 
 def test_jobs_that_were_told_the_same_move_a_shift_only_so_far() -> None:

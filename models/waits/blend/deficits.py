@@ -1,0 +1,76 @@
+"""By how much too few of the upper bounds have held, and what is made of that.
+
+The shifts of the bounds follow the last jobs. Deficits are slower: they are counted over thousands of jobs, outside of
+bursts and in them, and over the bursts of each user. A job counts as soon as it has waited for longer than its bound.
+"""
+
+import numpy as np
+from numba import njit
+
+from models.arrays import Floats
+from models.waits.blend.said import PROBABILITIES, QUANTILES
+
+BURST_WEIGHT = 0.04
+"""Jobs of less weight, so with 25 of their user before them, have shifts of their own for the upper bounds: those of
+a burst hold or fail together, and nobody knows yet of the ones before. So each moves these by its share of that weight:
+else hundreds that start at once undo what the burst before has taught, and a bound is only as wide as the last one."""
+
+DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
+"""Over how many jobs it is counted how many more exceed an upper bound than should; and how much more often than it
+should the bound is made to hold meanwhile, as a share of that."""
+
+FIRST_JOBS = 1000.0
+"""As so many jobs of bursts with the first deficit counts that none is known."""
+
+BURST_DEFICIT, WIDER, WIDEST = 0.04, 8.0, 0.3
+"""The deficit among jobs of bursts at first. What it is more later makes their upper bounds larger, on the scale: by so
+many times that, as a share of them, at most by the last. The shifts forget a burst within a hundred jobs; this is how
+wrong bursts have been for thousands."""
+
+USER_FIRST, USER_JOBS = 100.0, 1000.0
+"""As `FIRST_JOBS` and `DEFICIT_JOBS`, of the jobs of one user's bursts, with a first deficit of nothing."""
+
+USER_WIDER, USER_NARROWEST, USER_SHARES = 2.0, 0.1, (0.0, 0.0, 1.0, 0.5)
+"""By so many times the deficit of the user's bursts their bounds are larger beside that, at most by `WIDEST`, or
+smaller where too many hold, at most by the second; each bound by its share of it. Whose bursts were told too little is
+told too little again, and the next job of a burst that queues for longer than was said is told more at once."""
+
+NOBODY = np.zeros((2, QUANTILES))
+"""Of a user of whose bursts nothing is known: deficits, and of how many jobs, (2, quantiles)."""
+
+
+@njit(cache=True)
+def in_burst(weight: float) -> int:
+    """Which deficits a job has a part in: 1 in a burst, else 0."""
+    return 1 if weight < BURST_WEIGHT else 0
+
+
+@njit(cache=True)
+def count(deficits: Floats, counted: Floats, bursts: Floats, weight: float, q: int, held: bool) -> None:
+    """It is known whether the bound that a job was told holds: at once where it waits for longer."""
+    row, excess = in_burst(weight), PROBABILITIES[q] - (1.0 if held else 0.0)
+    counted[row, q] += 1.0
+    jobs = min(counted[row, q] + FIRST_JOBS, DEFICIT_JOBS) if row else DEFICIT_JOBS
+    deficits[row, q] += (excess - deficits[row, q]) / jobs
+    if row:
+        bursts[1, q] += 1.0
+        bursts[0, q] += (excess - bursts[0, q]) / min(bursts[1, q] + USER_FIRST, USER_JOBS)
+
+
+@njit(cache=True)
+def wider(q: int, deficit: float, of_user: float) -> float:
+    """The factor of an upper bound of a burst's job, on the scale, by both deficits."""
+    by_user = min(max(USER_WIDER * of_user, -USER_NARROWEST), WIDEST)
+    return float(1.0 + min(WIDER * max(deficit - BURST_DEFICIT, 0.0), WIDEST) + USER_SHARES[q] * by_user)
+
+
+@njit(cache=True)
+def aim(q: int, deficits: Floats) -> float:
+    """How often the bound at this place is made to hold: more often, where it has held less often than it should.
+
+    That is adaptive conformal inference (Gibbs and Candès 2021). Who judges a bound by that of now, where that has
+    moved `FAR`, does not see how many jobs of a burst exceeded what they had been told.
+    """
+    left = 1.0 - PROBABILITIES[q]
+    wanted = PROBABILITIES[q] + CATCH_UP * deficits[q]
+    return float(min(max(wanted, PROBABILITIES[q] - left / 2.0), 1.0 - left / 4.0))
