@@ -1,7 +1,8 @@
 """By how much too few of the upper bounds have held, and what is made of that.
 
 The shifts of the bounds follow the last jobs. Deficits are slower: they are counted over thousands of jobs, outside of
-bursts and in them, and over the bursts of each user. A job counts as soon as it has waited for longer than its bound.
+bursts and in them, and over the bursts of each user; and what all bursts were told too little is summed up. A job
+counts as soon as it has waited for longer than its bound.
 """
 
 import numpy as np
@@ -22,10 +23,18 @@ should the bound is made to hold meanwhile, as a share of that."""
 FIRST_JOBS = 1000.0
 """As so many jobs of bursts with the first deficit counts that none is known."""
 
-BURST_DEFICIT, WIDER, WIDEST = 0.04, 8.0, 0.3
+BURST_DEFICIT, WIDER, WIDEST = 0.04, 4.0, 0.3
 """The deficit among jobs of bursts at first. What it is more later makes their upper bounds larger, on the scale: by so
 many times that, as a share of them, at most by the last. The shifts forget a burst within a hundred jobs; this is how
 wrong bursts have been for thousands."""
+
+SUM_STEP, SUM_LEAST, SUM_MOST = 0.005, -0.5, 6.0
+"""How far a job of a burst moves, on the scale, what is added to the bounds of bursts, up or down: a sum that does not
+fade, so that in the long run as many hold as should, however sure the experts are of themselves (the integrator of
+Angelopoulos, Candès and Tibshirani 2023, as in `follow`); and within which limits."""
+
+SUM = 2
+"""The row of the deficits in which these sums stand, behind those outside of bursts and in them."""
 
 USER_FIRST, USER_JOBS = 100.0, 1000.0
 """As `FIRST_JOBS` and `DEFICIT_JOBS`, of the jobs of one user's bursts, with a first deficit of nothing."""
@@ -53,15 +62,17 @@ def count(deficits: Floats, counted: Floats, bursts: Floats, weight: float, q: i
     jobs = min(counted[row, q] + FIRST_JOBS, DEFICIT_JOBS) if row else DEFICIT_JOBS
     deficits[row, q] += (excess - deficits[row, q]) / jobs
     if row:
+        deficits[SUM, q] = min(max(deficits[SUM, q] + SUM_STEP * excess, SUM_LEAST), SUM_MOST)
         bursts[1, q] += 1.0
         bursts[0, q] += (excess - bursts[0, q]) / min(bursts[1, q] + USER_FIRST, USER_JOBS)
 
 
 @njit(cache=True)
-def wider(q: int, deficit: float, of_user: float) -> float:
-    """The factor of an upper bound of a burst's job, on the scale, by both deficits."""
+def wider(value: float, q: int, deficits: Floats, of_user: float) -> float:
+    """The upper bound of a burst's job, on the scale, as the deficits have it."""
     by_user = min(max(USER_WIDER * of_user, -USER_NARROWEST), WIDEST)
-    return float(1.0 + min(WIDER * max(deficit - BURST_DEFICIT, 0.0), WIDEST) + USER_SHARES[q] * by_user)
+    by_all = min(WIDER * max(deficits[1, q] - BURST_DEFICIT, 0.0), WIDEST)
+    return float(value * (1.0 + by_all + USER_SHARES[q] * by_user) + deficits[SUM, q])
 
 
 @njit(cache=True)

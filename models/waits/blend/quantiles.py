@@ -7,7 +7,7 @@ import numpy as np
 from numba import njit
 
 from models.arrays import Flags, Floats, Ints
-from models.waits.blend.deficits import BURST_DEFICIT, BURST_WEIGHT, NOBODY, aim, count, in_burst, wider
+from models.waits.blend.deficits import BURST_DEFICIT, BURST_WEIGHT, NOBODY, SUM, aim, count, in_burst, wider
 from models.waits.blend.mixture import Learnt, Mixed, follow, learn, mix, scaled, seconds, weights
 from models.waits.blend.said import ALONE_FLAG, BEHIND, BOTH, BOUND, MEDIAN, PROBABILITIES, QUANTILES, SHIFT, Said
 from models.waits.blend.users import kept_of
@@ -43,8 +43,8 @@ PRIOR_JOBS = 3000.0
 
 class QuantilesState(NamedTuple):
     """What was learnt; decayed sums of the schedule's errors, with its share, without, and of it alone; by how much too
-    few of the bounds hold, outside of bursts and in them, and of how many jobs that is known, (2, quantiles); and both
-    for the bursts of single users, each (2, quantiles).
+    few of the bounds hold, outside of bursts and in them, and `SUM`, (3, quantiles); of how many jobs that is known,
+    (2, quantiles); and deficits and jobs of the bursts of single users, (2, quantiles).
     """
 
     learnt: Learnt
@@ -73,7 +73,7 @@ class Quantiles:
         self._first = np.array([*prior, np.mean(prior)], np.float64)
         self._faded = 0.0, self._first
         nothing = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
-        deficits = np.zeros((2, QUANTILES))
+        deficits = np.zeros((SUM + 1, QUANTILES))
         deficits[1, MEDIAN + 1 :] = BURST_DEFICIT
         self.state = QuantilesState(nothing, np.zeros(3), deficits, np.zeros((2, QUANTILES)), {})
 
@@ -336,7 +336,7 @@ def _say(
         table[q, SHIFT] = _shift(shift, kind, weight, q)
         value[q] += table[q, SHIFT]
         if q > MEDIAN and in_burst(weight):
-            value[q] *= wider(q, deficits[1, q], bursts[0, q])
+            value[q] = wider(value[q], q, deficits, bursts[0, q])
         if q == MEDIAN and alone:
             value[q] = table[q, schedule]
     low, middle, high, highest = value
