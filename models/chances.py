@@ -16,15 +16,17 @@ SMALLEST = 1e-9
 """What is left of a share is none where it is less than this."""
 
 
-def cautious_s(wait_s: float, bounds_s: Mapping[str, float] | None) -> float:
+def cautious_s(wait_s: float, bounds_s: Mapping[str, float] | None, schedule_s: float | None = None) -> float:
     """By what to choose the site for a job: the wait in seconds, the longer the less sure it is.
 
-    An estimate is a median: where it says nothing of the risk, and is the same at several sites, the bound decides.
+    An estimate is a median: where it says nothing of the risk, and is the same at several sites, the bound decides. Nor
+    is it less than what a simulated schedule says alone, `schedule_s`, where that is one of several opinions in the
+    estimate: it looks at this very job.
 
-    >>> cautious_s(60.0, {"0.5": 60.0, "0.9": 600.0}), cautious_s(60.0, None)
-    (120.0, 66.0)
+    >>> cautious_s(60.0, {"0.5": 60.0, "0.9": 600.0}), cautious_s(60.0, None), cautious_s(60.0, None, 900.0)
+    (120.0, 66.0, 900.0)
     """
-    return wait_s + CAUTION * (bounds_s or {}).get("0.9", wait_s)
+    return max(wait_s + CAUTION * (bounds_s or {}).get("0.9", wait_s), schedule_s or 0.0)
 
 
 def spread(median_s: float, bounds_s: Mapping[str, float]) -> list[float]:

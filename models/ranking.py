@@ -91,6 +91,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
 
     `p_best` is the probability that the job is done at this site before it would be at any other, by the bounds of
     those whose estimates rest on enough; null for one that has none, or is stale or `weak`.
+    `cautious_wait_s` is the wait by which it is ranked, the longer the less sure `predicted_wait_s` is.
     `p_start` is the probability that it starts within the ranking's `start_within_s`: at most that of
     the highest bound.
     `as_of` and what follows it is as in `models.records.Answer`. `weak` says why the estimate rests on little. `recent`
@@ -104,6 +105,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     predicted_run_s: float | None
     predicted_start: float | None
     bounds: dict[str, float] | None
+    cautious_wait_s: float | None = None
     p_best: float | None = None
     p_start: float | None = None
     speed: float
@@ -237,6 +239,7 @@ def _ranked(
         predicted_response_s=None if wait_s is None or run_s is None else wait_s + run_s,
         predicted_wait_s=wait_s,
         predicted_run_s=run_s,
+        cautious_wait_s=_compared(told),
         p_start=_p_start(start_within_s, wait_s, bounds),
         speed=speed,
         source=source,
@@ -245,6 +248,14 @@ def _ranked(
         recent=(told.recent or None) if isinstance(told, WaitAnswer) else None,
         **{name: getattr(told, name) for name in _AS_TOLD},
     )
+
+
+def _compared(told: WaitAnswer | StandingEstimate) -> float | None:
+    """By what wait the site is compared, where it predicts one."""
+    wait_s, told_s = told.predicted_wait_s, told.cautious_wait_s
+    if wait_s is None or told_s is not msgspec.UNSET:
+        return None if told_s is msgspec.UNSET else told_s
+    return cautious_s(wait_s, told.bounds)
 
 
 def _p_start(within_s: float | None, wait_s: float | None, bounds: dict[str, float] | None) -> float | None:
@@ -270,6 +281,6 @@ def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:
 def _order(ranked: RankedSite) -> tuple[bool, bool, bool, float, bool, float, str]:
     wait_s, run_s = ranked.predicted_wait_s, ranked.predicted_run_s
     trusted = (ranked.stale is not None, ranked.predicted_response_s is None, ranked.weak is not None)
-    compared_s = 0.0 if wait_s is None else cautious_s(wait_s, ranked.bounds)
+    compared_s = ranked.cautious_wait_s or 0.0
     response_s = 0.0 if ranked.predicted_response_s is None else compared_s + (run_s or 0.0)
     return *trusted, response_s, wait_s is None, compared_s, ranked.site

@@ -57,7 +57,15 @@ from models.records.operations import (
     SetCapacity,
     UsePrior,
 )
-from models.records.predictions import DeadLetter, LiveState, Notice, Outcome, Prediction, StandingEstimate
+from models.records.predictions import (
+    Considered,
+    DeadLetter,
+    LiveState,
+    Notice,
+    Outcome,
+    Prediction,
+    StandingEstimate,
+)
 from models.records.questions import (
     BUSY,
     LATER,

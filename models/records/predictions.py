@@ -38,6 +38,14 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     last_task_wait_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
+class Considered(Prediction, kw_only=True, frozen=True):
+    """What is predicted of a job that is only considered. `cautious_wait_s` is the wait by which sites are compared for
+    it, the longer the less sure it is; left out where no wait is predicted.
+    """
+
+    cautious_wait_s: float | msgspec.UnsetType = msgspec.UNSET
+
+
 class Outcome(msgspec.Struct, kw_only=True, frozen=True):
     """A prediction beside what happened.
 
@@ -109,8 +117,8 @@ class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     """How long a job of this shape would wait if it came at `made_at`; the latest record of a (site, shape) counts.
 
     `cpus` are the shape's, `walltime` seconds, `queue` null at sites without queues, a partition where the site has
-    such; `gpus` are left out of shapes without any. `as_of` and what follows is as in `Answer`, `weak` as in
-    `WaitAnswer`, the rest as in `Prediction`.
+    such; `gpus` are left out of shapes without any. `as_of` and what follows is as in `Answer`, `weak` and
+    `cautious_wait_s` as in `WaitAnswer`, the rest as in `Prediction`.
     """
 
     v: Version = VERSION
@@ -135,6 +143,7 @@ class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
     gpus: int | msgspec.UnsetType = msgspec.UNSET
     weak: str | msgspec.UnsetType = msgspec.UNSET
+    cautious_wait_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Notice(msgspec.Struct, kw_only=True, frozen=True):

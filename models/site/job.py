@@ -129,6 +129,8 @@ STARTED = (Phase.RUNNING, Phase.SUSPENDED)
 class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one method says of one job: the wait in seconds or None, why, bounds by probability, the probability that
     the wait is under a minute, where the method tells these, and why the estimate is worse than usual, if it is.
+
+    Of a job that is only considered also the wait by a simulated schedule, where it is a part of the estimate.
     """
 
     wait_s: float | None
@@ -136,6 +138,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     bounds: dict[str, float] | None = None
     starts_at_once: float | None = None
     degraded: str | None = None
+    schedule_s: float | None = None
 
 
 class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):

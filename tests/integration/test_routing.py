@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from models.chances import cautious_s
 from models.records import AnyEvent, Capacity, WaitAnswer, WaitQuestion
 from models.site.job import REQUEST, Job
 from streams.client.client import QuestionClient
@@ -63,8 +62,7 @@ class ThroughKafka:
             request = {name: getattr(job, name) for name in REQUEST}
             told = await self._client.ask(WaitQuestion(id=new_id(), site=site, **request))
             if isinstance(told, WaitAnswer) and told.made_at >= job.submit:
-                wait_s = told.predicted_wait_s
-                return float("inf") if wait_s is None else cautious_s(wait_s, told.bounds)
+                return float("inf") if told.cautious_wait_s is msgspec.UNSET else told.cautious_wait_s
             await asyncio.sleep(0.002)
 
 

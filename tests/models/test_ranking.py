@@ -47,6 +47,13 @@ def test_of_two_estimates_much_alike_the_surer_one_comes_first() -> None:
     assert responses(found) == [("sure", 3660.0), ("bold", 3600.0), ("far", 5400.0)]
 
 
+def test_a_site_is_compared_by_the_wait_that_it_says_to_compare_by() -> None:
+    doubtful = msgspec.structs.replace(said(0.0), cautious_wait_s=7200.0)
+    found = rank(JOB, {"doubtful": doubtful, "far": said(3600.0)}, {})
+    assert [(one.site, one.cautious_wait_s) for one in found.ranking] == [("far", 3609.9), ("doubtful", 7200.0)]
+    assert ranked(rank(JOB, {"mute": said(None)}, {}))["mute"].cautious_wait_s is None
+
+
 def test_a_fast_site_may_make_up_for_its_wait() -> None:
     told = {"fast": said(1200.0, run_s=1800.0), "slow": said(0.0)}
     found = rank(JOB, told, {"fast": SiteSettings(speed=2.0)})

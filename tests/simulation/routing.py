@@ -9,12 +9,13 @@ from math import inf
 from random import Random
 from typing import Protocol
 
-from models.chances import cautious_s
+from msgspec import UNSET
+
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import RunMethod
-from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
+from models.records import AnyEvent, Cancel, Capacity, Considered, End, Start, Submit
 from models.registry import DEFAULT
 from models.site.job import Job, Phase, RunEstimate
 from models.site.runs import RunHistory
@@ -113,7 +114,7 @@ class Everywhere:
 
 
 class ByWhatIf:
-    """To the site whose engine predicts the least wait for this job, compared as in a ranking (`cautious_s`).
+    """To the site whose engine predicts the least wait for this job, compared as in a ranking (`cautious_wait_s`).
 
     Parameters:
         settings: the engines', which say by which method they answer.
@@ -130,21 +131,26 @@ class ByWhatIf:
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
         """The one with the least wait, the less sure ones being taken for longer."""
-        return min(sites, key=lambda site: cautious_s(*self.told(job, site)))
+        return min(sites, key=lambda site: _compared_s(self.told(job, site)))
 
     def wait_s(self, job: Job, site: str) -> float:
         """The wait that a site predicts, in seconds; infinity where it predicts none."""
-        return self.told(job, site)[0]
+        told = self.told(job, site)
+        return inf if told is None or told.predicted_wait_s is None else told.predicted_wait_s
 
-    def told(self, job: Job, site: str) -> tuple[float, Mapping[str, float] | None]:
-        """That wait, and its bounds where there are any."""
+    def told(self, job: Job, site: str) -> Considered | None:
+        """What its engine predicts, where it does."""
         (told,) = consider(self._engine(site), [job])
-        return (inf, None) if told.predicted_wait_s is None else (told.predicted_wait_s, told.bounds)
+        return told
 
     def _engine(self, site: str) -> Engine:
         if site not in self.engines:
             self.engines[site] = Engine(site, self._settings)
         return self.engines[site]
+
+
+def _compared_s(told: Considered | None) -> float:
+    return inf if told is None or told.cautious_wait_s is UNSET else told.cautious_wait_s
 
 
 class ByEstimates(ByWhatIf):
@@ -164,13 +170,13 @@ class ByEstimates(ByWhatIf):
         for event in events:
             self._unseen[event.site].append(event)
 
-    def told(self, job: Job, site: str) -> tuple[float, Mapping[str, float] | None]:
-        """The estimate for the job's shape, in seconds, and its bounds; infinity where there is none."""
+    def told(self, job: Job, site: str) -> Considered | None:
+        """The estimate for the job's shape."""
         self._refresh(site, job.submit)
         engine = self._engine(site)
         shapes = grid(sizes(engine.context.cpus), WALLTIMES, engine.open_queues(MOST_QUEUES))
         shape = covering(shapes, job.cpus, job.walltime, job.queue)
-        return (inf, None) if shape is None else super().told(shape.job(self._made[site]), site)
+        return None if shape is None else super().told(shape.job(self._made[site]), site)
 
     def _refresh(self, site: str, now: float) -> None:
         """Make the estimates that were due before now."""

@@ -22,6 +22,7 @@ from models.records import (
     AnswerAccuracy,
     AnyAnswer,
     AnyQuestion,
+    Considered,
     JobAnswer,
     JobQuestion,
     JobsAnswer,
@@ -29,7 +30,6 @@ from models.records import (
     LiveJob,
     LiveState,
     MethodAccuracy,
-    Prediction,
     SiteAnswer,
     SiteQuestion,
     StandingEstimate,
@@ -138,7 +138,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     )
 
 
-def _doubted(prediction: Prediction, job: Job, engine: Engine, now: float) -> Prediction:
+def _doubted(prediction: Considered, job: Job, engine: Engine, now: float) -> Considered:
     """The prediction for a considered job, with a doubt where it starts soon and others of its user are held back."""
     wait_s = prediction.predicted_wait_s
     if wait_s is None or wait_s > PROMISE_S or (job.user is None and job.account is None):
@@ -148,10 +148,10 @@ def _doubted(prediction: Prediction, job: Job, engine: Engine, now: float) -> Pr
     return msgspec.structs.replace(prediction, degraded=degraded)
 
 
-def _answered(prediction: Prediction) -> dict[str, Any]:
+def _answered(prediction: Considered) -> dict[str, Any]:
     """The fields of a prediction that every answer repeats."""
     names = ("made_at", "predicted_wait_s", "predicted_run_s", "predicted_start", "bounds", "method", "reason")
-    return {name: getattr(prediction, name) for name in (*names, "degraded", "starts_at_once")}
+    return {name: getattr(prediction, name) for name in (*names, "degraded", "starts_at_once", "cautious_wait_s")}
 
 
 def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:

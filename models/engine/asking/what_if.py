@@ -5,12 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby, tee
 from typing import NamedTuple
 
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
+
+from models.chances import cautious_s
 from models.engine.declared import no_earlier, obstacle
 from models.engine.engine import Engine
 from models.engine.methods import plan_run
 from models.engine.outgoing import withhold
 from models.method import SiteContext, WaitMethod
-from models.records import Prediction
+from models.records import Considered
 from models.site.history import features_of
 from models.site.job import Estimate, Job
 
@@ -24,7 +28,7 @@ MAX_NAMED_QUEUES = 8
 """Queues that an answer names at most when it does not know the one that was asked for."""
 
 
-def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Prediction]:
+def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Considered]:
     """What would be predicted of jobs that came at their `submit`, each as if it alone did.
 
     They have a key that no submitted job has, and are taken one by one, as their predictions are. A method that
@@ -35,7 +39,11 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Prediction]:
         job.estimates = estimates
         withhold(job, too_large(job, where) or obstacle(job, context, settings.withhold_down))
         doubts = "; ".join(filter(None, (engine.degraded, unknown_queue(job, engine), *guesses(context))))
-        yield engine.outgoing.prediction(job, what_if.name, doubts or None)
+        said = engine.outgoing.prediction(job, what_if.name, doubts or None)
+        compared_s: float | UnsetType = UNSET
+        if said.predicted_wait_s is not None:
+            compared_s = cautious_s(said.predicted_wait_s, said.bounds, estimates[what_if.name].schedule_s)
+        yield Considered(**asdict(said), cautious_wait_s=compared_s)
 
 
 def _considered(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Considered]:

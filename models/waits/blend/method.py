@@ -183,12 +183,13 @@ class Blend(WaitMethod):
         self._pass(job.submit, context)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """What `predict` would say of each."""
+        """What `predict` would say of each, and what the simulated schedule says alone."""
         asked, *copies = tee(jobs, 1 + len(self._points))
         points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
         for job, *told in zip(asked, *points, strict=True):
             forests = self._boosted.consider(job, context)
-            yield self._estimate(self._mixed(job, told, forests, context), forests, context)
+            estimate = self._estimate(self._mixed(job, told, forests, context), forests, context)
+            yield msgspec.structs.replace(estimate, schedule_s=told[ORDER - len(TRIVIAL)].wait_s)
 
     def _mixed(
         self, job: Job, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext

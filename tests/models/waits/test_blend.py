@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from models.chances import cautious_s
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
@@ -122,6 +123,17 @@ def test_considered_jobs_get_the_number_that_submitted_ones_get() -> None:
         else:
             engine.apply(event)
     assert asked > 50
+
+
+def test_sites_are_compared_by_no_less_than_the_simulated_schedule() -> None:
+    full = [submit("long", 40_000.0, cpus=100, walltime=9000.0), start("long", 40_001.0)]
+    engine = engine_after(*steady(30, 700.0), *full, settings=BLEND)
+    job = Job("", 0, 40_100.0, cpus=100, walltime=600.0)
+    [told] = consider(engine, [job])
+    [schedule] = blend_of(engine).parts["order"].what_ifs([job], engine.context)
+    assert told.predicted_wait_s is not None and schedule.wait_s is not None
+    known_s = cautious_s(told.predicted_wait_s, told.bounds)
+    assert told.cautious_wait_s == schedule.wait_s > known_s
 
 
 def test_asking_changes_nothing() -> None:
