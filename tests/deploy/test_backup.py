@@ -97,6 +97,7 @@ def degraded(said: Said, last: int) -> set[str | None]:
     return {msgspec.json.decode(record)["degraded"] for record in said[name][-last:]}
 
 
+@pytest.mark.long
 def test_kafka_and_redis_go_on_together_and_not_apart(
     stack: LocalStack,
     settings: Settings,
@@ -129,6 +130,7 @@ def test_kafka_and_redis_go_on_together_and_not_apart(
         assert None not in degraded(of(APART, said), last=10)
 
 
+@pytest.mark.long
 def test_the_events_bring_everything_back(settings: Settings, tmp_path: Path) -> None:
     events = simulated(SITE, JOBS)
     with closing(Deployment(settings, tmp_path / "worker-1")) as here:

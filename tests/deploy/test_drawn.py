@@ -31,6 +31,7 @@ def prometheus(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     return questions
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_panel_is_drawn(file: Path, prometheus: list[dict[str, object]], tmp_path: Path) -> None:
     from tests.drawn.figure import draw

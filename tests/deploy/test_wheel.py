@@ -87,6 +87,7 @@ def test_it_has_one_package_and_all_files(installed: Path) -> None:
     assert set(map(Path, tracked)) - inside <= {Path("deploy/wheel.py")}
 
 
+@pytest.mark.long
 def test_commands_run_beside_modules_of_the_same_names(installed: Path, clashing: Path) -> None:
     for words in (["-m", "queuecast"], [str(installed / "bin" / "queuecast")]):
         shown = _run(installed, clashing, *words, "--help")

@@ -271,6 +271,7 @@ def test_estimates_replace_the_answers_of_a_worker_that_was_killed_until_it_is_b
         until(lambda: not isinstance(asked(here.settings, ask), NoAnswer))
 
 
+@pytest.mark.long
 def test_asking_changes_neither_what_is_said_nor_what_is_kept(deploy: Deploy) -> None:
     here, events = deploy(estimates=FRESH_ESTIMATES), two_sites()
     half = len(events) // 2

@@ -343,6 +343,7 @@ def test_a_worker_that_was_asleep_while_another_took_over_writes_nothing_of_its_
     as_if_nothing_had_happened(here, events, expected)
 
 
+@pytest.mark.long
 def test_a_broker_that_closes_its_connections_ends_a_worker_that_starts_with_one_line(
     stack: LocalStack, here: Deployment
 ) -> None:

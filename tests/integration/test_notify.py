@@ -60,6 +60,7 @@ def shown(port: int) -> dict[str, float]:
     return found
 
 
+@pytest.mark.long
 def test_notices_are_delivered_signed_and_not_again_after_a_kill(deploy: Deploy, tmp_path: Path) -> None:
     here, events = deploy(estimates=FRESH_ESTIMATES), two_sites()[:QUEUED]
     with received() as receiver:

@@ -39,6 +39,7 @@ def stopped_in_time(here: Deployment) -> bool:
     return "no checkpoint within" not in here.log and "not stopped within" not in here.log
 
 
+@pytest.mark.long
 def test_a_stopped_worker_knows_its_sites_at_once_and_goes_on(deploy: Deploy, events: list[AnyEvent]) -> None:
     here = deploy(history=80)
     first, second = parts(events, 2)
@@ -82,6 +83,7 @@ def test_a_worker_killed_three_times_repeats_itself_to_the_byte_and_loses_nothin
         assert len(identities) == len(rows) == 80
 
 
+@pytest.mark.long
 def test_a_second_worker_takes_its_share_of_the_sites(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
     here = deploy(history=80)
     first, second = parts(events, 2)
@@ -98,6 +100,7 @@ def test_a_second_worker_takes_its_share_of_the_sites(deploy: Deploy, events: li
     as_if_nothing_had_happened(here, events)
 
 
+@pytest.mark.long
 def test_where_redis_has_lost_everything_histories_begin_anew_and_predictions_say_so(deploy: Deploy) -> None:
     here, events = deploy(), simulated("alder", 250)
     first, second = parts(events, 2)

@@ -72,6 +72,7 @@ def engines_after(here: Deployment, events: list[Any]) -> dict[str, Engine]:
     return found
 
 
+@pytest.mark.long
 def test_who_begins_to_read_in_mid_run_has_every_shape_of_every_site_at_once(deploy: Deploy) -> None:
     here = deploy(estimates=QUICK)
     here.worker.start()

@@ -4,6 +4,7 @@ import zlib
 from contextlib import suppress
 
 import msgspec
+import pytest
 
 from deploy.local.stack import StackError
 from models.engine.checkpoint import STATE_VERSION
@@ -13,6 +14,7 @@ from streams.worker.checkpoint.stored import StoredState, encode_stored
 from tests.support.deployment import PARTITIONS, Deploy, until
 
 
+@pytest.mark.long
 def test_a_state_of_another_version_is_left_alone_and_named(deploy: Deploy) -> None:
     here = deploy()
     partition = partition_of("alder", PARTITIONS)

@@ -72,6 +72,7 @@ def test_every_method_says_through_the_stream_and_a_crash_what_it_says_in_a_repl
         assert here.stored(site) == here.expected_in_redis(events, site)
 
 
+@pytest.mark.long
 def test_a_stream_with_faults_in_it_is_taken_in_stride(deploy: Deploy) -> None:
     """Events that are late, doubled or out of order, and messages that are none: the worker says what a replay says."""
     here, alder = deploy(), disturbed(simulated("alder", 200))

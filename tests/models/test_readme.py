@@ -38,6 +38,7 @@ def queuecast(packages: Path, *arguments: str) -> str:
     return subprocess.run(command, env=environment, cwd=packages, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.long
 def test_the_method_that_is_shown_is_compared_and_replayed_by_its_name(packages: Path, tmp_path: Path) -> None:
     trace = str(made_trace(tmp_path / "made.swf", jobs=60))
     rows = json.loads(queuecast(packages, "compare", trace, "--method", "optimist", "--workers", "1", "--json"))

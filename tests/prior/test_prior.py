@@ -41,6 +41,7 @@ def trained(out: Path, *arguments: str) -> bytes:
     return out.read_bytes()
 
 
+@pytest.mark.long
 def test_the_same_logs_give_the_same_bytes(tmp_path: Path) -> None:
     logs = [str(made_trace(tmp_path / f"{name}.swf", jobs=500, seed=seed)) for seed, name in enumerate(("one", "two"))]
     first = trained(tmp_path / "first", *logs)

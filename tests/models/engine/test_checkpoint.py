@@ -166,6 +166,7 @@ def test_an_engine_that_is_saved_and_loaded_goes_on_as_if_nothing_had_happened(
     assert contents(engine) == contents(engine_after(*workload(2), settings=with_))
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(st.integers(1, 3), st.lists(st.tuples(st.integers(1, 120), st.integers(0, 4)), max_size=12))
 def test_after_any_crash_the_same_events_lead_to_the_same_bytes(seed: int, lives: list[tuple[int, int]]) -> None:

@@ -79,7 +79,7 @@ def undisturbed(live: bool) -> dict[str, float]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize("live", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_error_of_the_next_week_stays_within_five_percent(group: str, live: bool) -> None:
     past, now = genuine()[0], genuine()[0][-1].time

@@ -1,5 +1,7 @@
 """A job is learnt once, whenever it comes again."""
 
+import pytest
+
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.engine.parts import LEARNT_ROWS
@@ -40,6 +42,7 @@ def test_after_a_restart_too() -> None:
     assert learnt(engine, jobs(0, 700)) == 0 and learnt(engine, jobs(700, 720)) == 40
 
 
+@pytest.mark.long
 def test_what_is_older_than_all_that_is_known_is_not_taken_for_new() -> None:
     engine = Engine("s", SETTINGS)
     engine.parts.live.learnt = LearntJobs(most=1)

@@ -322,7 +322,7 @@ def test_totals_stay_exact_and_the_state_small() -> None:
     assert most < 250 and len(engine.context.state) < most
 
 
-@pytest.mark.parametrize("every", [1, 5, 64, 311])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 5, 64, 311])
 def test_an_engine_that_is_saved_and_loaded_gives_up_the_same_jobs(every: int) -> None:
     engine = Engine("s", SETTINGS)
     started: list[Started] = []

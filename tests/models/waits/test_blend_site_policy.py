@@ -36,6 +36,7 @@ def test_it_is_simulated_where_it_is_nearer_than_the_learnt_order() -> None:
     assert accuracy["blend"] < accuracy["order"]
 
 
+@pytest.mark.long
 def test_elsewhere_it_says_nothing_and_few_jobs_are_tried() -> None:
     engine, method = after("multifactor", seed=6)
     assert not method.site_policy.is_nearer
@@ -63,6 +64,7 @@ def test_it_need_not_be_nearer_than_the_order_where_the_site_is_simulated_well(
     assert (site_policy.compared, site_policy.is_nearer) == (tried, counts)
 
 
+@pytest.mark.long
 def test_the_site_is_simulated_well_while_the_kept_schedule_is_nearly_as_good_as_the_mixture() -> None:
     _, method = after("easy")
     errors = method._quantiles.state.schedule_errors
@@ -71,6 +73,7 @@ def test_the_site_is_simulated_well_while_the_kept_schedule_is_nearly_as_good_as
         assert method.site_policy._simulates_well() is well
 
 
+@pytest.mark.long
 def test_it_follows_a_change_of_policy() -> None:
     jobs = generate(5, 1500, cpus=64, load=0.9)
     engine, method = Engine("alder", EngineSettings(method="blend", shadows=(), bounds="")), Blend()

@@ -52,6 +52,7 @@ def test_the_schedule_is_the_median_alone_while_run_times_are_known(run_s: float
         assert said.predicted_wait_s < 8 * HOUR_S
 
 
+@pytest.mark.long
 def test_no_policy_is_asked_or_tried() -> None:
     engine = Engine("alder", EngineSettings(method="blend", shadows=(), bounds=""))
     for event in run(generate(5, 600, cpus=64, load=0.9), 64, "alder", "fcfs"):

@@ -141,6 +141,7 @@ def scored(seed: int, jobs: int, monkeypatch: pytest.MonkeyPatch) -> Scored:
     return Scored(errors_s, started, np.array([shown[job] for job in known]) & ~np.isnan(errors_s["experts"]))
 
 
+@pytest.mark.long
 def test_no_stretch_is_much_worse_than_simpler_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     found = scored(11, 4200, monkeypatch)
     found.check(found.started, TRIVIAL)

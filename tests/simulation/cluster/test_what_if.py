@@ -137,7 +137,7 @@ CROWDED = ClusterSite(
 """`batch` and `long` share nodes, `debug` and `gpu` have their own."""
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_most_waits_are_right_in_full_empty_and_shared_partitions_and_on_gpus(seed: int) -> None:
     jobs = [msgspec.structs.replace(one, submit=MONDAY) for one in as_planned(generate_for(CROWDED, seed, 9, MONDAY))]
     watched = Watched(CROWDED.cluster, SETTINGS, MONDAY)

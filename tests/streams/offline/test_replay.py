@@ -158,6 +158,7 @@ def test_no_method_looks_ahead_on_a_real_trace(tmp_path: Path) -> None:
     nothing_looks_ahead(beginning("KTH", 2500, tmp_path / "kth.swf"), EngineSettings(history=600))
 
 
+@pytest.mark.long
 @pytest.mark.trace
 def test_the_measures_are_the_referees_on_a_real_trace(tmp_path: Path) -> None:
     path = beginning("KTH", 10_000, tmp_path / "kth.swf")

@@ -78,6 +78,7 @@ def test_the_search_finds_the_attribute_that_tells_the_run_time() -> None:
     assert [generation.number for generation in generations] == list(range(1, 21))
 
 
+@pytest.mark.long
 def test_the_search_finds_the_policy_and_the_state_that_tell_the_wait() -> None:
     generations = searched(planted_waits(), 20, 20, 0)
     found = best_of(generations[-1], "wait")

@@ -115,9 +115,9 @@ def test_of_limits_of_longer_jobs_the_tightest_counts_that_is_not_part_of_anothe
     ("rules", "found"),
     [
         (Rules(depth=4), 4.0),
-        (Rules(backfill="none"), 1.0),
-        (Rules(depth=4, user_jobs=3), 4.0),
-        (Rules(fair=2.0), np.inf),
+        pytest.param(Rules(backfill="none"), 1.0, marks=pytest.mark.long),
+        pytest.param(Rules(depth=4, user_jobs=3), 4.0, marks=pytest.mark.long),
+        pytest.param(Rules(fair=2.0), np.inf, marks=pytest.mark.long),
     ],
 )
 def test_how_far_into_its_queue_a_scheduler_looks_is_found(rules: Rules, found: float) -> None:
