@@ -30,11 +30,12 @@ MEMORY_S = 7 * 86400.0
 """After so long an error counts 1/e."""
 
 UNKNOWN_S = 3600.0
-"""What all errors begin at, together: it keeps the first jobs from deciding."""
+"""What is left of all errors when they have faded, together: it keeps a few jobs from deciding."""
 
-FIRST_ERRORS = (1.0, 1.3, 1.6, 1.3)
-"""Of the choices, as shares of that: before the experts have been seen at a site, the mixture knows best how good each
-is elsewhere."""
+FIRST_S, FIRST_ERRORS = 30 * 3600.0, (1.0, 1.3, 1.6, 1.3)
+"""What the errors of the choices begin at, seconds, and as shares of that: before the experts have been seen at a site,
+the mixture knows best how good each is elsewhere. It fades as errors do. So long as the first few jobs decided, one
+burst took the mixture's place from it."""
 
 SHARPNESS = 30.0
 """With an error that is a tenth more, a choice weighs 0.06 times as much."""
@@ -119,7 +120,7 @@ class Guard:
     def __init__(self, trivial: Sequence[int], rivals: Mapping[str, Sequence[int]], schedule: int) -> None:
         numbers = [[nth] * len(places) for nth, places in enumerate(rivals.values())]
         self._places = _Places(*map(np.array, (trivial, [*chain(*rivals.values())], [*chain(*numbers)])))
-        self.state = GuardState(_Errors(UNKNOWN_S * np.array(FIRST_ERRORS), np.full(len(rivals), UNKNOWN_S)))
+        self.state = GuardState(_Errors(FIRST_S * np.array(FIRST_ERRORS), np.full(len(rivals), UNKNOWN_S)))
         """What was learnt; up to 10 KB."""
         self._schedule = schedule
 
