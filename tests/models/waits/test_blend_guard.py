@@ -40,13 +40,20 @@ def test_a_choice_that_was_nearer_lately_weighs_more_until_it_is_not() -> None:
     for number in range(20):
         choices_left(one, one.choose(10 * HOUR, experts).waits_s, experts, 0.0, 0.1 * HOUR, number * HOUR, 1.0)
     said = one.choose(10 * HOUR, experts)
-    assert said.weights[MIXTURE] < 0.01 and said.wait_s < HOUR and "trivial rules" in said.reason
+    assert said.weights[MIXTURE] < 0.01 and said.wait_s < HOUR and "the two best" in said.reason
     for number in range(40):
         choices_left(
             one, one.choose(10 * HOUR, experts).waits_s, experts, 0.0, 10 * HOUR, 4 * MEMORY_S + number * HOUR, 1.0
         )
     said = one.choose(10 * HOUR, experts)
     assert said.weights[MIXTURE] > 0.9 and said.reason == ""
+
+
+def test_a_few_jobs_do_not_take_the_mixture_s_place_at_a_new_site() -> None:
+    one, experts = guard(), medians(0.0, 0.0, 0.0, 0.0, 2.0, 2.0)
+    for number in range(3):
+        choices_left(one, one.choose(HOUR, experts).waits_s, experts, 0.0, 0.0, number * HOUR, 1.0)
+    assert one.choose(HOUR, experts).weights[MIXTURE] > 0.9
 
 
 def test_the_two_best_are_those_of_late() -> None:
