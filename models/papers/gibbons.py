@@ -2,9 +2,9 @@
 Schedulers", chapter 4.
 
 The profiler keeps, of each executable and user, how many jobs ran and the sums of their run times, in ranges of
-processors, of run time and of memory (section 4.3.2). From these sums it tells how long a job will run, and how long
-it would run on p processors, each with a confidence (section 4.2; whether one job runs longer than another, its third
-question, nothing here asks).
+processors, of run time and of memory (section 4.3.2). From these sums it answers three questions (section 4.2): how
+long a job will run, how long it would run on p processors, and whether it runs longer than another; each with a
+confidence.
 
 **Executables and users.** Jobs without an executable count as jobs of one unnamed executable, so that only the user
 tells them apart. Where a user has not run an executable often enough the executable's runs by
@@ -31,87 +31,16 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from msgspec import Meta
-from scipy.special import stdtrit
 
-from models.arrays import Floats
 from models.method import RunMethod
+from models.papers.gibbons_statistics import COEFFICIENTS, CONFIDENCE, MIN_RUNS, ExecutionTime, Sample, runs_longer
 from models.runtimes.walltime import within
 from models.site.job import Job, RunEstimate
 from models.site.rows import Rows
 from models.site.runs import RunHistory
 from models.site.state import MICRO, micros
 from models.stored import encode, reader
-
-CONFIDENCE = 0.95
-"""The confidence of the intervals that go out with predictions: that of the thesis' schedulers (section 5.3)."""
-
-MIN_RUNS = 2  # runs in a range before their mean is believed: with fewer there is no telling how sure it is
-COEFFICIENTS = 3  # the coefficients of T(p): this many ranges must have runs for a fit
-
-
-class Sample(msgspec.Struct, frozen=True):
-    """What was observed of some runs: how many, and the mean and the deviation of their run times, in seconds."""
-
-    count: int
-    mean: float
-    deviation: float
-
-    def error(self, confidence: float = CONFIDENCE) -> float:
-        """Half the width of the mean's confidence interval, by Student's t; infinite for a single run."""
-        if self.count < MIN_RUNS:
-            return math.inf
-        return student(self.count - 1, (1 + confidence) / 2) * self.deviation / math.sqrt(self.count)
-
-
-def student(freedom: float, probability: float) -> float:
-    """The quantile of Student's t distribution with `freedom` degrees of freedom; 1 µs."""
-    return float(stdtrit(freedom, probability))
-
-
-class ExecutionTime(NamedTuple):
-    """T(p) of a job, in seconds, and how sure it is.
-
-    `coefficients` are φW, α and β; `root` (3, 3) is R⁻¹ of X'V⁻¹X = R'R, `observations` the number of runs behind it.
-    """
-
-    coefficients: Floats
-    root: Floats
-    observations: int
-
-    @classmethod
-    def fitted(
-        cls, cpus: npt.ArrayLike, times: npt.ArrayLike, variances: npt.ArrayLike, observations: int
-    ) -> "ExecutionTime | None":
-        """The fit through n mean run times, on `cpus` processors each; `variances` are those of the means.
-
-        None where the three terms cannot be told apart: at least three different numbers of processors are needed.
-
-        >>> function = ExecutionTime.fitted([1, 4, 8], [8350, 2500, 1700], [4175**2, 1250**2, 850**2], 60)
-        >>> function.coefficients.round(6), round(function.estimate_time(16)[0], 6)
-        (array([8000.,  300.,   50.]), 1600.0)
-        """
-        weights = 1 / np.sqrt(np.asarray(variances, np.float64))
-        design = _terms(np.asarray(cpus, np.float64)) * weights
-        q, r = np.linalg.qr(design.T)  # of V^(-½)X, whose squares the normal equations would lose digits to
-        if r.shape[0] < COEFFICIENTS or np.abs(r.diagonal()).min() < 1e-12 * np.abs(r).max():
-            return None
-        root = np.linalg.inv(r)
-        return cls(root @ (q.T @ (np.asarray(times, np.float64) * weights)), root, observations)
-
-    def estimate_time(self, cpus: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """T(p) in seconds, and half the width of its confidence interval."""
-        terms = _terms(np.float64(cpus))
-        deviation = float(np.linalg.norm(terms @ self.root))
-        return float(terms @ self.coefficients), student(self.observations, (1 + confidence) / 2) * deviation
-
-
-def _terms(cpus: Floats | np.float64) -> Floats:
-    """What φW, α and β are multiplied with."""
-    return np.array([1 / cpus, np.ones_like(cpus), cpus])
-
 
 TIME_RANGE = 4
 MEMORY_RANGE = 4
@@ -251,10 +180,37 @@ class Gibbons(RunMethod):
         run_s, low, high = (within(end, job.walltime, elapsed_s) for end in ends)
         return RunEstimate(run_s, found.reason, low, high)
 
+    def get_estimate(
+        self, job: Job, elapsed_s: float = 0.0, confidence: float = CONFIDENCE
+    ) -> tuple[float, float] | None:
+        """Section 4.2's getEstimate: the mean run time in seconds and half the width of its confidence interval.
+
+        Of a job that has run for `elapsed_s`. None where no such jobs ran.
+        """
+        found = self._find(job, elapsed_s, confidence)
+        return None if found is None else (found.estimate_s, found.error_s)
+
     def get_exec_time_function(self, job: Job, elapsed_s: float = 0.0) -> ExecutionTime | None:
         """Section 4.2's getExecTimeFunction: T(p) of such a job, of the first category that it can be fitted to."""
         fits = (_fitted(entry.find_all(job, elapsed_s), unit) for _, entry, unit in self._entries(job))
         return next((function for function in fits if function is not None), None)
+
+    def compare_job_estimates(
+        self,
+        a: Job,
+        b: Job,
+        difference_s: float = 0.0,
+        confidence: float = CONFIDENCE,
+        elapsed_a_s: float = 0.0,
+        elapsed_b_s: float = 0.0,
+    ) -> bool:
+        """Section 4.2's compareJobEstimates: whether with this confidence a's mean is `difference_s` longer than b's.
+
+        False too where there are too few runs of either to tell. (The section has "difference times"; the test that
+        it refers to is one of differences, and so is its example.)
+        """
+        x, y = self._sample(a, elapsed_a_s), self._sample(b, elapsed_b_s)
+        return x is not None and y is not None and runs_longer(x, y, difference_s, confidence)
 
     def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
         """Section 4.2's updateProfiler, for one job."""
@@ -307,6 +263,13 @@ class Gibbons(RunMethod):
                 if 0 < estimate_s < math.inf:
                     reason = f"T({job.cpus}) of {function.observations} by {_NAMES[len(category)]}"
                     return Finding(estimate_s, error_s, reason)
+        return None
+
+    def _sample(self, job: Job, elapsed_s: float) -> Sample | None:
+        for _, entry, unit in self._entries(job):
+            own = entry.find(_cpus_range(job.cpus), job, elapsed_s)
+            if own.count >= MIN_RUNS:
+                return own.sample(unit)
         return None
 
 

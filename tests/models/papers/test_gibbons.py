@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.papers.gibbons import CONFIDENCE, ExecutionTime, Gibbons, RunEntry, outlived, student
+from models.papers.gibbons import Gibbons, RunEntry, outlived
+from models.papers.gibbons_statistics import CONFIDENCE, ExecutionTime, student
 from models.records import AnyEvent, Cancel, End, Prediction, Start, Submit
 from models.registry import run_method_named
 from models.site.job import Job, RunEstimate
@@ -153,13 +154,13 @@ def test_who_ran_over_the_walltime_ran_for_all_of_it() -> None:
 
 def test_the_interval_of_a_mean_is_students() -> None:
     runs = [100.0, 300.0, 800.0]
-    found = predicted(taught(*((make(), run_s) for run_s in runs)), make())
-    assert found.run_s == 400.0
-    half = student(2, 0.975) * statistics.stdev(runs) / math.sqrt(3)
-    assert found.high == pytest.approx(400 + half) and found.low == 0.0
+    estimate, error = taught(*((make(), run_s) for run_s in runs)).get_estimate(make(), confidence=0.9) or (0.0, 0.0)
+    assert estimate == 400.0
+    assert error == pytest.approx(student(2, 0.95) * statistics.stdev(runs) / math.sqrt(3))
     found = predicted(taught(*((make(), run_s) for run_s in (390.0, 400.0, 410.0))), make())
     half = student(2, 0.975) * 10.0 / math.sqrt(3)
     assert found.interval == pytest.approx((400 - half, 400 + half))
+    assert taught().get_estimate(make()) is None
 
 
 def test_no_more_than_the_last_runs_count() -> None:
@@ -207,6 +208,27 @@ def test_the_rule_for_who_outlives_the_estimate(
     estimate_s: float, error_s: float, elapsed_s: float, expected: float
 ) -> None:
     assert outlived(estimate_s, error_s, elapsed_s) == expected
+
+
+# Comparing jobs.
+
+
+def test_two_jobs_are_compared_by_their_means() -> None:
+    dice = random.Random(2)
+    ran = [(make("ada"), dice.gauss(5000.0, 100.0)) for _ in range(20)]
+    ran += [(make("bob"), dice.gauss(4000.0, 100.0)) for _ in range(20)]
+    method = taught(*ran)
+    ada, bob = make("ada"), make("bob")
+    assert method.compare_job_estimates(ada, bob) and method.compare_job_estimates(ada, bob, 800.0)
+    assert not method.compare_job_estimates(ada, bob, 1200.0) and not method.compare_job_estimates(bob, ada)
+    assert not method.compare_job_estimates(ada, bob, 990.0, confidence=0.99)
+    assert not method.compare_job_estimates(ada, make(cpus=64))  # nothing is known of such
+
+
+def test_a_job_that_has_run_for_long_runs_longer_than_its_like() -> None:
+    method = taught(*((make(), run_s) for run_s in (10.0, 12.0, 5000.0, 5100.0) * 10))
+    assert method.compare_job_estimates(make(), make(), 1000.0, elapsed_a_s=3000.0)
+    assert not method.compare_job_estimates(make(), make(), 0.0)
 
 
 # What is kept.
