@@ -234,9 +234,8 @@ def test_standing_estimates_are_of_shapes() -> None:
 def test_standing_estimates_are_of_the_jobs_queue_where_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Job] = []
 
-    def answer(router: ByWhatIf, job: Job, site: str) -> tuple[float, None]:
+    def answer(router: ByWhatIf, job: Job, site: str) -> None:
         asked.append(job)
-        return 0.0, None
 
     monkeypatch.setattr(ByWhatIf, "told", answer)
     router = ByEstimates(BY_POLICY)
