@@ -26,7 +26,8 @@ from streams.settings import Settings
 from streams.training.processes import processes
 from streams.worker.app import build_app
 from streams.worker.crew import StartSettings
-from streams.worker.faust_compat import is_of_broker, run_until_stopped
+from streams.worker.faust_compat import run_until_stopped
+from streams.worker.kafka_compat import is_of_broker
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,269 @@
+"""What touches the insides of aiokafka, and of Faust's driver for it: aiokafka 0.14, faust-streaming 0.15.3.
+
+pyproject.toml keeps both below their next minor version. Each override says what it mends; before a newer version is
+allowed, look at each again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Generator, Set
+from typing import Any
+
+from aiokafka import conn
+from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, KafkaConnectionError, KafkaError
+from faust.transport.drivers import aiokafka
+from faust.types import TP
+from mode.services import WaitResults
+
+from streams.broker.admin import PERMISSIONS
+from streams.broker.consumer import wait_for_leaders
+from streams.errors import Unreachable, UserError
+
+FETCH_WAIT_MS = 100
+"""Milliseconds for which the broker holds its answer back while there are no events; the next request waits so long."""
+
+AGAIN_S = 1.0
+"""Seconds before the broker is asked again who is in the group, when it did not answer."""
+
+
+class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka's classes are untyped
+    """A connection to a broker that says that it is lost.
+
+    Mends aiokafka 0.14, which writes to what the other end has closed, until it has read the end. asyncio ignores what
+    is written; uvloop raises a RuntimeError, which aiokafka takes for the end of its sender or fetcher, and so the
+    worker ended. What has come is still read, after which aiokafka closes it.
+    """
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        """Send a request; what it gives is to be awaited. Raises KafkaConnectionError: the connection is closed."""
+        self._check_open()
+        return super().send(request, expect_response)
+
+    def _send_sasl_token(self, payload: bytes, expect_response: bool = True) -> Any:
+        self._check_open()
+        return super()._send_sasl_token(payload, expect_response)
+
+    def _check_open(self) -> None:
+        if self._writer is not None and self._writer.is_closing():
+            raise KafkaConnectionError(f"Connection at {self._host}:{self._port} closed by the other end")
+
+
+conn.AIOKafkaConnection = Connection  # what `create_conn` makes, of all clients of this process
+
+
+class NameTaken(KafkaError):  # type: ignore[misc]  # aiokafka's classes are untyped
+    """Another process has joined the group under this worker's name."""
+
+
+class ConsumerThread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's classes are untyped
+    """The thread that talks to Kafka.
+
+    Mends aiokafka 0.14: a member that the broker no longer knows joins again with a new identity. When another process
+    has joined under its name, it would replace that one, which would replace it in turn, and so on. So before it joins
+    again it looks who has its name.
+    """
+
+    holder_of: Callable[[str], str | None]
+    """Gives the id of the member that has a name in the group; None when nobody has. It may block."""
+
+    async def on_start(self) -> None:
+        """Start, and follow the identities that the broker gives.
+
+        Mends aiokafka 0.14: an error that cannot be retried is kept for `lost`; by itself the worker would wait, or try
+        again, for ever.
+        """
+        await super().on_start()
+        coordinator = self._consumer._coordinator
+        send, join, own = coordinator._send_req, coordinator.ensure_active_group, set()
+
+        async def noting(request: Any) -> Any:
+            response = await send(request)
+            if member := getattr(response, "member_id", None):
+                own.add(member)
+            return response
+
+        async def unless_replaced(*arguments: Any) -> Any:
+            if own and not coordinator.member_id and not await self._is_free(coordinator._group_instance_id, own):
+                return None
+            return await join(*arguments)
+
+        async def keep(error: KafkaError) -> None:
+            coordinator._pending_exception = error
+            await asyncio.wait([coordinator._closing])
+
+        coordinator._send_req, coordinator.ensure_active_group = noting, unless_replaced
+        coordinator._push_error_to_user = keep
+
+    def _stopped_set(self) -> None:
+        try:
+            super()._stopped_set()
+        except RuntimeError:  # mends mode 0.7: a thread that has ended by itself has closed its loop
+            self._stopped.set()
+
+    async def _is_free(self, name: str, own: set[str]) -> bool:
+        """Whether nobody else has this name; False where that can't be found out now."""
+        try:
+            holder = await asyncio.to_thread(self.holder_of, name)
+        except Unreachable:
+            await asyncio.sleep(AGAIN_S)
+            return False
+        if holder is not None and holder not in own:
+            raise NameTaken(name)
+        return True
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        # Mends Faust 0.15.3, which makes 1.5 s of it and waits for that several times in each rebalance.
+        consumer = super()._create_worker_consumer(transport)
+        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        wait_for_leaders(consumer)
+        return consumer
+
+    async def _fetch_records(
+        self, consumer: Any, active_partitions: Set[TP], timeout: float | None = None, max_records: int | None = None
+    ) -> dict[TP, list[Any]]:
+        """The next records of the partitions that are active now; none where none come within `timeout` seconds.
+
+        Mends Faust 0.15.3. It hands aiokafka the set of active partitions itself, and empties it in a rebalance while
+        aiokafka still waits for records; an empty set means all partitions there. Faust drops what comes while its flow
+        is stopped: if that was of a changelog which was about to be read back, the worker waited for it for ever. So
+        the flow and the set are looked at each time, with no `await` between the look and the taking.
+        """
+        fetcher, deadline = consumer._fetcher, time.monotonic() + (timeout or 0.0)
+        with fetcher._subscriptions.fetch_context():
+            while self.consumer.flow_active:
+                if consumer._closed or fetcher._closed:
+                    raise ConsumerStoppedError
+                active, found = frozenset(active_partitions), {}
+                if active and not fetcher._subscriptions.reassignment_in_progress:
+                    found = await fetcher.fetched_records(active, timeout=0, max_records=max_records)
+                if found:
+                    return found
+                waiter = fetcher._create_fetch_waiter()
+                await asyncio.wait([waiter], timeout=deadline - time.monotonic())
+                if not waiter.done():
+                    waiter.cancel()
+                    break
+                waiter.result()  # raises what the broker refused
+        return {}
+
+    async def committed(self, *partitions: TP) -> dict[TP, int | None]:
+        """What the group has committed of each partition; None where it has not."""
+
+        async def ask() -> dict[TP, int | None]:
+            return {tp: await self._consumer.committed(tp) for tp in partitions}
+
+        found: dict[TP, int | None] = await self.call_thread(ask)
+        return found
+
+    def leave(self) -> None:
+        """Leave the group when this stops.
+
+        Mends aiokafka 0.14, in which a member with a lasting name (`group.instance.id`) never leaves.
+        """
+        if self._consumer is not None:
+            self._consumer._coordinator._group_instance_id = None
+
+    def lost(self) -> UserError | None:
+        """Why this worker has lost its place in the group for good; None when it has not."""
+        coordinator = self._consumer and self._consumer._coordinator
+        if coordinator is None:
+            return None
+        error, task = coordinator._pending_exception, coordinator._coordination_task
+        if error is None and task.done() and not task.cancelled():
+            error = task.exception()
+        return None if error is None else UserError(_explained(error, coordinator.group_id))
+
+
+def _explained(error: BaseException, group: str) -> str:
+    if isinstance(error, NameTaken):
+        return f"another worker was started as {error.args[0]!r}; give each a worker.instance of its own"
+    if isinstance(error, GroupAuthorizationFailedError):
+        return f"kafka: this worker may no longer use the group {group}; {PERMISSIONS}"
+    return f"kafka: this worker has lost its place in the group {group}: {error!r}"
+
+
+def is_of_broker(error: BaseException) -> bool:
+    """Whether an error comes from the connections to the broker: where its client has ended, its loop is closed."""
+    return isinstance(error, KafkaError) or str(error) == "Event loop is closed"
+
+
+class Rest:
+    """The rest of a coroutine that has begun, and waits for something."""
+
+    def __init__(self, begun: Coroutine[Any, Any, Any], waited_for: Any) -> None:
+        self._begun, self._waited_for = begun, waited_for
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        try:
+            yield self._waited_for
+        except BaseException:
+            self._begun.close()
+            raise
+        return (yield from self._begun.__await__())
+
+
+class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are untyped
+    """Faust's consumer, with our thread, and with another end and another seek."""
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        thread = ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+        thread.holder_of = self.app.holder_of
+        return thread
+
+    async def committed(self, *partitions: TP) -> dict[TP, int | None]:
+        """What the group has committed of each partition; None where it has not."""
+        found: dict[TP, int | None] = await self._thread.committed(*partitions)
+        return found
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has, as far as this consumer knows; 0 where it knows nothing of it."""
+        return len(self._thread._consumer.partitions_for_topic(topic) or ())
+
+    async def on_stop(self) -> None:
+        """Commit and leave the group, so that others get the partitions at once.
+
+        A worker that has failed stays in the group until its session has expired, for it will be started again.
+        """
+        await super().on_stop()
+        if self.app.failed is None:
+            self._thread.leave()
+
+    async def wait_first(self, *awaited: Any, **options: Any) -> WaitResults:
+        """Wait for the first of these to be done, or until this stops.
+
+        Mends Faust 0.15.3: each message is handed over in a task of its own, beside three that wait for the
+        flow or this to stop: 30 µs. Nearly always there is room for the message, and so nothing to wait for.
+        """
+        message, *others = awaited
+        if not others:
+            return await super().wait_first(message, **options)
+        try:
+            waited_for = message.send(None)
+        except BaseException as error:
+            for other in others:
+                other.close()
+            if isinstance(error, StopIteration):
+                return WaitResults([message], [error.value], False)
+            raise
+        return await super().wait_first(Rest(message, waited_for), *others, **options)
+
+    async def perform_seek(self) -> None:
+        """Seek to the first event that is not processed yet.
+
+        Mends Faust 0.15.3: while it reads the table it fetches events too and drops them; afterwards it seeks back, but
+        only in partitions with a committed offset. A committed offset beyond the end counts as none: the topic was made
+        again.
+        """
+        await super().perform_seek()
+        for tp, end in (await self.highwaters(*self.assignment())).items():
+            if (self._committed_offset[tp] or 0) > end:
+                self._committed_offset[tp] = self._read_offset[tp] = None
+        new = [tp for tp in self.assignment() if self._committed_offset[tp] is None and not self._is_changelog_tp(tp)]
+        if new:
+            await self._thread.seek_to_beginning(*(self._new_topicpartition(*tp) for tp in new))
+
+
+class Transport(aiokafka.Transport):  # type: ignore[misc]  # faust's classes are untyped
+    """Faust's way to Kafka, with our consumer."""
+
+    Consumer = Consumer
