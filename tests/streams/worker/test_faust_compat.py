@@ -325,8 +325,8 @@ def test_the_end_of_a_recovery_is_not_missed_by_who_waits_after_it(faust_app: An
         ("aiokafka.consumer.fetcher:Fetcher.fetched_records", "be4348896b9b"),
         ("aiokafka.consumer.fetcher:Fetcher._create_fetch_waiter", "61d840568746"),
         ("aiokafka.conn:create_conn", "673276cbddb4"),
-        ("aiokafka.conn:AIOKafkaConnection.send", "5909ea32f4ef"),
-        ("aiokafka.conn:AIOKafkaConnection._send_sasl_token", "7a3d948fc526"),
+        ("streams.worker.kafka_compat:Connection.__base__.send", "5909ea32f4ef"),
+        ("streams.worker.kafka_compat:Connection.__base__._send_sasl_token", "7a3d948fc526"),
         ("mode.services:Service.wait_first", "feade6a31f8a"),
     ],
 )
