@@ -25,6 +25,7 @@ CONNECT_S = 5.0
 
 R = TypeVar("R", bound=redis.asyncio.Redis)
 
+_CLOSED = re.compile("'NoneType' object has no attribute|the handler is closed")
 _HOST_AND_PORT = re.compile(r"(\[[^\]]+\]|[^:,]+)(?::(\d+))?")
 
 
@@ -61,8 +62,8 @@ class Closable(AbstractConnection):
     """A connection that says that it is closed as it says that it is lost.
 
     redis-py 8.1 writes to what has been closed meanwhile: where a node of a cluster has gone it closes all connections
-    to it, also one that another task has just opened. That task then finds no stream to write to, or one for which the
-    event loop takes nothing any more.
+    to it, also one that another task has just opened. That task then finds no stream to write to, or one for which
+    uvloop takes nothing any more. It reads from such a one as from others.
     """
 
     async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
@@ -74,6 +75,8 @@ class Closable(AbstractConnection):
         try:
             await super().send_packed_command(command, check_health)
         except (AttributeError, RuntimeError) as error:
+            if _CLOSED.search(str(error)) is None:
+                raise
             raise redis.ConnectionError(f"the connection was closed meanwhile: {error}") from error
 
 

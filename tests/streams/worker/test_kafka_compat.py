@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import uvloop
 from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.admin import ApiVersionRequest
 from mode import Service
 
 from streams.worker.kafka_compat import Consumer
+from tests.support.loops import LOOPS
 
 
 async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -26,7 +26,7 @@ async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     writer.close()
 
 
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("new_loop", LOOPS)
 def test_what_is_sent_to_a_broker_that_has_gone_is_told_as_lost(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:

@@ -9,14 +9,7 @@ import redis
 
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.client import Cluster, connect
-
-
-def of_uvloop() -> asyncio.AbstractEventLoop:
-    loop: asyncio.AbstractEventLoop = pytest.importorskip("uvloop").new_event_loop()
-    return loop
-
-
-LOOPS = [asyncio.new_event_loop, of_uvloop]
+from tests.support.loops import LOOPS
 
 CLOSED_BY: list[Callable[[Any], None]] = [
     lambda connection: connection._writer.transport.abort(),
@@ -55,3 +48,51 @@ def test_a_connection_that_was_closed_meanwhile_is_lost_as_others_are(
 
     with asyncio.Runner(loop_factory=new_loop) as runner, pytest.raises(redis.ConnectionError):
         runner.run(ask())
+
+
+@pytest.mark.parametrize("error", [AttributeError("'Node' object has no attribute 'x'"), RuntimeError("a flaw")])
+def test_a_flaw_is_not_taken_for_a_lost_connection(error: Exception) -> None:
+    async def ask() -> None:
+        connection: Any = connect(RedisSettings()).connection_pool.make_connection()  # type: ignore[union-attr]
+
+        async def fail(**_: Any) -> None:
+            raise error
+
+        connection.connect_check_health = fail
+        await connection.send_command("PING")
+
+    with pytest.raises(type(error), match=str(error)):
+        asyncio.run(ask())
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+@pytest.mark.parametrize("close", CLOSED_BY)
+@pytest.mark.parametrize(
+    ("come", "last"), [(b"", b""), (b"", b"*2\r\n$3\r\n"), (b"*2\r\n", b"$3"), (b"*2\r\n$3\r\non", b"e\r\n")]
+)
+def test_what_is_read_from_a_connection_that_was_closed_meanwhile_is_lost_too(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], close: Callable[[Any], None], come: bytes, last: bytes
+) -> None:
+    """`come` has come when the answer is awaited, and `last` at the moment that the connection is closed."""
+
+    async def ask() -> None:
+        client: Any = connect(RedisSettings())
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        connection = client.connection_pool.make_connection()
+        connection._reader, connection._writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        connection._parser.on_connect(connection)
+        stream = connection._reader
+        stream.feed_data(come)
+        answer = asyncio.ensure_future(connection.read_response())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        stream.feed_data(last)
+        close(connection)
+        try:
+            await answer
+        finally:
+            server.close()
+            await client.aclose()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner, pytest.raises(redis.ConnectionError):
+        runner.run(asyncio.wait_for(ask(), 30.0))
