@@ -43,7 +43,7 @@ class Processes:
 
     def __init__(self) -> None:
         self.restarts = 0  # how many processes were replaced because they had died or hung
-        self._ended_cpu_s = 0.0
+        self._other_cpu_s = 0.0  # what processes that have ended took, and trainings in this one
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._numbers = itertools.count()
         self._since: float | None = None
@@ -68,9 +68,9 @@ class Processes:
 
     @property
     def cpu_s(self) -> float:
-        """Processor time that its processes have taken, seconds; it never falls."""
+        """Processor time that its processes, and trainings in this one, have taken, seconds; it never falls."""
         with self._begin:
-            return self._ended_cpu_s + (0.0 if self._child is None else self._child.cpu_s)
+            return self._other_cpu_s + (0.0 if self._child is None else self._child.cpu_s)
 
     @property
     def child(self) -> int | None:
@@ -95,7 +95,7 @@ class Processes:
         """What work makes of items. Work that cannot be pickled is done here, as where no process can be started."""
         pickled = _pickled(work)
         if pickled is None:
-            return work(items)
+            return self._here(work, items)
         kept, deaths, patience_s = list(items), 0, PATIENCE_S
         while True:
             try:
@@ -110,7 +110,15 @@ class Processes:
                 log.warning("the process for training died (%s); another one begins again", error)
             except OSError as error:
                 log.warning("trained in this process, for no other can be started: %s", error)
-                return work(kept)
+                return self._here(work, kept)
+
+    def _here(self, work: Work, items: Iterable[bytes]) -> bytes:
+        before = time.thread_time()
+        try:
+            return work(items)
+        finally:
+            with self._begin:
+                self._other_cpu_s += time.thread_time() - before
 
     def _ask(self, work: bytes, items: Iterable[bytes], patience_s: float) -> bytes:
         with self._begin:
@@ -128,7 +136,7 @@ class Processes:
         with self._begin:
             if self._child is not None:
                 self._child.close()
-                self._ended_cpu_s += self._child.cpu_s
+                self._other_cpu_s += self._child.cpu_s
                 self._child = None
 
     def _go_on(self) -> None:

@@ -65,7 +65,8 @@ class Metrics:
         self.store = gauge("store_up", "Whether Redis takes writes within a second.")
         self.trainings = gauge("trainings_waiting", "Trainings that wait for the one under way.")
         self.training_s = gauge("training_seconds", "For how long the training under way has been.")
-        self.training_cpu_s = gauge("training_cpu_seconds", "Processor time that trainings have taken.")
+        self._training_cpu = counter("training_cpu_seconds", "Processor time of trainings, and of processes for them.")
+        self._trained_s = 0.0
         self.restarts = gauge("training_restarts", "Processes for training that were replaced: they had died or hung.")
         self.age = gauge("checkpoint_age_seconds", "How long the oldest event that is not durable yet has waited.")
         self._sites = gauge("sites", "Sites that this worker serves.")
@@ -83,6 +84,11 @@ class Metrics:
         self.rejections[reason] = self.rejections.get(reason, 0) + 1
         if held_apart:
             self._doubted.labels(reason).inc()
+
+    def trained(self, cpu_s: float) -> None:
+        """Trainings have taken so much processor time until now, seconds."""
+        self._training_cpu.inc(cpu_s - self._trained_s)
+        self._trained_s = cpu_s
 
     def predicted(self, arrived: float) -> None:
         """The predictions of a submit event have left, which had arrived at the broker at `arrived`."""

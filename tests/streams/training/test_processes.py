@@ -142,6 +142,9 @@ def test_it_is_known_what_processor_time_trainings_took() -> None:
     assert TRAINER.cpu_s == known
     in_child(burn, [b"0.1"])
     assert TRAINER.cpu_s >= known + 0.1
+    known = TRAINER.cpu_s
+    in_child(lambda items: burn(items), [b"0.2"])  # which cannot be sent to another process
+    assert known + 0.15 <= TRAINER.cpu_s < known + 60.0
 
 
 def trees_from(module: str, items: Iterable[bytes]) -> bytes:

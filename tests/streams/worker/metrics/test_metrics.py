@@ -28,6 +28,7 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.crew import merged
 from streams.worker.metrics.process import SITES_PER_TURN, Metrics
 from streams.worker.metrics.sites import MAX_SHOWN_PARTITIONS, SiteFamilies
 
@@ -323,3 +324,18 @@ def test_other_tasks_get_their_turn_while_many_sites_are_read(alder: Engine, mon
 
     asyncio.run(scenario())
     assert len(read) == 23 and max(b - a for a, b in pairwise(turns)) <= SITES_PER_TURN
+
+
+def test_processor_time_of_trainings_is_counted_and_adds_up_over_processes() -> None:
+    """A total that a process begins again at 0 is a counter's: `rate` and `sum` take it as it is."""
+    pages = {}
+    for number, told in ((1, [2.0, 5.5]), (2, [0.5])):
+        shown = Metrics(10)
+        for cpu_s in told:
+            shown.trained(cpu_s)
+        pages[number] = asyncio.run(shown.page()).decode()
+    families = {family.name: family for family in text_string_to_metric_families(merged(pages))}
+    family = families["queuecast_training_cpu_seconds"]
+    assert family.type == "counter"
+    totals = {one.labels["process"]: one.value for one in family.samples if one.name.endswith("_total")}
+    assert totals == {"1": 5.5, "2": 0.5}
