@@ -45,13 +45,13 @@ FORESTS = {"boosted by logs": "log", "boosted by roots": "root"}
 """The two estimates of `Boosted`, by the scale on which its forests learnt."""
 
 FIRST_WEIGHTS = {
-    "zero": 0.1,
-    "recent": 0.1,
-    "qespera": 0.3,
+    "zero": 0.3,
+    "recent": 0.3,
+    "qespera": 1.0,
     "order": 1.0,
     "policy": 1.0,
-    "boosted by logs": 6.0,
-    "boosted by roots": 6.0,
+    "boosted by logs": 3.0,
+    "boosted by roots": 3.0,
 }
 """How much each expert is trusted at a new site, by how good they were in the first 1000 jobs of seven others."""
 

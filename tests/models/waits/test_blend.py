@@ -42,6 +42,12 @@ def steady(jobs: int, wait_s: float, gap_s: float = 1000.0) -> list[AnyEvent]:
     return sorted(events, key=lambda event: event.time)
 
 
+def test_a_site_where_all_wait_alike_is_told_so_after_a_hundred_jobs() -> None:
+    engine = engine_after(*steady(120, 7200.0), settings=BLEND)
+    said = predicted(engine, submit("next", 200_000.0, cpus=1, walltime=3600.0))
+    assert said.predicted_wait_s == pytest.approx(7200.0, rel=0.1)
+
+
 def test_without_history_it_goes_by_a_simulation_and_other_sites_where_the_size_is_known() -> None:
     unknown = predicted(Engine("s", BLEND), submit("1", 0.0, cpus=4))
     assert (unknown.predicted_wait_s, unknown.reason, unknown.bounds) == (None, "no history", None)
@@ -126,7 +132,7 @@ def test_considered_jobs_get_the_number_that_submitted_ones_get() -> None:
 
 
 def test_sites_are_compared_by_no_less_than_the_simulated_schedule() -> None:
-    full = [submit("long", 40_000.0, cpus=100, walltime=9000.0), start("long", 40_001.0)]
+    full = [submit("long", 40_000.0, cpus=100, walltime=90_000.0), start("long", 40_001.0)]
     engine = engine_after(*steady(30, 700.0), *full, settings=BLEND)
     job = Job("", 0, 40_100.0, cpus=100, walltime=600.0)
     [told] = consider(engine, [job])

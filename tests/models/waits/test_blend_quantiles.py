@@ -9,6 +9,8 @@ from models.stored import encode, reader
 from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadlines
+from models.waits.blend.deficits import NOBODY, SUM, count, wider
+from models.waits.blend.mixture import seconds
 from models.waits.blend.quantiles import SCHEDULE_SHARE, Quantiles, QuantilesState
 from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES, Said
 from models.waits.blend.users import USERS
@@ -188,6 +190,16 @@ def test_the_bounds_of_bursts_hold_in_the_long_run_though_experts_are_too_sure()
             bounds_left(quantiles, said, wait_s, True, np.ones(2 * QUANTILES, np.bool_), user=str(number))
         held.append(wait_s <= burst[0].bounds[2])
     assert np.mean(held[50:]) == pytest.approx(0.9, abs=0.03)
+
+
+def test_a_bound_of_nothing_grows_by_what_bursts_were_told_too_little_until_enough_hold() -> None:
+    deficits, counted, of_user = np.zeros((SUM + 1, QUANTILES)), np.zeros((2, QUANTILES)), NOBODY.copy()
+    for _ in range(500):
+        count(deficits, counted, of_user, BURST, 2, False)
+    assert seconds(wider(0.0, 2, deficits, float(of_user[0, 2]))) > 200.0
+    for _ in range(4500):  # so that nine of ten have held
+        count(deficits, counted, of_user, BURST, 2, True)
+    assert wider(0.0, 2, deficits, float(of_user[0, 2])) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_job_that_is_known_to_exceed_its_bound_counts_once() -> None:
