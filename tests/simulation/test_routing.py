@@ -316,4 +316,4 @@ def test_a_burst_is_spread_over_the_sites() -> None:
         site = router.choose(asked, [site.name for site in sites])
         chosen[site] += 1
         router.observe([submit(asked.id, now, site, user="burst", cpus=8, walltime=14400.0, queue="batch")])
-    assert all(chosen[site.name] >= 5 for site in sites)
+    assert all(chosen[site.name] >= 3 for site in sites), chosen  # half of the smallest share, by processors

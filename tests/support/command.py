@@ -76,6 +76,7 @@ class Command:
         if number is not None:
             self.process.send_signal(number)
         code: int = self.process.wait(PATIENCE_S)
+        psutil.wait_procs(children, timeout=PATIENCE_S)
         assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
         return code
 
