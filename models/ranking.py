@@ -252,10 +252,9 @@ def _ranked(
 
 def _compared(told: WaitAnswer | StandingEstimate) -> float | None:
     """By what wait the site is compared, where it predicts one."""
-    wait_s, told_s = told.predicted_wait_s, told.cautious_wait_s
-    if wait_s is None or told_s is not msgspec.UNSET:
-        return None if told_s is msgspec.UNSET else told_s
-    return cautious_s(wait_s, told.bounds)
+    if told.cautious_wait_s is not msgspec.UNSET:
+        return told.cautious_wait_s
+    return None if told.predicted_wait_s is None else cautious_s(told.predicted_wait_s, told.bounds)
 
 
 def _p_start(within_s: float | None, wait_s: float | None, bounds: dict[str, float] | None) -> float | None:

@@ -1,5 +1,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from statistics import mean
 
 import msgspec
 import pytest
@@ -305,10 +306,18 @@ def test_a_job_that_queues_everywhere_runs_once(seed: int, rules: Rules) -> None
 
 
 @pytest.mark.long
-def test_a_burst_is_spread_over_the_sites() -> None:
+def test_bursts_are_spread_over_the_sites() -> None:
     sites = [site._replace(cpus=site.cpus // 4) for site in same_policy(TURNS)]
+    spread = [spread_of_a_burst(sites, seed) for seed in range(1, 9)]
+    for site in sites:
+        counts = [chosen[site.name] for chosen in spread]
+        assert min(counts) > 0 and mean(counts) >= 5, counts  # of 42
+
+
+def spread_of_a_burst(sites: Sequence[GridSite], seed: int) -> Counter[str]:
+    """How many of 42 jobs alike, asked about one after the other in one second, go to each site."""
     router = ByWhatIf()
-    route(sites, Load.of(sites, seed=7, days=5, share=0.2), router)
+    route(sites, Load.of(sites, seed=seed, days=5, share=0.2), router)
     now = 1.0 + max(engine.time for engine in router.engines.values())
     chosen: Counter[str] = Counter()
     for number in range(42):
@@ -316,4 +325,4 @@ def test_a_burst_is_spread_over_the_sites() -> None:
         site = router.choose(asked, [site.name for site in sites])
         chosen[site] += 1
         router.observe([submit(asked.id, now, site, user="burst", cpus=8, walltime=14400.0, queue="batch")])
-    assert all(chosen[site.name] >= 3 for site in sites), chosen  # half of the smallest share, by processors
+    return chosen

@@ -125,7 +125,7 @@ class Quantiles:
 
     def bursts_of(self, user: str | None, weight: float) -> Floats:
         """What kernels count for the bursts of a user, when something becomes known of a job of this weight."""
-        return kept_of(self.state.users, user, NOBODY.shape) if weight < BURST_WEIGHT else NOBODY
+        return kept_of(self.state.users, user, NOBODY.shape) if in_burst(weight) else NOBODY
 
     def bound_now(self, said: Said, place: int) -> float | None:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
