@@ -155,23 +155,19 @@ def watch(
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
 ) -> None:
     """Print predictions as they come, one a line; Ctrl-C ends it."""
-    from streams.client.watch import SkippedRecord, WatchFilter, json_line, line
+    from streams.client.watch import json_line, late_s, line
     from streams.client.watch import watch as records
 
     shown, waiting = 0, "nothing has come yet: predictions come as jobs are submitted; Ctrl-C ends it"
-    wanted = WatchFilter(site, job)
-    following = records(settings_of(context), wanted, outcomes, from_beginning, tell)
+    following = records(settings_of(context), site, job, outcomes, from_beginning, tell)
     with closing(following) as found, told_if_silent(waiting) as heard:
-        for record, raw, late in found:
+        for record, message in found:
             heard()
-            if isinstance(record, SkippedRecord):
-                tell(f"skipped: {record.reason}")
-                continue
             if as_json:
-                sys.stdout.write(f"{json_line(raw)}\n")
+                sys.stdout.write(f"{json_line(message.value)}\n")
                 sys.stdout.flush()
             else:
-                show_line(line(record, late))
+                show_line(line(record, late_s(message)))
             shown += 1
             if shown == count:
                 return

@@ -155,6 +155,17 @@ async def _now(look: Callable[[], T]) -> T:
     return look()
 
 
+def each(found: AsyncGenerator[T]) -> Generator[T]:
+    """What comes, for who waits for it in this thread."""
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(on_loop_error)
+        try:
+            while True:
+                yield runner.run(_next(found))
+        finally:
+            runner.run(_close(found))
+
+
 async def _next(found: AsyncGenerator[T]) -> T:
     return await anext(found)
 

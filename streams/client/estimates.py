@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -35,9 +35,14 @@ class WithdrawnEstimate(msgspec.Struct, array_like=True, frozen=True):
         return Shape(self.cpus, self.walltime, self.queue, self.gpus)
 
 
-decode_key = msgspec.json.Decoder(WithdrawnEstimate).decode
+_decode_key = msgspec.json.Decoder(WithdrawnEstimate).decode
 _decode_estimate = msgspec.json.Decoder(StandingEstimate).decode
 _decode_outcome = msgspec.json.Decoder(Outcome).decode
+
+
+def change_of(message: Any) -> StandingEstimate | WithdrawnEstimate:
+    """What a message from the topic of estimates says. Raises msgspec.MsgspecError: it is neither."""
+    return _decode_key(message.key or b"") if message.value is None else _decode_estimate(message.value)
 
 
 class CachedEstimate(NamedTuple):
@@ -125,7 +130,7 @@ class EstimateCache:
         it removes the estimate. What is left in a partition where the site was before partitions were added is passed
         over. Raises msgspec.MsgspecError: it is no estimate.
         """
-        of = decode_key(key)
+        of = _decode_key(key)
         if self.partitions and partition_of(of.site, self.partitions) != partition:
             return
         cached = self._estimates.setdefault(of.site, {})

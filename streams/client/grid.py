@@ -16,7 +16,7 @@ from models.engine.settings import SiteSettings
 from models.ranking import JobRequest, Ranking, Reply, exclusion, rank
 from models.site.node_features import is_readable
 from streams.broker.topics import Topics
-from streams.client.estimates import EstimateCache, WithdrawnEstimate, decode_key
+from streams.client.estimates import EstimateCache, WithdrawnEstimate, change_of
 from streams.client.questions import AnswerTimeout, Kind, new_id, of_kind
 from streams.errors import NotUnderstood, Unreachable, in_words, needing, place_and_problem, read_as
 from streams.settings import Settings
@@ -169,7 +169,7 @@ class AsyncClient:
             lambda site: records.JobsQuestion(id=new_id(), site=site, user=user, most=most), records.JobsAnswer, sites
         )
 
-    def predictions(
+    async def predictions(
         self,
         *,
         site: str | None = None,
@@ -187,30 +187,21 @@ class AsyncClient:
                 comes while nobody reads is missed.
             from_beginning: what the topics hold already too; of a group, when it reads for the first time.
         """
-        topics = Topics(self.settings.kafka.prefix)
-        kinds: dict[str, Any] = {topics.predictions: records.Prediction} | (
-            {topics.outcomes: records.Outcome} if outcomes else {}
-        )
+        from streams.client.watch import records as following
 
-        def wanted(record: Any) -> bool:
-            return site in (None, record.site) and job in (None, record.job)
+        async for record, _ in following(self.settings, site, job, outcomes, group, from_beginning):
+            yield record
 
-        return self._follow(kinds, wanted, group, from_beginning)
-
-    def estimate_changes(
+    async def estimate_changes(
         self, *, site: str | None = None
     ) -> AsyncGenerator[records.StandingEstimate | WithdrawnEstimate]:
         """Standing estimates as they are renewed or withdrawn, those that stand already first, without end."""
-        topics = Topics(self.settings.kafka.prefix)
-        kinds = {topics.estimates: records.StandingEstimate}
-        return self._follow(kinds, lambda estimate: site in (None, estimate.site), None, True, decode_key)
+        from streams.client.watch import follow
 
-    def _follow(
-        self, kinds: dict[str, Any], wanted: Callable[[Any], bool], group: str | None, from_beginning: bool, *more: Any
-    ) -> AsyncGenerator[Any]:
-        from streams.client.client import follow
-
-        return follow(self.settings, kinds, group, from_beginning, wanted, *more)
+        topic = Topics(self.settings.kafka.prefix).estimates
+        async for estimate, _ in follow(self.settings, {topic: change_of}, None, from_beginning=True):
+            if site in (None, estimate.site):
+                yield estimate
 
     async def _of_sites(
         self, question: Callable[[str], records.AnyQuestion], kind: type[Kind], sites: Sequence[str]

@@ -1,147 +1,136 @@
-"""The command `watch`: predictions and outcomes as they come, as text for people or JSON for programs."""
+"""Records of topics as they come, for programs and for the command `watch`, and how that shows them."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import chain
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import suppress
+from typing import Any
 
 import msgspec
-from kafka import KafkaConsumer
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 from msgspec import UNSET
 
 from models.durations import duration
 from models.records import Outcome, Prediction
-from streams.broker.admin import check_topics, kafka_errors
-from streams.broker.consumer import broker_answers
+from streams.broker.consumer import Consumer, broker_answers, started
 from streams.broker.topics import LATE, Topics
-from streams.settings import Settings
+from streams.client.blocking import each
+from streams.client.client import BROKER_TIMEOUT_S, MAX_BATCH_MESSAGES, RETRY_PAUSE_S
+from streams.errors import UNDECODABLE, UserError
+from streams.settings import KafkaSettings, Settings
 from streams.text.terminal import minute, printable
+
+log = logging.getLogger(__name__)
 
 SHOWN_BOUND = "0.9"  # the bound that a line shows; JSON has all of them, and the reasons
 POLL_S = 5.0  # after so long without a message it is looked whether a broker answers at all
-BROKER_TIMEOUT_S = 3.0  # a broker that does not answer within this time is taken to be away
 
-
-class Message(Protocol):
-    """What is read of a Kafka message."""
-
-    topic: str
-    partition: int
-    offset: int
-    value: bytes | None
-    headers: list[tuple[str, bytes]]
-
-
-class SkippedRecord(msgspec.Struct, frozen=True):
-    """A message that is not a record of its topic's kind."""
-
-    reason: str
-
-
-class WatchFilter(msgspec.Struct, frozen=True):
-    """Which records to show: those of a site, those of a job; None for all."""
-
-    site: str | None = None
-    job: str | None = None
-
-    def includes(self, record: Prediction | Outcome) -> bool:
-        """Whether to show a record."""
-        return self.site in (None, record.site) and self.job in (None, record.job)
+Tell = Callable[[str], None]
+"""Told what is passed over, that Kafka went away, and that it is back."""
 
 
 def watch(
+    settings: Settings, site: str | None, job: str | None, outcomes: bool, from_beginning: bool, tell: Tell
+) -> Generator[tuple[Prediction | Outcome, Any]]:
+    """As `records`, for who waits, once the topics are found. Raises UserError: the broker cannot be reached or
+    refuses, or a topic is missing or this user may not read it.
+    """
+    from streams.broker.admin import check_topics  # with kafka-python, which programs need not wait for
+
+    check_topics(settings, dict.fromkeys(kinds(settings, outcomes), "read"))
+    return each(records(settings, site, job, outcomes, None, from_beginning, tell))
+
+
+def kinds(settings: Settings, outcomes: bool) -> dict[str, type[Prediction] | type[Outcome]]:
+    """What is on the topic of predictions and, if wanted, on that of outcomes."""
+    topics = Topics(settings.kafka.prefix)
+    return {topics.predictions: Prediction} | ({topics.outcomes: Outcome} if outcomes else {})
+
+
+async def records(
     settings: Settings,
-    shown: WatchFilter,
-    outcomes: bool = False,
-    from_beginning: bool = False,
-    tell: Callable[[str], None] = lambda said: None,
-) -> Generator[tuple[Prediction | Outcome | SkippedRecord, bytes, int | None]]:
-    """Read records as they come, without end, once the topics are found; those of one site come in order.
+    site: str | None,
+    job: str | None,
+    outcomes: bool,
+    group: str | None,
+    from_beginning: bool,
+    tell: Tell = log.warning,
+) -> AsyncGenerator[tuple[Prediction | Outcome, Any]]:
+    """Predictions, and outcomes, each with its message, as `follow` gives them; of a site, of a job; None for all."""
+    decoders = {
+        topic: msgspec.json.Decoder[Prediction | Outcome](kind) for topic, kind in kinds(settings, outcomes).items()
+    }
+    reading = {topic: lambda message, read=read: read.decode(message.value or b"") for topic, read in decoders.items()}
+    async for record, message in follow(settings, reading, group, from_beginning, tell):
+        if site in (None, record.site) and job in (None, record.job):
+            yield record, message
 
-    Each comes with its bytes and, where the worker sent it late, the delay in seconds.
 
-    Parameters:
-        shown: which records.
-        outcomes: whether to read outcomes too.
-        from_beginning: whether to read what is on the topics already.
-        tell: told that Kafka went away, and that it is back.
+async def follow(
+    settings: Settings,
+    reading: Mapping[str, Callable[[Any], Any]],
+    group: str | None,
+    from_beginning: bool,
+    tell: Tell = log.warning,
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """What is read of the messages of topics, each by its topic's function, and the message, as they come, without end.
+
+    A group's offsets are committed once its records were taken. What does not decode is passed over.
 
     Raises:
-        UserError: the broker cannot be reached or refuses, or a topic is missing or this user may not read it.
+        Unreachable: Kafka is away at the beginning; later it is waited for.
+        UserError: Kafka refuses.
     """
-    topics = Topics(settings.kafka.prefix)
-    kinds: dict[str, type[Prediction] | type[Outcome]] = {topics.predictions: Prediction}
-    if outcomes:
-        kinds[topics.outcomes] = Outcome
-    check_topics(settings, dict.fromkeys(kinds, "read"))
-    return _follow(settings, kinds, shown, from_beginning, tell)
+    consumer = Consumer(
+        *reading,
+        **settings.kafka.async_options(),
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest" if from_beginning else "latest",
+    )
+    async with started(consumer, settings):
+        async for messages in arriving(consumer, settings.kafka, tell):
+            for message in messages:
+                try:
+                    record = reading[message.topic](message)
+                except UNDECODABLE as error:
+                    place = f"{message.topic}, partition {message.partition}, offset {message.offset}"
+                    tell(f"skipped: {place}: {error}")
+                else:
+                    yield record, message
+            if group is not None:
+                with suppress(KafkaError):  # such as one that was lost to another member, who reads these again
+                    await consumer.commit()
 
 
-def _follow(
-    settings: Settings,
-    kinds: dict[str, type[Prediction] | type[Outcome]],
-    shown: WatchFilter,
-    from_beginning: bool,
-    tell: Callable[[str], None],
-) -> Generator[tuple[Prediction | Outcome | SkippedRecord, bytes, int | None]]:
-    bootstrap, tls = settings.kafka.bootstrap, settings.kafka.tls_context()
-
-    def answers() -> bool:
-        return asyncio.run(broker_answers(bootstrap, tls, BROKER_TIMEOUT_S))
-
-    with kafka_errors(settings.kafka):
-        consumer = KafkaConsumer(
-            *kinds,
-            **settings.kafka.client_options(),
-            auto_offset_reset="earliest" if from_beginning else "latest",
-            enable_auto_commit=False,
-        )
-        try:
-            yield from read(arriving(consumer, answers, bootstrap, tell), kinds, shown)
-        finally:
-            consumer.close()
-
-
-def arriving(
-    consumer: Any, answers: Callable[[], bool], bootstrap: str, tell: Callable[[str], None]
-) -> Iterator[Message]:
-    """A consumer's messages as they come, without end; while no broker `answers`, which is asked while nothing comes,
-    Kafka is waited for, and `tell` says so.
+async def arriving(consumer: Any, settings: KafkaSettings, tell: Tell) -> AsyncGenerator[list[Any]]:
+    """A consumer's messages as they come, without end; while no broker answers, which is asked while nothing comes,
+    Kafka is waited for.
     """
     away_since: float | None = None
     while True:
-        looked_at = time.monotonic()
-        found = consumer.poll(timeout_ms=int(POLL_S * 1000))
-        there = bool(found) or answers()
+        looked_at, found = time.monotonic(), {}
+        try:
+            found = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=MAX_BATCH_MESSAGES)
+        except (TopicAuthorizationFailedError, GroupAuthorizationFailedError) as error:
+            raise UserError(f"kafka at {settings.bootstrap}: {error}") from None
+        except KafkaError as error:
+            log.warning("cannot be read: %r; tried again in %.0f s", error, RETRY_PAUSE_S)
+            await asyncio.sleep(RETRY_PAUSE_S)
+        there = bool(found) or await broker_answers(settings.bootstrap, settings.tls_context(), BROKER_TIMEOUT_S)
         if not there and away_since is None:
             away_since = looked_at
-            tell(f"kafka: no broker answers at {bootstrap}; waiting for it")
+            tell(f"kafka: no broker answers at {settings.bootstrap}; waiting for it")
         elif there and away_since is not None:
-            tell(f"kafka at {bootstrap} is back after {duration(time.monotonic() - away_since)}")
+            tell(f"kafka at {settings.bootstrap} is back after {duration(time.monotonic() - away_since)}")
             away_since = None
-        yield from chain.from_iterable(found.values())
+        yield [message for messages in found.values() for message in messages]
 
 
-def read(
-    messages: Iterable[Message], kinds: dict[str, type[Prediction] | type[Outcome]], shown: WatchFilter
-) -> Iterator[tuple[Prediction | Outcome | SkippedRecord, bytes, int | None]]:
-    """Decode messages, by the kinds of topics: records that the filter shows, a `SkippedRecord` for what is none."""
-    decoders: dict[str, Any] = {topic: msgspec.json.Decoder(kind) for topic, kind in kinds.items()}
-    for message in messages:
-        value = message.value or b""
-        try:
-            record = decoders[message.topic].decode(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            place = f"{message.topic}, partition {message.partition}, offset {message.offset}"
-            yield SkippedRecord(f"{place}: {error}"), value, None
-        else:
-            if shown.includes(record):
-                yield record, value, _late(message.headers)
-
-
-def _late(headers: Iterable[tuple[str, bytes]]) -> int | None:
-    seconds = dict(headers).get(LATE, b"")
+def late_s(message: Any) -> int | None:
+    """By how many seconds the worker sent a message late; None where it did not."""
+    seconds = dict(message.headers).get(LATE, b"")
     return int(seconds) if seconds.isdigit() else None
 
 

@@ -18,9 +18,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aiokafka.errors import KafkaError
-from structlog.processors import EventRenamer, JSONRenderer, format_exc_info
-from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
-from structlog.typing import EventDict, Processor, WrappedLogger
 
 from streams.errors import UserError
 from streams.settings import NotifySettings, ServeSettings, WorkerSettings
@@ -30,9 +27,6 @@ log = logging.getLogger(__name__)
 
 FIELDS = ("site", "partition", "offset", "client", "address", "path", "user", "status")
 """What a record may say of the message, or of the request, that it is about."""
-
-KEYS = ("time", "level", "logger", "message", "instance", *FIELDS, "exception")
-"""The keys of a JSON line, in order; those without a value are left out."""
 
 PAUSES_S = (3.0, 6.0, 12.0, 30.0)  # seconds between two lines about a broker that is away; the last one is repeated
 CALM_S = 10.0  # seconds without a problem after which the next problem is a new one
@@ -45,7 +39,7 @@ def configure(
     given. Where it is `one_of_several` that log to one place, text too says which it is.
     """
     instance = name if one_of_several or settings.log_format == "json" else None
-    lines = {"()": formatter, "log_format": settings.log_format, "instance": instance}
+    lines = {"()": Lines, "log_format": settings.log_format, "instance": instance}
     quiet = settings.log_level == "info" and not isinstance(settings, WorkerSettings)
     # What it has to say comes as errors; at info aiokafka logs every assignment of partitions.
     loggers: dict[str, Any] = {"kafka": {"propagate": False, "handlers": ["nowhere"]}}
@@ -77,56 +71,30 @@ def telling_errors(log_format: str) -> Iterator[None]:
         raise SystemExit(1) from None
 
 
-def formatter(log_format: str, instance: str | None = None) -> ProcessorFormatter:
-    """What makes a line of each record: `text` or `json`; `instance`, if given, is which worker it is."""
+class Lines(logging.Formatter):
+    """Makes a line of each record: `text` or `json`; `instance`, if given, is which process it is.
 
-    def add_instance(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-        event["instance"] = instance
-        return event
+    A JSON line has no keys without a value. An error that says what to do is told without where it was raised.
+    """
 
-    as_json: list[Processor] = [_add_utc_time, add_instance, _select, JSONRenderer(default=str)]
-    as_text: list[Processor] = [_add_local_time, add_instance, _select, _text_line]
-    return ProcessorFormatter(
-        processors=as_json if log_format == "json" else as_text,
-        foreign_pre_chain=[
-            add_log_level,
-            add_logger_name,
-            ExtraAdder(FIELDS),
-            EventRenamer("message"),
-            _drop_trace_of_user_error,
-            format_exc_info,
-        ],
-    )
+    def __init__(self, log_format: str, instance: str | None = None) -> None:
+        super().__init__()
+        self._json, self._instance = log_format == "json", instance
 
-
-def _add_utc_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    created = datetime.fromtimestamp(event["_record"].created, UTC)
-    event["time"] = created.isoformat(timespec="milliseconds")
-    return event
-
-
-def _add_local_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    event["time"] = logging.Formatter().formatTime(event["_record"])
-    return event
-
-
-def _drop_trace_of_user_error(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    if "exc_info" in event and isinstance(event["exc_info"][1], UserError | None):  # its message says all
-        del event["exc_info"]
-    return event
-
-
-def _select(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """The event's known keys that have a value, in the order in which they are shown."""
-    return {name: event[name] for name in KEYS if event.get(name) is not None}
-
-
-def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
-    """One line, then the lines of the exception, indented."""
-    head = f"[{event['time']}] [{event['level'].upper()}] {event['logger']}: {printable(event['message'])}"
-    fields = (f" {name}={json.dumps(event[name], default=str)}" for name in ("instance", *FIELDS) if name in event)
-    trace = (f"\n    {printable(line)}" for line in event.get("exception", "").splitlines())
-    return "".join((head, *fields, *trace))
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; of a text line, those of the exception follow, indented."""
+        about = {"instance": self._instance} | {name: getattr(record, name, None) for name in FIELDS}
+        about = {name: value for name, value in about.items() if value is not None}
+        error = record.exc_info
+        trace = "" if not error or isinstance(error[1], UserError | None) else self.formatException(error)
+        message = record.getMessage()
+        if self._json:
+            time_ = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+            line = {"time": time_, "level": record.levelname.lower(), "logger": record.name, "message": message}
+            return json.dumps(line | about | ({"exception": trace} if trace else {}), default=str)
+        head = f"[{self.formatTime(record)}] [{record.levelname}] {record.name}: {printable(message)}"
+        fields = (f" {name}={json.dumps(value, default=str)}" for name, value in about.items())
+        return "".join((head, *fields, *(f"\n    {printable(line)}" for line in trace.splitlines())))
 
 
 class Once(logging.Filter):

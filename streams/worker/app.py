@@ -183,8 +183,7 @@ def _add_pages(
         metrics.store.set(health.store is None)
         metrics.trainings.set(processes().waiting)
         metrics.training_s.set(processes().running_s)
-        metrics.trained(processes().cpu_s)
-        metrics.restarts.set(processes().restarts)
+        metrics.trained(processes().cpu_s, processes().restarts)
         metrics.age.set(owner.age_s)
         return Response(body=await metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 

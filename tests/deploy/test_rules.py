@@ -150,7 +150,7 @@ FIRES = {
     "QueuecastEventsDoubted": [Data("10m", doubted("_x5 25x10")), Data("60m", doubted("100+2x60"))],
     "QueuecastTrainingHangs": [
         Data("20m", {"queuecast_training_seconds": "0+60x20"}),
-        Data("50m", {"queuecast_training_restarts": "0x10 1x10 2x40"}),
+        Data("50m", {"queuecast_training_restarts_total": "0x10 1x10 2x40"}),
     ],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=10))],
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+10x40"))],
@@ -213,7 +213,7 @@ SHORT_OF_IT = {
     "QueuecastEventsDoubted": [Data("60m", doubted("100x60")), Data("10m", doubted("_x5 15x10"))],
     "QueuecastTrainingHangs": [
         Data("20m", {"queuecast_training_seconds": "0x5 200x5 0x10"}),
-        Data("50m", {"queuecast_training_restarts": "5x10 6x40"}),
+        Data("50m", {"queuecast_training_restarts_total": "5x10 6x40"}),
     ],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=200)), Data("25m", late(1, of=1))],
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+5x40")), Data("40m", dropped("0x19 90x30"))],

@@ -21,7 +21,6 @@ from models.engine.settings import EngineSettings
 from models.records import Submit
 from streams.broker.admin import create_topics
 from streams.broker.topics import Topics
-from streams.client.watch import SkippedRecord
 from streams.offline.replay import settings_for
 from streams.settings import EstimateSettings, Settings, TopicSettings, WorkerSettings
 
@@ -132,7 +131,7 @@ def _play(
     with source.log_of_events.open("ab") as log:
         for batch in records_from_topics(settings, progress, seconds, servers):
             for record in batch:
-                if isinstance(record, SkippedRecord) or getattr(record, "site", "") in scenario.sites:
+                if getattr(record, "site", "") in scenario.sites:
                     progress.add(record)
             if time.monotonic() < due:
                 continue

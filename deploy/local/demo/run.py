@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
 from models.registry import TRIVIAL
 from streams.broker.admin import create_topics
-from streams.broker.topics import Topics
-from streams.client.watch import SkippedRecord, WatchFilter, read
+from streams.client.watch import kinds
 from streams.errors import UserError
 from streams.offline.replay import ReplayScores, replay, settings_for
 from streams.settings import Settings, TopicSettings
@@ -71,7 +69,7 @@ class DemoProgress:
         self.predicted = 0
         self.time = scenario.begin
 
-    def add(self, record: Record | SkippedRecord) -> None:
+    def add(self, record: Record) -> None:
         """Take in a record; predictions come before what becomes of them, but for a moment.
 
         Later estimates of a job that still queues are not counted: how many there are, nobody can know beforehand.
@@ -131,7 +129,7 @@ LEGEND = (
 LOG_LINES = 30  # lines that are shown of a failed server's log
 MAX_SILENCE_S = 60.0  # seconds without a record, once all is sent, after which none is waited for any longer
 
-RecordBatches = Iterator[list[Record | SkippedRecord]]
+RecordBatches = Iterator[list[Record]]
 """Records as they come; now and then an empty batch, so that the view is drawn again."""
 
 
@@ -248,11 +246,10 @@ def records_from_topics(
     """The worker's records, from its topics, as events are sent. Raises UserError: a server ended, or nothing can be
     sent.
     """
-    topics = Topics(settings.kafka.prefix)
-    kinds: dict[str, type[Prediction] | type[Outcome]] = {topics.predictions: Prediction, topics.outcomes: Outcome}
+    decoders = {topic: msgspec.json.Decoder(kind) for topic, kind in kinds(settings, outcomes=True).items()}
     options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
     feeder = Feeder(settings, progress, seconds)
-    consumer = KafkaConsumer(*kinds, **settings.kafka.client_options(), **options)
+    consumer = KafkaConsumer(*decoders, **settings.kafka.client_options(), **options)
     try:
         feeder.start()
         last_record_at = time.monotonic()
@@ -261,7 +258,7 @@ def records_from_topics(
         ):
             polled = consumer.poll(timeout_ms=100, max_records=2000)
             last_record_at = time.monotonic() if polled or feeder.is_alive() else last_record_at
-            yield [record for record, *_ in read(chain.from_iterable(polled.values()), kinds, WatchFilter())]
+            yield [decoders[one.topic].decode(one.value) for messages in polled.values() for one in messages]
             _check(feeder, servers)
         if progress.records < feeder.expected:
             raise UserError(
@@ -283,7 +280,7 @@ def _check(feeder: Feeder, servers: Iterable[Server]) -> None:
 
 def records_in_process(engine: EngineSettings, progress: DemoProgress, seconds: float) -> RecordBatches:
     """The records of engines in this process."""
-    batch: list[Record | SkippedRecord] = []
+    batch: list[Record] = []
     shown = time.monotonic()
     for record in replay(schedule(progress.scenario, seconds, lambda: 0, threading.Event()), engine):
         batch.append(record)

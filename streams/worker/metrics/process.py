@@ -66,8 +66,8 @@ class Metrics:
         self.trainings = gauge("trainings_waiting", "Trainings that wait for the one under way.")
         self.training_s = gauge("training_seconds", "For how long the training under way has been.")
         self._training_cpu = counter("training_cpu_seconds", "Processor time of trainings, and of processes for them.")
-        self._trained_s = 0.0
-        self.restarts = gauge("training_restarts", "Processes for training that were replaced: they had died or hung.")
+        self._restarts = counter("training_restarts", "Processes for training that were replaced: had died or hung.")
+        self._trained = dict.fromkeys((self._training_cpu, self._restarts), 0.0)
         self.age = gauge("checkpoint_age_seconds", "How long the oldest event that is not durable yet has waited.")
         self._sites = gauge("sites", "Sites that this worker serves.")
         self._told: tuple[Iterable[SiteHandle], StandingEstimates, Freshness, AnswerScores] | None = None
@@ -85,10 +85,11 @@ class Metrics:
         if held_apart:
             self._doubted.labels(reason).inc()
 
-    def trained(self, cpu_s: float) -> None:
-        """Trainings have taken so much processor time until now, seconds."""
-        self._training_cpu.inc(cpu_s - self._trained_s)
-        self._trained_s = cpu_s
+    def trained(self, cpu_s: float, restarts: int) -> None:
+        """Until now trainings have taken so many seconds of processors, and so many processes had to be replaced."""
+        for metric, total in ((self._training_cpu, cpu_s), (self._restarts, restarts)):
+            metric.inc(total - self._trained[metric])
+            self._trained[metric] = total
 
     def predicted(self, arrived: float) -> None:
         """The predictions of a submit event have left, which had arrived at the broker at `arrived`."""

@@ -20,7 +20,6 @@ from deploy.local.demo.scenario import (
 from deploy.local.stack import OnProgress, StackUnavailable
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome, Prediction, Start, Submit
-from streams.client.watch import SkippedRecord
 from streams.offline.replay import ReplayScores, replay, settings_for
 from streams.settings import Settings
 from streams.sources.swf import events_of, read_swf
@@ -198,12 +197,6 @@ def test_jobs_that_fill_the_history_are_not_measured() -> None:
     late = SiteProgress("median", measured_from=51.0)
     late.add(outcome("1", 10.0))
     assert late.scores.rows() == {}
-
-
-def test_the_board_passes_over_what_is_no_record() -> None:
-    progress = DemoProgress(simulated_scenario(60), ENGINE)
-    progress.add(SkippedRecord("not JSON"))
-    assert progress.records == 0
 
 
 def test_all_jobs_have_left_at_the_end_and_the_measures_are_those_of_a_replay() -> None:

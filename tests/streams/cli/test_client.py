@@ -1,6 +1,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -29,18 +30,15 @@ def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch
     )
     asked: list[Any] = []
 
-    def records(*arguments: Any) -> Iterator[tuple[Any, bytes]]:
+    def records(_: Any, *arguments: Any) -> Iterator[tuple[Any, Any]]:
         asked.append(arguments)
-        yield watch.SkippedRecord("p, partition 1, offset 5: no JSON"), b"", None
         while True:
-            yield said, msgspec.json.encode(said), 75
+            yield said, SimpleNamespace(value=msgspec.json.encode(said), headers=[("late", b"75")])
 
     monkeypatch.setattr(watch, "watch", records)
     assert main(["watch", "--count", "2", "--site", "ctc", "--outcomes"]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == "skipped: p, partition 1, offset 5: no JSON\n"
-    assert shown.out == "1996-06-26 21:06 UTC  ctc  job \\u001b[2J  waits 1m  [left 1m15s late]\n" * 2
-    assert asked[0][1:4] == (watch.WatchFilter(site="ctc"), True, False)
+    assert capsys.readouterr().out == "1996-06-26 21:06 UTC  ctc  job \\u001b[2J  waits 1m  [left 1m15s late]\n" * 2
+    assert asked[0][:4] == ("ctc", None, True, False)
     assert main(["watch", "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == "\x1b[2J"
 

@@ -1,13 +1,19 @@
+"""What comes on the topics, as programs are given it and as `watch` shows it."""
+
+import asyncio
 import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
 import pytest
 
 from models.records import Outcome, Prediction
-from streams.client.watch import SkippedRecord, WatchFilter, arriving, json_line, line, read
-
-KINDS: dict[str, type[Prediction] | type[Outcome]] = {"p": Prediction, "o": Outcome}
+from queuecast import AsyncClient, WithdrawnEstimate
+from streams.client import watch
+from streams.client.watch import arriving, json_line, late_s, line, records
+from streams.settings import KafkaSettings, Settings
 
 
 class Message(msgspec.Struct):
@@ -16,6 +22,7 @@ class Message(msgspec.Struct):
     partition: int = 3
     offset: int = 17
     headers: list[tuple[str, bytes]] = []
+    key: bytes = b"ctc"
 
 
 def prediction(**more: Any) -> Prediction:
@@ -50,7 +57,8 @@ def outcome(**more: Any) -> Outcome:
 
 
 def message(record: Prediction | Outcome) -> Message:
-    return Message("p" if isinstance(record, Prediction) else "o", msgspec.json.encode(record))
+    kind = "predictions" if isinstance(record, Prediction) else "outcomes"
+    return Message(f"queuecast.{kind}", msgspec.json.encode(record))
 
 
 def test_a_prediction_in_a_line() -> None:
@@ -106,28 +114,76 @@ def test_a_json_line_is_one_line_of_the_same_json() -> None:
     assert json_line(raw) == '{"site":"möhre","new":[1.50,1e3]}'
 
 
-def test_the_filtered_records_come_with_their_own_bytes() -> None:
+class Over(Exception):
+    """There are no more messages."""
+
+
+class Polled:
+    """Stands for a consumer that gets these batches."""
+
+    def __init__(self, *batches: list[Message]) -> None:
+        self._batches = iter(batches)
+
+    async def getmany(self, **_: object) -> dict[str, list[Message]]:
+        for batch in self._batches:
+            return {"place": batch} if batch else {}
+        raise Over
+
+
+def came(follow: AsyncGenerator[Any]) -> list[Any]:
+    """All that is given."""
+
+    async def take() -> list[Any]:
+        found = []
+        with suppress(Over):
+            async for one in follow:
+                found.append(one)  # noqa: PERF401  # one that fails keeps those before it
+        return found
+
+    return asyncio.run(take())
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
+    """What is on the topics."""
+    found: list[Message] = []
+
+    @asynccontextmanager
+    async def started(*_: object) -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr(watch, "Consumer", lambda *_, **__: Polled(found))
+    monkeypatch.setattr(watch, "started", started)
+    return found
+
+
+def given(site: str | None = None, job: str | None = None, tell: Callable[[str], None] = print) -> list[Any]:
+    return came(records(Settings(), site, job, True, None, False, tell))
+
+
+def test_the_filtered_records_come_with_their_own_bytes(topic: list[Message]) -> None:
     one, other, end = prediction(job="1"), prediction(site="kth"), outcome(job="1")
-    messages = [message(one), message(other), message(end)]
-
-    def given(shown: WatchFilter) -> list[Any]:
-        return [record for record, *_ in read(messages, KINDS, shown)]
-
-    assert given(WatchFilter()) == [one, other, end]
-    assert given(WatchFilter(site="ctc")) == [one, end]
-    assert given(WatchFilter(job="4711")) == [other]
-    assert given(WatchFilter("kth", "1")) == []
-    assert [raw for _, raw, _ in read(messages, KINDS, WatchFilter(job="1"))] == [messages[0].value, messages[2].value]
+    topic += map(message, (one, other, end))
+    assert [record for record, _ in given()] == [one, other, end]
+    assert given(site="ctc") == given(job="1") == [(one, topic[0]), (end, topic[2])]
+    assert given(job="4711") == [(other, topic[1])]
+    assert given("kth", "1") == []
 
 
 @pytest.mark.parametrize("value", [None, b"", b"what", b'{"site": 1}', b"\xff\xfe", msgspec.json.encode(outcome())])
-def test_what_is_no_such_record_is_told_and_left_out(value: bytes | None) -> None:
-    skipped, good = (
-        record for record, *_ in read([Message("p", value), message(prediction())], KINDS, WatchFilter("ctc"))
-    )
-    assert isinstance(skipped, SkippedRecord)
-    assert skipped.reason.startswith("p, partition 3, offset 17: ")
+def test_what_is_no_such_record_is_told_and_left_out(topic: list[Message], value: bytes | None) -> None:
+    topic += [Message("queuecast.predictions", value), message(prediction())]
+    told: list[str] = []
+    ((good, _),) = given("ctc", tell=told.append)
+    assert told[0].startswith("skipped: queuecast.predictions, partition 3, offset 17: ") and len(told) == 1
     assert good == prediction()
+
+
+def test_a_shape_that_is_withdrawn_is_told(topic: list[Message]) -> None:
+    topic.append(Message("queuecast.estimates", None, key=b'["birch",4,3600,"batch"]'))
+    assert came(AsyncClient(Settings()).estimate_changes(site="birch")) == [
+        WithdrawnEstimate("birch", 4, 3600.0, "batch")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -141,32 +197,27 @@ def test_what_is_no_such_record_is_told_and_left_out(value: bytes | None) -> Non
     ],
 )
 def test_a_late_prediction_is_told_with_its_delay(headers: list[tuple[str, bytes]], late: int | None) -> None:
-    ((record, _, found),) = read(
-        [Message("p", msgspec.json.encode(prediction()), headers=headers)], KINDS, WatchFilter()
-    )
+    found = late_s(Message("p", b"", headers=headers))
     assert found == late
-    assert isinstance(record, Prediction)
-    assert line(record, found).endswith(" late]") == (late is not None)
+    assert line(prediction(), found).endswith(" late]") == (late is not None)
 
 
 def test_the_mark_of_a_late_prediction_is_readable() -> None:
     assert line(prediction(), 75) == line(prediction()) + "  [left 1m15s late]"
 
 
-def test_a_kafka_that_goes_away_and_comes_back_is_told_once_each() -> None:
+def test_a_kafka_that_goes_away_and_comes_back_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     first, last = message(prediction()), message(prediction(job="4712"))
-    polled = iter([{"p": [first]}, {}, {}, {}, {}, {"p": [last]}])
     answering = iter([True, False, False, True])
 
-    class Polled:
-        def poll(self, timeout_ms: int) -> dict[str, list[Message]]:
-            return next(polled)
+    async def answers(*_: object) -> bool:
+        return next(answering)
 
-    found = arriving(Polled(), lambda: next(answering), "kafka.example.org:9092", said.append)
-    assert next(found) == first
-    assert not said
-    assert next(found) == last
+    monkeypatch.setattr(watch, "broker_answers", answers)
+    polled = Polled([first], [], [], [], [], [last])
+    found = came(arriving(polled, KafkaSettings(bootstrap="kafka.example.org:9092"), said.append))
+    assert found == [[first], [], [], [], [], [last]]
     assert [text.partition(" after ")[0] for text in said] == [
         "kafka: no broker answers at kafka.example.org:9092; waiting for it",
         "kafka at kafka.example.org:9092 is back",

@@ -326,16 +326,17 @@ def test_other_tasks_get_their_turn_while_many_sites_are_read(alder: Engine, mon
     assert len(read) == 23 and max(b - a for a, b in pairwise(turns)) <= SITES_PER_TURN
 
 
-def test_processor_time_of_trainings_is_counted_and_adds_up_over_processes() -> None:
+@pytest.mark.parametrize("name", ["training_cpu_seconds", "training_restarts"])
+def test_what_trainings_take_is_counted_and_adds_up_over_processes(name: str) -> None:
     """A total that a process begins again at 0 is a counter's: `rate` and `sum` take it as it is."""
     pages = {}
-    for number, told in ((1, [2.0, 5.5]), (2, [0.5])):
+    for number, told in ((1, [2, 5]), (2, [1])):
         shown = Metrics(10)
-        for cpu_s in told:
-            shown.trained(cpu_s)
+        for total in told:
+            shown.trained(total, total)
         pages[number] = asyncio.run(shown.page()).decode()
     families = {family.name: family for family in text_string_to_metric_families(merged(pages))}
-    family = families["queuecast_training_cpu_seconds"]
+    family = families[f"queuecast_{name}"]
     assert family.type == "counter"
     totals = {one.labels["process"]: one.value for one in family.samples if one.name.endswith("_total")}
-    assert totals == {"1": 5.5, "2": 0.5}
+    assert totals == {"1": 5, "2": 1}
