@@ -1,15 +1,12 @@
-"""Messages of a topic: those that it holds already, from an offset to an end, and those that come."""
+"""Messages that a topic holds already, from an offset to an end."""
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
-from kafka.errors import KafkaTimeoutError
 
-from streams.broker.standstill import PATIENCE_S, POLL_MS, Standstill
-from streams.errors import Unreachable
+from streams.broker.standstill import POLL_MS, Standstill
 from streams.settings import Settings
 
 
@@ -43,27 +40,6 @@ def read_to(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> Iter
         still.look(left)
         for place, batch in consumer.poll(timeout_ms=POLL_MS).items():
             yield from (message for message in batch if message.offset < ends[place])
-
-
-def follow_from(consumer: KafkaConsumer, begins: Mapping[TopicPartition, int]) -> Iterator[ConsumerRecord]:
-    """The messages from these offsets on, as they come, without end; a broker that has gone is waited for a while.
-    Raises Unreachable: no broker answers any longer.
-    """
-    for place, begin in begins.items():
-        consumer.seek(place, begin)
-    heard = time.monotonic()
-    while True:
-        found = consumer.poll(timeout_ms=POLL_MS)
-        if not found and time.monotonic() - heard >= PATIENCE_S:
-            try:
-                consumer.end_offsets(list(begins))
-            except KafkaTimeoutError:
-                topic = next(iter(begins)).topic
-                raise Unreachable(f"kafka: {topic}: no broker answers any longer; is it running?") from None
-        if found or time.monotonic() - heard >= PATIENCE_S:
-            heard = time.monotonic()
-        for batch in found.values():
-            yield from batch
 
 
 def _consumer(settings: Settings) -> KafkaConsumer:

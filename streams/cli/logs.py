@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streams.cli.options import Format, Range, names_in, print_json, progress, settings_without_servers, tell
+from streams.cli.options import (
+    Format,
+    Range,
+    SourceOptions,
+    names_in,
+    print_json,
+    progress,
+    settings_without_servers,
+    tell,
+)
 from streams.errors import UserError
 from streams.text.terminal import show_accuracy
 
 if TYPE_CHECKING:
     from streams.bulk.event_log import EventLog, JobRange
     from streams.bulk.reading import Report
-    from streams.offline.breakdown import Breakdown
     from streams.offline.excerpt import Excerpt
 
 commands = typer.Typer()
@@ -89,10 +97,6 @@ PriorFile = Annotated[
         "--prior", metavar="FILE", help="Start from what these sites taught (`queuecast prior`), not the package's."
     ),
 ]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="An option of the source, such as its time zone; repeatable."),
-]
 Earlier = Annotated[
     str | None, typer.Option(metavar="DURATION", help="With --anonymise: all times so much earlier, such as 500d.")
 ]
@@ -158,7 +162,7 @@ def replay(
     site: SiteName = None,
     format_name: Format = None,
     map_name: MapName = None,
-    options: Options = None,
+    options: SourceOptions = None,
     skip_broken: SkipBroken = False,
     html: Html = None,
     anonymise: Anonymise = None,
@@ -182,6 +186,7 @@ def replay(
     """
     from streams.offline.prior import read_prior
     from streams.offline.replay import settings_for
+    from streams.offline.report import findings, page
     from streams.offline.scored import ScoredReplay
 
     _check_names(anonymise, key, earlier)
@@ -197,7 +202,8 @@ def replay(
         written = None if shadows else settings.method
         run = ScoredReplay(excerpt, settings, range_, not started, (out, outcomes), written, resume, prior=others)
         with progress("jobs", excerpt.jobs) as advance:
-            _show_findings(log, report, as_json)
+            if not as_json:
+                findings.show(log, report)
             run.run(advance)
         scores, breakdowns, anomalies = run.scores, run.breakdowns, run.anomalies
         found = scores.rows()
@@ -205,16 +211,16 @@ def replay(
             which = "of that range" if ids or rows or since else "in it"
             raise UserError(f"{files[0]}: no job {which} is scored: none has a wait that is known")
         if html:
-            _write_html(html, log, report, breakdowns.found, settings.method, breakdowns.rivals)
+            page.write(html, log, report, breakdowns.found, settings.method, breakdowns.rivals, tell)
         if as_json:
             without = report.left_out["jobs without a wait"]
             head = {"trace": str(files[0]), "jobs": log.jobs, "without_wait": without, "sample": excerpt.said or None}
             tables = {"methods": found, "run_times": scores.run_rows(), "anomalies": anomalies}
-            print_json(head | tables | {"log": _document(log, report)})
+            print_json(head | tables | {"log": findings.document(log, report)})
             return
         show_accuracy(found, "waits")
         show_accuracy(scores.run_rows(), "run times")
-        _show_verdict(breakdowns.found, settings.method, breakdowns.rivals)
+        findings.show_verdict(breakdowns.found, settings.method, breakdowns.rivals)
         for reason, count in anomalies.most_common():
             tell(f"{count} × {reason}")
 
@@ -241,7 +247,7 @@ def compare(
     site: SiteName = None,
     format_name: Format = None,
     map_name: MapName = None,
-    options: Options = None,
+    options: SourceOptions = None,
     skip_broken: SkipBroken = False,
     html: Html = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report and the tables as JSON.")] = False,
@@ -254,26 +260,28 @@ def compare(
     share of jobs at or below it, its mean, and its mean quantile loss.
     """
     from streams.offline.compare import compare as compared
+    from streams.offline.report import findings, page
 
     settings = settings_without_servers(context).engine
     with _scored(context) as (log, report, range_, excerpt):
-        _show_findings(log, report, as_json)
+        if not as_json:
+            findings.show(log, report)
         with _share_of_work() as advance:
             processes = workers or os.cpu_count() or 1
             found = compared(excerpt, range_, settings, method or (), processes, not started, advance, resume)
-        ours = _ours(settings.method, found.breakdowns, found.rivals)
+        ours = found.told_of(settings.method)
         if html:
-            _write_html(html, log, report, found.breakdowns, ours, found.rivals)
+            page.write(html, log, report, found.breakdowns, ours, found.rivals, tell)
         if as_json:
             tables = {"waits": found.waits, "run_times": found.run_times, "bounds": found.bounds}
-            print_json(tables | {"log": _document(log, report)})
+            print_json(tables | {"log": findings.document(log, report)})
             return
     plain = {name: {key: row[key] for key in row if not key.startswith("cov_")} for name, row in found.waits.items()}
     show_accuracy(plain, "waits")
     show_accuracy(found.run_times, "run times")
     if found.bounds:
         show_accuracy(found.bounds, "bounds")
-    _show_verdict(found.breakdowns, ours, found.rivals)
+    findings.show_verdict(found.breakdowns, ours, found.rivals)
 
 
 def _check_ranges(given: Mapping[str, Any]) -> None:
@@ -319,61 +327,14 @@ def _share_of_work() -> Iterator[Callable[[int], None]]:
         yield move
 
 
-def _ours(method: str, breakdowns: "Mapping[str, Breakdown]", rivals: Sequence[str]) -> str:
-    """The method that the words are about: the settings', else the best of those that ran, a trivial rule at last."""
-    from models.registry import TRIVIAL
-
-    if method in breakdowns:
-        return method
-    ran = [name for name in breakdowns if name not in (*TRIVIAL, *rivals)]
-    return min(ran or TRIVIAL, key=lambda name: breakdowns[name].every.error_h)
-
-
-def _show_findings(log: "EventLog", report: "Report", as_json: bool) -> None:
-    from streams.offline.report.findings import findings, text_of
-
-    if not as_json:
-        sys.stdout.write(text_of(findings(log, report)) + "\n\n")
-        sys.stdout.flush()
-
-
-def _document(log: "EventLog", report: "Report") -> dict[str, Any]:
-    from streams.offline.report.findings import document
-
-    return document(log, report)
-
-
-def _show_verdict(breakdowns: "Mapping[str, Breakdown]", method: str, rivals: Sequence[str]) -> None:
-    from streams.offline.report.findings import text_of, verdict
-
-    if method in breakdowns:
-        worth = ("what it would have been worth", verdict(breakdowns, method, rivals))
-        sys.stdout.write(f"\n{text_of([worth])}\n")
-
-
-def _write_html(
-    path: Path,
-    log: "EventLog",
-    report: "Report",
-    breakdowns: "Mapping[str, Breakdown]",
-    method: str,
-    rivals: Sequence[str],
-) -> None:
-    from streams.offline.files import save
-    from streams.offline.report.page import page_of
-
-    if method in breakdowns:
-        save(page_of(log, report, breakdowns, method, rivals), path)
-        tell(f"{path}: the report")
-
-
 def _anonymise(log: "EventLog", report: "Report", out: Path, key: Path | None, earlier: str | None) -> None:
     from streams.bulk.anonymise import Anonymiser, key_of, write_anonymous
     from streams.errors import read_as
+    from streams.offline.report import findings
     from streams.text.quantities import seconds_of
 
     shift_s = 0.0 if earlier is None else read_as("--earlier", seconds_of, earlier)
     anonymiser = Anonymiser(key_of(key), shift_s)
     count = write_anonymous(out, log.events(), anonymiser)
-    _show_findings(log, report, False)
+    findings.show(log, report)
     sys.stdout.write(f"{out}: {count:,} events with other names; `queuecast replay {out}` reads them\n")

@@ -117,7 +117,7 @@ def letters(
     as_json: Annotated[bool, typer.Option("--json", help="The counts as JSON; with --follow JSON lines.")] = False,
 ) -> None:
     """Print the messages that could not be processed, the dead letters, by reason."""
-    from streams.operate.letters import LetterFilter, by_reason, line, read_letters, show
+    from streams.operate.letters import LetterFilter, by_reason, coming_letters, line, read_letters, show
 
     wanted = LetterFilter(site, reason)
     settings = settings_of(context)
@@ -126,7 +126,7 @@ def letters(
         _print(counts, as_json, show)
         return
     waiting = "no dead letter has come yet, which is as it should be; Ctrl-C ends it"
-    with closing(read_letters(settings, wanted, follow=True)) as found, told_if_silent(waiting) as heard:
+    with closing(coming_letters(settings, wanted, tell)) as found, told_if_silent(waiting) as heard:
         for letter, at in found:
             heard()
             if as_json:

@@ -230,3 +230,7 @@ Format = Annotated[
         help="The source that reads it, such as swf. Default: told by the file.",
     ),
 ]
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="An option of the source, such as its time zone; repeatable."),
+]

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streams.cli.options import Format, is_given, names_in, print_json, progress, settings_of, tell, told_if_silent
+from streams.cli.options import (
+    Format,
+    SourceOptions,
+    is_given,
+    names_in,
+    print_json,
+    progress,
+    settings_of,
+    tell,
+    told_if_silent,
+)
 from streams.errors import UserError
 from streams.text.terminal import moment, printable
 
@@ -43,9 +53,7 @@ def source(
     ] = None,
     web_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of /metrics. Default: none.")] = None,
     web_host: Annotated[str, typer.Option(help="Where to listen. Default: this machine only.")] = "127.0.0.1",
-    options: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An option of the source; repeatable.")
-    ] = None,
+    options: SourceOptions = None,
 ) -> None:
     """Follow a scheduler and send what happens there to the events topic, until it is told to stop.
 
@@ -102,14 +110,7 @@ def feed(
         bool,
         typer.Option("--every-job", help="With --history: send also jobs that methods forget by its end."),
     ] = False,
-    options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="An option of the source that reads them, such as cluster=NAME; repeatable.",
-        ),
-    ] = None,
+    options: SourceOptions = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the worker has caught up.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was sent as JSON.")] = False,
 ) -> None:

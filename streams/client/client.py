@@ -72,8 +72,7 @@ class QuestionClient:
         """Send a question and return its answer. Raises as `PendingQuestions.ask`; `Unreachable` also before the start,
         and UserError: this user may not ask.
         """
-        if self.startup_problem is not None:
-            raise Unreachable(self.startup_problem)
+        self.check_started()
         if question.asker is None:
             question = msgspec.structs.replace(question, asker=asking_for.get() or self._asker)
         try:
@@ -84,6 +83,11 @@ class QuestionClient:
             raise
         self.silent_since.pop(question.site, None)
         return answer
+
+    def check_started(self) -> None:
+        """Raises Unreachable: the client is not ready yet."""
+        if self.startup_problem is not None:
+            raise Unreachable(self.startup_problem)
 
     async def problem(self) -> str | None:
         """Why no question can be asked now; None when it can. The broker is asked at most once a second."""

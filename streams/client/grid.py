@@ -54,6 +54,34 @@ class JobFields(TypedDict, total=False):
     constraint: str | None
 
 
+class RankFields(JobFields, total=False):
+    """What `rank` takes beside the fields of a job; `AsyncClient.rank` describes them."""
+
+    sites: Sequence[str]
+    run_s: float | None
+    why: bool
+    start_within: str | float | None
+
+
+class RankRequest(msgspec.Struct, frozen=True):
+    """What a ranking is asked for, `start_within_s` and the job's durations in seconds."""
+
+    job: JobRequest
+    sites: Sequence[str] = ()
+    run_s: float | None = None
+    why: bool = False
+    start_within_s: float | None = None
+
+    @classmethod
+    def of(cls, job: JobRequest | None, fields: RankFields) -> Self:
+        """What is asked for by a job, or its fields, and the others. Raises NotUnderstood: as `described`."""
+        given: dict[str, Any] = dict(fields)
+        within, sites = given.pop("start_within", None), given.pop("sites", ())
+        within_s = read_as("start_within", seconds_of, within) if isinstance(within, str) else within
+        run_s, why = given.pop("run_s", None), given.pop("why", False)
+        return cls(described(job, given), several(sites), run_s, why, within_s)
+
+
 class AsyncClient:
     """Asks, keeps the standing estimates, and follows predictions; to be used as `async with AsyncClient() as grid:`.
 
@@ -111,16 +139,7 @@ class AsyncClient:
         seconds = seconds_of(walltime) if isinstance(walltime, str) else walltime
         return self._questions.cache.covering(site, cpus, seconds, queue, gpus)
 
-    async def rank(
-        self,
-        job: JobRequest | None = None,
-        *,
-        sites: Sequence[str] = (),
-        run_s: float | None = None,
-        why: bool = False,
-        start_within: str | float | None = None,
-        **asked: Unpack[JobFields],
-    ) -> Ranking:
+    async def rank(self, job: JobRequest | None = None, **asked: Unpack[RankFields]) -> Ranking:
         """Rank the sites for a job by when it would be done, as it is described by `job` or by its fields.
 
         A site whose worker does not answer in time is ranked by its standing estimate.
@@ -131,14 +150,12 @@ class AsyncClient:
             why: also why it would wait, which takes several times as long.
             start_within: within which time from now it should start, seconds or text with a unit: `p_start` is how
                 probable that is.
-            asked: the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` do too.
+            asked: beside these the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` do too.
 
         Raises:
             NotUnderstood: a field is not one, or its value is wrong.
         """
-        known = self.settings.serve.sites
-        within_s = within_of(start_within)
-        return await ask_ranking(self._questions, described(job, asked), known, sites, run_s, why, within_s)
+        return await ask_ranking(self._questions, RankRequest.of(job, asked), self.settings.serve.sites)
 
     async def wait(
         self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
@@ -241,7 +258,7 @@ class AsyncClient:
             log.warning("%s; tried again for %g s", state.outcome.exception(), self._patience_s)
 
 
-def described(job: JobRequest | None, fields: JobFields) -> JobRequest:
+def described(job: JobRequest | None, fields: Mapping[str, Any]) -> JobRequest:
     """A job that is described as a whole, or by its fields.
 
     Raises:
@@ -250,11 +267,6 @@ def described(job: JobRequest | None, fields: JobFields) -> JobRequest:
     if job is not None and not isinstance(job, JobRequest):
         raise NotUnderstood(f"job: expected a JobRequest, not {job!r}; fields go by their names: cpus=64")
     return job or job_request(**fields)
-
-
-def within_of(start_within: str | float | None) -> float | None:
-    """The seconds within which a job should start. Raises NotUnderstood: it is no duration."""
-    return read_as("start_within", seconds_of, start_within) if isinstance(start_within, str) else start_within
 
 
 def constraint_of(text: str) -> str:
@@ -322,35 +334,25 @@ def several(sites: Sequence[str]) -> Sequence[str]:
 
 
 async def ask_ranking(
-    client: "QuestionClient",
-    job: JobRequest,
-    site_settings: Mapping[str, SiteSettings],
-    sites: Sequence[str] = (),
-    run_s: float | None = None,
-    why: bool = False,
-    start_within_s: float | None = None,
+    client: "QuestionClient", asked: RankRequest, site_settings: Mapping[str, SiteSettings]
 ) -> Ranking:
-    """Ask the sites about a job, and rank them by their answers.
+    """Ask the sites about a job, by default all that have estimates or settings, and rank them by their answers.
 
-    For a site whose worker does not answer, or while Kafka is away, its standing estimate is used.
-
-    Parameters:
-        site_settings: the settings of sites that have any.
-        sites: only these; by default all that have estimates or settings.
-        run_s, start_within_s: see `models.ranking.rank`.
-        why: ask why the job would wait, too.
-
-    Raises:
-        TooManyQuestions: too many questions are open.
+    For a site whose worker does not answer, or while Kafka is away, its standing estimate is used. Raises
+    TooManyQuestions: too many questions are open.
     """
-    chosen = list(dict.fromkeys(several(sites) or [*client.cache.sites, *site_settings]))
+    client.check_started()
+    job = asked.job
+    chosen = list(dict.fromkeys(asked.sites or [*client.cache.sites, *site_settings]))
     known = {site: site_settings.get(site, SiteSettings()) for site in chosen}
     questions = [
-        job.question(new_id(), site, known[site].speed, why) for site in chosen if exclusion(job, known[site]) is None
+        job.question(new_id(), site, known[site].speed, asked.why)
+        for site in chosen
+        if exclusion(job, known[site]) is None
     ]
     answers = await ask_all(client, questions)
     said = {site: _said(client.cache, job, site, known[site], answers.get(site)) for site in chosen}
-    return rank(job, said, known, run_s, start_within_s)
+    return rank(job, said, known, asked.run_s, asked.start_within_s)
 
 
 def _said(

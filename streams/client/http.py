@@ -15,8 +15,8 @@ import msgspec
 from models.ranking import JobRequest, Ranking
 from models.records import JobAnswer, JobsAnswer, LiveState, SiteAnswer, StandingEstimate, WaitAnswer
 from models.site.shapes import Shape, covering
-from streams.client.grid import JobFields, described, several, within_of
-from streams.client.questions import AnswerTimeout, Busy, NotFound, Refused, UnknownJob, UnknownSite
+from streams.client.grid import JobFields, RankFields, RankRequest, described, several
+from streams.client.questions import STATUSES, AnswerTimeout, NotFound, Refused, UnknownJob, UnknownSite
 from streams.errors import NotUnderstood, Unreachable, UserError
 from streams.text.quantities import seconds_of
 
@@ -105,20 +105,11 @@ class HttpClient:
         shape = covering(shapes, cpus, seconds, queue, gpus)
         return None if shape is None else shapes[shape]
 
-    def rank(
-        self,
-        job: JobRequest | None = None,
-        *,
-        sites: Sequence[str] = (),
-        run_s: float | None = None,
-        why: bool = False,
-        start_within: str | float | None = None,
-        **asked: Unpack[JobFields],
-    ) -> Ranking:
+    def rank(self, job: JobRequest | None = None, **asked: Unpack[RankFields]) -> Ranking:
         """Rank the sites for a job by when it would be done."""
-        within = _with_unit(within_of(start_within))
-        more = {"run": _with_unit(run_s), "site": list(several(sites)), "start_within": within}
-        return self._get(f"/v1/rank?{_query(described(job, asked), why, **more)}", Ranking)
+        found = RankRequest.of(job, asked)
+        more = {"run": _with_unit(found.run_s), "start_within": _with_unit(found.start_within_s)}
+        return self._get(f"/v1/rank?{_query(found.job, found.why, site=list(found.sites), **more)}", Ranking)
 
     def wait(
         self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
@@ -170,8 +161,8 @@ class HttpClient:
             with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
                 return msgspec.json.decode(answer.read(), type=kind)
         except urllib.error.HTTPError as error:
-            kinds = {404: unknown, 429: Busy, 503: Unreachable, 504: AnswerTimeout}
-            raise kinds.get(error.code, Refused)(f"{self._url}: {_detail(error)}") from None
+            found = next((one for one, status in STATUSES.items() if status == error.code), Refused)
+            raise (unknown if found is NotFound else found)(f"{self._url}: {_detail(error)}") from None
         except msgspec.MsgspecError:
             raise UserError(f"{self._url}: what answers there is no service of queuecast's") from None
         except urllib.error.URLError as error:

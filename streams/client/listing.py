@@ -14,7 +14,17 @@ from streams.client.http import HttpClient, SiteSummary
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.text.quantities import size_text
-from streams.text.terminal import minute, moment, printable, show_listed, show_named, show_table, show_wrapped, span
+from streams.text.terminal import (
+    counted,
+    minute,
+    moment,
+    printable,
+    show_listed,
+    show_named,
+    show_table,
+    show_wrapped,
+    span,
+)
 
 NO_SITE = "no site is known yet: does a worker run, and have events come to it?"
 
@@ -132,7 +142,7 @@ def _whys(waiting: Sequence[tuple[SiteJobs, LiveJob]]) -> Iterator[tuple[str, st
 def _running(of: SiteJobs, job: LiveJob) -> str:
     started = "" if job.start is None else f" since {minute(job.start)}"
     waited = "" if job.start is None else f", after {span(max(job.start - job.submit, 0.0))} in the queue"
-    return f"{job.phase} at {of.site} on {job.cpus} {'cpu' if job.cpus == 1 else 'cpus'}{started}{waited}"
+    return f"{job.phase} at {of.site} on {counted(job.cpus, 'cpu')}{started}{waited}"
 
 
 def _moment_of(of: SiteJobs) -> str:
@@ -191,9 +201,9 @@ def show_ranking(ranking: Ranking) -> None:
 
 def understood(job: JobRequest) -> str:
     """A job as it was understood, in words: `8 cpus and 2 gpus for 4h, memory 64G, partition gpu`."""
-    words = f"{job.cpus} {'cpu' if job.cpus == 1 else 'cpus'}"
+    words = counted(job.cpus, "cpu")
     if job.counted_gpus:
-        words += f" and {job.counted_gpus} {'gpu' if job.counted_gpus == 1 else 'gpus'}"
+        words += f" and {counted(job.counted_gpus, 'gpu')}"
         words += f" of type {job.gpu_type}" if job.gpu_type else ""
     words += " without a walltime" if job.walltime is None else f" for {span(job.walltime)}"
     memory = None if job.memory is None else size_text(job.memory)
@@ -232,7 +242,7 @@ def chance(share: float, highest: float) -> str:
 
 def _state(ranked: RankedSite) -> str:
     live = ranked.live
-    jobs = f"{live.queued_jobs} job{'' if live.queued_jobs == 1 else 's'} queued, {live.running_jobs} running"
+    jobs = f"{counted(live.queued_jobs, 'job')} queued, {live.running_jobs} running"
     as_of = "" if ranked.as_of is None else f"; as of {moment(ranked.as_of)}"
     stale = "" if ranked.stale is None else f"; stale: {ranked.stale}"
     return f"{jobs}, {live.free_cpus} of {ranked.site_cpus} processors free{as_of}{stale}"
@@ -311,8 +321,7 @@ def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:
             yield "since", f"{minute(live.start)}, after {span(max(live.start - live.submit, 0.0))} in the queue"
         if live.eligible is not msgspec.UNSET:
             yield "eligible", f"{minute(live.eligible)}, {span(live.eligible - live.submit)} after its submission"
-        asked = f"{live.cpus} {'cpu' if live.cpus == 1 else 'cpus'}"
-        yield "asked for", asked + ("" if live.walltime is None else f" for {span(live.walltime)}")
+        yield "asked for", counted(live.cpus, "cpu") + ("" if live.walltime is None else f" for {span(live.walltime)}")
         if live.why:
             yield "why", live.why
     if answer.as_of is not None:

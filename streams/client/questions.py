@@ -46,6 +46,10 @@ class UnknownJob(NotFound):
     """No job of this name queues or runs at the site."""
 
 
+STATUSES: dict[type[UserError], int] = {NotFound: 404, Busy: 429, Unreachable: 503, AnswerTimeout: 504}
+"""The errors as a service's answers have them."""
+
+
 def new_id() -> str:
     """An id that no other question has."""
     return uuid.uuid4().hex

@@ -1,7 +1,6 @@
 """Accuracy by how long jobs waited, by week and by queue: what a report draws."""
 
 from bisect import bisect_right
-from collections.abc import Container
 
 import msgspec
 
@@ -95,19 +94,14 @@ class Breakdowns:
     """Breaks the outcomes of a replay down, by method, and by weeks from `begin` (Unix time); `counted` may be kept and
     set again.
 
-    Those count of the jobs `included`, cancelled ones as if they had started then, if at all. Outcomes of none of the
-    settings' methods are of rivals.
+    Cancelled jobs count as if they had started then. Outcomes of none of the settings' methods are of rivals.
     """
 
-    def __init__(
-        self, begin: float, settings: EngineSettings, included: Container[str] | None = None, cancelled: bool = True
-    ) -> None:
+    def __init__(self, begin: float, settings: EngineSettings) -> None:
         self.counted = Counted()
         self._begin = begin
         self._methods = frozenset(settings.methods)
         self._only_runs = frozenset(settings.run_methods) - self._methods
-        self._included = included
-        self._cancelled = cancelled
 
     @property
     def found(self) -> dict[str, Breakdown]:
@@ -122,10 +116,6 @@ class Breakdowns:
     def add(self, outcome: Outcome, job: Job | None = None) -> None:
         """Count an outcome of a wait of this job, as the engine has it; one of a run time is passed over."""
         if outcome.actual_run_s is not None or outcome.method in self._only_runs:
-            return
-        if (outcome.censored and not self._cancelled) or (
-            self._included is not None and outcome.job not in self._included
-        ):
             return
         queue, weight = (NO_QUEUE, 1.0) if job is None else (job.queue or NO_QUEUE, burst_weight(job))
         week = int((outcome.observed_at - self._begin) // WEEK_S)

@@ -41,6 +41,13 @@ class Comparison(msgspec.Struct):
         self.rivals = sorted({*self.rivals, *other.rivals})
         self.breakdowns |= other.breakdowns
 
+    def told_of(self, method: str) -> str:
+        """The method that a report is about: this one, else the best of those that ran, a trivial rule at last."""
+        if method in self.breakdowns:
+            return method
+        ran = [name for name in self.breakdowns if name not in (*TRIVIAL, *self.rivals)]
+        return min(ran or TRIVIAL, key=lambda name: self.breakdowns[name].every.error_h)
+
     def ordered(self) -> "Comparison":
         """The trivial rules first, then rivals, then as the registry has them."""
         waits = [*TRIVIAL, *self.rivals, *(name for name in METHODS if name not in TRIVIAL)]

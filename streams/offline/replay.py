@@ -1,7 +1,7 @@
 """A trace through the engine, in this process: the records that the stream would give."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import IO, Self
@@ -50,32 +50,21 @@ class ScoreCounts(msgspec.Struct):
 
 
 class ReplayScores:
-    """The measures of each method over a range of jobs, exact medians included.
+    """The measures of each method, exact medians included; jobs cancelled in the queue count as if they had started.
 
     Parameters:
-        included: tells whether a job is in the range.
-        cancelled: whether jobs cancelled in the queue count, as if they had started then.
         settings: those of the replay, which say whose run times the predictions have.
 
     Attributes:
         counted: what was counted so far, which may be kept and set again.
     """
 
-    def __init__(
-        self,
-        included: Callable[[Outcome], bool] = lambda _: True,
-        cancelled: bool = True,
-        settings: EngineSettings | None = None,
-    ) -> None:
-        self._included = included
-        self._cancelled = cancelled
+    def __init__(self, settings: EngineSettings | None = None) -> None:
         self._settings = settings or EngineSettings()
         self.counted = ScoreCounts({}, {name: RunAccuracy() for name in self._settings.run_methods}, {})
 
     def add(self, outcome: Outcome) -> None:
         """Add an outcome: first that of the wait, later that of the run time."""
-        if not self._included(outcome) or (outcome.censored and not self._cancelled):
-            return
         self._add_run(outcome)
         if outcome.method in self.counted.runs and outcome.method not in self._settings.methods:
             return
@@ -192,17 +181,19 @@ def settings_for(settings: EngineSettings, methods: Sequence[str], runtimes: Seq
         UserError: there is no such method, or it cannot be loaded.
     """
     known = list(dict.fromkeys((*METHODS, *RUN_METHODS)))
-    if unknown := [name for name in methods if name not in known]:
-        raise NotUnderstood(f"no method {unknown[0]!r}; there are: {', '.join(known)}")
-    if unknown := [name for name in runtimes if name not in RUN_METHODS]:
-        raise NotUnderstood(f"no method {unknown[0]!r} for run times; there are: {', '.join(RUN_METHODS)}")
+    for names, there, what in ((methods, known, ""), (runtimes, [*RUN_METHODS], " for run times")):
+        if unknown := [name for name in names if name not in there]:
+            raise NotUnderstood(f"no method {unknown[0]!r}{what}; there are: {', '.join(there)}")
     waits = [name for name in methods if name in METHODS]
-    _check_loadable(waits, [*runtimes, *(name for name in methods if name not in METHODS)])
+    runs = list(dict.fromkeys((*runtimes, *(name for name in methods if name not in METHODS))))
+    try:  # those of other packages
+        for registry, names in ((METHODS, waits), (RUN_METHODS, runs)):
+            for name in names:
+                registry.check(name)
+    except ValueError as error:
+        raise NotUnderstood(str(error)) from None
     method, *shadows = waits or settings.methods
-    run_method, *run_shadows = (
-        *runtimes,
-        *(name for name in methods if name not in METHODS and name not in runtimes),
-    ) or settings.run_methods
+    run_method, *run_shadows = runs or settings.run_methods
     beside = tuple(dict.fromkeys(name for name in (*shadows, *TRIVIAL) if name != method))
     return msgspec.structs.replace(
         settings,
@@ -214,14 +205,3 @@ def settings_for(settings: EngineSettings, methods: Sequence[str], runtimes: Seq
         policies={},
         publish_shadows=True,
     )
-
-
-def _check_loadable(methods: Iterable[str], runtimes: Iterable[str]) -> None:
-    """Make sure that the methods of other packages can be loaded."""
-    try:
-        for name in methods:
-            METHODS.check(name)
-        for name in runtimes:
-            RUN_METHODS.check(name)
-    except ValueError as error:
-        raise NotUnderstood(str(error)) from None

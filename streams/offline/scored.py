@@ -68,10 +68,11 @@ class ScoredReplay:
         part: str = "",
         prior: bytes | None = None,
     ) -> None:
-        self.scores = ReplayScores(lambda outcome: outcome.job in jobs, cancelled, settings)
-        self.breakdowns = Breakdowns(excerpt.log.begin, settings, jobs, cancelled)
+        self.scores = ReplayScores(settings)
+        self.breakdowns = Breakdowns(excerpt.log.begin, settings)
         self.anomalies: Counter[str] = Counter()
         self._excerpt, self._settings, self._only, self._prior = excerpt, settings, only, prior
+        self._jobs, self._cancelled = jobs, cancelled
         self._engines: dict[str, Engine] = {}
         self._passed = 0
         self._state_file, self._identity = resume, b""
@@ -133,7 +134,7 @@ class ScoredReplay:
             if isinstance(item, Anomaly):
                 self.anomalies[item.reason] += 1
                 continue
-            if isinstance(item, Outcome):
+            if isinstance(item, Outcome) and item.job in self._jobs and (self._cancelled or not item.censored):
                 self.breakdowns.add(item, job)
                 self.scores.add(item)
             if self._only in (None, item.method):

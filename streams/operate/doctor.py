@@ -3,7 +3,7 @@
 import asyncio
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -31,6 +31,10 @@ MAX_CLOCK_DIFFERENCE_S = 2.0
 
 REHASH = "stop all workers and sources, then run `queuecast topics --rehash`"
 MIN_REDIS = (6, 2)  # the oldest version of Redis that is tested
+
+
+ok, warn, fail = (partial(CheckResult, "", state) for state in ("ok", "warn", "fail"))
+"""What a check of a server finds; the check's name is added."""
 
 
 def examine(settings: Settings) -> Iterator[CheckResult]:
@@ -83,13 +87,13 @@ def _of_kafka(settings: Settings) -> Iterator[CheckResult]:
 def _kafka_result(
     check: Callable[[Any, Settings], CheckResult], client: KafkaAdminClient, settings: Settings
 ) -> CheckResult:
-    name = check.__name__.replace("_", " ")
     try:
-        return check(client, settings)
+        found = check(client, settings)
     except AuthorizationError as error:
-        return CheckResult(name, "warn", f"cannot be looked at: {error}", PERMISSIONS)
+        found = warn(f"cannot be looked at: {error}", PERMISSIONS)
     except KafkaError as error:
-        return CheckResult(name, "fail", explain(error, (), settings.kafka))
+        found = fail(explain(error, (), settings.kafka))
+    return replace(found, check=check.__name__.replace("_", " "))
 
 
 def brokers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
@@ -98,8 +102,8 @@ def brokers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     number = ".".join(map(str, client.get_broker_version_data(found[0]["broker_id"]).broker_version))
     text = f"{len(found)} of Kafka {number} at {settings.kafka.bootstrap}"
     if len(found) < (copies := settings.topics.replication):
-        return CheckResult("brokers", "warn", text, f"topics with {copies} copies need as many brokers")
-    return CheckResult("brokers", "ok", text)
+        return warn(text, f"topics with {copies} copies need as many brokers")
+    return ok(text)
 
 
 def topics(client: KafkaAdminClient, settings: Settings) -> CheckResult:
@@ -107,12 +111,10 @@ def topics(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     found = client.describe_topics(list(configurations(settings)))
     counts = {topic["name"]: len(topic["partitions"]) for topic in found}
     if missing := sorted(name for name, count in counts.items() if not count):
-        return CheckResult(
-            "topics", "fail", f"missing or not ours to see: {', '.join(missing)}", "run `queuecast topics`"
-        )
+        return fail(f"missing or not ours to see: {', '.join(missing)}", "run `queuecast topics`")
     if len(set(counts.values())) > 1:
-        return CheckResult("topics", "fail", f"partitions differ: {_listed(counts)}", REHASH)
-    return CheckResult("topics", "ok", f"{len(counts)} with {next(iter(counts.values()))} partitions each")
+        return fail(f"partitions differ: {_listed(counts)}", REHASH)
+    return ok(f"{len(counts)} with {next(iter(counts.values()))} partitions each")
 
 
 def copies(client: KafkaAdminClient, settings: Settings) -> CheckResult:
@@ -120,16 +122,16 @@ def copies(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     wanted, found = settings.topics.replication, copies_of(client, configurations(settings))
     if unwritable := [name for name, (count, least) in found.items() if least is not None and least > count]:
         text = f"nothing can be written: {IN_SYNC} is more than the copies of {', '.join(unwritable)}"
-        return CheckResult("copies", "fail", text, f"lower {IN_SYNC} with kafka-configs.sh, or add copies")
+        return fail(text, f"lower {IN_SYNC} with kafka-configs.sh, or add copies")
     if few := {name: count for name, (count, _) in found.items() if count < wanted}:
         text = f"fewer than the {wanted} of the settings: {_listed(few)}"
-        return CheckResult("copies", "warn", text, "add some with kafka-reassign-partitions.sh")
+        return warn(text, "add some with kafka-reassign-partitions.sh")
     safe = MIN_SAFE_COPIES
     if unsafe := [name for name, (count, least) in found.items() if count >= safe and least == 1]:
         text = f"what is acknowledged may be on one broker alone ({IN_SYNC}=1): {', '.join(unsafe)}"
-        return CheckResult("copies", "warn", text, "run `queuecast topics`, which sets 2")
+        return warn(text, "run `queuecast topics`, which sets 2")
     counts = sorted({count for count, _ in found.values()})
-    return CheckResult("copies", "ok", f"{' or '.join(map(str, counts)) or 'none'} of each topic")
+    return ok(f"{' or '.join(map(str, counts)) or 'none'} of each topic")
 
 
 def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
@@ -138,7 +140,7 @@ def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in expected]
     found = client.describe_configs(resources, config_filter="all")["topic"]
     if hidden := [name for name in expected if not found.get(name)]:
-        return CheckResult("topic settings", "warn", f"not told of {', '.join(hidden)}", PERMISSIONS)
+        return warn(f"not told of {', '.join(hidden)}", PERMISSIONS)
     wrong = [
         (name, key, actual, value)
         for name, values in expected.items()
@@ -147,7 +149,7 @@ def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
         if (actual := found[name].get(key, {}).get("value")) != value
     ]
     if not wrong:
-        return CheckResult("topic settings", "ok", "as they are made")
+        return ok("as they are made")
     harmful = any(
         key == "cleanup.policy" or (key == "max.message.bytes" and int(actual) < int(value))
         for _, key, actual, value in wrong
@@ -162,13 +164,11 @@ def stamps(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     found = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.MAX_TIMESTAMP))
     latest_ms = max((place.timestamp for place in found.values()), default=-1)
     if latest_ms < 0:
-        return CheckResult("stamps", "ok", "no events yet")
+        return ok("no events yet")
     ahead_s = latest_ms / 1000 - time.time()
     if ahead_s > MAX_CLOCK_DIFFERENCE_S:
-        return CheckResult(
-            "stamps", "warn", f"an event is stamped {duration(ahead_s)} ahead of this clock", "set clocks by NTP"
-        )
-    return CheckResult("stamps", "ok", f"the latest event came {duration(max(-ahead_s, 0.0))} ago")
+        return warn(f"an event is stamped {duration(ahead_s)} ahead of this clock", "set clocks by NTP")
+    return ok(f"the latest event came {duration(max(-ahead_s, 0.0))} ago")
 
 
 def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
@@ -186,7 +186,7 @@ def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     }
     if lost:
         text = f"events were deleted before they were read: {_listed(lost)}"
-        return CheckResult("workers", "fail", text, "raise topics.events_hours; have the sources send them again")
+        return fail(text, "raise topics.events_hours; have the sources send them again")
     for place in places:
         done = max(committed[place].offset if place in committed else -1, first[place].offset)
         if lag := last[place].offset - done:
@@ -194,15 +194,13 @@ def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     if cut := [name for name, lag in lags.items() if lag < 0]:
         text = f"more events done than the topic {names.events} has: {', '.join(cut)}"
         advice = "it was recreated or cut short; workers that start now go on from its beginning"
-        return CheckResult("workers", "warn", text, advice)
+        return warn(text, advice)
     text = f"{members} running, {f'events to do: {_listed(lags)}' if lags else 'nothing to do'}"
     if not members:
-        return CheckResult("workers", "warn", text, "start one with `queuecast worker`")
+        return warn(text, "start one with `queuecast worker`")
     if max(lags.values(), default=0) > MAX_LAG_EVENTS:
-        return CheckResult(
-            "workers", "warn", text, "start more workers, up to one for each partition, if it does not shrink"
-        )
-    return CheckResult("workers", "ok", text)
+        return warn(text, "start more workers, up to one for each partition, if it does not shrink")
+    return ok(text)
 
 
 def dead_letters(client: KafkaAdminClient, settings: Settings) -> CheckResult:
@@ -214,8 +212,8 @@ def dead_letters(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     last = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     count = sum(last[place].offset - first[place].offset for place in places if first[place].offset >= 0)
     if count:
-        return CheckResult("dead letters", "warn", f"{count} within a day", "`queuecast letters` says why")
-    return CheckResult("dead letters", "ok", "none within a day")
+        return warn(f"{count} within a day", "`queuecast letters` says why")
+    return ok("none within a day")
 
 
 def _event_places(client: KafkaAdminClient, settings: Settings) -> list[TopicPartition]:
@@ -254,14 +252,14 @@ async def _of_redis(settings: RedisSettings) -> list[CheckResult]:
         await client.aclose()
 
 
-async def _redis_result(check: Callable[[], Any], name: str) -> CheckResult:
+async def _redis_result(check: Callable[[], Awaitable[CheckResult]], name: str) -> CheckResult:
     try:
-        found: CheckResult = replace(await check(), check=name)
-        return found
+        found = await check()
     except ResponseError as error:  # forbidden to this user, or switched off by the provider of a managed Redis
-        return CheckResult(name, "warn", f"cannot be looked at: {error}", "look with a user who may")
+        found = warn(f"cannot be looked at: {error}", "look with a user who may")
     except AWAY as error:
-        return CheckResult(name, "fail", str(error))
+        found = fail(str(error))
+    return replace(found, check=name)
 
 
 async def redis_version(client: Redis) -> CheckResult:
@@ -270,8 +268,8 @@ async def redis_version(client: Redis) -> CheckResult:
     own, like = found.get("valkey_version"), str(found["redis_version"])
     text = f"Valkey {own}, like Redis {like}" if own else like
     if tuple(map(int, like.split(".")[:2])) < MIN_REDIS:
-        return CheckResult("redis version", "warn", text, "use 6.2 or newer")
-    return CheckResult("redis version", "ok", text)
+        return warn(text, "use 6.2 or newer")
+    return ok(text)
 
 
 async def redis_clock(client: Redis) -> CheckResult:
@@ -282,8 +280,8 @@ async def redis_clock(client: Redis) -> CheckResult:
     apart_s = seconds + microseconds / 1e6 - (before + after) / 2
     text = f"{abs(apart_s):.1f} s {'ahead of' if apart_s > 0 else 'behind'} this one"
     if abs(apart_s) - (after - before) / 2 > MAX_CLOCK_DIFFERENCE_S:  # a slow answer is no difference of clocks
-        return CheckResult("redis clock", "warn", text, "set clocks by NTP")
-    return CheckResult("redis clock", "ok", text)
+        return warn(text, "set clocks by NTP")
+    return ok(text)
 
 
 async def redis_durability(client: Redis) -> CheckResult:
@@ -291,15 +289,13 @@ async def redis_durability(client: Redis) -> CheckResult:
     found = await client.config_get("append*")
     text = f"appendonly {found['appendonly']}, appendfsync {found['appendfsync']}"
     if (found["appendonly"], found["appendfsync"]) != ("yes", "always"):
-        return CheckResult(
-            "redis durability", "warn", text, "a crash may lose history; set appendonly yes, appendfsync always"
-        )
-    return CheckResult("redis durability", "ok", text)
+        return warn(text, "a crash may lose history; set appendonly yes, appendfsync always")
+    return ok(text)
 
 
 async def redis_memory(client: Redis) -> CheckResult:
     """Whether Redis may drop data when memory is short."""
     policy = (await client.config_get("maxmemory-policy"))["maxmemory-policy"]
     if policy != "noeviction":
-        return CheckResult("redis memory", "warn", f"maxmemory-policy {policy}", "it may drop history; set noeviction")
-    return CheckResult("redis memory", "ok", "maxmemory-policy noeviction")
+        return warn(f"maxmemory-policy {policy}", "it may drop history; set noeviction")
+    return ok("maxmemory-policy noeviction")

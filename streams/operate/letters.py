@@ -3,14 +3,17 @@
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
+from typing import Any
 
 import msgspec
 from kafka import KafkaConsumer, TopicPartition
 
 from models.records import DeadLetter
 from streams.broker.admin import check_topics, kafka_errors
-from streams.broker.stored import follow_from, read_to
+from streams.broker.stored import read_to
 from streams.broker.topics import Topics
+from streams.client.blocking import each
+from streams.client.watch import Tell, follow
 from streams.errors import UNDECODABLE
 from streams.settings import Settings
 from streams.text.terminal import minute, moment, printable, show_listed, show_table
@@ -42,33 +45,40 @@ class ReasonCount(msgspec.Struct):
     last: DeadLetter | None = None
 
 
-def read_letters(settings: Settings, wanted: LetterFilter, follow: bool = False) -> Generator[Letter]:
-    """The dead letters that the topic holds; with `follow` those that come from now on instead, without end. Raises
+def read_letters(settings: Settings, wanted: LetterFilter) -> Iterator[Letter]:
+    """The dead letters that the topic holds; what is none, nobody but a worker should have written there. Raises
     UserError: the broker refuses or is away, also meanwhile, or the topic is missing or may not be read.
     """
-    topic = Topics(settings.kafka.prefix).dead_letters
-    check_topics(settings, {topic: "read"})
+    topic = _topic(settings)
     with kafka_errors(settings.kafka), closing(KafkaConsumer(**settings.kafka.client_options())) as consumer:
         places = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic) or ()]
         consumer.assign(places)
         ends = consumer.end_offsets(places)
-        if follow:
-            yield from _decoded(follow_from(consumer, ends), wanted)
-        else:
-            consumer.seek_to_beginning(*places)
-            yield from _decoded(read_to(consumer, ends), wanted)
+        consumer.seek_to_beginning(*places)
+        for message in read_to(consumer, ends):
+            with suppress(*UNDECODABLE):
+                letter = letter_in(message)
+                if wanted.includes(letter[0]):
+                    yield letter
 
 
-def _decoded(batch: Iterable[object], wanted: LetterFilter) -> Iterator[Letter]:
-    for message in batch:
-        value, stamp = getattr(message, "value", None), getattr(message, "timestamp", 0)
-        try:
-            letter = msgspec.json.decode(value or b"", type=DeadLetter)
-        except UNDECODABLE:  # nobody but a worker should write there
-            continue
-        letter = _of_site(letter, getattr(message, "key", None))
-        if wanted.includes(letter):
-            yield letter, stamp / 1000
+def coming_letters(settings: Settings, wanted: LetterFilter, tell: Tell) -> Generator[Letter]:
+    """Those that come from now on, without end; what is none is told. Raises UserError: as `read_letters`."""
+    topic = _topic(settings)
+    with closing(each(follow(settings, {topic: letter_in}, None, False, tell))) as found:
+        yield from (letter for letter, _ in found if wanted.includes(letter[0]))
+
+
+def _topic(settings: Settings) -> str:
+    topic = Topics(settings.kafka.prefix).dead_letters
+    check_topics(settings, {topic: "read"})
+    return topic
+
+
+def letter_in(message: Any) -> Letter:
+    """The dead letter that a message of the topic has. Raises msgspec.MsgspecError: it has none."""
+    letter = msgspec.json.decode(message.value or b"", type=DeadLetter)
+    return _of_site(letter, message.key), message.timestamp / 1000
 
 
 def _of_site(letter: DeadLetter, key: bytes | None) -> DeadLetter:

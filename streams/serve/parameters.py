@@ -63,25 +63,10 @@ def job_request(
     constraint: Annotated[Word, Parameter(description="What its nodes have to have: ib&(a100|h100).")] = "",
 ) -> JobRequest:
     """The job that a request describes; an empty value, or 0, means that it is not given."""
-    return JobRequest(
-        cpus=cpus,
-        walltime=duration_of("walltime", walltime),
-        nodes=nodes or None,
-        gpus=gpus,
-        memory=_read("memory", bytes_of, memory) or None,
-        queue=queue or None,
-        user=user or None,
-        group=group or None,
-        account=account or None,
-        executable=executable or None,
-        partition=partition or None,
-        gpu_type=gpu_type or None,
-        tasks=tasks or None,
-        exclusive=exclusive,
-        qos=qos or None,
-        reservation=reservation or None,
-        constraint=_read("constraint", constraint_of, constraint),
-    )
+    given: dict[str, Any] = {name: value or None for name, value in locals().items()}
+    for name, read in (("walltime", seconds_of), ("memory", bytes_of), ("constraint", constraint_of)):
+        given[name] = _read(name, read, given[name] or "") or None
+    return JobRequest(**given | {"cpus": cpus, "gpus": gpus, "exclusive": exclusive})
 
 
 def duration_of(name: str, text: str) -> float | None:

@@ -1,7 +1,7 @@
 """The answers of the service, without anything of HTTP."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -9,13 +9,12 @@ import msgspec
 from models import records
 from models.engine.asking.told import told
 from models.engine.settings import SiteSettings
-from models.ranking import JobRequest, Ranking
+from models.ranking import JobRequest
 from models.site.job import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
-from streams.client.grid import ask_all, ask_ranking
+from streams.client.grid import AsyncClient, ask_all
 from streams.client.questions import Kind, UnknownJob, UnknownSite, new_id, of_kind
-from streams.errors import Unreachable
 from streams.settings import Settings
 
 A = TypeVar("A", bound=records.Answer)
@@ -107,10 +106,12 @@ class Service:
     """Answers from the cached estimates and from the workers.
 
     Any method may raise `Unreachable`, `AnswerTimeout`, `TooManyQuestions`, `Busy`, `UnknownSite` or `UnknownJob`.
+    `grid` asks the workers, by `client`.
     """
 
     def __init__(self, client: QuestionClient, settings: Settings) -> None:
-        self._client = client
+        self.client = client
+        self.grid = AsyncClient(settings, patience_s=0, questions=client)
         self._sites = settings.serve.sites
         self._method = settings.engine.method
 
@@ -121,7 +122,7 @@ class Service:
     def _summary(self, site: str) -> SiteSummary:
         found, known = self._cache.estimates(site), self._sites.get(site, SiteSettings())
         assert found is not None
-        latest, silent_since = found.latest, self._client.silent_since.get(site)
+        latest, silent_since = found.latest, self.client.silent_since.get(site)
         return SiteSummary(
             site=site,
             cpus=latest.site_cpus,
@@ -154,34 +155,10 @@ class Service:
             raise UnknownSite(f"nothing is known of a site {site!r}")
         return SiteOutcomes(site=site, outcomes=cache.outcomes(site, self._method)[:most])
 
-    async def problem(self) -> str | None:
-        """Why no question can be asked now; None when it can."""
-        return await self._client.problem()
-
-    async def site(self, site: str) -> records.SiteAnswer:
-        """The state of a site, from its worker."""
-        return await self._ask(records.SiteQuestion(id=new_id(), site=site), records.SiteAnswer)
-
-    async def wait(self, site: str, job: JobRequest, why: bool = False) -> records.WaitAnswer:
-        """The prediction for a job if it were submitted to the site now, and `why` it would wait."""
-        return await self._ask(job.question(new_id(), site, why=why), records.WaitAnswer)
-
-    async def rank(
-        self,
-        job: JobRequest,
-        sites: Sequence[str],
-        run_s: float | None,
-        why: bool = False,
-        start_within_s: float | None = None,
-    ) -> Ranking:
-        """The ranking of sites for a job; see `streams.client.grid.ask_ranking`."""
-        self._check_read()
-        return await ask_ranking(self._client, job, self._sites, sites, run_s, why, start_within_s)
-
     async def jobs(self, user: str) -> UserJobs:
         """A user's queued and running jobs at all sites."""
         questions = [records.JobsQuestion(id=new_id(), site=site, user=user) for site in self._cache.sites]
-        by_site = await ask_all(self._client, questions)
+        by_site = await ask_all(self.client, questions)
         answers, unanswered = _split(by_site, records.JobsAnswer)
         return UserJobs(user=user, sites=[answer for answer in answers if answer.jobs], unanswered=unanswered)
 
@@ -192,7 +169,7 @@ class Service:
             return answer
         if described is None:
             raise UnknownJob(f"{site}: {answer.text}")
-        wait = await self.wait(site, described, why=True)
+        wait = await self.grid.wait(site, described, why=True)
         bounds = wait.bounds or {}
         ahead = 0 if wait.why is None else wait.why.ahead_jobs
         return msgspec.structs.replace(
@@ -211,7 +188,7 @@ class Service:
     async def status(self) -> Status:
         """How all sites are served."""
         questions = [records.SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
-        answers, unanswered = _split(await ask_all(self._client, questions), records.SiteAnswer)
+        answers, unanswered = _split(await ask_all(self.client, questions), records.SiteAnswer)
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
         sites = [_status_of(answer) for answer in answers]
         in_order = [workers[name] for name in sorted(workers)]
@@ -219,15 +196,11 @@ class Service:
 
     @property
     def _cache(self) -> EstimateCache:
-        self._check_read()
-        return self._client.cache
-
-    def _check_read(self) -> None:
-        if self._client.startup_problem is not None:
-            raise Unreachable(self._client.startup_problem)
+        self.client.check_started()
+        return self.client.cache
 
     async def _ask(self, question: records.AnyQuestion, kind: type[Kind]) -> Kind:
-        return of_kind(await self._client.ask(question), kind)
+        return of_kind(await self.client.ask(question), kind)
 
 
 def _status_of(answer: records.SiteAnswer) -> SiteStatus:

@@ -19,13 +19,12 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, OpenAPI, OpenAPIType, Schema, SecurityScheme
 from litestar.openapi.spec import Parameter as DocumentedParameter
 from litestar.params import FromPath, FromQuery, Parameter
-from litestar.types import ControllerRouterHandler
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from models.ranking import JobRequest, Ranking
 from models.records import JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
-from streams.client.questions import AnswerTimeout, Busy, NotFound
+from streams.client.questions import STATUSES
 from streams.errors import UserError, in_words
 from streams.serve import middleware, parameters
 from streams.serve.access import SESSION, SESSION_S, Access, log_request, sees_all_jobs
@@ -36,6 +35,7 @@ from streams.settings.sections import Rights
 from streams.version import __version__
 
 log = logging.getLogger(__name__)
+FIRST_JOBS = 20  # how many jobs of a site's queue are told
 RETRY_S = 2  # seconds after which a client should try again when the service was not ready
 
 
@@ -93,7 +93,7 @@ async def site_now(site: parameters.NamedSite, service: Served, request: Request
 
     The jobs themselves are there only for those whose token is for everything.
     """
-    answer = await service.site(site)
+    answer = await service.grid.site(site, FIRST_JOBS)
     return answer if sees_all_jobs(request.app.state.access, request) else msgspec.structs.replace(answer, queued=[])
 
 
@@ -116,7 +116,7 @@ async def wait(
     site: parameters.NamedSite, service: Served, job: Described, why: parameters.Reasons = False
 ) -> WaitAnswer:
     """How long this job would wait if it were submitted to the site now."""
-    return await service.wait(site, job, why)
+    return await service.grid.wait(site, job, why=why)
 
 
 @get("/rank", responses=_errors(), opt={"query": {*parameters.JOB, "run", "site", "start_within", "why"}, **RANK})
@@ -133,7 +133,8 @@ async def ranking(
     With `start_within` each says how probable it is that the job starts there within that time.
     """
     within_s = parameters.duration_of("start_within", start_within)
-    return await service.rank(job, site, parameters.duration_of("run", run), why, within_s)
+    run_s = parameters.duration_of("run", run)
+    return await service.grid.rank(job, sites=site, run_s=run_s, why=why, start_within=within_s)
 
 
 @get("/sites/{site:str}/jobs/{name:str}", responses=_errors(404, 504), opt={"query": parameters.JOB, **RANK})
@@ -226,7 +227,7 @@ async def healthz() -> str:
 @get("/readyz", media_type=MediaType.TEXT, responses={503: ResponseSpec(str, media_type=MediaType.TEXT)})
 async def readyz(service: Served) -> Response[str]:
     """Whether the sites can be asked now; if not, why."""
-    problem = await service.problem()
+    problem = await service.client.problem()
     return Response("ready\n") if problem is None else Response(f"{problem}\n", status_code=503)
 
 
@@ -260,13 +261,8 @@ def _bad_request(request: Request[Any, Any, Any], error: HTTPException) -> Respo
 
 
 def _no_answer(_: Request[Any, Any, Any], error: UserError) -> Response[Problem]:
-    if isinstance(error, NotFound):
-        return _error(404, str(error))
-    if isinstance(error, AnswerTimeout):
-        return _error(504, str(error))
-    if isinstance(error, Busy):
-        return _error(429, str(error), {"Retry-After": str(RETRY_S)})
-    return _error(503, str(error), {"Retry-After": str(RETRY_S)})
+    status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 503)
+    return _error(status, str(error), {"Retry-After": str(RETRY_S)} if status in (429, 503) else None)
 
 
 def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
@@ -283,23 +279,10 @@ def build_app(
     """The app. Where there are tokens, the paths under /v1 ask for one; `access` has them, by default the settings'."""
     serve = settings.serve
     access = access or Access(serve.all_tokens(), serve.user_header, serve.user_header_from)
-    v1: list[ControllerRouterHandler] = [
-        sites,
-        site_now,
-        estimates,
-        outcomes,
-        wait,
-        job_now,
-        ranking,
-        jobs,
-        past,
-        status,
-        me,
-    ]
     scheme = SecurityScheme(type="http", scheme="bearer", description="A token of the settings' section `serve`.")
     api = Router(
         "/v1",
-        route_handlers=v1,
+        route_handlers=[sites, site_now, estimates, outcomes, wait, job_now, ranking, jobs, past, status, me],
         guards=[access.guard, parameters.refuse_unknown_parameters, access.note_asker],
         middleware=[middleware.rate_limit(access, serve.requests_per_minute).middleware],
         dependencies={"job": Provide(parameters.job_request, sync_to_thread=False)},

@@ -36,15 +36,15 @@ class SiteProgress:
     """What is known of a site so far: its live jobs, the latest outcome, the accuracy of each method."""
 
     def __init__(self, method: str, measured_from: float) -> None:
-        self.scores = ReplayScores(lambda outcome: outcome.made_at >= measured_from)
+        self.scores = ReplayScores()
         self.queued = 0
         self.running = 0
         self.latest: Outcome | None = None
-        self._method = method
+        self._method, self._measured_from = method, measured_from
 
     def add(self, record: Prediction | Outcome) -> None:
         """Take in a record; the live jobs are counted by those of the default method."""
-        if isinstance(record, Outcome):
+        if isinstance(record, Outcome) and record.made_at >= self._measured_from:
             self.scores.add(record)
         if record.method != self._method:
             return

@@ -1,5 +1,6 @@
 """What was read of a log, the machine that it shows, and what predictions would have been worth on it, in words."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
@@ -13,7 +14,7 @@ from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.bulk.survey import Survey
 from streams.offline.breakdown import WAIT_NAMES, Breakdown, Cell
-from streams.text.terminal import minute, printable
+from streams.text.terminal import counted, minute, printable
 
 FEW_JOBS = 2000  # with fewer jobs than this a method has hardly learnt when the log ends
 MANY = 0.5  # what fewer jobs than this share say is called missing
@@ -42,6 +43,12 @@ def text_of(found: Iterable[tuple[str, Sequence[str]]]) -> str:
         for line in lines:
             text += wrap(line, COLUMNS, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     return "\n".join(text)
+
+
+def show(log: EventLog, report: Report) -> None:
+    """Print the findings, before the work that takes long."""
+    sys.stdout.write(text_of(findings(log, report)) + "\n\n")
+    sys.stdout.flush()
 
 
 def document(log: EventLog, report: Report) -> dict[str, Any]:
@@ -98,10 +105,6 @@ def lacking(survey: Survey) -> list[str]:
     return lacks
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def _share(part: int, whole: int) -> str:
     return "none" if not part else f"{100 * part / whole:.0f} %"
 
@@ -109,8 +112,8 @@ def _share(part: int, whole: int) -> str:
 def _read(report: Report) -> list[str]:
     lines = []
     for file in report.files:
-        records = f"{_many(file.records, 'record')}, " if file.records else ""
-        lines.append(f"{file.file}: {records}{_many(file.events, 'event')}, read as {file.format}")
+        records = f"{counted(file.records, 'record')}, " if file.records else ""
+        lines.append(f"{file.file}: {records}{counted(file.events, 'event')}, read as {file.format}")
     return lines
 
 
@@ -119,10 +122,10 @@ def _kept(log: EventLog, report: Report) -> list[str]:
     for site, survey in log.surveys.items():
         span = f"{minute(survey.begin, zone=False)} to {minute(survey.end)} ({duration(survey.end - survey.begin)})"
         arrays = " (an array counts once)" if survey.arrays else ""
-        lines.append(f"{_many(survey.submits, 'job')}{arrays} of {site}, {span}")
+        lines.append(f"{counted(survey.submits, 'job')}{arrays} of {site}, {span}")
         states = ", ".join(f"{count:,} {state}" for state, count in survey.states.most_common())
         more = [
-            _many(survey.starts, "start"),
+            counted(survey.starts, "start"),
             f"{survey.cancels:,} cancelled in the queue",
             *([f"{survey.requeues:,} requeued"] if survey.requeues else []),
             *([f"{survey.unended:,} still running at the end"] if survey.unended else []),
@@ -130,10 +133,10 @@ def _kept(log: EventLog, report: Report) -> list[str]:
         lines.append(", ".join(more) + (f"; ends: {states}" if states else ""))
         if (cut := log.cuts.get(site)) is not None:
             lines.append(
-                f"{_many(survey.before, 'job')} from before {minute(cut)}, where the log begins: of that time it has "
+                f"{counted(survey.before, 'job')} from before {minute(cut)}, where the log begins: of that time it has "
                 "those alone that were not over by then, so they are part of the state and are not scored"
             )
-        lines += [f"{_many(count, 'start')} expected by {by}" for by, count in survey.expected_by.items()]
+        lines += [f"{counted(count, 'start')} expected by {by}" for by, count in survey.expected_by.items()]
     if twice := report.events - sum(survey.events for survey in log.surveys.values()):
         lines.append(f"{twice:,} events came twice and count once")
     return lines
@@ -143,13 +146,13 @@ def _skipped(report: Report) -> list[str]:
     lines = []
     for reason, parts in sorted(report.skipped.items(), key=lambda item: -item[1].count):
         places = ", ".join(parts.places) + (", …" if parts.count > len(parts.places) else "")
-        lines.append(f"{_many(parts.count, 'time')}: expected {reason}; found {parts.found} first ({places})")
+        lines.append(f"{counted(parts.count, 'time')}: expected {reason}; found {parts.found} first ({places})")
     return lines
 
 
 def _machine(log: EventLog, site: str) -> list[str]:
     survey, capacity = log.surveys[site], _capacity(log, site)
-    size = _many(capacity.cpus, "cpu") + (f" on {_many(capacity.nodes, 'node')}" if capacity.nodes else "")
+    size = counted(capacity.cpus, "cpu") + (f" on {counted(capacity.nodes, 'node')}" if capacity.nodes else "")
     if survey.capacity is not None:
         lines = [f"{size}, as the log says"]
     elif site in log.capacity:
@@ -158,11 +161,12 @@ def _machine(log: EventLog, site: str) -> list[str]:
         lines = ["unknown, since no job has run"]
     if survey.machine.gpus.size:
         types = ", ".join(f"{level.size:,} {name}" for name, level in survey.gpu_types.items())
-        lines.append(f"{_many(survey.machine.gpus.size, 'GPU')}, by what was in use{f': {types}' if types else ''}")
+        lines.append(f"{counted(survey.machine.gpus.size, 'GPU')}, by what was in use{f': {types}' if types else ''}")
     partitions = sorted(survey.partitions.items(), key=lambda item: -item[1].jobs)
     for name, use in partitions[:MAX_PARTITIONS]:
-        gpus = f", {_many(use.gpus.size, 'GPU')}" if use.gpus.size else ""
-        lines.append(f"partition {name}: {_many(use.jobs, 'job')}, up to {_many(use.cpus.size, 'cpu')}{gpus} in use")
+        gpus = f", {counted(use.gpus.size, 'GPU')}" if use.gpus.size else ""
+        in_use = f"{counted(use.cpus.size, 'cpu')}{gpus} in use"
+        lines.append(f"partition {name}: {counted(use.jobs, 'job')}, up to {in_use}")
     if len(partitions) > MAX_PARTITIONS:
         lines.append(f"and {len(partitions) - MAX_PARTITIONS} more partitions")
     return lines
@@ -202,6 +206,13 @@ def verdict(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[s
     for rival in rivals:
         said += _beside(breakdowns[rival], rival, ours, method)
     return said + _losses(ours, breakdowns[rule], rule)
+
+
+def show_verdict(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[str] = ()) -> None:
+    """Print what a method was worth, if it ran."""
+    if method in breakdowns:
+        worth = ("what it would have been worth", verdict(breakdowns, method, rivals))
+        sys.stdout.write(f"\n{text_of([worth])}\n")
 
 
 def _in_all(ours: Breakdown, method: str, theirs: Breakdown, rule: str) -> str:

@@ -1,8 +1,9 @@
 """The report as a page: one file that needs no other, light or dark as its reader likes it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from math import ceil
+from pathlib import Path
 
 import msgspec
 
@@ -10,6 +11,7 @@ from models.durations import duration
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.offline.breakdown import WAIT_NAMES, WEEK_S, Breakdown, Cell
+from streams.offline.files import save
 from streams.offline.report.findings import RULES, better_rule, findings, verdict
 from streams.text.terminal import minute, printable
 
@@ -122,6 +124,21 @@ def page_of(
         "compared with what happened.</p>"
     )
     return f"{head}{''.join(sections)}</main></body></html>\n"
+
+
+def write(
+    path: Path,
+    log: EventLog,
+    report: Report,
+    breakdowns: Mapping[str, Breakdown],
+    method: str,
+    rivals: Sequence[str],
+    tell: Callable[[str], None],
+) -> None:
+    """Write the page, if the method ran, and tell so. Raises UserError: it cannot be written."""
+    if method in breakdowns:
+        save(page_of(log, report, breakdowns, method, rivals), path)
+        tell(f"{path}: the report")
 
 
 def _section(head: str, body: str) -> str:

@@ -2,6 +2,7 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ from streams.offline.replay import ReplayScores, replay, settings_for
 from streams.settings import Settings
 from streams.sources.swf import events_of, read_swf
 from streams.text.terminal import show_table
+from tests.support import events
 from tests.support.traces import made_trace
 
 SITES = [*(site.name for site in PLAIN_SITES), PARTITIONED]
@@ -48,38 +50,13 @@ class Time(threading.Event):
         return self.is_set()
 
 
-def prediction(job: str, method: str = "median", wait_s: float | None = 60.0, made_at: float = 0.0) -> Prediction:
-    return Prediction(
-        site="a",
-        job=job,
-        attempt=0,
-        made_at=made_at,
-        predicted_wait_s=wait_s,
-        predicted_run_s=None,
-        predicted_start=None,
-        method=method,
-        reason="",
-    )
+def prediction(job: str, method: str = "median", **more: Any) -> Prediction:
+    return events.prediction(job, method=method, site="a", **more)
 
 
-def outcome(
-    job: str, wait_s: float, method: str = "median", run_s: float | None = None, censored: bool = False
-) -> Outcome:
-    return Outcome(
-        site="a",
-        job=job,
-        attempt=0,
-        made_at=50.0,
-        method=method,
-        predicted_wait_s=60.0,
-        predicted_run_s=None,
-        bounds={"0.9": 120.0},
-        observed_at=50.0 + wait_s,
-        actual_wait_s=wait_s,
-        actual_run_s=run_s,
-        error_s=60.0 - wait_s,
-        censored=censored,
-    )
+def outcome(job: str, wait_s: float, method: str = "median", run_s: float | None = None, **more: Any) -> Outcome:
+    bounds = {"0.9": 120.0}
+    return events.outcome(job, wait_s, made_at=50.0, method=method, site="a", bounds=bounds, actual_run_s=run_s, **more)
 
 
 def progress_of(scenario: Scenario, records: Iterator[list[object]] | None = None) -> DemoProgress:
@@ -204,9 +181,9 @@ def test_all_jobs_have_left_at_the_end_and_the_measures_are_those_of_a_replay() 
     progress = progress_of(scenario)
     for name, site in progress.sites.items():
         assert (site.queued, site.running) == (0, 0)
-        scores = ReplayScores(lambda found, name=name: found.site == name and found.made_at >= scenario.measured_from)  # type: ignore[misc]
+        scores = ReplayScores()
         for record in replay(scenario.events, ENGINE):
-            if isinstance(record, Outcome):
+            if isinstance(record, Outcome) and record.site == name and record.made_at >= scenario.measured_from:
                 scores.add(record)
         assert site.scores.rows() == scores.rows()
 

@@ -1,21 +1,18 @@
 """Messages that a topic holds: their reading ends, also where the broker goes away meanwhile."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
-from kafka.errors import KafkaTimeoutError
 
 from streams.broker import stored
 from streams.broker.standstill import batches_to
 from streams.errors import Unreachable
 from streams.notify.metrics import NotifyCounts
 from streams.notify.watching import NoticeFilter, Reader, Watching
-from streams.operate import letters
-from streams.operate.letters import LetterFilter
 from streams.settings import Settings
 
 PLACE = TopicPartition("queuecast.predictions", 0)
@@ -69,34 +66,6 @@ def test_a_broker_that_goes_away_meanwhile_is_told(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Unreachable, match=r"queuecast.predictions, partition 0, offset 2: nothing came for 30 s"):
         list(stored.messages(Settings(), PLACE, 0, 3))
     assert broker.now == 50.0
-
-
-@pytest.mark.parametrize("follow", [False, True])
-def test_letters_end_too_where_the_broker_goes_away(monkeypatch: pytest.MonkeyPatch, follow: bool) -> None:
-    broker = GoneBroker()
-    monkeypatch.setattr("time.monotonic", lambda: broker.now)
-    monkeypatch.setattr(letters, "KafkaConsumer", lambda **_: broker)
-    monkeypatch.setattr(letters, "check_topics", lambda *_: None)
-    if follow:  # nothing may come for long, so the broker is asked
-        monkeypatch.setattr(broker, "end_offsets", Asked(broker.end_offsets))
-    with pytest.raises(
-        Unreachable,
-        match="no broker answers any longer; is it running" if follow else "offset 2: nothing came for 30 s",
-    ):
-        list(letters.read_letters(Settings(), LetterFilter(), follow))
-
-
-class Asked:
-    """A broker's ends, which it tells twice; then it is gone."""
-
-    def __init__(self, ends: Callable[..., dict[TopicPartition, int]]) -> None:
-        self._ends, self._left = ends, 2
-
-    def __call__(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        self._left -= 1
-        if self._left < 0:
-            raise KafkaTimeoutError
-        return self._ends(places)
 
 
 class GoneAsync:

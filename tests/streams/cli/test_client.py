@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.records import Prediction, Start, Submit
+from models.records import Start, Submit
 from streams.cli.app import main
+from tests.support.events import prediction
 from tests.support.traces import swf_line
 
 Capture = pytest.CaptureFixture[str]
@@ -17,17 +18,7 @@ Capture = pytest.CaptureFixture[str]
 def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     from streams.client import watch
 
-    said = Prediction(
-        site="ctc",
-        job="\x1b[2J",
-        attempt=0,
-        made_at=835823160.0,
-        predicted_wait_s=60.0,
-        predicted_run_s=None,
-        predicted_start=None,
-        method="median",
-        reason="so",
-    )
+    said = prediction("\x1b[2J", 60.0, 835823160.0, site="ctc", predicted_start=None)
     asked: list[Any] = []
 
     def records(_: Any, *arguments: Any) -> Iterator[tuple[Any, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 from models.engine.settings import SiteSettings
 from models.ranking import JobRequest
 from models.records import AnyAnswer, NoAnswer, WaitQuestion
-from streams.client.grid import ask_all, ask_ranking
+from streams.client.grid import RankRequest, ask_all, ask_ranking
 from tests.support.asked import FakeClient, engine
 
 HOUR = 3600.0
@@ -23,7 +23,7 @@ def test_sites_are_asked_all_at_once_and_the_silent_ones_give_none() -> None:
 
 class TestRanking:
     def rank(self, client: FakeClient, job: JobRequest, limits: dict[str, SiteSettings], *sites: str) -> Any:
-        return asyncio.run(ask_ranking(client, job, limits, sites))
+        return asyncio.run(ask_ranking(client, RankRequest(job, sites), limits))
 
     def test_every_site_of_which_estimates_stand_is_asked(self) -> None:
         client = FakeClient([engine("alder", 1), engine("birch", 2)])

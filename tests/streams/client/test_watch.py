@@ -14,6 +14,7 @@ from queuecast import AsyncClient, WithdrawnEstimate
 from streams.client import watch
 from streams.client.watch import arriving, json_line, late_s, line, records
 from streams.settings import KafkaSettings, Settings
+from tests.support import events
 
 
 class Message(msgspec.Struct):
@@ -26,34 +27,13 @@ class Message(msgspec.Struct):
 
 
 def prediction(**more: Any) -> Prediction:
-    said: dict[str, Any] = {
-        "site": "ctc",
-        "job": "4711",
-        "attempt": 0,
-        "made_at": 835823160.0,
-        "predicted_wait_s": 5400.0,
-        "predicted_run_s": 3600.0,
-        "predicted_start": 835828560.0,
-        "method": "qespera",
-        "reason": "100 jobs alike",
-    }
-    return Prediction(**said | more)
+    told = {"site": "ctc", "job": "4711", "predicted_run_s": 3600.0, "method": "qespera", "wait_s": 5400.0}
+    return events.prediction(**told | {"made_at": 835823160.0} | more)
 
 
 def outcome(**more: Any) -> Outcome:
-    said: dict[str, Any] = {
-        "site": "ctc",
-        "job": "4711",
-        "attempt": 0,
-        "made_at": 835823160.0,
-        "method": "qespera",
-        "predicted_wait_s": 5400.0,
-        "predicted_run_s": 3600.0,
-        "observed_at": 835829160.0,
-        "actual_wait_s": 6000.0,
-        "error_s": -600.0,
-    }
-    return Outcome(**said | more)
+    told = {"site": "ctc", "job": "4711", "predicted_run_s": 3600.0, "method": "qespera"}
+    return events.outcome(**told | {"wait_s": 6000.0, "predicted_s": 5400.0, "made_at": 835823160.0} | more)
 
 
 def message(record: Prediction | Outcome) -> Message:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from models.records import Prediction
 from streams.notify.rules import StartEstimate, due, estimate_of, notice, watched
+from tests.support.events import prediction
 
 PLACE = ("kth", "4711", 0)
 HOUR_S = 3600.0
@@ -12,19 +12,8 @@ FIRST = StartEstimate(expected_start=10 * HOUR_S, latest=20 * HOUR_S, made_at=0.
 
 
 def test_a_prediction_tells_the_start_and_the_latest_one() -> None:
-    said = Prediction(
-        site="kth",
-        job="4711",
-        attempt=0,
-        made_at=700.0,
-        predicted_wait_s=1000.0,
-        predicted_run_s=None,
-        predicted_start=1100.0,
-        bounds={"0.5": 1000.0, "0.9": 5000.0},
-        method="blend",
-        reason="",
-        waited_s=600.0,
-    )
+    bounds = {"0.5": 1000.0, "0.9": 5000.0}
+    said = prediction("4711", 1000.0, 700.0, predicted_start=1100.0, bounds=bounds, waited_s=600.0)
     assert estimate_of(said) == StartEstimate(1100.0, 5100.0, 700.0)
 
 
@@ -117,18 +106,7 @@ def test_made_again_after_a_crash_it_has_the_same_id() -> None:
 
 @pytest.mark.parametrize("wait_s", [None, 60.0])
 def test_without_an_estimate_nothing_can_be_told(wait_s: float | None) -> None:
-    said = Prediction(
-        site="kth",
-        job="1",
-        attempt=0,
-        made_at=0.0,
-        predicted_wait_s=wait_s,
-        predicted_run_s=None,
-        predicted_start=wait_s,
-        method="blend",
-        reason="",
-    )
-    found = estimate_of(said)
+    found = estimate_of(prediction("1", wait_s))
     assert found is None if wait_s is None else found is not None and found.latest is None
 
 

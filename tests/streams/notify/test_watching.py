@@ -7,38 +7,18 @@ import pytest
 from models.records import Outcome, Prediction, Submit
 from streams.notify.rules import notice
 from streams.notify.watching import NoticeFilter, Watching
+from tests.support import events
 
 NOW = 1.8e9
 HOUR_S = 3600.0
 
 
 def prediction(job: str, wait_s: float, at: float = NOW, site: str = "kth", **fields: Any) -> Prediction:
-    told: dict[str, Any] = {"attempt": 0, "predicted_run_s": None, "method": "blend", "reason": ""}
-    bounds = {"0.9": 2 * wait_s}
-    return Prediction(
-        site=site,
-        job=job,
-        made_at=at,
-        predicted_wait_s=wait_s,
-        predicted_start=at + wait_s,
-        bounds=bounds,
-        **(told | fields),
-    )
+    return events.prediction(job, wait_s, at, site=site, bounds={"0.9": 2 * wait_s}, **fields)
 
 
 def outcome(job: str, at: float = NOW) -> Outcome:
-    return Outcome(
-        site="kth",
-        job=job,
-        attempt=0,
-        made_at=at,
-        method="blend",
-        predicted_wait_s=None,
-        predicted_run_s=None,
-        observed_at=at,
-        actual_wait_s=1.0,
-        error_s=0.0,
-    )
+    return events.outcome(job, 1.0, made_at=at, site="kth", observed_at=at)
 
 
 def watching(clock: list[float], **wanted: frozenset[str]) -> Watching:

@@ -2,7 +2,7 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from streams.bulk.event_log import EventLog, jobs_in
 from streams.errors import UserError
 from streams.offline.replay import RecordFile, ReplayScores, replay, settings_for
 from streams.sources.swf import Trace, events_of, read_swf
+from tests.support import events
 from tests.support.traces import made_trace, shared_path, trace_path
 
 
@@ -29,14 +30,16 @@ def run(
     settings: EngineSettings | None = None,
     written: Container[str] = (*METHODS, *RUN_METHODS),
     runtimes: Sequence[str] = (),
+    included: Callable[[Outcome], bool] = lambda _: True,
 ) -> list[Prediction | Anomaly]:
-    """Replay with predictions in `out`."""
+    """Replay with predictions in `out`; the outcomes that are `included` are scored."""
     chosen = settings_for(settings or EngineSettings(history=150), methods, runtimes)
     given: list[Prediction | Anomaly] = []
     with RecordFile(out) as lines:
         for record in replay(events_of(trace, "made"), chosen):
             if isinstance(record, Outcome):
-                (scores or ReplayScores()).add(record)
+                if scores is not None and included(record):
+                    scores.add(record)
                 continue
             given.append(record)
             if isinstance(record, Prediction) and record.method in written:
@@ -74,8 +77,12 @@ def test_the_measures_are_the_referees(tmp_path: Path, method: str, options: str
     started = chosen.pop("started", False)
     trace = read_swf(path)
     names = jobs_in(EventLog.of(events_of(trace, trace.site), tmp_path), **chosen)
-    scores = ReplayScores(lambda outcome: outcome.job in names, cancelled=not started)
-    run(trace, tmp_path / "out", [method], scores, written=[method])
+    scores = ReplayScores()
+
+    def included(outcome: Outcome) -> bool:
+        return outcome.job in names and not (started and outcome.censored)
+
+    run(trace, tmp_path / "out", [method], scores, written=[method], included=included)
     theirs = referee(path, tmp_path / "out", *options.split())
     agree(scores.rows()[method], theirs["predictions"])
     agree(scores.rows()["zero"], theirs["always zero"])
@@ -162,12 +169,12 @@ def test_no_method_looks_ahead_on_a_real_trace(tmp_path: Path) -> None:
 @pytest.mark.trace
 def test_the_measures_are_the_referees_on_a_real_trace(tmp_path: Path) -> None:
     path = beginning("KTH", 10_000, tmp_path / "kth.swf")
-    trace, scores, settings = (
-        read_swf(path),
-        ReplayScores(lambda outcome: 5000 <= int(outcome.job) <= 9000),
-        EngineSettings(),
-    )
-    run(trace, tmp_path / "out", scores=scores, settings=settings, written=[settings.method])
+    trace, scores, settings = read_swf(path), ReplayScores(), EngineSettings()
+
+    def included(outcome: Outcome) -> bool:
+        return 5000 <= int(outcome.job) <= 9000
+
+    run(trace, tmp_path / "out", scores=scores, settings=settings, written=[settings.method], included=included)
     theirs = referee(path, tmp_path / "out", "--ids", "5000", "9000")
     agree(scores.rows()[settings.method], theirs["predictions"])
     agree(scores.rows()["zero"], theirs["always zero"])
@@ -220,21 +227,7 @@ def test_sites_are_apart() -> None:
 
 
 def outcome(job: str, wait_s: float, run_s: float | None = None, **more: Any) -> Outcome:
-    predicted = 100.0
-    return Outcome(
-        site="s",
-        job=job,
-        attempt=0,
-        made_at=0.0,
-        method="m",
-        predicted_wait_s=predicted,
-        predicted_run_s=60.0,
-        observed_at=0.0,
-        actual_wait_s=wait_s,
-        actual_run_s=run_s,
-        error_s=predicted - wait_s,
-        **more,
-    )
+    return events.outcome(job, wait_s, 100.0, method="m", predicted_run_s=60.0, actual_run_s=run_s, **more)
 
 
 def test_the_scores_of_a_few_jobs() -> None:

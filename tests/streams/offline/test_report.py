@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from streams.offline.report.findings import findings, text_of, verdict
 from streams.offline.report.page import Series, _by_week, lines, page_of
 from streams.sources.contract import Skipped
 from streams.text.terminal import minute
+from tests.support import events
 from tests.support.browser import browsing
 from tests.support.traces import made_trace
 
@@ -29,25 +31,13 @@ SETTINGS = EngineSettings(method="blend", shadows=("zero", "median"), bounds="")
 HOSTILE = "<script>alert('&')</script>"
 
 
-def outcome(job: str, method: str, predicted: float, wait: float, at: float = 0.0, **more: object) -> Outcome:
-    return Outcome(
-        site="s",
-        job=job,
-        attempt=0,
-        made_at=at,
-        method=method,
-        predicted_wait_s=predicted,
-        predicted_run_s=None,
-        observed_at=at + wait,
-        actual_wait_s=wait,
-        error_s=predicted - wait,
-        **more,
-    )
+def outcome(job: str, method: str, predicted: float, wait: float, at: float = 0.0, **more: Any) -> Outcome:
+    return events.outcome(job, wait, predicted, at, method=method, **more)
 
 
-def broken_down(*jobs: tuple[str, float, dict[str, float]], queue: str | None = None, **more: object) -> Breakdowns:
+def broken_down(*jobs: tuple[str, float, dict[str, float]], queue: str | None = None) -> Breakdowns:
     """Jobs by name, wait, and what each method said."""
-    found = Breakdowns(0.0, SETTINGS, **more)
+    found = Breakdowns(0.0, SETTINGS)
     for name, wait, said in jobs:
         job = Job(name, 0, 0.0, queue=queue)
         for method, predicted in said.items():
@@ -83,10 +73,8 @@ def test_a_burst_counts_as_few_jobs_however_many_it_has(tmp_path: Path) -> None:
     assert ours.held_by_burst("0.9") == pytest.approx(1 / (1 + sum(1 / n for n in range(1, 99))))
 
 
-def test_only_what_is_scored_counts() -> None:
-    found = Breakdowns(0.0, SETTINGS, included={"1", "2"}, cancelled=False)
-    found.add(outcome("3", "blend", 1.0, 1.0))
-    found.add(outcome("1", "blend", 1.0, 1.0, censored=True))
+def test_only_outcomes_of_waits_count() -> None:
+    found = Breakdowns(0.0, SETTINGS)
     found.add(outcome("1", "blend", 1.0, 1.0, actual_run_s=5.0))
     found.add(outcome("1", "closest", 1.0, 1.0))
     assert found.found == {}

@@ -36,10 +36,10 @@ def test_the_profile_loads_and_predicts_as_was_said(trace: Trace) -> None:
     assert (engine.method, engine.history) == (found.profile.method, found.profile.history)
     assert engine.parameters == {engine.method: found.profile.parameters[engine.method]}
     assert engine.parameters[engine.method]
-    scores = ReplayScores(lambda outcome: outcome.job in stretch.jobs)
+    scores = ReplayScores()
     published = msgspec.structs.replace(engine, shadows=())
     for item in replay(events_of(trace, "made"), published):
-        if isinstance(item, Outcome):
+        if isinstance(item, Outcome) and item.job in stretch.jobs:
             scores.add(item)
     row = scores.rows()[engine.method]
     assert row["jobs"] == len(stretch.jobs)

@@ -49,18 +49,19 @@ def test_some_can_be_chosen() -> None:
 @pytest.mark.parametrize(("key", "site"), [(b"kth", "kth"), (None, None), (b"", None), (b"\xff", None)])
 def test_a_letter_is_of_the_site_that_its_key_names(key: bytes | None, site: str | None) -> None:
     message = SimpleNamespace(key=key, value=msgspec.json.encode(letter("malformed", None)), timestamp=1000)
-    ((found, at),) = letters._decoded([message], LetterFilter())
+    found, at = letters.letter_in(message)
     assert (found.site, at) == (site, 1.0)
-    assert list(letters._decoded([message], LetterFilter(site="ctc"))) == []
+    assert not LetterFilter(site="ctc").includes(found)
 
 
 def test_the_command_shows_the_counts_and_follows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def read(_: Any, wanted: LetterFilter, follow: bool = False) -> Iterator[Any]:
+    def read(*_: Any) -> Iterator[Any]:
         yield from FOUND
 
-    monkeypatch.setattr(letters, "read_letters", read)
+    for name in ("read_letters", "coming_letters"):
+        monkeypatch.setattr(letters, name, read)
     assert main(["letters"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[2].split() == ["malformed", "2", "1996-06-26", "21:08"]

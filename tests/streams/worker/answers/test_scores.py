@@ -1,6 +1,7 @@
 """What people act on is scored: standing estimates and answers, by when a job like that starts."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,12 +11,13 @@ from prometheus_client import generate_latest
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import Outcome, WaitAnswer, WaitQuestion
+from models.records import WaitAnswer, WaitQuestion
 from models.site.shapes import Shape
 from streams.settings import Settings
 from streams.worker.answers import scores as answer_scores
 from streams.worker.answers.scores import ASKED_S, AnswerScores, KindScores, ToldWait
 from streams.worker.metrics.sites import SiteFamilies
+from tests.support import events
 from tests.support.events import end, start, submit
 from tests.support.fakes import Process, World
 
@@ -28,16 +30,7 @@ ESTIMATES = {
 }
 
 
-def outcome(job: str, waited_s: float, predicted_s: float | None = 60.0, **fields: Any) -> Outcome:
-    told = {"site": "s", "attempt": 0, "made_at": 0.0, "method": "blend", "bounds": None, "predicted_run_s": 1.0}
-    return Outcome(
-        job=job,
-        predicted_wait_s=predicted_s,
-        actual_wait_s=waited_s,
-        observed_at=waited_s,
-        error_s=(predicted_s or 0.0) - waited_s,
-        **told | fields,
-    )
+outcome = partial(events.outcome, predicted_run_s=1.0)
 
 
 def came(scores: AnswerScores, job: str, cpus: int = 4, time: float = 0.0, **fields: Any) -> None:
