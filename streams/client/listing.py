@@ -118,7 +118,7 @@ def _waiting(of: SiteJobs, job: LiveJob) -> list[str]:
     bound = None if job.held_back else (job.bounds or {}).get(LATEST)
     latest = None if bound is None else (job.eligible or job.submit) + bound
     passed = latest is not None and latest < max(of.as_of or 0.0, job.expected_start or 0.0)
-    by = "–" if latest is None or passed else minute(latest, zone=False)
+    by = _minute(None if passed else latest)
     unknown = "held" if job.phase == "held" else "unknown"
     starts = unknown if job.expected_start is None else minute(job.expected_start, zone=False)
     return [_cut(job.job, JOB_COLUMNS), _cut(of.site, SITE_COLUMNS), str(job.cpus), since, starts, by]
@@ -151,6 +151,10 @@ def _moment_of(of: SiteJobs) -> str:
     return f"{'no event yet' if of.as_of is None else moment(of.as_of)}{more}{stale}"
 
 
+def _minute(time: float | None) -> str:
+    return "–" if time is None else minute(time, zone=False)
+
+
 def _cut(text: str, columns: int) -> str:
     whole = printable(text)
     return whole if len(whole) <= columns else f"{whole[: columns - 1]}…"
@@ -167,11 +171,10 @@ def show_sites(found: Sequence[SiteRow]) -> None:
 
 
 def _site_cells(one: SiteRow) -> list[str]:
-    last = "–" if one.as_of is None else minute(one.as_of, zone=False)
     live = one.live
     counts = ["–"] * 3 if live is None else [str(live.free_cpus), str(live.queued_jobs), str(live.running_jobs)]
     cpus = "–" if one.cpus is None else str(one.cpus)
-    return [_cut(one.site, 2 * SITE_COLUMNS), cpus, *counts, last, str(one.lag_messages)]
+    return [_cut(one.site, 2 * SITE_COLUMNS), cpus, *counts, _minute(one.as_of), str(one.lag_messages)]
 
 
 def check_ranking(ranking: Ranking) -> None:
@@ -214,12 +217,19 @@ def understood(job: JobRequest) -> str:
 
 
 def _ranked_row(ranked: RankedSite, in_time: bool) -> list[str]:
-    start = "–" if ranked.predicted_start is None else minute(ranked.predicted_start, zone=False)
     bound = span((ranked.bounds or {}).get(LATEST))
     times = ranked.predicted_wait_s, ranked.predicted_run_s, ranked.predicted_response_s
     wait, run, response = map(span, times)
     best = "–" if ranked.p_best is None else f"{100 * ranked.p_best:.0f} %"
-    return [ranked.site, start, wait, bound, run, _in_time(ranked) if in_time else response, best]
+    return [
+        ranked.site,
+        _minute(ranked.predicted_start),
+        wait,
+        bound,
+        run,
+        _in_time(ranked) if in_time else response,
+        best,
+    ]
 
 
 def _in_time(ranked: RankedSite) -> str:
@@ -291,8 +301,7 @@ def show_job(answers: Sequence[JobAnswer], within_s: float | None = None, told: 
 
 
 def _told(said: ToldStart) -> list[str]:
-    times = (said.at, said.start, said.starts_by.get("0.9"))
-    return ["–" if time is None else minute(time, zone=False) for time in times]
+    return [*map(_minute, (said.at, said.start, said.starts_by.get(LATEST)))]
 
 
 def _is_known(answer: JobAnswer) -> bool:

@@ -76,29 +76,22 @@ class Webhook:
         return None
 
     async def _try(self, notice_id: str, body: bytes, again: bool) -> None:
-        try:
-            await self._post(notice_id, body)
-        except (NotTaken, RefusedForGood):
-            self.on_try(False, again)
-            raise
-        self.on_try(True, again)
-
-    async def _post(self, notice_id: str, body: bytes) -> None:
         timestamp = str(int(time.time()))
         headers = {"Content-Type": "application/json", ID: notice_id, TIMESTAMP: timestamp}
         if self.secret is not None:
             headers[SIGNATURE] = signature(self.secret, timestamp, body)
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        timeout, problem = aiohttp.ClientTimeout(total=TIMEOUT_S), None
         try:
             request = self.session.post(self.url, data=body, headers=headers, timeout=timeout, allow_redirects=False)
             async with request as answer:
-                status = answer.status
+                if answer.status >= 300:
+                    passing = answer.status >= 500 or answer.status in PASSING
+                    problem = (NotTaken if passing else RefusedForGood)(f"status {answer.status}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise NotTaken(f"{type(error).__name__}: {error}") from None
-        if status >= 500 or status in PASSING:
-            raise NotTaken(f"status {status}")
-        if status >= 300:
-            raise RefusedForGood(f"status {status}")
+            problem = NotTaken(f"{type(error).__name__}: {error}")
+        self.on_try(problem is None, again)
+        if problem is not None:
+            raise problem
 
 
 log = logging.getLogger(__name__)

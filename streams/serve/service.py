@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -126,17 +126,10 @@ class Service:
         return SiteSummary(
             site=site,
             cpus=latest.site_cpus,
-            speed=known.speed,
-            max_cpus=known.max_cpus,
-            max_walltime=known.max_walltime,
-            live=latest.live,
-            made_at=latest.made_at,
+            **_same(known, "speed max_cpus max_walltime"),
+            **_same(latest, "live made_at method as_of lag_messages lag_s"),
             updated_at=found.updated,
-            method=latest.method,
             queues=sorted({estimate.queue for estimate in found.estimates if estimate.queue is not None}),
-            as_of=latest.as_of,
-            lag_messages=latest.lag_messages,
-            lag_s=latest.lag_s,
             stale=self._cache.stale(site),
             silent_since=silent_since if silent_since is not None and found.updated <= silent_since else None,
         )
@@ -190,7 +183,8 @@ class Service:
         questions = [records.SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
         answers, unanswered = _split(await ask_all(self.client, questions), records.SiteAnswer)
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
-        sites = [_status_of(answer) for answer in answers]
+        same = "site method degraded as_of lag_messages lag_s stale live answers unknown_fields"
+        sites = [SiteStatus(recent=answer.recent or None, **_same(answer, same)) for answer in answers]
         in_order = [workers[name] for name in sorted(workers)]
         return Status(now=time.time(), sites=sites, workers=in_order, unanswered=unanswered)
 
@@ -203,9 +197,9 @@ class Service:
         return of_kind(await self.client.ask(question), kind)
 
 
-def _status_of(answer: records.SiteAnswer) -> SiteStatus:
-    same = "site method degraded as_of lag_messages lag_s stale live answers unknown_fields"
-    return SiteStatus(recent=answer.recent or None, **{name: getattr(answer, name) for name in same.split()})
+def _same(record: msgspec.Struct, names: str) -> dict[str, Any]:
+    """The fields of these names."""
+    return {name: getattr(record, name) for name in names.split()}
 
 
 def _split(by_site: Mapping[str, records.Answer | None], kind: type[A]) -> tuple[list[A], list[str]]:
