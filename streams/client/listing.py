@@ -221,15 +221,8 @@ def _ranked_row(ranked: RankedSite, in_time: bool) -> list[str]:
     times = ranked.predicted_wait_s, ranked.predicted_run_s, ranked.predicted_response_s
     wait, run, response = map(span, times)
     best = "–" if ranked.p_best is None else f"{100 * ranked.p_best:.0f} %"
-    return [
-        ranked.site,
-        _minute(ranked.predicted_start),
-        wait,
-        bound,
-        run,
-        _in_time(ranked) if in_time else response,
-        best,
-    ]
+    last = _in_time(ranked) if in_time else response
+    return [ranked.site, _minute(ranked.predicted_start), wait, bound, run, last, best]
 
 
 def _in_time(ranked: RankedSite) -> str:
