@@ -34,12 +34,17 @@ class Page(msgspec.Struct, frozen=True):
     head: tuple[str, ...] = ()
     skip: str = "Skip to what is told"
 
-    def rendered(self, frame: Template) -> bytes:
+    def rendered(self) -> bytes:
         """The page in its frame."""
         head = (*self.head, f'<script type="module" src="static/{self.script}"></script>')
         content = (FILES / self.file).read_text(encoding="utf-8").rstrip("\n")
-        filled = frame.substitute(title=self.title, head="\n  ".join(head), skip=self.skip, content=content)
-        return filled.encode()
+        return framed(self.title, content, self.skip, "\n  ".join(head)).encode()
+
+
+def framed(title: str, content: str, skip: str = "Skip to what is told", head: str = "") -> str:
+    """What all pages have around what is a page's own."""
+    frame = Template((FILES / "frame.html").read_text(encoding="utf-8"))
+    return frame.substitute(title=title, head=head, skip=skip, content=content)
 
 
 PAGES = {
@@ -57,11 +62,10 @@ ALERTS = "/alerts"  # the path of one more, which the alerts' `runbook_url` name
 
 def rendered_pages() -> dict[str, bytes]:
     """The pages by their paths, as they are sent."""
-    frame = Template((FILES / "frame.html").read_text(encoding="utf-8"))
-    return {path: page.rendered(frame) for path, page in PAGES.items()} | {ALERTS: _runbook(frame)}
+    return {path: page.rendered() for path, page in PAGES.items()} | {ALERTS: _runbook()}
 
 
-def _runbook(frame: Template) -> bytes:
+def _runbook() -> bytes:
     """What each alert means, folded, which its anchor opens; what it links to in the repository is plain text here."""
     text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", RUNBOOK.read_text(encoding="utf-8"))
     head, *alerts = re.split(r"<h2>(\w+)</h2>", MarkdownIt().render(re.sub(r"\n(?=\*\*)", "\n\n", text)))
@@ -70,20 +74,16 @@ def _runbook(frame: Template) -> bytes:
         for name, told in zip(alerts[::2], alerts[1::2], strict=True)
     )
     content = f'    <section class="prose">{head}{"".join(folded)}</section>'
-    return frame.substitute(
-        title="When an alert comes – queuecast", head="", skip="Skip to the alerts", content=content
-    ).encode()
+    return framed("When an alert comes – queuecast", content, "Skip to the alerts").encode()
 
 
 def problem_page(path: str, status: int, detail: str) -> bytes:
     """What a browser is shown in the place of a page: the frame, with what is wrong."""
-    frame = Template((FILES / "frame.html").read_text(encoding="utf-8"))
     title = "There is no such page" if status == 404 else "That did not work"
     said = escape("The pages are named above." if status == 404 else detail)
     content = f'    <section id="problem"><h1>{title}</h1>\n      <p>{said}</p></section>'
-    filled = frame.substitute(title=f"{title} – queuecast", head="", skip="Skip to what is told", content=content)
     up = "../" * (path.count("/") - 1) or "./"
-    return re.sub(r'(href|src)="(?!#)(?:\./)?', rf'\1="{up}', filled).encode()
+    return re.sub(r'(href|src)="(?!#)(?:\./)?', rf'\1="{up}', framed(f"{title} – queuecast", content)).encode()
 
 
 def static_files() -> dict[str, bytes]:

@@ -28,7 +28,20 @@ PLACEHOLDER = re.compile(
 """What examples have in the place of a secret, and templates that nobody filled in."""
 
 
-class ServeToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+SECRETS = ("password", "token", "secret")  # fields that are not shown
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A section; as text, it does not show its secrets."""
+
+    def __repr__(self) -> str:
+        values = msgspec.structs.asdict(self)
+        shown = {name: "***" if name in SECRETS and value else value for name, value in values.items()}
+        fields = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return f"{type(self).__name__}({re.sub('(?<=://)[^/@]*@', '***@', fields)})"
+
+
+class ServeToken(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token. `rights`: `rank` (sites, estimates, waits, rankings, accuracy), `own` (the same, and the jobs of `user`,
     nobody else's), or `all`.
     """
@@ -36,9 +49,6 @@ class ServeToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     token: Annotated[str, Meta(min_length=8)]
     rights: Rights = "all"
     user: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
-
-    def __repr__(self) -> str:
-        return f"ServeToken(token='***', rights={self.rights!r}, user={self.user!r})"
 
 
 def check_secret(place: str, value: str | None) -> None:
@@ -80,7 +90,6 @@ def checked_tables(path: Path, place: str, tables: Mapping[str, Any], kind: type
     return found
 
 
-SECRETS = ("password", "token", "secret")  # fields that are not shown
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 BOOTSTRAP_MS = 5000  # milliseconds within which a broker must answer when a client is made
@@ -89,16 +98,6 @@ BOOTSTRAP_MS = 5000  # milliseconds within which a broker must answer when a cli
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A section; as text, it does not show its secrets."""
-
-    def __repr__(self) -> str:
-        values = msgspec.structs.asdict(self)
-        shown = {name: "***" if name in SECRETS and value else value for name, value in values.items()}
-        fields = ", ".join(f"{name}={value!r}" for name, value in shown.items())
-        return f"{type(self).__name__}({re.sub('(?<=://)[^/@]*@', '***@', fields)})"
 
 
 class KafkaSettings(Section, frozen=True, kw_only=True):

@@ -80,15 +80,12 @@ class Processes:
 
     def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
         """As `Trainer.begin`; the error is WorkFailed where work raised one, ChildDied where its processes died."""
-        return self._run(lambda: then(self._in_child(work, items)), int(first))
-
-    def _run(self, task: Callable[[], T], rank: int) -> "Future[T]":
         future: Future[T] = Future()
         with self._begin:
             if self._thread is None or not self._thread.is_alive():  # the latter after a fork
                 self._thread = threading.Thread(target=self._work, name="training", daemon=True)
                 self._thread.start()
-        self._tasks.put((rank, next(self._numbers), future, task))
+        self._tasks.put((int(first), next(self._numbers), future, lambda: then(self._in_child(work, items))))
         return future
 
     def _in_child(self, work: Work, items: Iterable[bytes]) -> bytes:

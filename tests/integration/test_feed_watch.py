@@ -27,10 +27,10 @@ from streams.cli.app import main
 from streams.offline.replay import replay
 from streams.sources.swf import events_of, read_swf
 from streams.worker.intake.messages import read_told
+from tests.support.command import with_us
 from tests.support.made_slurm import history, sacct
 from tests.support.traces import made_trace, swf_line
 
-ROOT = Path(__file__).parents[2]
 Capture = pytest.CaptureFixture[str]
 
 
@@ -107,9 +107,8 @@ def test_the_first_hours_of_a_site_with_a_name_of_its_own(topics: Topics, consum
 
 
 def running(*arguments: str) -> "subprocess.Popen[str]":
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "queuecast", *arguments]
-    return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, env=with_us(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_an_interrupted_feed_says_how_much_went_out(topics: Topics, consumer: Any, tmp_path: Path) -> None:

@@ -10,8 +10,27 @@ from typing import Self
 
 import psutil
 
+ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240.0
 """Seconds after which what has not come is not waited for any longer."""
+
+
+def with_us(**environment: str) -> dict[str, str]:
+    """This process's environment, in which Python finds us from any directory."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return os.environ | {"PYTHONPATH": path, **environment}
+
+
+def python(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run Python to its end."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=with_us(**environment), text=True, capture_output=True, timeout=PATIENCE_S)
+
+
+def imported(main: str, *arguments: str) -> set[str]:
+    """The modules that a command imports, by the `main` of this module."""
+    code = f"import sys; from {main} import main; main({list(arguments)}); print('', *sys.modules)"
+    return set(python("-c", code).stdout.split())
 
 
 def alive(pid: int) -> bool:

@@ -12,11 +12,10 @@ from streams.cli.app import app, main
 from streams.cli.options import known_sites
 from streams.errors import UserError
 from streams.settings import Settings
-from tests.support.command import PATIENCE_S
+from tests.support.command import PATIENCE_S, imported, python, with_us
 
 Capture = pytest.CaptureFixture[str]
 Fails = Callable[..., str]
-ROOT = Path(__file__).parents[3]
 
 COMMANDS = list(typer.main.get_group(app).commands)
 
@@ -37,40 +36,23 @@ def test_help_tells_of_all_commands_and_no_secrets(capsys: Capture, monkeypatch:
     assert "hunter2" not in shown
 
 
-def test_help_is_quick_since_it_imports_little() -> None:
-    code = "import sys; from streams.cli.app import main; main(['--help']); print(*sys.modules)"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    shown = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
-    assert not {"numpy", "numba", "faust", "kafka", "redis", "deploy"} & set(shown.split())
+ENGINE = {"numba", "scipy", "models.engine.engine"}
+SLOW = {"numpy", "numba", "lightgbm", "faust", "kafka", "redis", "deploy", "pydantic", "rich", "tenacity", "aiohttp"}
 
 
-def test_what_talks_to_kafka_alone_imports_neither_the_engine_nor_faust(closed_port: int) -> None:
-    code = "import sys; from streams.cli.app import main; main(['watch']); print(*sys.modules)"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    shown = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, stderr=subprocess.DEVNULL)
-    assert not {"numba", "scipy", "faust", "redis", "models.engine.engine", "deploy"} & set(shown.split())
-
-
-def test_who_asks_waits_for_no_import_that_is_not_needed() -> None:
-    asked = "['ask', '--cpus', '4', '--url', 'http://127.0.0.1:1']"
-    imports = "from streams.cli.app import main; main({asked}); import streams.client.listing"
-    code = f"import sys; {imports.format(asked=asked)}; print(*sys.modules)"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    shown = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
-    slow = {
-        "numpy",
-        "numba",
-        "lightgbm",
-        "faust",
-        "kafka",
-        "redis",
-        "deploy",
-        "pydantic",
-        "rich",
-        "tenacity",
-        "aiohttp",
-    }
-    assert not slow & set(shown.split())
+@pytest.mark.parametrize(
+    ("arguments", "not_needed"),
+    [
+        (["--help"], {"numpy", "numba", "faust", "kafka", "redis", "deploy"}),
+        (["watch"], ENGINE | {"faust", "redis", "deploy"}),
+        (["ask", "--cpus", "4", "--url", "http://127.0.0.1:1"], SLOW),
+    ],
+)
+def test_a_command_waits_for_no_import_that_it_does_not_need(
+    closed_port: int, arguments: list[str], not_needed: set[str]
+) -> None:
+    found = imported("streams.cli.app", *arguments)
+    assert "streams.cli.app" in found and not not_needed & found
 
 
 def test_the_version_is_printed(capsys: Capture) -> None:
@@ -146,11 +128,8 @@ def test_help_has_no_types_in_it(capsys: Capture) -> None:
 
 def test_a_shell_completes_commands_and_options() -> None:
     def completed(words: str, at: str) -> list[str]:
-        environment = {"_QUEUECAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": at}
-        shell = [sys.executable, "-m", "queuecast"]
-        return subprocess.check_output(
-            shell, env=os.environ | environment | {"PYTHONPATH": str(ROOT)}, text=True
-        ).split()
+        asked = {"_QUEUECAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": at}
+        return python("-m", "queuecast", **asked).stdout.split()
 
     assert completed("queuecast as", "1") == ["ask"]
     assert completed("queuecast ask --wall", "2") == ["--walltime"]
@@ -228,18 +207,16 @@ def test_a_worker_that_leaves_with_a_code_keeps_it(monkeypatch: pytest.MonkeyPat
 def test_a_reader_that_has_had_enough_is_no_trouble(unbuffered: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "queuecast", "schema", "dead-letter"]
     with os.fdopen(write, "wb") as pipe:
+        environment = with_us(PYTHONUNBUFFERED=unbuffered)
         ran = subprocess.run(command, env=environment, stdout=pipe, stderr=subprocess.PIPE, timeout=PATIENCE_S)
     assert ran.stderr == b""
     assert ran.returncode != 0
 
 
 def test_as_a_module_it_gives_its_code_and_one_line() -> None:
-    command = [sys.executable, "-m", "queuecast", "replay", "gone.swf"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=PATIENCE_S)
+    ran = python("-m", "queuecast", "replay", "gone.swf")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == "queuecast: gone.swf: cannot be read: No such file or directory\n"
 

@@ -1,5 +1,4 @@
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,12 +10,11 @@ from typing import Any
 import pytest
 
 from streams.cli.app import main
-from tests.support.command import PATIENCE_S
+from tests.support.command import PATIENCE_S, with_us
 from tests.support.traces import made_trace, swf_line
 
 Capture = pytest.CaptureFixture[str]
 Fails = Callable[..., str]
-ROOT = Path(__file__).parents[3]
 
 
 def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace: Path, tmp_path: Path) -> None:
@@ -140,10 +138,9 @@ def test_several_files_are_one_log(capsys: Capture) -> None:
 
 def test_ctrl_c_ends_a_replay_quietly(tmp_path: Path) -> None:
     trace = made_trace(tmp_path / "long.swf", jobs=60_000)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     out = tmp_path / "p.ndjson"
     command = [sys.executable, "-m", "queuecast", "replay", str(trace), "--method", "median", "--out", str(out)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(command, env=with_us(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not (out.exists() and out.stat().st_size):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)

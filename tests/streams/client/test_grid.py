@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 import subprocess
 import sys
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from models.records import AnyAnswer, AnyQuestion, NoAnswer, StandingEstimate
 from models.records.questions import BUSY
 from queuecast import AnswerTimeout, AsyncClient, Busy, Client, JobRequest, NotUnderstood, UnknownSite
+from streams.client.blocking import on_loop_error
 from streams.client.client import QuestionClient
 from streams.client.grid import JobFields, job_request
 from streams.errors import Unreachable
@@ -154,3 +156,23 @@ def test_without_kafka_nothing_of_its_clients_own_is_printed() -> None:
     ran = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=PATIENCE_S)
     problem = "kafka: no broker answers at 127.0.0.1:1; is it running, and is it this address?"
     assert (ran.stdout, ran.stderr) == (f"{problem}\n", "")
+
+
+CLOSED = ssl.SSLError(1, "[SSL: APPLICATION_DATA_AFTER_CLOSE_NOTIFY] application data after close notify")
+CLOSED.reason = "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
+OTHER = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(CLOSED, []), (OTHER, [logging.ERROR]), (OSError("gone"), [logging.ERROR])]
+)
+def test_only_a_connection_closed_in_mid_answer_goes_unsaid(
+    error: Exception, said: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail_unnoticed() -> None:
+        asyncio.get_running_loop().create_future().set_exception(error)
+
+    with caplog.at_level(logging.INFO), asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(on_loop_error)
+        runner.run(fail_unnoticed())
+    assert [record.levelno for record in caplog.records] == said

@@ -1,7 +1,6 @@
 """Replays that are interrupted and go on, that end once all is scored, and those over a sample."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,10 +22,9 @@ from streams.offline import scored
 from streams.offline.excerpt import fast, until_scored, whole
 from streams.offline.replay import settings_for
 from streams.offline.scored import ScoredReplay
-from tests.support.command import PATIENCE_S
+from tests.support.command import PATIENCE_S, with_us
 from tests.support.traces import made_trace
 
-ROOT = Path(__file__).parents[3]
 FIRST = settings_for(EngineSettings(history=80), ())
 LIGHT = settings_for(EngineSettings(), ["median"])
 
@@ -123,7 +121,6 @@ def test_a_fast_one_predicts_some_of_the_last_jobs_by_their_number_alone(
 
 def test_a_command_that_is_killed_goes_on(tmp_path: Path) -> None:
     trace = made_trace(tmp_path / "long.swf", jobs=5000)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     kept = tmp_path / "kept"
 
     def command(out: str, *more: str) -> list[str]:
@@ -131,13 +128,13 @@ def test_a_command_that_is_killed_goes_on(tmp_path: Path) -> None:
         return [sys.executable, "-m", "queuecast", "replay", str(trace), *options]
 
     killed = command("killed", "--resume", str(kept))
-    with subprocess.Popen(killed, env=environment, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(killed, env=with_us(), stdout=subprocess.DEVNULL) as process:
         while process.poll() is None and not (kept.exists() and kept.stat().st_size > 40_000):
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     again, straight = (
-        subprocess.run(one, env=environment, capture_output=True, timeout=PATIENCE_S, check=True).stdout
+        subprocess.run(one, env=with_us(), capture_output=True, timeout=PATIENCE_S, check=True).stdout
         for one in (killed, command("straight"))
     )
     assert again == straight

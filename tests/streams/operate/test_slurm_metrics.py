@@ -1,8 +1,10 @@
-"""A site beside the metrics of its slurmctld."""
+"""A site beside the metrics of its slurmctld, and a page of metrics that breaks off."""
 
 import threading
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import IncompleteRead
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from deploy.local.stack import free_port
 from streams.errors import NotUnderstood
 from streams.operate import checks
-from streams.operate.checks import check_slurm, page_of
+from streams.operate.checks import CheckResult, check_notifier, check_slurm, check_source, page_of
 from streams.settings import Settings
 
 PAGES = {
@@ -84,3 +86,15 @@ def test_a_slurmctld_that_shows_no_metrics_is_told() -> None:
     assert found.state == "fail" and "MetricsType=metrics/openmetrics" in str(found)
     with pytest.raises(NotUnderstood, match="expected SITE=HOST:PORT"):
         page_of("ctl:6817")
+
+
+@pytest.mark.parametrize("check", [check_notifier, check_source])
+def test_a_page_that_breaks_off_is_a_failed_check(
+    check: Callable[[str], CheckResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_off(*_: object, **__: object) -> None:
+        raise IncompleteRead(b"queue", 100)
+
+    monkeypatch.setattr(urllib.request, "urlopen", broken_off)
+    found = check("127.0.0.1:1")
+    assert found.state == "fail" and "broke off" in found.found
