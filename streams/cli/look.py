@@ -155,12 +155,15 @@ def watch(
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
 ) -> None:
     """Print predictions as they come, one a line; Ctrl-C ends it."""
-    from streams.client.watch import json_line, late_s, line
-    from streams.client.watch import watch as records
+    from streams.broker.admin import check_topics
+    from streams.client.blocking import each
+    from streams.client.watch import json_line, kinds, late_s, line, records
 
     shown, waiting = 0, "nothing has come yet: predictions come as jobs are submitted; Ctrl-C ends it"
-    following = records(settings_of(context), site, job, outcomes, from_beginning, tell)
-    with closing(following) as found, told_if_silent(waiting) as heard:
+    settings = settings_of(context)
+    check_topics(settings, dict.fromkeys(kinds(settings, outcomes), "read"))
+    following = records(settings, site, job, outcomes, None, from_beginning, tell)
+    with closing(each(following)) as found, told_if_silent(waiting) as heard:
         for record, message in found:
             heard()
             if as_json:

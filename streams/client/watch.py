@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,6 @@ from models.durations import duration
 from models.records import Outcome, Prediction
 from streams.broker.consumer import Consumer, broker_answers, started
 from streams.broker.topics import LATE, Topics
-from streams.client.blocking import each
 from streams.client.client import BROKER_TIMEOUT_S, MAX_BATCH_MESSAGES, RETRY_PAUSE_S
 from streams.errors import UNDECODABLE, UserError
 from streams.settings import KafkaSettings, Settings
@@ -28,18 +27,6 @@ POLL_S = 5.0  # after so long without a message it is looked whether a broker an
 
 Tell = Callable[[str], None]
 """Told what is passed over, that Kafka went away, and that it is back."""
-
-
-def watch(
-    settings: Settings, site: str | None, job: str | None, outcomes: bool, from_beginning: bool, tell: Tell
-) -> Generator[tuple[Prediction | Outcome, Any]]:
-    """As `records`, for who waits, once the topics are found. Raises UserError: the broker cannot be reached or
-    refuses, or a topic is missing or this user may not read it.
-    """
-    from streams.broker.admin import check_topics  # with kafka-python, which programs need not wait for
-
-    check_topics(settings, dict.fromkeys(kinds(settings, outcomes), "read"))
-    return each(records(settings, site, job, outcomes, None, from_beginning, tell))
 
 
 def kinds(settings: Settings, outcomes: bool) -> dict[str, type[Prediction] | type[Outcome]]:

@@ -2,9 +2,7 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +18,7 @@ from streams.client.questions import UnknownJob
 from streams.errors import UserError
 from streams.sources.schedulers.kueue import KueueSource
 from tests.streams.sources.schedulers.test_kueue import at, workload
+from tests.support.answering import Answer, Asked, answering
 
 Object = dict[str, Any]
 CHECK = {"metadata": {"name": "multi"}, "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
@@ -28,16 +27,15 @@ CONFIG = {"metadata": {"name": "clusters"}, "spec": {"clusters": ["worker1", "wo
 NOW = 1_714_557_700.0
 
 
-class Cluster(ThreadingHTTPServer):
+class Cluster:
     """An API server with workloads, each with the fields of its status by manager; pages of one object."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
         self.objects: dict[str, list[Object]] = {"multikueueconfigs": [CONFIG], "admissionchecks": [CHECK]}
         self.objects["workloads"] = []
         self.applied: dict[str, dict[str, Object]] = {}
         self.refused = set[str]()
-        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.url = ""
 
     def add(self, found: Object) -> Object:
         self.objects["workloads"].append(found)
@@ -59,45 +57,33 @@ class Cluster(ThreadingHTTPServer):
         found["status"]["conditions"] = list(conditions.values())
         return 200
 
-
-class Handler(BaseHTTPRequestHandler):
-    server: Cluster
-
-    def do_GET(self) -> None:
-        place, query = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
+    def answer(self, asked: Asked) -> Answer:
+        place, query = urlsplit(asked.path), parse_qs(urlsplit(asked.path).query)
+        if asked.body:
+            assert asked.headers["Content-Type"] == "application/apply-patch+yaml"
+            name = re.fullmatch(r"/apis/kueue.x-k8s.io/v1beta1/namespaces/ml/workloads/(\w+)/status", place.path)
+            body = json.loads(asked.body)
+            assert name and query["force"] == ["true"] and body["kind"] == "Workload"
+            return said({}, self.apply(name[1], query["fieldManager"][0], body))
         if place.path == "/apis/kueue.x-k8s.io":
-            return self.say(200, {"versions": [{"version": "v1beta1"}, {"version": "v1alpha1"}]})
-        found = self.server.objects[place.path.removeprefix("/apis/kueue.x-k8s.io/v1beta1/")]
+            return said({"versions": [{"version": "v1beta1"}, {"version": "v1alpha1"}]})
+        found = self.objects[place.path.removeprefix("/apis/kueue.x-k8s.io/v1beta1/")]
         if "watch" in query or "limit" not in query:
-            return self.say(200, {"items": [] if "watch" in query else found, "metadata": {"resourceVersion": "9"}})
+            return said({"items": [] if "watch" in query else found, "metadata": {"resourceVersion": "9"}})
         start = int(query.get("continue", ["0"])[0])
         more = str(start + 1) if start + 1 < len(found) else ""
-        self.say(200, {"items": found[start : start + 1], "metadata": {"continue": more}})
+        return said({"items": found[start : start + 1], "metadata": {"continue": more}})
 
-    def do_PATCH(self) -> None:
-        place = urlsplit(self.path)
-        assert self.headers["Content-Type"] == "application/apply-patch+yaml"
-        name = re.fullmatch(r"/apis/kueue.x-k8s.io/v1beta1/namespaces/ml/workloads/(\w+)/status", place.path)
-        query = parse_qs(place.query)
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert name and query["force"] == ["true"] and body["kind"] == "Workload"
-        self.say(self.server.apply(name[1], query["fieldManager"][0], body), {})
 
-    def say(self, status: int, document: Object) -> None:
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(json.dumps(document).encode())
-
-    def log_message(self, *_: Any) -> None:
-        pass
+def said(document: Object, status: int = 200) -> Answer:
+    return Answer(json.dumps(document).encode(), status)
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    with Cluster() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    found = Cluster()
+    with answering(found.answer) as found.url:
+        yield found
 
 
 class Service:

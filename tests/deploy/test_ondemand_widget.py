@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
 
+from tests.support.answering import Answer, Asked, answering
 from tests.support.browser import Browser, browsing
 
 PARTIAL = Path(__file__).parents[2] / "deploy" / "ondemand" / "_queuecast.html.erb"
@@ -55,37 +54,23 @@ class Portal:
         self.asked: list[str] = []
         self.url = ""
 
+    def reply(self, asked: Asked) -> Answer | None:
+        if asked.path == "/":
+            page = rendered(url="/queuecast", user="ada & co", seconds="1")
+            page = f"<!doctype html><meta charset=utf-8><title>ok</title>{page}"
+            return Answer(page.encode(), headers={"Content-Type": "text/html"})
+        if not asked.path.startswith("/queuecast"):
+            return Answer()
+        self.asked.append(asked.path)
+        if self.answer is None:
+            return None
+        return Answer(json.dumps(self.answer).encode(), self.status, {"Content-Type": "application/json"})
+
     @contextmanager
     def running(self) -> Iterator["Portal"]:
-        portal, ended = self, Event()
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body, kind = b"", "application/json"
-                if self.path == "/":
-                    page = rendered(url="/queuecast", user="ada & co", seconds="1")
-                    body, kind = f"<!doctype html><meta charset=utf-8><title>ok</title>{page}".encode(), "text/html"
-                elif self.path.startswith("/queuecast"):
-                    portal.asked.append(self.path)
-                    if portal.answer is None:
-                        ended.wait(30)
-                        return
-                    body = json.dumps(portal.answer).encode()
-                self.send_response(portal.status if self.path != "/" else 200)
-                self.send_header("Content-Type", kind)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            server.daemon_threads = True
-            self.url = f"http://127.0.0.1:{server.server_port}/"
-            Thread(target=server.serve_forever, daemon=True).start()
+        with answering(self.reply) as url:
+            self.url = f"{url}/"
             yield self
-            ended.set()
-            server.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
+
+from tests.support.answering import Answer, Asked, answering
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "slurm" / "cli_filter.lua"
 TEXT = "starts in about 40m, 90 % within 2h; 12 jobs ahead"
@@ -27,31 +27,14 @@ class Service:
         self.asked: list[tuple[str, str | None]] = []
         self.url = ""
 
+    def answer(self, asked: Asked) -> Answer | None:
+        self.asked.append((asked.path, asked.headers.get("Authorization")))
+        return None if self.body is None else Answer(self.body, self.status)
+
     @contextmanager
     def running(self) -> Iterator["Service"]:
-        service, ended = self, Event()
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                service.asked.append((self.path, self.headers.get("Authorization")))
-                if service.body is None:
-                    ended.wait(30)
-                    return
-                self.send_response(service.status)
-                self.end_headers()
-                self.wfile.write(service.body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            server.daemon_threads = True
-            self.url = f"http://127.0.0.1:{server.server_port}"
-            thread = Thread(target=server.serve_forever, daemon=True)
-            thread.start()
+        with answering(self.answer) as self.url:
             yield self
-            ended.set()
-            server.shutdown()
 
 
 class Pipe:

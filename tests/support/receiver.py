@@ -1,12 +1,10 @@
 """A real HTTP server that takes POST requests, as a webhook's receiver."""
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
 
 from models.records import Notice
+from tests.support.answering import Answer, Asked, answering
 
 NOTICE = Notice(
     id="n1",
@@ -29,32 +27,19 @@ class Receiver:
 
     def __init__(self) -> None:
         self.statuses = [200]
-        self.requests: list[tuple[dict[str, str], bytes]] = []
-        receiver = self
+        self.requests: list[tuple[Mapping[str, str], bytes]] = []
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.requests.append((dict(self.headers), body))
-                self.send_response(receiver.statuses[min(len(receiver.requests), len(receiver.statuses)) - 1])
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+    def answer(self, asked: Asked) -> Answer:
+        """Take a request."""
+        self.requests.append((asked.headers, asked.body))
+        return Answer(status=self.statuses[min(len(self.requests), len(self.statuses)) - 1])
 
 
 @contextmanager
 def received() -> Iterator[Receiver]:
     """A receiver that runs meanwhile."""
     found = Receiver()
-    thread = threading.Thread(target=found.server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with answering(found.answer) as url:
+        found.url = f"{url}/hook"
         yield found
-    finally:
-        found.server.shutdown()
-        thread.join()
-        found.server.server_close()

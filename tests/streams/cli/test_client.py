@@ -1,7 +1,7 @@
 import json
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,20 +19,22 @@ Capture = pytest.CaptureFixture[str]
 
 
 def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from streams.broker import admin
     from streams.client import watch
 
     said = prediction("\x1b[2J", 60.0, 835823160.0, site="ctc", predicted_start=None)
     asked: list[Any] = []
 
-    def records(_: Any, *arguments: Any) -> Iterator[tuple[Any, Any]]:
+    async def records(_: Any, *arguments: Any) -> AsyncIterator[tuple[Any, Any]]:
         asked.append(arguments)
         while True:
             yield said, SimpleNamespace(value=msgspec.json.encode(said), headers=[("late", b"75")])
 
-    monkeypatch.setattr(watch, "watch", records)
+    monkeypatch.setattr(watch, "records", records)
+    monkeypatch.setattr(admin, "check_topics", lambda *_: None)
     assert main(["watch", "--count", "2", "--site", "ctc", "--outcomes"]) == 0
     assert capsys.readouterr().out == "1996-06-26 21:06 UTC  ctc  job \\u001b[2J  waits 1m  [left 1m15s late]\n" * 2
-    assert asked[0][:4] == ("ctc", None, True, False)
+    assert asked[0][:5] == ("ctc", None, True, None, False)
     assert main(["watch", "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == "\x1b[2J"
 

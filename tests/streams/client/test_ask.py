@@ -2,10 +2,8 @@
 
 import json
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,6 +18,7 @@ from streams.client import listing
 from streams.client.http import HttpClient
 from streams.client.listing import check_ranking, show_ranking, understood
 from streams.errors import Unreachable, UserError
+from tests.support.answering import Answer, Asked, answering
 
 JOB = JobRequest(cpus=64, walltime=14_400.0, user="ada")
 
@@ -133,27 +132,13 @@ def service(status: int, body: bytes, length: int | None = None) -> Iterator[tup
     """
     asked: list[Any] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            asked.append((url.path, parse_qs(url.query), self.headers.get("Authorization")))
-            self.send_response(status)
-            if length is not None:
-                self.send_header("Content-Length", str(length))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request: Asked) -> Answer:
+        url = urlsplit(request.path)
+        asked.append((url.path, parse_qs(url.query), request.headers.get("Authorization")))
+        return Answer(body, status, {} if length is None else {"Content-Length": str(length)})
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(answer) as found:
+        yield found, asked
 
 
 def test_a_service_is_asked_by_its_address() -> None:

@@ -1,11 +1,9 @@
 """A site beside the metrics of its slurmctld, and a page of metrics that breaks off."""
 
-import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import IncompleteRead
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +14,7 @@ from streams.errors import NotUnderstood
 from streams.operate import checks
 from streams.operate.checks import CheckResult, check_notifier, check_slurm, check_source, page_of
 from streams.settings import Settings
+from tests.support.answering import Answer, answering
 
 PAGES = {
     "/metrics/jobs": """# HELP slurm_jobs_pending Number of jobs in Pending state
@@ -33,22 +32,10 @@ slurm_nodes_down 1
 }
 
 
-class Slurmctld(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(PAGES[self.path].encode())
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def address() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Slurmctld) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with answering(lambda asked: Answer(PAGES[asked.path].encode())) as url:
+        yield url.removeprefix("http://")
 
 
 @pytest.mark.parametrize(
