@@ -55,7 +55,7 @@ class QuestionClient:
         self.silent_since: dict[str, float] = {}
         """Since when the worker of a site does not answer (Unix seconds), of those that did not when last asked."""
         self._kafka = settings.kafka
-        _Clear.of(settings.kafka.bootstrap)
+        _warn_in_the_clear(settings.kafka.bootstrap)
         self._tls = settings.kafka.tls_context()
         self._settings = settings
         self._topics = Topics(settings.kafka.prefix)
@@ -223,18 +223,14 @@ async def _cancel(task: asyncio.Task[None]) -> None:
         await task
 
 
-class _Clear(logging.Filter):
-    """Keeps back aiokafka's warning of passwords in the clear, which it gives for each connection."""
+def _warn_in_the_clear(bootstrap: str) -> None:
+    """Have aiokafka warn of passwords in the clear only where brokers are elsewhere: others leave no machine."""
+    hosts = {address.strip().rpartition(":")[0] for address in bootstrap.split(",")}
+    logger = logging.getLogger("aiokafka.conn")
+    logger.removeFilter(_is_of_another_kind)
+    if hosts <= {"127.0.0.1", "localhost", "[::1]"}:
+        logger.addFilter(_is_of_another_kind)
 
-    @classmethod
-    def of(cls, bootstrap: str) -> None:
-        """Keep it back where all brokers are on this machine, which no password leaves then; elsewhere let it be."""
-        hosts = {address.strip().rpartition(":")[0] for address in bootstrap.split(",")}
-        logger = logging.getLogger("aiokafka.conn")
-        for kept_back in [found for found in logger.filters if isinstance(found, cls)]:
-            logger.removeFilter(kept_back)
-        if hosts <= {"127.0.0.1", "localhost", "[::1]"}:
-            logger.addFilter(cls())
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not str(record.msg).endswith(" in the clear")
+def _is_of_another_kind(record: logging.LogRecord) -> bool:
+    return not str(record.msg).endswith(" in the clear")

@@ -83,26 +83,26 @@ def document(log: EventLog, report: Report) -> dict[str, Any]:
 def lacking(survey: Survey) -> list[str]:
     """What would make predictions better and is not in the log, and what to do about it."""
     jobs, fields = max(survey.submits, 1), survey.fields
-    lacks = []
-    if survey.submits < FEW_JOBS:
-        lacks.append(f"jobs: only {survey.submits:,}; methods learn from past jobs, so give some months")
-    if fields.walltime < MANY * jobs:
-        lacks.append(f"walltimes: {_share(fields.walltime, jobs)} of the jobs have one; they say when nodes get free")
-    if fields.user < MANY * jobs:
-        lacks.append(f"users: {_share(fields.user, jobs)} of the jobs have one; a user's jobs are alike")
-    if fields.queue < MANY * jobs:
-        lacks.append(f"queues or partitions: {_share(fields.queue, jobs)} of the jobs have one")
-    if not fields.eligible:
-        lacks.append("eligible times: none after a submission; without them waits count from there")
-    if not survey.cancels:
-        lacks.append("jobs cancelled in the queue: none; are they left out of the log?")
-    if survey.capacity is None:
-        lacks.append(f"the machine's size: {'taken from what was in use' if survey.starts else 'unknown'}")
-    if survey.unsubmitted:
-        lacks.append(f"submissions: {survey.unsubmitted:,} jobs start without one; their waits are not scored")
-    if not survey.expected_by:
-        lacks.append("the scheduler's own estimates of starts: none, so they cannot be compared with")
-    return lacks
+
+    def had(what: str, count: int, why: str = "") -> tuple[bool, str]:
+        return count < MANY * jobs, f"{what}: {_share(count, jobs)} of the jobs have one{why}"
+
+    size = "taken from what was in use" if survey.starts else "unknown"
+    found = (
+        (
+            survey.submits < FEW_JOBS,
+            f"jobs: only {survey.submits:,}; methods learn from past jobs, so give some months",
+        ),
+        had("walltimes", fields.walltime, "; they say when nodes get free"),
+        had("users", fields.user, "; a user's jobs are alike"),
+        had("queues or partitions", fields.queue),
+        (not fields.eligible, "eligible times: none after a submission; without them waits count from there"),
+        (not survey.cancels, "jobs cancelled in the queue: none; are they left out of the log?"),
+        (survey.capacity is None, f"the machine's size: {size}"),
+        (survey.unsubmitted, f"submissions: {survey.unsubmitted:,} jobs start without one; their waits are not scored"),
+        (not survey.expected_by, "the scheduler's own estimates of starts: none, so they cannot be compared with"),
+    )
+    return [text for is_lacking, text in found if is_lacking]
 
 
 def _share(part: int, whole: int) -> str:
