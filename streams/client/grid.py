@@ -7,6 +7,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
@@ -206,8 +207,9 @@ class AsyncClient:
         """
         from streams.client.watch import records as following
 
-        async for record, _ in following(self.settings, site, job, outcomes, group, from_beginning):
-            yield record
+        async with aclosing(following(self.settings, site, job, outcomes, group, from_beginning)) as found:
+            async for record, _ in found:
+                yield record
 
     async def estimate_changes(
         self, *, site: str | None = None
@@ -216,9 +218,10 @@ class AsyncClient:
         from streams.client.watch import follow
 
         topic = Topics(self.settings.kafka.prefix).estimates
-        async for estimate, _ in follow(self.settings, {topic: change_of}, None, from_beginning=True):
-            if site in (None, estimate.site):
-                yield estimate
+        async with aclosing(follow(self.settings, {topic: change_of}, None, from_beginning=True)) as found:
+            async for estimate, _ in found:
+                if site in (None, estimate.site):
+                    yield estimate
 
     async def _of_sites(
         self, question: Callable[[str], records.AnyQuestion], kind: type[Kind], sites: Sequence[str]

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any
 
 import msgspec
@@ -49,9 +49,10 @@ async def records(
         topic: msgspec.json.Decoder[Prediction | Outcome](kind) for topic, kind in kinds(settings, outcomes).items()
     }
     reading = {topic: lambda message, read=read: read.decode(message.value or b"") for topic, read in decoders.items()}
-    async for record, message in follow(settings, reading, group, from_beginning, tell):
-        if site in (None, record.site) and job in (None, record.job):
-            yield record, message
+    async with aclosing(follow(settings, reading, group, from_beginning, tell)) as found:
+        async for record, message in found:
+            if site in (None, record.site) and job in (None, record.job):
+                yield record, message
 
 
 async def follow(
