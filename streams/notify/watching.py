@@ -1,22 +1,22 @@
 """The jobs that notices are about, as the topics tell of them, and how these are read."""
 
-import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from typing import Any
 
 import msgspec
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
 
 from models.records import Notice, Outcome, Prediction, Submit
 from streams.broker.consumer import Consumer, started
 from streams.broker.standstill import batches_to
 from streams.broker.topics import Topics, event_topics
-from streams.errors import UNDECODABLE, UserError
+from streams.client.watch import arriving
+from streams.errors import UNDECODABLE
 from streams.notify.metrics import NotifyCounts
 from streams.notify.rules import JobPlace, WatchedJob, due, estimate_of, watched
 from streams.settings import Settings
@@ -185,22 +185,16 @@ class Reader:
         await consumer.seek_to_beginning(*places)
         ends: dict[TopicPartition, int] = await consumer.end_offsets(places)
         async for batches in batches_to(consumer, ends, MAX_BATCH_MESSAGES):
-            await self._take_in(consumer, batches)
+            await self._take_in(consumer, chain.from_iterable(batches.values()))
         return {place: await consumer.position(place) for place in places}
 
     async def follow(self, consumer: Any) -> None:
         """Take in what comes, without end. Raises UserError: Kafka refuses."""
-        while True:
-            try:
-                await self._take_in(consumer, await consumer.getmany(timeout_ms=1000, max_records=MAX_BATCH_MESSAGES))
-            except KafkaError as error:
-                if not error.retriable:
-                    raise UserError(f"kafka at {self._settings.kafka.bootstrap}: {error!r}") from None
-                log.warning("cannot be read: %r; tried again", error)
-                await asyncio.sleep(1.0)
+        async for messages in arriving(consumer, self._settings.kafka, log.warning):
+            await self._take_in(consumer, messages)
 
-    async def _take_in(self, consumer: Any, batches: Mapping[Any, Sequence[Any]]) -> None:
-        for message in (message for messages in batches.values() for message in messages):
+    async def _take_in(self, consumer: Any, messages: Iterable[Any]) -> None:
+        for message in messages:
             self._take(message.topic, message.value or b"", message.timestamp / 1000)
         lag: Counter[str] = Counter()
         for place in consumer.assignment():
