@@ -70,27 +70,6 @@ def test_nothing_after_the_stretch_is_searched(trace: Trace) -> None:
     assert examples_of(changed, rows=(120, 182)).fingerprint != examples_of(trace, rows=(120, 182)).fingerprint
 
 
-def test_a_search_for_ibl_that_was_interrupted_is_resumed(trace: Trace) -> None:
-    examples, file = examples_of(trace), Path("state.json")
-    whole = searched(examples)
-
-    class Interrupt(Exception):
-        pass
-
-    def interrupt(step: SearchStep) -> None:
-        if step.number == 2:
-            raise Interrupt
-
-    with pytest.raises(Interrupt):
-        searched(examples, interrupt, file=file)
-    assert len(msgspec.msgpack.decode(file.read_bytes())["steps"]) == 2
-    assert searched(examples, file=file) == whole
-    assert searched(examples, file=file, workers=2) == whole  # it is at its end
-    assert searched(examples, file=file, plan=SearchPlan(6, 4, seed=2)).steps[:3] == whole.steps
-    with pytest.raises(UserError, match="of a search on other jobs"):
-        searched(examples_of(trace, "run"), file=file)
-
-
 def test_a_search_for_ibl_is_the_same_with_any_number_of_workers(trace: Trace) -> None:
     examples, plan = examples_of(trace), SearchPlan(4, 2)
     assert searched(examples, plan=plan, workers=2) == searched(examples, plan=plan)

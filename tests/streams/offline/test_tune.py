@@ -150,8 +150,3 @@ def test_what_was_found_is_told_as_json_too(trace: Trace, capsys: Capture) -> No
 def test_a_mistake_is_told(trace: Trace, capsys: Capture, arguments: list[str], code: int, message: str) -> None:
     assert main(["tune", "made.swf", *arguments]) == code
     assert message in capsys.readouterr().err
-
-
-def test_a_profile_that_cannot_be_written_is_an_error() -> None:
-    with pytest.raises(UserError, match="cannot be written: Is a directory"):
-        save("", Path())
