@@ -11,9 +11,11 @@ from models.waits.blend.said import QUANTILES, Said
 _NOT_PASSED = np.zeros(2 * QUANTILES, np.bool_)
 
 
-def bound_exceeded(quantiles: Quantiles, said: Said, place: int, user: str | None = None) -> bool:
+def bound_exceeded(
+    quantiles: Quantiles, said: Said, place: int, user: str | None = None, queue: str | None = None
+) -> bool:
     """A job of which this was said waits for longer than the mark at this place; gives whether that is judged now."""
-    known = said.table, said.kind, said.alone, said.weight, quantiles.bursts_of(user, said.weight)
+    known = said.table, said.kind, said.alone, said.weight, *quantiles.kept(user, queue, said.weight)
     return bool(exceed(*known, *quantiles.learnt, place, quantiles.far))
 
 
@@ -25,9 +27,10 @@ def bounds_left(
     judged: Flags,
     passed: Flags = _NOT_PASSED,
     user: str | None = None,
+    queue: str | None = None,
 ) -> None:
     """Such a job has left the queue after so long."""
-    of_job = said.table, said.kind, said.alone, said.weight, quantiles.bursts_of(user, said.weight)
+    of_job = said.table, said.kind, said.alone, said.weight, *quantiles.kept(user, queue, said.weight)
     leave(*of_job, *quantiles.learnt, float(wait_s), known, judged, passed)
 
 

@@ -1,8 +1,8 @@
 """By how much too few of the upper bounds have held, and what is made of that.
 
 The shifts of the bounds follow the last jobs. Deficits are slower: they are counted over thousands of jobs, outside of
-bursts and in them, and over the bursts of each user; and what all bursts were told too little is summed up. A job
-counts as soon as it has waited for longer than its bound.
+bursts and in them, and over the bursts of each user; and what all bursts were told too little is summed up, and so is
+what the other jobs of each queue were. A job counts as soon as it has waited for longer than its bound.
 """
 
 import numpy as np
@@ -33,6 +33,11 @@ SUM_STEP, SUM_LEAST, SUM_MOST = 0.005, -0.5, 6.0
 fade, so that in the long run as many hold as should, however sure the experts are of themselves (the integrator of
 Angelopoulos, Candès and Tibshirani 2023, as in `follow`); and within which limits."""
 
+QUEUE_STEP, QUEUE_MOST = 0.03, 2.0
+"""The same for the jobs of one queue outside of bursts, and how far up or down. The shifts are those of the kinds of
+jobs, whatever their queue; where a queue's jobs wait otherwise than others of their kind, its bounds would hold too
+seldom or too often for ever. Of a bound of nothing the limit makes 4 min, of 10 h 14 h or 7 h."""
+
 SUM = 2
 """The row of the deficits in which these sums stand, behind those outside of bursts and in them."""
 
@@ -47,6 +52,9 @@ told too little again, and the next job of a burst that queues for longer than w
 NOBODY = np.zeros((2, QUANTILES))
 """Of a user of whose bursts nothing is known: deficits, and of how many jobs, (2, quantiles)."""
 
+NO_QUEUE = np.zeros(QUANTILES)
+"""Of a queue of which nothing is known: what is added to its bounds outside of bursts, (quantiles,)."""
+
 
 @njit(cache=True)
 def in_burst(weight: float) -> int:
@@ -55,7 +63,7 @@ def in_burst(weight: float) -> int:
 
 
 @njit(cache=True)
-def count(deficits: Floats, counted: Floats, bursts: Floats, weight: float, q: int, held: bool) -> None:
+def count(deficits: Floats, counted: Floats, bursts: Floats, queue: Floats, weight: float, q: int, held: bool) -> None:
     """It is known whether the bound that a job was told holds: at once where it waits for longer."""
     row, excess = in_burst(weight), PROBABILITIES[q] - (1.0 if held else 0.0)
     counted[row, q] += 1.0
@@ -65,6 +73,8 @@ def count(deficits: Floats, counted: Floats, bursts: Floats, weight: float, q: i
         deficits[SUM, q] = min(max(deficits[SUM, q] + SUM_STEP * excess, SUM_LEAST), SUM_MOST)
         bursts[1, q] += 1.0
         bursts[0, q] += (excess - bursts[0, q]) / min(bursts[1, q] + USER_FIRST, USER_JOBS)
+    else:
+        queue[q] = min(max(queue[q] + QUEUE_STEP * excess, -QUEUE_MOST), QUEUE_MOST)
 
 
 @njit(cache=True)

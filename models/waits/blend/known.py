@@ -61,6 +61,7 @@ def exceeded(
     place: int,
     far: float,
     bursts: Floats,
+    queue: Floats,
     total: Floats,
     squares: Floats,
     extent: Floats,
@@ -91,8 +92,8 @@ def exceeded(
         learn_at_once(inputs, coefficients, slopes, corrections, has_left)
         return True, marks[place]
     judged = exceed(
-        table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight, bursts, total, squares, extent, seen, shift,
-        schedule_errors, deficits, counted, schedules, place, far,
+        table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight, bursts, queue, total, squares, extent, seen,
+        shift, schedule_errors, deficits, counted, schedules, place, far,
     )  # fmt: skip
     return judged, marks[place]
 
@@ -111,6 +112,7 @@ def left(
     faded: float,
     own: Floats,
     bursts: Floats,
+    queue: Floats,
     total: Floats,
     squares: Floats,
     extent: Floats,
@@ -135,7 +137,7 @@ def left(
         put_off: the places of marks, as bits, that are judged now though they are known to be exceeded.
         known: whether its wait began when it was said to; else the choices are not judged.
         own: the errors of the choices for its user, (choices,).
-        bursts: as of `leave`.
+        bursts, queue: as of `leave`.
     """
     table, head, weight, inputs, choices_s = _read(note, experts)
     marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)
@@ -148,8 +150,8 @@ def left(
         judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, wait_s, known, weight, faded)
         judge_for_user(own, choices_s, wait_s)
     leave(
-        table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight, bursts, total, squares, extent, seen, shift,
-        schedule_errors, deficits, counted, schedules, wait_s, known, judged, passed,
+        table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight, bursts, queue, total, squares, extent, seen,
+        shift, schedule_errors, deficits, counted, schedules, wait_s, known, judged, passed,
     )  # fmt: skip
     if judged[AT_ONCE]:
         learn_at_once(inputs, coefficients, slopes, corrections, wait_s <= AT_ONCE_S)

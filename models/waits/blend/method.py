@@ -212,7 +212,7 @@ class Blend(WaitMethod):
         if all(map(math.isnan, waits_s[MEDIAN].tolist())):
             return None
         may_be_alone = context.layout is not None and self._order.knows_run_times
-        said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user)
+        said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user, job.queue)
         choice = self._guard.choose(said.table.item(MEDIAN, BOUND), waits_s[MEDIAN], job.user)
         return said.around(choice.wait_s, choice.most_s), choice
 
@@ -261,9 +261,9 @@ class Blend(WaitMethod):
             if ready != job.ready or time < watched:
                 continue
             note = np.frombuffer(value, np.uint8), self._quantiles.experts
-            bursts = self._quantiles.bursts_of(job.user, Said.weight_of(value))
+            kept = self._quantiles.kept(job.user, job.queue, Said.weight_of(value))
             far = self._quantiles.far
-            judged, waited_s = exceeded(*note, ready, watched, float(time), place, far, bursts, *self._learnt)
+            judged, waited_s = exceeded(*note, ready, watched, float(time), place, far, *kept, *self._learnt)
             if place in JUDGED:
                 self._guard.waited(waited_s)
             if not judged:
@@ -286,7 +286,8 @@ class Blend(WaitMethod):
             faded, own = self._guard.begin_to_leave(wait_s, at, job.user) if known else (1.0, _NOBODY)
             note = np.frombuffer(value, np.uint8), self._quantiles.experts, ready, watched, float(reached), before
             now = put_off if started else self._over(value, put_off, wait_s), known, float(wait_s), faded, own
-            left(*note, *now, self._quantiles.bursts_of(job.user, Said.weight_of(value)), *self._learnt)
+            kept = self._quantiles.kept(job.user, job.queue, Said.weight_of(value))
+            left(*note, *now, *kept, *self._learnt)
         self._pass(at, context)
 
     def _over(self, value: bytes, put_off: int, waited_s: float) -> int:

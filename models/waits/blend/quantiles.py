@@ -7,7 +7,17 @@ import numpy as np
 from numba import njit
 
 from models.arrays import Flags, Floats, Ints
-from models.waits.blend.deficits import BURST_DEFICIT, BURST_WEIGHT, NOBODY, SUM, aim, count, in_burst, wider
+from models.waits.blend.deficits import (
+    BURST_DEFICIT,
+    BURST_WEIGHT,
+    NO_QUEUE,
+    NOBODY,
+    SUM,
+    aim,
+    count,
+    in_burst,
+    wider,
+)
 from models.waits.blend.mixture import Learnt, Mixed, follow, learn, mix, scaled, seconds, weights
 from models.waits.blend.said import ALONE_FLAG, BEHIND, BOTH, BOUND, MEDIAN, PROBABILITIES, QUANTILES, SHIFT, Said
 from models.waits.blend.users import kept_of
@@ -44,7 +54,8 @@ PRIOR_JOBS = 3000.0
 class QuantilesState(NamedTuple):
     """What was learnt; decayed sums of the schedule's errors, with its share, without, and of it alone; by how much too
     few of the bounds hold, outside of bursts and in them, and `SUM`, (3, quantiles); of how many jobs that is known,
-    (2, quantiles); and deficits and jobs of the bursts of single users, (2, quantiles).
+    (2, quantiles); deficits and jobs of the bursts of single users, (2, quantiles); and what is added to the bounds of
+    single queues outside of bursts, (quantiles,).
     """
 
     learnt: Learnt
@@ -52,6 +63,7 @@ class QuantilesState(NamedTuple):
     deficits: Floats
     counted: Floats
     users: dict[str, Floats]
+    queues: dict[str, Floats]
 
 
 class Quantiles:
@@ -75,23 +87,31 @@ class Quantiles:
         nothing = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
         deficits = np.zeros((SUM + 1, QUANTILES))
         deficits[1, MEDIAN + 1 :] = BURST_DEFICIT
-        self.state = QuantilesState(nothing, np.zeros(3), deficits, np.zeros((2, QUANTILES)), {})
+        self.state = QuantilesState(nothing, np.zeros(3), deficits, np.zeros((2, QUANTILES)), {}, {})
 
     @property
     def experts(self) -> int:
         """How many there are, the mixed median included."""
         return len(self._names)
 
-    def mix(self, waits_s: Floats, may_be_alone: bool = False, weight: float = 1.0, user: str | None = None) -> Said:
+    def mix(
+        self,
+        waits_s: Floats,
+        may_be_alone: bool = False,
+        weight: float = 1.0,
+        user: str | None = None,
+        queue: str | None = None,
+    ) -> Said:
         """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs.
 
         Parameters:
             may_be_alone: whether the schedule may be the median alone, where it is good enough (`ALONE_HARM`).
             weight: how many jobs it counts as, as evidence.
             user: whose job it is.
+            queue: which queue it goes to.
         """
-        table, (learnt, *errors, _, users) = np.empty((QUANTILES, self.experts + BEHIND)), self.state
-        errors.append(users.get(user or "", NOBODY))
+        table, (learnt, *errors, _, users, queues) = np.empty((QUANTILES, self.experts + BEHIND)), self.state
+        errors += [users.get(user or "", NOBODY), queues.get(queue or "", NO_QUEUE)]
         head = _say(waits_s, self._prior(), self._schedules, may_be_alone, weight, *learnt, *errors, table)
         return Said(table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight)
 
@@ -120,12 +140,16 @@ class Quantiles:
     @property
     def learnt(self) -> tuple[Floats | Ints, ...]:
         """What kernels judge by, and change."""
-        learnt, *errors, _ = self.state
+        learnt, *errors, _, _ = self.state
         return *learnt, *errors, self._schedules
 
-    def bursts_of(self, user: str | None, weight: float) -> Floats:
-        """What kernels count for the bursts of a user, when something becomes known of a job of this weight."""
-        return kept_of(self.state.users, user, NOBODY.shape) if in_burst(weight) else NOBODY
+    def kept(self, user: str | None, queue: str | None, weight: float) -> tuple[Floats, Floats]:
+        """What kernels count when something becomes known of a job of this weight: for the bursts of its user, or for
+        the other jobs of its queue.
+        """
+        if in_burst(weight):
+            return kept_of(self.state.users, user, NOBODY.shape), NO_QUEUE
+        return NOBODY, kept_of(self.state.queues, queue or "", NO_QUEUE.shape)
 
     def bound_now(self, said: Said, place: int) -> float | None:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
@@ -187,6 +211,7 @@ def leave(
     alone: bool,
     weight: float,
     bursts: Floats,
+    queue: Floats,
     total: Floats,
     squares: Floats,
     extent: Floats,
@@ -206,6 +231,7 @@ def leave(
 
     Parameters:
         bursts: of its user, the deficits of the bounds of bursts and how many jobs they are known of, (2, quantiles).
+        queue: of its queue, what is added to the bounds outside of bursts, (quantiles,).
         known: whether its wait began when it was said to.
         judged: which of the marks are judged now; others were by `exceed`, when the job had waited for so long. That is
             by the bound of now, where there is one. The shift learns from the bound, the weights from the mixture: a
@@ -217,7 +243,7 @@ def leave(
     if known:
         for q in range(MEDIAN + 1, QUANTILES):
             if not passed[q]:
-                count(deficits, counted, bursts, weight, q, wait_s <= table[q, BOUND])
+                count(deficits, counted, bursts, queue, weight, q, wait_s <= table[q, BOUND])
         place = _schedule_of(table[MEDIAN], schedules)
         if place >= 0:
             _judge_schedule(schedule_errors, table[MEDIAN, experts + BOTH], table[MEDIAN, place], wait_s, weight)
@@ -245,6 +271,7 @@ def exceed(
     alone: bool,
     weight: float,
     bursts: Floats,
+    queue: Floats,
     total: Floats,
     squares: Floats,
     extent: Floats,
@@ -264,14 +291,14 @@ def exceed(
     """
     known = place < 0  # always False; a literal here would make numba compile what is called a second time
     if MEDIAN < place < QUANTILES:
-        count(deficits, counted, bursts, weight, place, known)
+        count(deficits, counted, bursts, queue, weight, place, known)
     if place < QUANTILES and not np.isnan(_bound_now(table, kind, weight, shift, place, far)):
         return False
     judged = np.zeros(2 * QUANTILES, np.bool_)
     judged[place] = True
     leave(
-        table, kind, alone, weight, bursts, total, squares, extent, seen, shift, schedule_errors, deficits, counted,
-        schedules, np.inf, known, judged, judged,
+        table, kind, alone, weight, bursts, queue, total, squares, extent, seen, shift, schedule_errors, deficits,
+        counted, schedules, np.inf, known, judged, judged,
     )  # fmt: skip
     return True
 
@@ -308,6 +335,7 @@ def _say(
     schedule_errors: Floats,
     deficits: Floats,
     bursts: Floats,
+    queue: Floats,
     table: Floats,
 ) -> int:
     """Fill the table of a `Said` in; gives the job's kind, from 1, with `ALONE_FLAG` where the schedule is alone."""
@@ -335,8 +363,8 @@ def _say(
             value[q] += share * (table[q, schedule] - value[q])
         table[q, SHIFT] = _shift(shift, kind, weight, q)
         value[q] += table[q, SHIFT]
-        if q > MEDIAN and in_burst(weight):
-            value[q] = wider(value[q], q, deficits, bursts[0, q])
+        if q > MEDIAN:
+            value[q] = wider(value[q], q, deficits, bursts[0, q]) if in_burst(weight) else value[q] + queue[q]
         if q == MEDIAN and alone:
             value[q] = table[q, schedule]
     low, middle, high, highest = value

@@ -1,4 +1,4 @@
-"""What is kept of single users: of those whose jobs became known last."""
+"""What is kept of single users or queues: of those whose jobs became known last."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ USERS = 200
 
 
 def kept_of(users: dict[str, Floats], user: str | None, shape: tuple[int, ...]) -> Floats:
-    """What is kept of a user, who is the last one now; zeros of this shape, for nothing, of a new one or of nobody."""
+    """What is kept of one, who is the last one now; zeros of this shape, for nothing, of a new one or of nobody."""
     found = None if user is None else users.pop(user, None)
     found = np.zeros(shape) if found is None else found
     if user is not None:

@@ -1,5 +1,6 @@
 """The mixture of the experts' quantiles, its shifts, and the probability to start at once."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ from models.stored import encode, reader
 from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadlines
-from models.waits.blend.deficits import NOBODY, SUM, count, wider
+from models.waits.blend.deficits import NO_QUEUE, NOBODY, SUM, count, wider
 from models.waits.blend.mixture import seconds
 from models.waits.blend.quantiles import SCHEDULE_SHARE, Quantiles, QuantilesState
 from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES, Said
@@ -195,11 +196,25 @@ def test_the_bounds_of_bursts_hold_in_the_long_run_though_experts_are_too_sure()
 def test_a_bound_of_nothing_grows_by_what_bursts_were_told_too_little_until_enough_hold() -> None:
     deficits, counted, of_user = np.zeros((SUM + 1, QUANTILES)), np.zeros((2, QUANTILES)), NOBODY.copy()
     for _ in range(500):
-        count(deficits, counted, of_user, BURST, 2, False)
+        count(deficits, counted, of_user, NO_QUEUE, BURST, 2, False)
     assert seconds(wider(0.0, 2, deficits, float(of_user[0, 2]))) > 200.0
     for _ in range(4500):  # so that nine of ten have held
-        count(deficits, counted, of_user, BURST, 2, True)
+        count(deficits, counted, of_user, NO_QUEUE, BURST, 2, True)
     assert wider(0.0, 2, deficits, float(of_user[0, 2])) == pytest.approx(0.0, abs=1e-6)
+    assert not NO_QUEUE.any()
+
+
+def test_the_bounds_of_each_queue_hold_though_one_waits_longer_than_jobs_of_its_kind() -> None:
+    quantiles, chance, held = Quantiles(["expert"], [1.0]), np.random.default_rng(9), defaultdict[str, list[bool]](list)
+    for number in range(6000):
+        queue, level = ("slow", 0.4) if number % 10 == 0 else ("usual", 0.0)
+        said, wait_s = quantiles.mix(told(3600.0), queue=queue), 3600.0 * chance.lognormal(level, 0.4)
+        bounds_left(quantiles, said, wait_s, True, np.ones(2 * QUANTILES, np.bool_), queue=queue)
+        held[queue].append(wait_s <= said.bounds[2])
+    assert np.mean(held["usual"]) == pytest.approx(0.9, abs=0.02)
+    assert np.mean(held["slow"][200:]) == pytest.approx(0.9, abs=0.04)
+    burst = [quantiles.mix(told(3600.0), weight=BURST, queue=queue).bounds[2] for queue in ("slow", "usual", "new")]
+    assert burst[0] == burst[1] == burst[2]  # of a burst's job, that says nothing
 
 
 def test_a_job_that_is_known_to_exceed_its_bound_counts_once() -> None:
@@ -222,7 +237,8 @@ def test_jobs_that_were_told_the_same_move_a_shift_only_so_far() -> None:
     for said in burst:  # all queue beyond what they were told
         for place in range(len(said.marks)):
             bound_exceeded(quantiles, said, place)
-    assert all(10.0 < bound_s < 60.0 for bound_s in quantiles.mix(told(0.0)).bounds)
+    low_s, middle_s, *high_s = quantiles.mix(told(0.0)).bounds
+    assert 10.0 < low_s <= middle_s < 60.0 and all(10.0 < bound_s < 600.0 for bound_s in high_s)
     for said in burst:  # as they leave, they tell how long they waited
         now_s = quantiles.bound_now(said, MEDIAN)
         assert now_s is not None
