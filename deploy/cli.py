@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from streams.cli.app import application, run
-from streams.cli.options import changed, read_trace, settings_without_servers
+from streams.cli.options import arg, changed, flag, opt, read_trace, settings_without_servers
 from streams.errors import needing
 
 commands = typer.Typer()
@@ -22,11 +22,9 @@ def _port(server: str, usual: int | None = None) -> Any:
 @commands.command(epilog="Example: queuecast demo KTH-SP2-1996-2.1-cln.swf.gz --seconds 30")
 def demo(
     context: typer.Context,
-    trace: Annotated[
-        Path | None, typer.Argument(metavar="TRACE", help="One site, from a trace. Default: a simulated grid.")
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=30, help="About how many there are in all; of a trace, at most.")] = 6000,
-    seconds: Annotated[float, typer.Option(min=1, help="How long it shows predictions come true.")] = 50,
+    trace: Annotated[Path | None, arg("One site, from a trace. Default: a simulated grid.", "TRACE")] = None,
+    jobs: Annotated[int, opt("About how many there are in all; of a trace, at most.", min=30)] = 6000,
+    seconds: Annotated[float, opt("How long it shows predictions come true.", min=1)] = 50,
 ) -> None:
     """Show predictions beside what then happens, on a Kafka and Redis of its own that leave nothing behind."""
     with needing("local"):
@@ -38,12 +36,9 @@ def demo(
 @commands.command(epilog="Example: queuecast up --data-dir /srv/queuecast --kafka-port 9092")
 def up(
     context: typer.Context,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where data are kept. Default: the user's data directory.")
-    ] = None,
+    data_dir: Annotated[Path | None, opt("Where data are kept. Default: the user's data directory.", "DIR")] = None,
     processes: Annotated[
-        int | None,
-        typer.Option(min=1, max=256, help="Processes of the worker. Default: the settings', else the cores."),
+        int | None, opt("Processes of the worker. Default: the settings', else the cores.", min=1, max=256)
     ] = None,
     kafka_port: Annotated[int | None, _port("Kafka's", 9092)] = None,
     redis_port: Annotated[int | None, _port("Redis's", 6379)] = None,
@@ -52,11 +47,11 @@ def up(
     prometheus_port: Annotated[int | None, _port("Prometheus's")] = None,
     open_to_all: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--open",
+            "Every user of this machine may use Kafka and the page without a password.",
             envvar="QUEUECAST_UP_OPEN",
             show_envvar=False,
-            help="Every user of this machine may use Kafka and the page without a password.",
         ),
     ] = False,
 ) -> None:

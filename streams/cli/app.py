@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin
 import typer
 
 from streams.cli import logs, look, offline, service, source
-from streams.cli.options import tell
+from streams.cli.options import flag, opt, tell
 from streams.errors import UserError, needing
 
 KINDS: dict[Any, Callable[[Any], Any]] = {kind: kind for kind in (str, int, float, bool, Path)}
@@ -185,14 +185,9 @@ def options(
     context: typer.Context,
     config: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Settings, TOML. Default: QUEUECAST_CONFIG, else queuecast.toml here, else of the `up` that runs.",
-        ),
+        opt("Settings, TOML. Default: QUEUECAST_CONFIG, else queuecast.toml here, else of the `up` that runs.", "FILE"),
     ] = None,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, flag("--version", "Print the version.", callback=_show_version, is_eager=True)] = False,
 ) -> None:
     """Options that come before the command."""
     context.obj = config

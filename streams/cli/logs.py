@@ -14,7 +14,10 @@ from streams.cli.options import (
     Format,
     Range,
     SourceOptions,
+    arg,
+    flag,
     names_in,
+    opt,
     print_json,
     progress,
     settings_without_servers,
@@ -32,30 +35,18 @@ commands = typer.Typer()
 
 LogFiles = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="FILE...",
-        help="A site's log, in one file or several, or a folder, plain or zipped; - is standard input.",
-    ),
+    arg("A site's log, in one file or several, or a folder, plain or zipped; - is standard input.", "FILE..."),
 ]
-MapName = Annotated[
-    str | None,
-    typer.Option("--map", metavar="NAME|FILE", help="What the columns of a table (--format table) are."),
-]
-SiteName = Annotated[str | None, typer.Option(help="The site's name. Default: the file's.")]
-Ids = Annotated[Range | None, typer.Option(metavar="LO HI", help="Score these job numbers, inclusive.")]
-Rows = Annotated[
-    Range | None, typer.Option(metavar="LO HI", help="Score these positions in submit order, from 1, inclusive.")
-]
+MapName = Annotated[str | None, opt("What the columns of a table (--format table) are.", "--map", "NAME|FILE")]
+SiteName = Annotated[str | None, opt("The site's name. Default: the file's.")]
+Ids = Annotated[Range | None, opt("Score these job numbers, inclusive.", "LO HI")]
+Rows = Annotated[Range | None, opt("Score these positions in submit order, from 1, inclusive.", "LO HI")]
 Since = Annotated[
     datetime | None,
-    typer.Option(
-        formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Score jobs submitted since then, UTC; those before are learnt."
-    ),
+    opt("Score jobs submitted since then, UTC; those before are learnt.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
 ]
-Started = Annotated[bool, typer.Option("--started", help="Leave out jobs cancelled in the queue.")]
-SkipBroken = Annotated[
-    bool, typer.Option("--skip-broken", help="Tell each broken line on stderr, beside the report's counts.")
-]
+Started = Annotated[bool, flag("--started", "Leave out jobs cancelled in the queue.")]
+SkipBroken = Annotated[bool, flag("--skip-broken", "Tell each broken line on stderr, beside the report's counts.")]
 
 
 def _writable(path: Path | None) -> Path | None:
@@ -66,40 +57,20 @@ def _writable(path: Path | None) -> Path | None:
 
 
 Html = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", callback=_writable, help="Write the report with plots there, one page that needs no other."
-    ),
+    Path | None, opt("Write the report with plots there, one page that needs no other.", "FILE", callback=_writable)
 ]
 Anonymise = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Write the log's events there with other names, to be shared, and predict nothing."
-    ),
+    Path | None, opt("Write the log's events there with other names, to be shared, and predict nothing.", "FILE")
 ]
-Key = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="With --anonymise: the key of the names. Default: random, kept nowhere."),
-]
-Fast = Annotated[
-    bool,
-    typer.Option("--fast", help="For a first answer: of a long log the last jobs alone, some of them predicted."),
-]
+Key = Annotated[Path | None, opt("With --anonymise: the key of the names. Default: random, kept nowhere.", "FILE")]
+Fast = Annotated[bool, flag("--fast", "For a first answer: of a long log the last jobs alone, some of them predicted.")]
 Resume = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", callback=_writable, help="Keep the state there; the same command goes on where it was stopped."
-    ),
+    Path | None, opt("Keep the state there; the same command goes on where it was stopped.", "FILE", callback=_writable)
 ]
 PriorFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--prior", metavar="FILE", help="Start from what these sites taught (`queuecast prior`), not the package's."
-    ),
+    Path | None, opt("Start from what these sites taught (`queuecast prior`), not the package's.", "--prior", "FILE")
 ]
-Earlier = Annotated[
-    str | None, typer.Option(metavar="DURATION", help="With --anonymise: all times so much earlier, such as 500d.")
-]
+Earlier = Annotated[str | None, opt("With --anonymise: all times so much earlier, such as 500d.", "DURATION")]
 
 
 @contextmanager
@@ -135,23 +106,23 @@ def replay(
     files: LogFiles,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
+        opt(
+            "Method to run; repeatable, the first one counts. Default: the settings'.",
+            "NAME",
             autocompletion=names_in("models.registry", "METHODS"),
-            help="Method to run; repeatable, the first one counts. Default: the settings'.",
         ),
     ] = None,
     runtimes: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
+        opt(
+            "Method for run times; repeatable, as --method.",
+            "NAME",
             autocompletion=names_in("models.registry", "RUN_METHODS"),
-            help="Method for run times; repeatable, as --method.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the predictions there, JSON lines.")] = None,
-    outcomes: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the outcomes there.")] = None,
-    shadows: Annotated[bool, typer.Option("--shadows", help="Write every method's records, not the first's.")] = False,
+    out: Annotated[Path | None, opt("Write the predictions there, JSON lines.", "FILE")] = None,
+    outcomes: Annotated[Path | None, opt("Write the outcomes there.", "FILE")] = None,
+    shadows: Annotated[bool, flag("--shadows", "Write every method's records, not the first's.")] = False,
     ids: Ids = None,
     rows: Rows = None,
     since: Since = None,
@@ -168,7 +139,7 @@ def replay(
     anonymise: Anonymise = None,
     key: Key = None,
     earlier: Earlier = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report and the tables as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the report and the tables as JSON.")] = False,
 ) -> None:
     """Predict every job of a log in time order, in this process, and print how good that was.
 
@@ -231,17 +202,17 @@ def compare(
     files: LogFiles,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
+        opt(
+            "Only this method; repeatable. Default: every one.",
+            "NAME",
             autocompletion=names_in("models.registry", "METHODS"),
-            help="Only this method; repeatable. Default: every one.",
         ),
     ] = None,
     ids: Ids = None,
     rows: Rows = None,
     since: Since = None,
     started: Started = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: as many as there are cores.")] = None,
+    workers: Annotated[int | None, opt("Processes. Default: as many as there are cores.", min=1)] = None,
     fast: Fast = False,
     resume: Resume = None,
     site: SiteName = None,
@@ -250,7 +221,7 @@ def compare(
     options: SourceOptions = None,
     skip_broken: SkipBroken = False,
     html: Html = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report and the tables as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the report and the tables as JSON.")] = False,
 ) -> None:
     """Run every method over a log, and print how good each was: waits, run times, bounds on waits.
 

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from streams.cli.options import Site, changed, known_sites, named, print_json, settings_of, tell, told_if_silent
+from streams.cli.options import (
+    Site,
+    arg,
+    changed,
+    flag,
+    known_sites,
+    named,
+    opt,
+    print_json,
+    settings_of,
+    tell,
+    told_if_silent,
+)
 from streams.errors import read_as
 from streams.text.terminal import minute, show_line
 
@@ -20,26 +32,20 @@ commands = typer.Typer()
 T = TypeVar("T")
 
 Sites = Annotated[
-    list[str] | None,
-    typer.Option(autocompletion=known_sites, callback=named, help="Only this site; repeatable. Default: all."),
+    list[str] | None, opt("Only this site; repeatable. Default: all.", autocompletion=known_sites, callback=named)
 ]
-Url = Annotated[str | None, typer.Option(help="Ask this service, not through Kafka.")]
-Token = Annotated[str | None, typer.Option(help="The service's token. Default: the settings'.")]
-By = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="How probable it is that it starts by then: 17:00, 2026-05-04T08:00, 3h."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")]
+Url = Annotated[str | None, opt("Ask this service, not through Kafka.")]
+Token = Annotated[str | None, opt("The service's token. Default: the settings'.")]
+By = Annotated[str | None, opt("How probable it is that it starts by then: 17:00, 2026-05-04T08:00, 3h.", "TIME")]
+AsJson = Annotated[bool, flag("--json", "Print the answers as JSON.")]
 
 
 @commands.command(epilog="Example: queuecast jobs --user ada --site ctc")
 def jobs(
     context: typer.Context,
-    user: Annotated[
-        str | None, typer.Option(callback=named, help="This user's. Default: those that have queued longest.")
-    ] = None,
+    user: Annotated[str | None, opt("This user's. Default: those that have queued longest.", callback=named)] = None,
     site: Sites = None,
-    most: Annotated[int, typer.Option(min=1, max=1000, help="Of a site, at most.")] = 20,
+    most: Annotated[int, opt("Of a site, at most.", min=1, max=1000)] = 20,
     url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
@@ -62,11 +68,9 @@ def jobs(
 @commands.command(epilog="Example: queuecast job 4711 --site ctc --by 17:00")
 def job(
     context: typer.Context,
-    job_id: Annotated[str, typer.Argument(metavar="ID", callback=named, help="The job's id.")],
+    job_id: Annotated[str, arg("The job's id.", "ID", callback=named)],
     by: By = None,
-    told: Annotated[
-        bool, typer.Option("--told", help="Print its estimates over time, too, from its submission on.")
-    ] = False,
+    told: Annotated[bool, flag("--told", "Print its estimates over time, too, from its submission on.")] = False,
     site: Sites = None,
     url: Url = None,
     token: Token = None,
@@ -112,9 +116,9 @@ def sites(
 def letters(
     context: typer.Context,
     site: Site = None,
-    reason: Annotated[str | None, typer.Option(callback=named, help="Those with this reason only.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Print each that comes from now on, one a line.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The counts as JSON; with --follow JSON lines.")] = False,
+    reason: Annotated[str | None, opt("Those with this reason only.", callback=named)] = None,
+    follow: Annotated[bool, flag("--follow", "Print each that comes from now on, one a line.")] = False,
+    as_json: Annotated[bool, flag("--json", "The counts as JSON; with --follow JSON lines.")] = False,
 ) -> None:
     """Print the messages that could not be processed, the dead letters, by reason."""
     from streams.operate.letters import LetterFilter, by_reason, coming_letters, line, read_letters, show
@@ -146,13 +150,13 @@ def _print(found: T, as_json: bool, show: Callable[[T], None]) -> None:
 def watch(
     context: typer.Context,
     site: Site = None,
-    job: Annotated[str | None, typer.Option(callback=named, help="Those of this job only.")] = None,
-    outcomes: Annotated[bool, typer.Option("--outcomes", help="What became of predictions too.")] = False,
+    job: Annotated[str | None, opt("Those of this job only.", callback=named)] = None,
+    outcomes: Annotated[bool, flag("--outcomes", "What became of predictions too.")] = False,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="What the topics hold already too, not just what comes.")
+        bool, flag("--from-beginning", "What the topics hold already too, not just what comes.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The records as they are, JSON lines.")] = False,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
+    as_json: Annotated[bool, flag("--json", "The records as they are, JSON lines.")] = False,
+    count: Annotated[int | None, opt("Stop after this many.", min=1)] = None,
 ) -> None:
     """Print predictions as they come, one a line; Ctrl-C ends it."""
     from streams.broker.admin import check_topics
@@ -182,41 +186,31 @@ def watch(
 )
 def ask(
     context: typer.Context,
-    cpus: Annotated[int, typer.Option(help="Processors.")] = 1,
-    walltime: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Requested, with its unit: 4h, 90m, 1d12h, 04:00:00.")
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
-    tasks: Annotated[int | None, typer.Option(help="Tasks.")] = None,
-    exclusive: Annotated[bool, typer.Option("--exclusive", help="Whole nodes.")] = False,
-    queue: Annotated[str | None, typer.Option(help="The queue.")] = None,
-    partition: Annotated[
-        str | None, typer.Option(metavar="NAME[,...]", help="The partition, or all that it may start in.")
-    ] = None,
-    qos: Annotated[str | None, typer.Option(help="The quality of service.")] = None,
-    reservation: Annotated[str | None, typer.Option(help="The reservation to run in.")] = None,
-    constraint: Annotated[
-        str | None, typer.Option(metavar="FEATURES", help="What its nodes have to have: 'ib&(a100|h100)'.")
-    ] = None,
-    user: Annotated[str | None, typer.Option(help="Who submits it.")] = None,
-    group: Annotated[str | None, typer.Option(help="The user's group.")] = None,
-    account: Annotated[str | None, typer.Option(help="Who pays for it.")] = None,
-    executable: Annotated[str | None, typer.Option(help="What it runs.")] = None,
-    gpus: Annotated[int, typer.Option(help="GPUs in all.")] = 0,
-    gpu_type: Annotated[str | None, typer.Option(help="Their type, such as a100.")] = None,
+    cpus: Annotated[int, opt("Processors.")] = 1,
+    walltime: Annotated[str | None, opt("Requested, with its unit: 4h, 90m, 1d12h, 04:00:00.", "DURATION")] = None,
+    nodes: Annotated[int | None, opt("Nodes.")] = None,
+    tasks: Annotated[int | None, opt("Tasks.")] = None,
+    exclusive: Annotated[bool, flag("--exclusive", "Whole nodes.")] = False,
+    queue: Annotated[str | None, opt("The queue.")] = None,
+    partition: Annotated[str | None, opt("The partition, or all that it may start in.", "NAME[,...]")] = None,
+    qos: Annotated[str | None, opt("The quality of service.")] = None,
+    reservation: Annotated[str | None, opt("The reservation to run in.")] = None,
+    constraint: Annotated[str | None, opt("What its nodes have to have: 'ib&(a100|h100)'.", "FEATURES")] = None,
+    user: Annotated[str | None, opt("Who submits it.")] = None,
+    group: Annotated[str | None, opt("The user's group.")] = None,
+    account: Annotated[str | None, opt("Who pays for it.")] = None,
+    executable: Annotated[str | None, opt("What it runs.")] = None,
+    gpus: Annotated[int, opt("GPUs in all.")] = 0,
+    gpu_type: Annotated[str | None, opt("Their type, such as a100.")] = None,
     memory: Annotated[
-        str | None,
-        typer.Option("--memory", "--mem", metavar="SIZE", help="Memory in all nodes together: 64G, 512M, 1.5T."),
+        str | None, opt("Memory in all nodes together: 64G, 512M, 1.5T.", "--memory", "--mem", "SIZE")
     ] = None,
-    run: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="How long it runs at a site of speed 1. Default: as predicted."),
-    ] = None,
+    run: Annotated[str | None, opt("How long it runs at a site of speed 1. Default: as predicted.", "DURATION")] = None,
     by: By = None,
     site: Sites = None,
     url: Url = None,
     token: Token = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the ranking as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the ranking as JSON.")] = False,
 ) -> None:
     """Ask where a job would be done first, if it were submitted now.
 
@@ -250,17 +244,12 @@ def ask(
 def notify(
     context: typer.Context,
     site: Sites = None,
-    user: Annotated[list[str] | None, typer.Option(callback=named, help="This user's jobs only; repeatable.")] = None,
-    job: Annotated[list[str] | None, typer.Option(callback=named, help="This job only; repeatable.")] = None,
-    before: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="How long before its start a job is told. Default: 15m."),
-    ] = None,
-    webhook: Annotated[str | None, typer.Option(metavar="URL", help="Where notices go. Default: as set.")] = None,
-    web_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port of /metrics. Default: as set, else none.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the notices as JSON lines.")] = False,
+    user: Annotated[list[str] | None, opt("This user's jobs only; repeatable.", callback=named)] = None,
+    job: Annotated[list[str] | None, opt("This job only; repeatable.", callback=named)] = None,
+    before: Annotated[str | None, opt("How long before its start a job is told. Default: 15m.", "DURATION")] = None,
+    webhook: Annotated[str | None, opt("Where notices go. Default: as set.", "URL")] = None,
+    web_port: Annotated[int | None, opt("Port of /metrics. Default: as set, else none.", min=1, max=65535)] = None,
+    as_json: Annotated[bool, flag("--json", "Print the notices as JSON lines.")] = False,
 ) -> None:
     """Tell when a queued job is about to start, has slipped, or comes sooner, until it is told to stop.
 

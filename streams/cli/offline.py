@@ -11,7 +11,10 @@ import typer
 from streams.cli.options import (
     Range,
     TraceFile,
+    arg,
+    flag,
     is_given,
+    opt,
     print_json,
     progress,
     read_trace,
@@ -38,18 +41,15 @@ def simulate(
     context: typer.Context,
     trace: TraceFile,
     scheduler: Annotated[
-        str, typer.Option(metavar="NAME[,NAME...]", help="Schedulers, by their names; `all` is every one.")
+        str, opt("Schedulers, by their names; `all` is every one.", "NAME[,NAME...]")
     ] = "fcfs,lwf,easy,conservative",
     runtimes: Annotated[
-        str,
-        typer.Option(metavar="NAME[,NAME...]", help="What they plan with: `walltime`, `actual`, or methods' names."),
+        str, opt("What they plan with: `walltime`, `actual`, or methods' names.", "NAME[,NAME...]")
     ] = "walltime,closest,actual",
-    cpus: Annotated[int | None, typer.Option(min=1, help="Processors. Default: as the trace says.")] = None,
-    rows: Annotated[
-        Range | None, typer.Option(metavar="LO HI", help="Only these positions in submit order, from 1, inclusive.")
-    ] = None,
-    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+    cpus: Annotated[int | None, opt("Processors. Default: as the trace says.", min=1)] = None,
+    rows: Annotated[Range | None, opt("Only these positions in submit order, from 1, inclusive.", "LO HI")] = None,
+    skip_broken: Annotated[bool, flag("--skip-broken", "Report broken lines and go on.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the table as JSON.")] = False,
 ) -> None:
     """Run a trace's jobs under other schedulers that plan with predicted run times, and print what that is worth.
 
@@ -77,13 +77,10 @@ def simulate(
 def prior(
     context: typer.Context,
     logs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[LOG...]", help="One of each site. Default: the events that the topics still have."),
+        list[Path] | None, arg("One of each site. Default: the events that the topics still have.", "[LOG...]")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it there.")] = None,
-    to_young: Annotated[
-        bool, typer.Option("--send", help="Have all sites of this deployment with few jobs begin with it.")
-    ] = False,
+    out: Annotated[Path | None, opt("Write it there.", "FILE")] = None,
+    to_young: Annotated[bool, flag("--send", "Have all sites of this deployment with few jobs begin with it.")] = False,
 ) -> None:
     """Learn from several sites what a new one can begin with.
 
@@ -118,43 +115,30 @@ def tune(
     context: typer.Context,
     trace: TraceFile,
     method: Annotated[
-        Literal["qespera", "ibl"], typer.Option(help="Tune this method for waits; ibl: search what it compares by.")
+        Literal["qespera", "ibl"], opt("Tune this method for waits; ibl: search what it compares by.")
     ] = "qespera",
-    runtimes: Annotated[
-        Literal["template", "ibl"] | None, typer.Option(help="Search this method for run times instead.")
-    ] = None,
-    ids: Annotated[
-        Range | None, typer.Option(metavar="LO HI", help="Tune on these job numbers, inclusive. Default: 16000 20000.")
-    ] = None,
-    rows: Annotated[
-        Range | None, typer.Option(metavar="LO HI", help="Tune on these positions in submit order, from 1, inclusive.")
-    ] = None,
-    every: Annotated[int, typer.Option(min=1, help="Predict every N-th job of them.")] = 2,
-    jobs: Annotated[int, typer.Option(min=1, help="Templates: search on the first N jobs.")] = 10_000,
-    search: Annotated[Literal["genetic", "greedy"], typer.Option(help="How templates are searched.")] = "genetic",
+    runtimes: Annotated[Literal["template", "ibl"] | None, opt("Search this method for run times instead.")] = None,
+    ids: Annotated[Range | None, opt("Tune on these job numbers, inclusive. Default: 16000 20000.", "LO HI")] = None,
+    rows: Annotated[Range | None, opt("Tune on these positions in submit order, from 1, inclusive.", "LO HI")] = None,
+    every: Annotated[int, opt("Predict every N-th job of them.", min=1)] = 2,
+    jobs: Annotated[int, opt("Templates: search on the first N jobs.", min=1)] = 10_000,
+    search: Annotated[Literal["genetic", "greedy"], opt("How templates are searched.")] = "genetic",
     choice: Annotated[
-        Literal["weighted", "surest"],
-        typer.Option(help="How templates' estimates become one; surest: the papers'."),
+        Literal["weighted", "surest"], opt("How templates' estimates become one; surest: the papers'.")
     ] = "weighted",
     running: Annotated[
-        bool,
-        typer.Option(
-            "--running", help="Templates: judge those of running jobs too, and search ranges of elapsed time."
-        ),
+        bool, flag("--running", "Templates: judge those of running jobs too, and search ranges of elapsed time.")
     ] = False,
-    population: Annotated[int, typer.Option(min=4, help="Searches: individuals in a generation, an even number.")] = 20,
-    generations: Annotated[int, typer.Option(min=1, help="Searches: generations that are bred.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Searches: the same seed finds the same.")] = 1,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Searches: processes. Default: as many as there are cores.")
-    ] = None,
+    population: Annotated[int, opt("Searches: individuals in a generation, an even number.", min=4)] = 20,
+    generations: Annotated[int, opt("Searches: generations that are bred.", min=1)] = 20,
+    seed: Annotated[int, opt("Searches: the same seed finds the same.", min=0)] = 1,
+    workers: Annotated[int | None, opt("Searches: processes. Default: as many as there are cores.", min=1)] = None,
     resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Searches: keep the state there, and go on from it if it exists."),
+        Path | None, opt("Searches: keep the state there, and go on from it if it exists.", "FILE")
     ] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was chosen there, TOML.")] = None,
-    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the errors and what was chosen as JSON.")] = False,
+    save: Annotated[Path | None, opt("Write what was chosen there, TOML.", "FILE")] = None,
+    skip_broken: Annotated[bool, flag("--skip-broken", "Report broken lines and go on.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the errors and what was chosen as JSON.")] = False,
 ) -> None:
     """Choose the parameters of a method for a site, on a stretch of its trace.
 

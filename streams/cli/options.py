@@ -23,6 +23,24 @@ SILENCE_S = 4.0  # after how many seconds a command that waits for others says t
 TELL_S = 60.0  # seconds between two lines of how far a long command is
 
 
+def opt(said: str, *words: str, **more: Any) -> Any:
+    """An option: what it is, its names where these are not its parameter's, and what stands for its value in the help;
+    more as `typer.Option` takes it.
+    """
+    names = [word for word in words if word.startswith("--")]
+    return typer.Option(*names, metavar=next((word for word in words if word not in names), None), help=said, **more)
+
+
+def flag(name: str, said: str, **more: Any) -> Any:
+    """An option that is given or not."""
+    return typer.Option(name, help=said, **more)
+
+
+def arg(said: str, metavar: str | None = None, **more: Any) -> Any:
+    """An argument, as an option."""
+    return typer.Argument(metavar=metavar, help=said, **more)
+
+
 def tell(message: str) -> None:
     """Write a line to stderr."""
     sys.stderr.write(printable(message) + "\n")
@@ -130,7 +148,7 @@ class _Way:
 
 
 Range = tuple[int, int]  # the first and the last, inclusive
-TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Standard Workload Format, plain or gzip.")]
+TraceFile = Annotated[Path, arg("Standard Workload Format, plain or gzip.", "TRACE")]
 
 
 def settings_of(context: typer.Context, url: str | None = None) -> "Settings":
@@ -220,17 +238,16 @@ def known_sites(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-Site = Annotated[str | None, typer.Option(autocompletion=known_sites, callback=named, help="Those of this site only.")]
+Site = Annotated[str | None, opt("Those of this site only.", autocompletion=known_sites, callback=named)]
 Format = Annotated[
     str | None,
-    typer.Option(
+    opt(
+        "The source that reads it, such as swf. Default: told by the file.",
         "--format",
-        metavar="NAME",
+        "NAME",
         autocompletion=names_in("streams.sources.registry", "SOURCES"),
-        help="The source that reads it, such as swf. Default: told by the file.",
     ),
 ]
 SourceOptions = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="An option of the source, such as its time zone; repeatable."),
+    list[str] | None, opt("An option of the source, such as its time zone; repeatable.", "--set", "NAME=VALUE")
 ]

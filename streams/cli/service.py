@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from streams.cli.options import changed, known_sites, names_in, print_json, settings_of, tell
+from streams.cli.options import arg, changed, flag, known_sites, names_in, opt, print_json, settings_of, tell
 from streams.errors import UserError, read_as
 from streams.text.terminal import printable, show_table, show_wrapped
 
@@ -24,14 +24,11 @@ commands = typer.Typer()
 def topics(
     context: typer.Context,
     partitions: Annotated[
-        int | None,
-        typer.Option(min=1, max=10_000, help="Partitions of those made now; with --rehash of all. Default: settings'."),
+        int | None, opt("Partitions of those made now; with --rehash of all. Default: settings'.", min=1, max=10_000)
     ] = None,
-    replication: Annotated[
-        int | None, typer.Option(min=1, max=32, help="Copies of those made now. Default: the settings'.")
-    ] = None,
-    rehash: Annotated[bool, typer.Option("--rehash", help="Add partitions, and move the sites to theirs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the topics as JSON.")] = False,
+    replication: Annotated[int | None, opt("Copies of those made now. Default: the settings'.", min=1, max=32)] = None,
+    rehash: Annotated[bool, flag("--rehash", "Add partitions, and move the sites to theirs.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the topics as JSON.")] = False,
 ) -> None:
     """Make the topics that are missing, and print them all.
 
@@ -80,9 +77,9 @@ def _retention(configuration: dict[str, str]) -> str:
 def schema(
     record: Annotated[
         str | None,
-        typer.Argument(
+        arg(
+            "event, prediction, outcome, dead-letter, estimate, question, answer, notice. Default: all.",
             autocompletion=names_in("streams.broker.schema", "RECORDS"),
-            help="event, prediction, outcome, dead-letter, estimate, question, answer, notice. Default: all.",
         ),
     ] = None,
 ) -> None:
@@ -97,11 +94,9 @@ def schema(
 @commands.command(epilog="Example: queuecast --config /etc/queuecast.toml worker --web-port 6068")
 def worker(
     context: typer.Context,
-    processes: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Processes. Default: the settings', else the cores.")
-    ] = None,
-    web_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of /metrics.")] = None,
-    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, typer.Option(help="What to log.")] = None,
+    processes: Annotated[int | None, opt("Processes. Default: the settings', else the cores.", min=1, max=256)] = None,
+    web_port: Annotated[int | None, opt("Port of /metrics.", min=1, max=65535)] = None,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, opt("What to log.")] = None,
 ) -> None:
     """Run a worker: events in, predictions and outcomes out, until it is told to stop.
 
@@ -117,9 +112,9 @@ def worker(
 @commands.command(epilog="Example: queuecast --config /etc/queuecast.toml serve --web-port 8080")
 def serve(
     context: typer.Context,
-    web_host: Annotated[str | None, typer.Option(help="Where to listen. Default: this machine only.")] = None,
-    web_port: Annotated[int | None, typer.Option(min=1, max=65535, help="The port to listen at.")] = None,
-    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, typer.Option(help="What to log.")] = None,
+    web_host: Annotated[str | None, opt("Where to listen. Default: this machine only.")] = None,
+    web_port: Annotated[int | None, opt("The port to listen at.", min=1, max=65535)] = None,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, opt("What to log.")] = None,
 ) -> None:
     """Serve estimates, questions and rankings over HTTP, with a page, until it is told to stop."""
     from streams.serve.run import run_serve
@@ -133,17 +128,13 @@ def serve(
 @commands.command(epilog="Example: queuecast --config /etc/queuecast.toml doctor")
 def doctor(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON lines.")] = False,
-    source: Annotated[
-        list[str] | None, typer.Option(metavar="HOST:PORT", help="Look at the source with this web port; repeatable.")
-    ] = None,
+    as_json: Annotated[bool, flag("--json", "Print the results as JSON lines.")] = False,
+    source: Annotated[list[str] | None, opt("Look at the source with this web port; repeatable.", "HOST:PORT")] = None,
     notify: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="Look at the `notify` with this web port; repeatable."),
+        list[str] | None, opt("Look at the `notify` with this web port; repeatable.", "HOST:PORT")
     ] = None,
     slurm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SITE=HOST:PORT", help="Compare a site with its slurmctld's metrics; repeatable."),
+        list[str] | None, opt("Compare a site with its slurmctld's metrics; repeatable.", "SITE=HOST:PORT")
     ] = None,
 ) -> None:
     """Look at Kafka, its topics, the workers and Redis, and say what is wrong and what to do.
@@ -178,19 +169,17 @@ def doctor(
 @commands.command(epilog="Example: queuecast access --curl | curl --config - http://127.0.0.1:6067/v1/sites")
 def access(
     context: typer.Context,
-    curl: Annotated[bool, typer.Option("--curl", help="The service's token, for `curl --config -`.")] = False,
-    java: Annotated[bool, typer.Option("--java", help="Properties for Kafka's own tools, with the password.")] = False,
-    kcat: Annotated[bool, typer.Option("--kcat", help="The same for kcat and others on librdkafka.")] = False,
+    curl: Annotated[bool, flag("--curl", "The service's token, for `curl --config -`.")] = False,
+    java: Annotated[bool, flag("--java", "Properties for Kafka's own tools, with the password.")] = False,
+    kcat: Annotated[bool, flag("--kcat", "The same for kcat and others on librdkafka.")] = False,
     link: Annotated[
-        bool, typer.Option("--link", help="A link that lets a browser in: once, within ten minutes, for a week.")
+        bool, flag("--link", "A link that lets a browser in: once, within ten minutes, for a week.")
     ] = False,
-    of: Annotated[
-        str | None, typer.Option("--for", metavar="NAME", help="With --link: by the token of this name.")
-    ] = None,
+    of: Annotated[str | None, opt("With --link: by the token of this name.", "--for", "NAME")] = None,
     url: Annotated[
-        str | None, typer.Option(help="With --link: the service's address in the browser. Default: this machine's.")
+        str | None, opt("With --link: the service's address in the browser. Default: this machine's.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Arguments for kafka-python, with the password.")] = False,
+    as_json: Annotated[bool, flag("--json", "Arguments for kafka-python, with the password.")] = False,
 ) -> None:
     """Say how programs of yours enter Kafka and the HTTP service.
 
@@ -241,14 +230,14 @@ def _login_link(serve: "ServeSettings", name: str | None, url: str) -> str:
 site_commands = typer.Typer(no_args_is_help=True)
 commands.add_typer(site_commands, name="site")
 
-Why = Annotated[str, typer.Option(help="Why; it is kept with the change.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it.")]
+Why = Annotated[str, opt("Why; it is kept with the change.")]
+Yes = Annotated[bool, flag("--yes", "Do it.")]
 
 
 @site_commands.callback(epilog="Example: queuecast site ctc show")
 def site(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=known_sites, help="The site's name.")],
+    name: Annotated[str, arg("The site's name.", "NAME", autocompletion=known_sites)],
 ) -> None:
     """Look at one site, or mend it.
 
@@ -276,7 +265,7 @@ def _send(context: typer.Context, kind: "type[AnyOperation]", why: str, **fields
 @site_commands.command(epilog="Example: queuecast site ctc show")
 def show(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the answer as JSON.")] = False,
 ) -> None:
     """Print the site's size, jobs and age, what is wrong with it, and what operators changed."""
     import msgspec
@@ -292,8 +281,8 @@ def show(
 @site_commands.command("forget-job", epilog="Example: queuecast site ctc forget-job 4711 --why 'its end was lost'")
 def forget_job(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
-    attempt: Annotated[int, typer.Option(min=0, help="Which attempt.")] = 0,
+    job: Annotated[str, arg("The job's id.", "JOB")],
+    attempt: Annotated[int, opt("Which attempt.", min=0)] = 0,
     why: Why = "",
 ) -> None:
     """Take a job out that queues or runs no longer: neither scored nor learnt, and no later event revives it."""
@@ -305,9 +294,9 @@ def forget_job(
 @site_commands.command("set-capacity", epilog="Example: queuecast site ctc set-capacity --cpus 430 --why 'grown'")
 def set_capacity(
     context: typer.Context,
-    cpus: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="Processors.")],
-    nodes: Annotated[int | None, typer.Option(min=1, max=1_000_000_000, help="Nodes.")] = None,
-    down_nodes: Annotated[int, typer.Option(min=0, help="Nodes that are down.")] = 0,
+    cpus: Annotated[int, opt("Processors.", min=1, max=1_000_000_000)],
+    nodes: Annotated[int | None, opt("Nodes.", min=1, max=1_000_000_000)] = None,
+    down_nodes: Annotated[int, opt("Nodes that are down.", min=0)] = 0,
     why: Why = "",
 ) -> None:
     """Say how large the site is; its own next capacity event counts again."""
@@ -319,7 +308,7 @@ def set_capacity(
 @site_commands.command("use-prior", epilog="Example: queuecast site ctc use-prior grid.prior --why 'as new'")
 def use_prior(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `queuecast prior` has written.")],
+    file: Annotated[Path, arg("What `queuecast prior` has written.", "FILE")],
     why: Why = "",
 ) -> None:
     """Let the site's forests start from what other sites of yours taught.

@@ -16,8 +16,11 @@ import typer
 from streams.cli.options import (
     Format,
     SourceOptions,
+    arg,
+    flag,
     is_given,
     names_in,
+    opt,
     print_json,
     progress,
     settings_of,
@@ -40,19 +43,17 @@ def source(
     context: typer.Context,
     name: Annotated[
         str,
-        typer.Argument(
-            autocompletion=names_in("streams.sources.registry", "SOURCES"),
-            help="Which scheduler or format, such as slurm.",
+        arg(
+            "Which scheduler or format, such as slurm.", autocompletion=names_in("streams.sources.registry", "SOURCES")
         ),
     ],
-    location: Annotated[str, typer.Argument(help="What it reads: a path, an address, or what the source says.")],
-    site: Annotated[str, typer.Option(help="The site's name.")],
+    location: Annotated[str, arg("What it reads: a path, an address, or what the source says.")],
+    site: Annotated[str, opt("The site's name.")],
     cursors: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep here how far it is, and go on there. Default: $STATE_DIRECTORY."),
+        Path | None, opt("Keep here how far it is, and go on there. Default: $STATE_DIRECTORY.", "DIR")
     ] = None,
-    web_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of /metrics. Default: none.")] = None,
-    web_host: Annotated[str, typer.Option(help="Where to listen. Default: this machine only.")] = "127.0.0.1",
+    web_port: Annotated[int | None, opt("Port of /metrics. Default: none.", min=1, max=65535)] = None,
+    web_host: Annotated[str, opt("Where to listen. Default: this machine only.")] = "127.0.0.1",
     options: SourceOptions = None,
 ) -> None:
     """Follow a scheduler and send what happens there to the events topic, until it is told to stop.
@@ -84,35 +85,24 @@ def source(
 @commands.command(epilog="Example: queuecast feed KTH.swf.gz CTC.swf.gz --site kth --site ctc --speed 3600")
 def feed(
     context: typer.Context,
-    traces: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Traces or other logs, plain or gzip; one a site.")
-    ],
-    site: Annotated[
-        list[str] | None, typer.Option(help="The site of each trace, in their order. Default: the files' names.")
-    ] = None,
-    speed: Annotated[
-        str, typer.Option(metavar="max|N", help="N times the pace at which it happened, or as fast as it goes.")
-    ] = "max",
-    until: Annotated[
-        float | None, typer.Option(min=0, metavar="HOURS", help="The first hours only, and leave the jobs there.")
-    ] = None,
-    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+    traces: Annotated[list[Path], arg("Traces or other logs, plain or gzip; one a site.", "FILE...")],
+    site: Annotated[list[str] | None, opt("The site of each trace, in their order. Default: the files' names.")] = None,
+    speed: Annotated[str, opt("N times the pace at which it happened, or as fast as it goes.", "max|N")] = "max",
+    until: Annotated[float | None, opt("The first hours only, and leave the jobs there.", "HOURS", min=0)] = None,
+    skip_broken: Annotated[bool, flag("--skip-broken", "Report broken lines and go on.")] = False,
     format_name: Format = None,
     cursors: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep here how far each site is, and go on there the next time."),
+        Path | None, opt("Keep here how far each site is, and go on there the next time.", "DIR")
     ] = None,
     history: Annotated[
-        bool,
-        typer.Option("--history", help="The files are one site's past: it is learnt, and nothing is told of it."),
+        bool, flag("--history", "The files are one site's past: it is learnt, and nothing is told of it.")
     ] = False,
     every_job: Annotated[
-        bool,
-        typer.Option("--every-job", help="With --history: send also jobs that methods forget by its end."),
+        bool, flag("--every-job", "With --history: send also jobs that methods forget by its end.")
     ] = False,
     options: SourceOptions = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the worker has caught up.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was sent as JSON.")] = False,
+    wait: Annotated[bool, flag("--wait/--no-wait", "Wait until the worker has caught up.")] = True,
+    as_json: Annotated[bool, flag("--json", "Print what was sent as JSON.")] = False,
 ) -> None:
     """Send traces or other logs to the events topic, each as a site, side by side from their beginnings.
 
@@ -293,15 +283,12 @@ def _shown(as_json: bool) -> "Callable[[Publisher, float], None]":
 
 @commands.command(epilog="Example: queuecast capture slurm looks --looks 20")
 def capture(
-    scheduler: Annotated[
-        str, typer.Argument(help="Which scheduler: slurm, pbs, lsf, gridengine, htcondor, flux or kueue.")
-    ],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the answers.")],
-    looks: Annotated[int | None, typer.Option(min=1, help="How many looks. Default: 5 at Slurm, else one.")] = None,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="From one look to the next.")] = "30s",
+    scheduler: Annotated[str, arg("Which scheduler: slurm, pbs, lsf, gridengine, htcondor, flux or kueue.")],
+    directory: Annotated[Path, arg("Where to write the answers.", "DIR")],
+    looks: Annotated[int | None, opt("How many looks. Default: 5 at Slurm, else one.", min=1)] = None,
+    every: Annotated[str, opt("From one look to the next.", "DURATION")] = "30s",
     log: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Record the end of this log; repeatable. Default: what a command answers."),
+        list[Path] | None, opt("Record the end of this log; repeatable. Default: what a command answers.", "FILE")
     ] = None,
 ) -> None:
     """Record what a scheduler answers or logs, with other names: a folder that can be sent to us, and replayed.
