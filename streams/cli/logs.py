@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 
+METHODS, RUN_METHODS = (names_in("models.registry", table) for table in ("METHODS", "RUN_METHODS"))
+
 LogFiles = Annotated[
     list[Path],
     arg("A site's log, in one file or several, or a folder, plain or zipped; - is standard input.", "FILE..."),
@@ -106,19 +108,10 @@ def replay(
     files: LogFiles,
     method: Annotated[
         list[str] | None,
-        opt(
-            "Method to run; repeatable, the first one counts. Default: the settings'.",
-            "NAME",
-            autocompletion=names_in("models.registry", "METHODS"),
-        ),
+        opt("Method to run; repeatable, the first one counts. Default: the settings'.", "NAME", autocompletion=METHODS),
     ] = None,
     runtimes: Annotated[
-        list[str] | None,
-        opt(
-            "Method for run times; repeatable, as --method.",
-            "NAME",
-            autocompletion=names_in("models.registry", "RUN_METHODS"),
-        ),
+        list[str] | None, opt("Method for run times; repeatable, as --method.", "NAME", autocompletion=RUN_METHODS)
     ] = None,
     out: Annotated[Path | None, opt("Write the predictions there, JSON lines.", "FILE")] = None,
     outcomes: Annotated[Path | None, opt("Write the outcomes there.", "FILE")] = None,
@@ -201,12 +194,7 @@ def compare(
     context: typer.Context,
     files: LogFiles,
     method: Annotated[
-        list[str] | None,
-        opt(
-            "Only this method; repeatable. Default: every one.",
-            "NAME",
-            autocompletion=names_in("models.registry", "METHODS"),
-        ),
+        list[str] | None, opt("Only this method; repeatable. Default: every one.", "NAME", autocompletion=METHODS)
     ] = None,
     ids: Ids = None,
     rows: Rows = None,

@@ -239,13 +239,11 @@ def known_sites(context: typer.Context, incomplete: str) -> list[str]:
 
 
 Site = Annotated[str | None, opt("Those of this site only.", autocompletion=known_sites, callback=named)]
+SOURCES = names_in("streams.sources.registry", "SOURCES")
 Format = Annotated[
     str | None,
     opt(
-        "The source that reads it, such as swf. Default: told by the file.",
-        "--format",
-        "NAME",
-        autocompletion=names_in("streams.sources.registry", "SOURCES"),
+        "The source that reads it, such as swf. Default: told by the file.", "--format", "NAME", autocompletion=SOURCES
     ),
 ]
 SourceOptions = Annotated[

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 
+RECORDS = names_in("streams.broker.schema", "RECORDS")
+
 
 @commands.command(epilog="Example: queuecast topics --partitions 24 --replication 3")
 def topics(
@@ -79,7 +81,7 @@ def schema(
         str | None,
         arg(
             "event, prediction, outcome, dead-letter, estimate, question, answer, notice. Default: all.",
-            autocompletion=names_in("streams.broker.schema", "RECORDS"),
+            autocompletion=RECORDS,
         ),
     ] = None,
 ) -> None:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streams.cli.options import (
+    SOURCES,
     Format,
     SourceOptions,
     arg,
     flag,
     is_given,
-    names_in,
     opt,
     print_json,
     progress,
@@ -41,12 +41,7 @@ commands = typer.Typer()
 @commands.command(epilog="Example: queuecast source slurm squeue+sacct --site alder --cursors /var/lib/queuecast")
 def source(
     context: typer.Context,
-    name: Annotated[
-        str,
-        arg(
-            "Which scheduler or format, such as slurm.", autocompletion=names_in("streams.sources.registry", "SOURCES")
-        ),
-    ],
+    name: Annotated[str, arg("Which scheduler or format, such as slurm.", autocompletion=SOURCES)],
     location: Annotated[str, arg("What it reads: a path, an address, or what the source says.")],
     site: Annotated[str, opt("The site's name.")],
     cursors: Annotated[
