@@ -75,10 +75,10 @@ class Engine:
             End: ends.end,
             Cancel: ends.cancel,
             Requeue: submits.requeue,
-            Hold: parts.eligibility.hold,
-            Release: parts.eligibility.release,
-            Suspend: parts.suspensions.suspend,
-            Resume: parts.suspensions.resume,
+            Hold: in_place.hold,
+            Release: in_place.release,
+            Suspend: in_place.suspend,
+            Resume: in_place.resume,
             ExpectedStart: in_place.expect,
             Alter: in_place.alter,
             Capacity: in_place.take_capacity,
@@ -263,7 +263,6 @@ class Engine:
         parts = self.parts
         self.events, self.anomalies = state.events, state.anomalies
         parts.live.restore(state.live)
-        parts.suspensions.watch(state.live.jobs)
         parts.groups.watch(state.live.jobs)
         self.context.resize(state.capacity)
         self.context.size = state.size

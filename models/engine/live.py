@@ -16,6 +16,8 @@ from models.site.shapes import HOUR_S
 from models.site.size import MIN_STARTED_JOBS
 from models.site.state import SITE
 
+RENEW_S = 60.0  # a job that stands still may seem to have run for so much longer than it has
+
 
 class Touched(NamedTuple):
     """What has changed of the live jobs since a state was last taken: the jobs that are here and may be others than
@@ -114,6 +116,7 @@ class LiveJobs:
         self.learnt = LearntJobs()
         self._unsubmitted: dict[JobKey, int] = {}  # that run, with their processors
         self._unsubmitted_cpus = 0
+        self._still: dict[JobKey, None] = {}  # that keep their processors; some may have left or run on since
         self.event_time = 0.0  # of the event that is being applied
 
     def get(self, key: JobKey) -> Job | None:
@@ -195,6 +198,23 @@ class LiveJobs:
         if job.key in self._unsubmitted:
             self._count_unsubmitted(job)
         self.expiry.watch(job, job.key)
+
+    def watch_still(self, job: Job) -> None:
+        """A job was suspended."""
+        if job.keeps_still:
+            self._still[job.key] = None
+
+    def keep_still(self, now: float) -> None:
+        """Have the jobs that stand still with their processors be no nearer to their ends; 10 µs each.
+
+        Methods tell how long a job has run from when it began, so its beginning moves on with the time.
+        """
+        for key in list(self._still):
+            job = self.get(key)
+            if job is None or not job.keeps_still:
+                del self._still[key]
+            elif now >= (job.progress.suspended_at or 0.0) + RENEW_S:
+                self.alter(job, progress=job.progress.but(suspended_at=now, suspended_s=job.stood_s(now)))
 
     def leave(self, job: Job) -> None:
         """A job leaves, and its name is remembered."""
@@ -287,6 +307,7 @@ class LiveJobs:
             key = self._state.enter(job)
             self._number(key, job, number)
             self._count_unsubmitted(job)
+            self.watch_still(job)
             self.expiry.watch(job, key)
             for name, encoded in saved.kept.get(number, {}).items():
                 if name in self._per_job:

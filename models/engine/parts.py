@@ -4,9 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from models.engine.events.arrays import Arrays
-from models.engine.events.eligibility import Eligibility
 from models.engine.events.groups import Groups
-from models.engine.events.suspensions import Suspensions
 from models.engine.histories import Gaps, SiteHistories
 from models.engine.live import LiveJobs
 from models.engine.methods import SiteMethods
@@ -48,8 +46,6 @@ class Parts:
         """Called with what befalls an attempt, whether or not it is scored, and when: methods see it."""
         self.arrays = Arrays(self.live, self.methods.forget)
         self.groups = Groups(self.live)
-        self.eligibility = Eligibility(self.live, self.reestimates.watch)
-        self.suspensions = Suspensions(self.live, self.observe)
         self.histories = SiteHistories(self.context, {**self.methods.rows, LEARNT_ROWS: self.live.learnt.rows})
         self.arrived: float | None = None  # when the event that is being applied arrived at the broker
 
@@ -74,7 +70,7 @@ class AttemptHandler:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._settings, self._context, self._live = parts.settings, parts.context, parts.live
-        self._arrays, self._groups, self._suspensions = parts.arrays, parts.groups, parts.suspensions
+        self._arrays, self._groups = parts.arrays, parts.groups
         self._methods, self._scores, self._outgoing = parts.methods, parts.scores, parts.outgoing
         self._histories, self._past = parts.histories, parts.past
         self._queues, self._reestimates = parts.queues, parts.reestimates

@@ -2,9 +2,9 @@
 Schedulers", chapter 4.
 
 The profiler keeps, of each executable and user, how many jobs ran and the sums of their run times, in ranges of
-processors, of run time and of memory (section 4.3.2). From these sums it answers three questions (section 4.2): how
-long a job will run, how long it would run on p processors, and whether it runs longer than another; each with a
-confidence.
+processors, of run time and of memory (section 4.3.2). From these sums it tells how long a job will run, with a
+confidence. (Section 4.2 asks two more questions, which nobody has here: how long it would run on p processors, and
+whether it runs longer than another.)
 
 **Executables and users.** Jobs without an executable count as jobs of one unnamed executable, so that only the user
 tells them apart. Where a user has not run an executable often enough the executable's runs by
@@ -34,7 +34,7 @@ import msgspec
 from msgspec import Meta
 
 from models.method import RunMethod
-from models.papers.gibbons_statistics import COEFFICIENTS, CONFIDENCE, MIN_RUNS, ExecutionTime, Sample, runs_longer
+from models.papers.gibbons_statistics import COEFFICIENTS, MIN_RUNS, ExecutionTime, Sample
 from models.runtimes.walltime import within
 from models.site.job import Job, RunEstimate
 from models.site.rows import Rows
@@ -180,38 +180,6 @@ class Gibbons(RunMethod):
         run_s, low, high = (within(end, job.walltime, elapsed_s) for end in ends)
         return RunEstimate(run_s, found.reason, low, high)
 
-    def get_estimate(
-        self, job: Job, elapsed_s: float = 0.0, confidence: float = CONFIDENCE
-    ) -> tuple[float, float] | None:
-        """Section 4.2's getEstimate: the mean run time in seconds and half the width of its confidence interval.
-
-        Of a job that has run for `elapsed_s`. None where no such jobs ran.
-        """
-        found = self._find(job, elapsed_s, confidence)
-        return None if found is None else (found.estimate_s, found.error_s)
-
-    def get_exec_time_function(self, job: Job, elapsed_s: float = 0.0) -> ExecutionTime | None:
-        """Section 4.2's getExecTimeFunction: T(p) of such a job, of the first category that it can be fitted to."""
-        fits = (_fitted(entry.find_all(job, elapsed_s), unit) for _, entry, unit in self._entries(job))
-        return next((function for function in fits if function is not None), None)
-
-    def compare_job_estimates(
-        self,
-        a: Job,
-        b: Job,
-        difference_s: float = 0.0,
-        confidence: float = CONFIDENCE,
-        elapsed_a_s: float = 0.0,
-        elapsed_b_s: float = 0.0,
-    ) -> bool:
-        """Section 4.2's compareJobEstimates: whether with this confidence a's mean is `difference_s` longer than b's.
-
-        False too where there are too few runs of either to tell. (The section has "difference times"; the test that
-        it refers to is one of differences, and so is its example.)
-        """
-        x, y = self._sample(a, elapsed_a_s), self._sample(b, elapsed_b_s)
-        return x is not None and y is not None and runs_longer(x, y, difference_s, confidence)
-
     def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
         """Section 4.2's updateProfiler, for one job."""
         if len(self.rows.values) == self.rows.depth:
@@ -249,27 +217,20 @@ class Gibbons(RunMethod):
                 if entry is not None:
                     yield category, entry, unit
 
-    def _find(self, job: Job, elapsed_s: float = 0.0, confidence: float = CONFIDENCE) -> Finding | None:
+    def _find(self, job: Job, elapsed_s: float = 0.0) -> Finding | None:
         """Table 3: the finding of the first of the six templates that has one."""
         for category, entry, unit in self._entries(job):
             own = entry.find(_cpus_range(job.cpus), job, elapsed_s)
             if own.count >= MIN_RUNS:
                 sample = own.sample(unit)
                 reason = f"mean of {own.count} by {_NAMES[len(category)]},cpus"
-                return Finding(sample.mean, sample.error(confidence), reason)
+                return Finding(sample.mean, sample.error(), reason)
             function = _fitted(entry.find_all(job, elapsed_s), unit)
             if function is not None:
-                estimate_s, error_s = function.estimate_time(job.cpus, confidence)
+                estimate_s, error_s = function.estimate_time(job.cpus)
                 if 0 < estimate_s < math.inf:
                     reason = f"T({job.cpus}) of {function.observations} by {_NAMES[len(category)]}"
                     return Finding(estimate_s, error_s, reason)
-        return None
-
-    def _sample(self, job: Job, elapsed_s: float) -> Sample | None:
-        for _, entry, unit in self._entries(job):
-            own = entry.find(_cpus_range(job.cpus), job, elapsed_s)
-            if own.count >= MIN_RUNS:
-                return own.sample(unit)
         return None
 
 

@@ -1,4 +1,4 @@
-"""The statistics of the Historical Profiler: its fit of T(p) and its hypothesis test (Gibbons 1997, section 4.3.3)."""
+"""The statistics of the Historical Profiler: its fit of T(p), and how sure means are (Gibbons 1997, section 4.3.3)."""
 
 import math
 from typing import NamedTuple
@@ -24,36 +24,16 @@ class Sample(msgspec.Struct, frozen=True):
     mean: float
     deviation: float
 
-    def error(self, confidence: float = CONFIDENCE) -> float:
+    def error(self) -> float:
         """Half the width of the mean's confidence interval, by Student's t; infinite for a single run."""
         if self.count < MIN_RUNS:
             return math.inf
-        return student(self.count - 1, (1 + confidence) / 2) * self.deviation / math.sqrt(self.count)
+        return student(self.count - 1, (1 + CONFIDENCE) / 2) * self.deviation / math.sqrt(self.count)
 
 
 def student(freedom: float, probability: float) -> float:
     """The quantile of Student's t distribution with `freedom` degrees of freedom; 1 µs."""
     return float(stdtrit(freedom, probability))
-
-
-def welch(x: Sample, y: Sample, difference_s: float) -> tuple[float, float]:
-    """Section 4.3.3: the statistic t of the hypothesis μx - μy > d0, and its degrees of freedom v.
-
-    Both samples have two runs or more. Where neither varies t is infinite, with the sign of what is observed.
-    """
-    excess = x.mean - y.mean - difference_s
-    of_x, of_y = x.deviation**2 / x.count, y.deviation**2 / y.count
-    if of_x + of_y == 0:
-        return math.copysign(math.inf, excess) if excess else 0.0, x.count + y.count - 2
-    share = of_x / (of_x + of_y)
-    freedom = 1 / (share**2 / (x.count - 1) + (1 - share) ** 2 / (y.count - 1))
-    return excess / math.sqrt(of_x + of_y), freedom
-
-
-def runs_longer(x: Sample, y: Sample, difference_s: float = 0.0, confidence: float = CONFIDENCE) -> bool:
-    """Whether with this confidence jobs like x run, in the mean, more than `difference_s` longer than jobs like y."""
-    statistic, freedom = welch(x, y, difference_s)
-    return statistic > student(freedom, confidence)
 
 
 class ExecutionTime(NamedTuple):
@@ -86,11 +66,11 @@ class ExecutionTime(NamedTuple):
         root = np.linalg.inv(r)
         return cls(root @ (q.T @ (np.asarray(times, np.float64) * weights)), root, observations)
 
-    def estimate_time(self, cpus: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    def estimate_time(self, cpus: float) -> tuple[float, float]:
         """T(p) in seconds, and half the width of its confidence interval."""
         terms = _terms(np.float64(cpus))
         deviation = float(np.linalg.norm(terms @ self.root))
-        return float(terms @ self.coefficients), student(self.observations, (1 + confidence) / 2) * deviation
+        return float(terms @ self.coefficients), student(self.observations, (1 + CONFIDENCE) / 2) * deviation
 
 
 def _terms(cpus: Floats | np.float64) -> Floats:

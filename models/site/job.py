@@ -282,6 +282,11 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         size = None if self.extras is EXTRAS or self.start is not None else self.extras.array_size
         return 1 if size is None else max(size - self.progress.tasks_gone, 0)
 
+    @property
+    def keeps_still(self) -> bool:
+        """Whether it stands still and nobody else has its processors meanwhile."""
+        return self.phase is Phase.RUNNING and self.progress.suspended_at is not None
+
     def stood_s(self, at: float) -> float:
         """For how many seconds it has stood still by `at` (Unix seconds), all its suspensions together."""
         since = self.progress.suspended_at

@@ -1,4 +1,5 @@
-"""What changes while a job stays where it is: its request, and when others expect its start; and the site's size."""
+"""What changes while a job stays where it is: its request, whether it may start or stands still, when others expect its
+start; and the site's size."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +8,8 @@ from models.engine.methods import planned_run_s
 from models.engine.outgoing import Anomaly, Record, stale
 from models.engine.parts import AttemptHandler
 from models.engine.scores import MAX_RIVALS
-from models.records import Alter, Capacity, ExpectedStart
+from models.method import Happened
+from models.records import Alter, Capacity, ExpectedStart, Hold, Release, Resume, Suspend
 from models.registry import METHODS, RUN_METHODS
 from models.site.clock import MAX_AHEAD_S
 from models.site.job import REQUEST, Estimate, Extras, Job, Phase
@@ -18,13 +20,16 @@ PLAIN = tuple(name for name in _ALTERED if name in (*REQUEST, "eligible") and na
 """What a job itself has, by the fields' names in an alter event; its walltime may also be taken away."""
 
 RARE = tuple(name for name in _ALTERED if name in Extras.__struct_fields__ and name != "dependency")
-"""What its extras have; `dependency` is for `Eligibility`."""
+"""What its extras have; what follows from its `dependency` is in `_depend`."""
 
 EMPTIED = ("node_features", "pending_reason")  # those of them that an empty value takes away
 
 
 class InPlace(AttemptHandler):
-    """Requests that are altered, starts that others expect, and what the site has."""
+    """Requests that are altered, holds, suspensions, starts that others expect, and what the site has.
+
+    A job is held by its owner or an operator, by its dependency, or by both.
+    """
 
     def alter(self, event: Alter) -> Iterator[Record]:
         """A live job's request is another now, so it is estimated again; of one that runs also what was allocated."""
@@ -57,7 +62,84 @@ class InPlace(AttemptHandler):
             changes |= _resized(job, event)
             changes.pop("eligible", None)  # its wait is over and published
         self._live.alter(job, **changes)
-        self._parts.eligibility.follow(job, event)
+        self._depend(job, event)
+
+    def _depend(self, job: Job, event: Alter) -> None:
+        """A job's dependency was set, or is met: it is held, or counts as queued from now on."""
+        if job.start is not None or job.phase is Phase.ENDED_BEFORE_START:
+            return
+        depended = job.depends
+        told = event.dependency if event.dependency is not None or event.eligible is None else ""
+        if told is None or (not told and not depended):
+            return
+        self._live.alter(job, extras=job.extras.but(dependency=told or None))
+        if job.depends and not depended:
+            job.progress = job.progress.but(held=job.phase is Phase.HELD)
+            self._live.move(job, Phase.HELD)
+        elif not job.depends and job.progress.held:
+            job.progress = job.progress.but(held=False)
+        elif not job.depends:
+            self._enqueue(job, event.time if event.eligible is None else event.eligible)
+
+    def _enqueue(self, job: Job, at: float) -> None:
+        job.eligible = max(at, job.ready)
+        self._live.move(job, Phase.QUEUED)
+        self._reestimates.watch(job)
+
+    def hold(self, event: Hold) -> Iterator[Record]:
+        """A job that has not started may not start until it is released."""
+        job = self._live.get(event.key)
+        overtaken = job is not None and _hold_overtaken(job, event.time)
+        free = job is not None and (job.phase is Phase.QUEUED or (job.depends and not job.progress.held))
+        if job is None or job.phase not in (Phase.QUEUED, Phase.HELD) or not free:
+            yield Anomaly("hold_of_job_not_queued", f"job {event.job} is not queued")
+        elif overtaken:
+            yield stale(event)
+        elif job.phase is Phase.QUEUED:
+            self._live.move(job, Phase.HELD)
+        else:
+            job.progress = job.progress.but(held=True)
+
+    def release(self, event: Release) -> Iterator[Record]:
+        """A held job may start again, unless its dependency is not met yet."""
+        job = self._live.get(event.key)
+        overtaken = job is not None and _hold_overtaken(job, event.time)
+        if job is None or job.phase is not Phase.HELD or (job.depends and not job.progress.held):
+            yield Anomaly("release_of_job_not_held", f"job {event.job} is not held")
+        elif overtaken:
+            yield stale(event)
+        elif job.depends:
+            job.progress = job.progress.but(held=False)
+        else:
+            self._enqueue(job, event.time)
+
+    def suspend(self, event: Suspend) -> Iterator[Record]:
+        """A running job stands still; it counts as running still where it keeps its processors."""
+        job = self._live.get(event.key)
+        overtaken = job is not None and _suspension_overtaken(job, event.time)
+        if job is None or job.start is None or job.progress.suspended_at is not None:
+            yield Anomaly("suspend_of_job_not_running", f"job {event.job} is not running")
+        elif overtaken:
+            yield stale(event)
+        else:
+            phase = Phase.SUSPENDED if event.releases else job.phase
+            at = max(event.time, job.start)
+            self._live.alter(job, phase=phase, progress=job.progress.but(suspended_at=at))
+            self._live.watch_still(job)
+            self._observe(job, Happened.SUSPENDED, event.time)
+
+    def resume(self, event: Resume) -> Iterator[Record]:
+        """A suspended job runs on; its run time is without the time that it stood still."""
+        job = self._live.get(event.key)
+        overtaken = job is not None and _suspension_overtaken(job, event.time)
+        if job is None or job.progress.suspended_at is None:
+            yield Anomaly("resume_of_job_not_suspended", f"job {event.job} is not suspended")
+        elif overtaken:
+            yield stale(event)
+        else:
+            progress = job.progress.but(suspended_at=None, suspended_s=job.stood_s(event.time))
+            self._live.alter(job, phase=Phase.RUNNING, progress=progress)
+            self._observe(job, Happened.RESUMED, event.time)
 
     def expect(self, event: ExpectedStart) -> Iterator[Record]:
         """Somebody expects a job to start, which is scored beside the methods' estimates of its wait; 3 µs.
@@ -90,6 +172,20 @@ class InPlace(AttemptHandler):
             yield stale(event)
         else:
             self._context.resize(event)
+
+
+def _hold_overtaken(job: Job, time: float) -> bool:
+    """Whether a later hold or release was seen, which this one must not undo; the latest one's time is noted."""
+    latest, job.hold_time = job.hold_time, max(job.hold_time, time)
+    return time < latest
+
+
+def _suspension_overtaken(job: Job, time: float) -> bool:
+    """The same of suspending and resuming."""
+    latest = job.progress.suspend_time
+    if time > latest:
+        job.progress = job.progress.but(suspend_time=time)
+    return time < latest
 
 
 def _changes(event: Alter, names: tuple[str, ...]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class Submits(AttemptHandler):
     def _enter(self, job: Job) -> Iterator[Record]:
         """A new job: predict it from the state that it finds, then add it to that state."""
         context = self._context
-        self._suspensions.keep_still(job.submit)
+        self._live.keep_still(job.submit)
         self._predict_run(job)
         last_task_s = None
         if job.progress.old:
@@ -142,7 +142,7 @@ class Submits(AttemptHandler):
         withhold_down = self._settings.withhold_down
         if context.areas is None and nodes_down(context.capacity, withhold_down) is not None:
             return
-        self._suspensions.keep_still(now)
+        self._live.keep_still(now)
         for job in self._reestimates.take(now):
             if job.progress.past:
                 continue

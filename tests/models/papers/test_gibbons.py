@@ -57,12 +57,10 @@ def restored(method: Gibbons, depth: int = 2048) -> Gibbons:
 def test_a_method_gives_the_function_of_an_executable() -> None:
     ran = [(make(cpus=cpus), 8000.0 / cpus + 300 + 50 * cpus + off) for cpus in (1, 4, 8) for off in (-20.0, 20.0)]
     for relative in (False, True):
-        function = taught(*ran, relative=relative).get_exec_time_function(make(cpus=16))
-        assert function is not None
-        assert function.coefficients == pytest.approx([8000.0, 300.0, 50.0])
-        assert function.observations == 6
-        assert function.estimate_time(16)[0] == pytest.approx(1600.0)
-    assert taught(*ran[:4]).get_exec_time_function(make()) is None
+        found = predicted(taught(*ran, relative=relative), make(cpus=16))
+        assert found.run_s == pytest.approx(1600.0)
+        assert found.reason == "T(16) of 6 by executable,user"
+    assert predicted(taught(*ran[:4]), make(cpus=16)).run_s is None
 
 
 def test_a_range_weighs_by_the_variance_of_its_mean() -> None:
@@ -72,16 +70,15 @@ def test_a_range_weighs_by_the_variance_of_its_mean() -> None:
     together = sum(statistics.variance(runs) * (len(runs) - 1) for runs in ranges.values() if len(runs) > 1) / 6
     variances = [(statistics.variance(runs) if len(runs) > 1 else together) / len(runs) for runs in ranges.values()]
     expected = ExecutionTime.fitted([*ranges], [statistics.mean(runs) for runs in ranges.values()], variances, 10)
-    function = found.get_exec_time_function(make())
-    assert function is not None and expected is not None
-    assert function.coefficients == pytest.approx(expected.coefficients)
-    assert function.estimate_time(8) == pytest.approx(expected.estimate_time(8))
+    assert expected is not None
+    told, (estimate_s, error_s) = predicted(found, make(cpus=8)), expected.estimate_time(8)
+    assert told.run_s == pytest.approx(estimate_s)
+    assert told.high == pytest.approx(estimate_s + error_s)
 
 
 def test_a_function_by_shares_of_the_walltime_is_in_seconds() -> None:
     ran = [(make(cpus=cpus, walltime=1e4), 8000.0 / cpus + 300 + 50 * cpus) for cpus in (1, 4, 8)]
-    function = taught(*ran).get_exec_time_function(make(walltime=2e4))
-    assert function is not None and function.coefficients == pytest.approx([16000.0, 600.0, 100.0], rel=1e-4)
+    assert predicted(taught(*ran), make(cpus=16, walltime=2e4)).run_s == pytest.approx(3200.0, rel=1e-4)
 
 
 # Which runs count.
@@ -115,8 +112,6 @@ def test_ranges_of_processors_reach_to_powers_of_two() -> None:
 
 def test_a_function_that_falls_below_zero_is_not_believed() -> None:
     falling = taught(*((make(cpus=cpus), run_s) for cpus, run_s in ((1, 900.0), (2, 500.0), (4, 100.0))))
-    function = falling.get_exec_time_function(make(cpus=8))
-    assert function is not None and function.estimate_time(8)[0] < 0
     assert predicted(falling, make(cpus=8)) == RunEstimate(None, "too little history")
 
 
@@ -153,14 +148,9 @@ def test_who_ran_over_the_walltime_ran_for_all_of_it() -> None:
 
 
 def test_the_interval_of_a_mean_is_students() -> None:
-    runs = [100.0, 300.0, 800.0]
-    estimate, error = taught(*((make(), run_s) for run_s in runs)).get_estimate(make(), confidence=0.9) or (0.0, 0.0)
-    assert estimate == 400.0
-    assert error == pytest.approx(student(2, 0.95) * statistics.stdev(runs) / math.sqrt(3))
     found = predicted(taught(*((make(), run_s) for run_s in (390.0, 400.0, 410.0))), make())
     half = student(2, 0.975) * 10.0 / math.sqrt(3)
     assert found.interval == pytest.approx((400 - half, 400 + half))
-    assert taught().get_estimate(make()) is None
 
 
 def test_no_more_than_the_last_runs_count() -> None:
@@ -210,27 +200,6 @@ def test_the_rule_for_who_outlives_the_estimate(
     assert outlived(estimate_s, error_s, elapsed_s) == expected
 
 
-# Comparing jobs.
-
-
-def test_two_jobs_are_compared_by_their_means() -> None:
-    dice = random.Random(2)
-    ran = [(make("ada"), dice.gauss(5000.0, 100.0)) for _ in range(20)]
-    ran += [(make("bob"), dice.gauss(4000.0, 100.0)) for _ in range(20)]
-    method = taught(*ran)
-    ada, bob = make("ada"), make("bob")
-    assert method.compare_job_estimates(ada, bob) and method.compare_job_estimates(ada, bob, 800.0)
-    assert not method.compare_job_estimates(ada, bob, 1200.0) and not method.compare_job_estimates(bob, ada)
-    assert not method.compare_job_estimates(ada, bob, 990.0, confidence=0.99)
-    assert not method.compare_job_estimates(ada, make(cpus=64))  # nothing is known of such
-
-
-def test_a_job_that_has_run_for_long_runs_longer_than_its_like() -> None:
-    method = taught(*((make(), run_s) for run_s in (10.0, 12.0, 5000.0, 5100.0) * 10))
-    assert method.compare_job_estimates(make(), make(), 1000.0, elapsed_a_s=3000.0)
-    assert not method.compare_job_estimates(make(), make(), 0.0)
-
-
 # What is kept.
 
 
@@ -244,12 +213,6 @@ def jobs(dice: random.Random) -> Job:
     )
 
 
-def assert_same(one: Gibbons, other: Gibbons, job: Job, elapsed_s: float) -> None:
-    assert one.predict(job, NO_RUNS, elapsed_s) == other.predict(job, NO_RUNS, elapsed_s)
-    functions = [method.get_exec_time_function(job, elapsed_s) for method in (one, other)]
-    assert repr(functions[0]) == repr(functions[1])
-
-
 @pytest.mark.parametrize("relative", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 60, 300])
 def test_restored_in_mid_stream_it_says_the_same(relative: bool, count: int) -> None:
@@ -259,7 +222,8 @@ def test_restored_in_mid_stream_it_says_the_same(relative: bool, count: int) -> 
         method.learn(jobs(dice), dice.expovariate(1 / 3000), NO_RUNS)
     other = restored(method, depth=200)
     for _ in range(100):
-        assert_same(method, other, jobs(dice), dice.choice([0.0, 0.0, 900.0]))
+        asked, elapsed_s = jobs(dice), dice.choice([0.0, 0.0, 900.0])
+        assert predicted(method, asked, elapsed_s) == predicted(other, asked, elapsed_s)
         job, run_s = jobs(dice), dice.expovariate(1 / 3000)
         method.learn(job, run_s, NO_RUNS)
         other.learn(job, run_s, NO_RUNS)

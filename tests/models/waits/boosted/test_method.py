@@ -111,7 +111,7 @@ def test_a_job_that_is_only_considered_has_the_same_estimate_and_leaves_nothing(
     for event in events():
         if isinstance(event, Submit) and event.job not in {key[0] for key in engine.context.state.jobs}:
             method, job = method_of(engine), Job.of(event)
-            engine.parts.suspensions.keep_still(event.time)  # as before each prediction
+            engine.parts.live.keep_still(event.time)  # as before each prediction
             engine.methods.predict_run(job, engine.context)
             saved = method.save(), method._notes.count
             [considered] = method.what_ifs([job], engine.context)
