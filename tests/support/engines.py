@@ -9,6 +9,7 @@ import msgspec
 from models.engine.engine import Engine
 from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
+from models.papers.template import DEFAULT
 from models.records import (
     Alter,
     AnyEvent,
@@ -33,8 +34,18 @@ MEDIAN = EngineSettings(method="median", shadows=("zero",), runtimes="closest", 
 SMALL = EngineSettings(history=30, remembered=40, publish_shadows=True)
 """The usual methods, published, with windows that a short workload fills several times."""
 
-EVERY = msgspec.structs.replace(SMALL, shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS))
-"""Every method there is."""
+EVERY = msgspec.structs.replace(
+    SMALL,
+    shadows=tuple(METHODS),
+    run_shadows=tuple(RUN_METHODS),
+    parameters={
+        "gibbons": {"depth": 40},
+        "ibl": {"history": 40, "run_history": 30, "policy": ["user"]},
+        "qbets": {"depth": 100},
+        "template": {"templates": ["user,cpus/8 mean relative 16", "user linear absolute 64", *DEFAULT]},
+    },
+)
+"""Every method there is, with windows that are as small."""
 
 
 def nodes_at(time: float, nodes: int | None = 10, down_nodes: int = 0) -> Capacity:

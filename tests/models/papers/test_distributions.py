@@ -111,23 +111,6 @@ def test_states_of_the_same_sums_are_told_apart() -> None:
     assert said[-2:] == [0.0, 7200.0]
 
 
-def test_saved_and_loaded_it_goes_on_alike() -> None:
-    site = new_site()
-    method = QesperaDistributions()
-    play(method, site, 0, 70)
-    waiting = Job(id="waiting", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
-    method.predict(waiting, site)
-    other = taken_back(method, QesperaDistributions())
-    assert kept_by(other) == kept_by(method) and method.save() == b""
-    job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
-    one, two = method.distribution_distances(job, site), other.distribution_distances(job, site)
-    assert one is not None and two is not None
-    np.testing.assert_array_equal(one, two)
-    for either in (method, other):
-        either.forget(waiting.key)
-    assert kept_by(other) == kept_by(method) and waiting.key not in method.per_job
-
-
 @pytest.mark.parametrize("size", [30, 80])
 def test_saved_and_loaded_into_a_history_of_another_size_it_knows_the_jobs_that_both_hold(size: int) -> None:
     site, method = new_site(), QesperaDistributions()

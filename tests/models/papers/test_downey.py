@@ -120,20 +120,3 @@ def test_the_longer_a_job_has_run_the_longer_it_will(ran: list[float], one_s: fl
     history = history_of(ran)
     less, more = (Downey().predict(make(), history, elapsed_s).run_s for elapsed_s in sorted((one_s, other_s)))
     assert less is not None and more is not None and less <= more
-
-
-def test_restored_in_mid_stream_it_says_the_same() -> None:
-    dice = random.Random(7)
-    history, restored = RunHistory(Downey.templates), RunHistory(Downey.templates)
-    for number in range(400):
-        job, elapsed_s = make(dice.choice(["a", "b", None])), dice.choice([0.0, 500.0])
-        if number % 100 == 50:
-            runs = [*history]
-            dice.shuffle(runs)
-            restored = RunHistory(Downey.templates)
-            restored.restore(runs, history.count)
-        if number >= 50:
-            assert Downey().predict(job, restored, elapsed_s) == Downey().predict(job, history, elapsed_s)
-        run_s = dice.expovariate(1 / 3000)
-        history.learn(job, run_s)
-        restored.learn(job, run_s)

@@ -2,15 +2,12 @@ import math
 import random
 import statistics
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.engine.engine import Engine
-from models.engine.settings import EngineSettings
-from models.papers.gibbons import Gibbons, RunEntry, outlived
-from models.papers.gibbons_statistics import CONFIDENCE, ExecutionTime, student
-from models.records import AnyEvent, Cancel, End, Prediction, Start, Submit
+from models.papers.gibbons import CONFIDENCE, ExecutionTime, Gibbons, RunEntry, outlived, student
 from models.registry import run_method_named
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
@@ -51,7 +48,64 @@ def restored(method: Gibbons, depth: int = 2048) -> Gibbons:
     return other
 
 
-# The execution time function.
+# The thesis' own examples, section 4.3.3.
+
+CPUS, TIMES, DEVIATIONS = [1, 4, 8], [8350.0, 2500.0, 1700.0], [4175.0, 1250.0, 850.0]
+
+
+def example(variances: list[float], observations: int = 60) -> ExecutionTime:
+    function = ExecutionTime.fitted(CPUS, TIMES, variances, observations)
+    assert function is not None
+    return function
+
+
+@pytest.mark.parametrize("variances", [DEVIATIONS, [s**2 for s in DEVIATIONS], [s**2 / 20 for s in DEVIATIONS]])
+def test_the_example_of_the_execution_time_function(variances: list[float]) -> None:
+    function = example(variances)
+    assert function.coefficients == pytest.approx([8000.0, 300.0, 50.0])
+    assert function.estimate_time(16)[0] == pytest.approx(1600.0)
+
+
+def test_the_interval_follows_from_the_matrices() -> None:
+    design = np.array([[1 / p, 1, p] for p in CPUS])
+    x0 = np.array([1 / 16, 1, 16])
+    for variances in (DEVIATIONS, [s**2 / 20 for s in DEVIATIONS]):
+        spread = x0 @ np.linalg.inv(design.T @ np.diag(1 / np.array(variances)) @ design) @ x0
+        assert example(variances).estimate_time(16)[1] == pytest.approx(student(60, 0.975) * math.sqrt(spread))
+    assert student(60, 0.975) == pytest.approx(2.0, abs=0.001)
+    assert example(DEVIATIONS).estimate_time(16)[1] == pytest.approx(2.0003 * math.sqrt(16935.2), rel=1e-4)
+
+
+def test_a_fit_weighs_what_is_surer_more() -> None:
+    cpus, times = [1, 2, 4, 8], [8350.0, 4400.0, 2500.0, 5000.0]
+    unsure, sure = (ExecutionTime.fitted(cpus, times, [100, 100, 100, last], 40) for last in (1e8, 1e-2))
+    assert unsure is not None and sure is not None
+    assert unsure.estimate_time(1)[0] == pytest.approx(8350.0, rel=1e-3)
+    assert sure.estimate_time(8)[0] == pytest.approx(5000.0, rel=1e-3)
+    assert abs(unsure.estimate_time(8)[0] - 5000.0) > 1000.0
+
+
+@pytest.mark.parametrize("cpus", [[1, 2], [4, 4, 4], [1, 4, 4]])
+def test_what_cannot_tell_the_terms_apart_is_no_fit(cpus: list[int]) -> None:
+    assert ExecutionTime.fitted(cpus, [100.0] * len(cpus), [1.0] * len(cpus), 10) is None
+
+
+terms = st.floats(1, 1e5)
+
+
+@given(terms, terms, st.floats(0, 100), st.lists(st.floats(1, 1e6), min_size=4, max_size=4), st.integers(1, 512))
+def test_an_execution_time_function_is_found_again(
+    work: float, alpha: float, beta: float, variances: list[float], cpus: int
+) -> None:
+    def true(p: float) -> float:
+        return work / p + alpha + beta * p
+
+    places = [1.0, 3.5, 16.0, 100.0]
+    function = ExecutionTime.fitted(places, [true(p) for p in places], variances, 20)
+    assert function is not None
+    estimate, error = function.estimate_time(cpus)
+    assert estimate == pytest.approx(true(cpus), rel=1e-6)
+    assert error >= 0
 
 
 def test_a_method_gives_the_function_of_an_executable() -> None:
@@ -211,56 +265,6 @@ def jobs(dice: random.Random) -> Job:
         dice.choice([None, 0.0, 600.0, 7000.0, 36000.0]),
         dice.choice([None, 1 << 20, 1 << 30]),
     )
-
-
-@pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize("count", [0, 1, 60, 300])
-def test_restored_in_mid_stream_it_says_the_same(relative: bool, count: int) -> None:
-    dice = random.Random(count)
-    method = Gibbons(relative, depth=200)
-    for _ in range(count):
-        method.learn(jobs(dice), dice.expovariate(1 / 3000), NO_RUNS)
-    other = restored(method, depth=200)
-    for _ in range(100):
-        asked, elapsed_s = jobs(dice), dice.choice([0.0, 0.0, 900.0])
-        assert predicted(method, asked, elapsed_s) == predicted(other, asked, elapsed_s)
-        job, run_s = jobs(dice), dice.expovariate(1 / 3000)
-        method.learn(job, run_s, NO_RUNS)
-        other.learn(job, run_s, NO_RUNS)
-
-
-def story() -> list[AnyEvent]:
-    """A busy site: jobs in bursts, of which one in ten is cancelled."""
-    dice, now, events = random.Random(3), 0.0, list[AnyEvent]()
-    for number in range(300):
-        now += dice.choice([0.0, 20.0, 400.0])
-        job, request = str(number), jobs(dice)
-        start = now + dice.choice([0.0, 50.0, 3000.0])
-        asked = {name: getattr(request, name) for name in ("user", "executable", "cpus", "walltime", "memory")}
-        events.append(Submit(site="s", time=now, job=job, queue=dice.choice(["a", "b"]), **asked))
-        if dice.random() < 0.1:
-            events.append(Cancel(site="s", time=start, job=job))
-        else:
-            run_s = dice.expovariate(1 / 3000)
-            events += [Start(site="s", time=start, job=job), End(site="s", time=start + run_s, job=job)]
-    return sorted(events, key=lambda event: event.time)
-
-
-def test_an_engine_that_was_restored_says_the_same_of_run_times() -> None:
-    events, cut = story(), 500
-    shadows = ("downey", "last-two", "walltime")
-    settings = EngineSettings(
-        method="zero", shadows=(), bounds="", runtimes="gibbons", run_shadows=shadows, publish_shadows=True
-    )
-    begun, went_on = Engine("s", settings), []
-    for event in events[:cut]:
-        begun.apply(event)
-    saved, changes = begun.checkpoint()
-    for engine in (begun, Engine.load(saved, changes.started, changes.runs, settings, changes.rows)):
-        records = [record for event in events[cut:] for record in engine.apply(event)]
-        went_on.append([record for record in records if isinstance(record, Prediction)])
-    assert went_on[0] == went_on[1]
-    assert {record.method for record in went_on[0] if record.predicted_run_s} == {"zero", *shadows}
 
 
 def test_a_broken_row_is_refused() -> None:

@@ -213,19 +213,6 @@ def told(engine: Engine, events: Iterable[AnyEvent]) -> list[tuple[str, float | 
     ]
 
 
-@pytest.mark.parametrize("cut", [40, 301, 801])
-def test_an_engine_that_was_restored_says_the_same(cut: int) -> None:
-    events = story()
-    whole = Engine("s", SETTINGS)
-    first, second = told(whole, events[:cut]), told(whole, events[cut:])
-    begun = Engine("s", SETTINGS)
-    assert told(begun, events[:cut]) == first
-    saved, changes = begun.checkpoint()
-    restored = Engine.load(saved, changes.started, changes.runs, SETTINGS, changes.rows)
-    assert told(restored, events[cut:]) == second
-    assert any(run_s for _, _, run_s in second) and any(wait_s for _, wait_s, _ in second)
-
-
 def test_with_another_policy_the_history_still_serves_by_its_jobs() -> None:
     events = story()
     begun = Engine("s", SETTINGS)

@@ -1,4 +1,3 @@
-import math
 import random
 from itertools import pairwise
 
@@ -184,26 +183,3 @@ def test_of_more_jobs_than_are_remembered_the_oldest_are_forgotten() -> None:
             elif said.wait_s is not None:
                 assert int(said.reason.split()[2]) <= 200
     assert told > 500
-
-
-def test_what_was_saved_goes_on_as_if_nothing_had_happened() -> None:
-    dice = random.Random(8)
-
-    def waits(n: int) -> list[tuple[Job, float]]:
-        return [
-            (job(dice.choice((1, 4, 64)), dice.choice((None, 600.0, 9e4))), dice.lognormvariate(5, 3)) for _ in range(n)
-        ]
-
-    method = Qbets(depth=300)
-    for like, wait_s in waits(500):
-        method.learn(like, wait_s, SITE)
-    again = Qbets(depth=300)
-    assert again.rows is not None
-    again.rows.restore(method.rows.kept, method.rows.count, method.rows.oldest)
-    again.load(method.save())
-    for like, wait_s in waits(500):
-        assert again.predict(like, SITE) == method.predict(like, SITE)
-        for one in (method, again):
-            one.learn(like, wait_s, SITE)
-    assert again.save() == method.save()
-    assert not math.isnan(again.predict(job(), SITE).wait_s or 0.0)

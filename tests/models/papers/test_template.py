@@ -8,11 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from models.engine.engine import Engine
-from models.engine.settings import EngineSettings
 from models.papers.run_template import MAX_HISTORY_RUNS, UNIT, RunTemplate
 from models.papers.template import (
-    DEFAULT,
     MIN_HALF_WIDTH_S,
     NOTHING,
     Choice,
@@ -21,9 +18,7 @@ from models.papers.template import (
     plus,
     student_quantiles,
 )
-from models.records import AnyEvent, Prediction
 from models.registry import run_method_named
-from models.simulation import generate, run
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
 
@@ -316,36 +311,3 @@ def test_data_that_are_kept_tell_what_data_read_anew_do() -> None:
         said.add(found.run_s)
     assert len(said) > 100
     assert kept.predict(make(), RunHistory(kept.templates)).run_s is None
-
-
-def test_an_engine_that_is_restored_says_the_same() -> None:
-    engine_settings = EngineSettings(
-        method="median",
-        runtimes="template",
-        parameters={"template": {"templates": ["user,cpus/8 mean relative 16", "user linear absolute 64", *DEFAULT]}},
-    )
-    events = list(run(generate(1, 400, cpus=64, load=0.8), 64, "s"))
-    engine = Engine("s", engine_settings)
-    said: list[Prediction] = []
-    for event in events[:700]:
-        said += _predictions(engine, event)
-    saved, changes = engine.checkpoint()
-    runs = _kept(changes.runs, changes.forgotten_runs)
-    restored = Engine.load(saved, changes.started, runs, engine_settings, changes.rows)
-    later: list[list[Prediction]] = [[], []]
-    for event in events[700:]:
-        later[0] += _predictions(engine, event)
-        later[1] += _predictions(restored, event)
-    assert later[0] == later[1]
-    assert len(later[0]) > 50 and len({found.predicted_run_s for found in later[0]}) > 40
-
-
-def _kept(runs: list[Any], gone: list[Any]) -> list[Any]:
-    numbers = {run.number for run in gone}
-    kept = [run for run in runs if run.number not in numbers]
-    random.Random(1).shuffle(kept)
-    return kept
-
-
-def _predictions(engine: Engine, event: AnyEvent) -> list[Prediction]:
-    return [record for record in engine.apply(event) if isinstance(record, Prediction)]
