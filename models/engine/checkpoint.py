@@ -13,7 +13,7 @@ from models.engine.past import SavedPast
 from models.engine.queues import QueueSeen
 from models.engine.reestimates import Due
 from models.engine.scores import Scores
-from models.records import Capacity, JobKey
+from models.records import Capacity
 from models.site.history import COUNT
 from models.site.job import Shared
 from models.site.size import SizeSeen
@@ -26,16 +26,13 @@ otherwise than before."""
 class Cut(NamedTuple):
     """What is to be stored of an engine between two events, where what was stored before is still there.
 
-    `state` is what is bounded, encoded: a `SavedState` without live jobs and names. `jobs` are the live jobs that may
-    have changed, each an encoded `StoredJob` by its number, and `left` the numbers of those that have left. `names` are
-    new among those that are remembered, which are those from number `first_name` on.
+    `state` is what is bounded, encoded: a `SavedState` without live jobs. `jobs` are the live jobs that may have
+    changed, each an encoded `StoredJob` by its number, and `left` the numbers of those that have left.
     """
 
     state: bytes
     jobs: dict[int, bytes]
     left: list[int]
-    names: dict[int, JobKey]
-    first_name: int
     changes: Changes
 
 

@@ -174,7 +174,7 @@ class Engine:
         """
         changes, live = self.take_changes(), self.parts.live
         saved = live.save()
-        saved.take_in((live.stored(number, job) for number, job in live.by_number.items()), live.remembered)
+        saved.take_in(live.stored(number, job) for number, job in live.by_number.items())
         return encode(self._save(changes, saved)), changes
 
     def cut(self) -> Cut:
@@ -186,24 +186,17 @@ class Engine:
         marks = live.take_changes()
         changes = self.parts.histories.take_changes()
         jobs = {number: encode_job(live.stored(number, job)) for number, job in marks.jobs.items()}
-        first_name = live.named - len(live.remembered)
-        return Cut(encode(self._save(changes, live.save())), jobs, marks.left, marks.names, first_name, changes)
+        return Cut(encode(self._save(changes, live.save())), jobs, marks.left, changes)
 
     def encoded_job(self, number: int) -> bytes:
         """A live job as it is stored, by its number, whether or not it has changed; 3 µs."""
         return encode_job(self.parts.live.stored(number, self.parts.live.by_number[number]))
 
-    def everything(self) -> tuple[Iterator[tuple[int, bytes]], Mapping[int, JobKey]]:
-        """All live jobs as they are stored, with their numbers, and the names; from now on none of it has changed."""
+    def everything(self) -> Iterator[tuple[int, bytes]]:
+        """All live jobs as they are stored, with their numbers; from now on none of them has changed."""
         live = self.parts.live
         live.take_changes()
-        jobs = ((number, encode_job(live.stored(number, job))) for number, job in live.by_number.items())
-        return jobs, dict(enumerate(live.remembered, live.named - len(live.remembered)))
-
-    def store_anew(self) -> None:
-        """Have all entries of the histories stored once more."""
-        self.parts.live.name_learnt()
-        self.parts.histories.store_anew()
+        return ((number, encode_job(live.stored(number, job))) for number, job in live.by_number.items())
 
     def _save(self, changes: Changes, live: SavedLive) -> SavedState:
         parts = self.parts

@@ -1,6 +1,6 @@
-"""The live jobs of a site as events move them, and the names of jobs that have left."""
+"""The live jobs of a site as events move them, and which jobs have left."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,12 +21,10 @@ RENEW_S = 60.0  # a job that stands still may seem to have run for so much longe
 
 class Touched(NamedTuple):
     """What has changed of the live jobs since a state was last taken: the jobs that are here and may be others than
-    they were, by their numbers; the numbers of those that have left; and the names that are remembered since then,
-    each with its number."""
+    they were, by their numbers; and the numbers of those that have left."""
 
     jobs: dict[int, Job]
     left: list[int]
-    names: dict[int, JobKey]
 
 
 class StoredJob(msgspec.Struct, array_like=True, gc=False):
@@ -39,25 +37,22 @@ class StoredJob(msgspec.Struct, array_like=True, gc=False):
 
 class SavedLive(msgspec.Struct):
     """What is stored of the live jobs. They are in the order in which they came; `numbers` are theirs, and `kept` is
-    what methods keep of them, by number and key. `entered` jobs have ever come, and `named` names were remembered.
+    what methods keep of them, by number and key. `entered` jobs have ever come.
 
-    In a `Cut` the jobs and the names are not here, but `count` and `names` say how many there are.
+    In a `Cut` the jobs are not here, but `count` says how many there are.
     """
 
     clock: SiteClock
     times: list[float]
     learnt: LearntState
     entered: int
-    named: int
     count: int
-    names: int
     jobs: list[Job] = []
     numbers: list[int] = []
     kept: dict[int, dict[str, bytes]] = {}
-    remembered: list[JobKey] = []
 
-    def take_in(self, jobs: Iterable[StoredJob], names: Iterable[JobKey]) -> str | None:
-        """Have the live jobs and the names that are stored apart, in the order of their numbers.
+    def take_in(self, jobs: Iterable[StoredJob]) -> str | None:
+        """Have the live jobs that are stored apart, in the order of their numbers.
 
         Returns:
             What is missing, if anything is.
@@ -68,49 +63,31 @@ class SavedLive(msgspec.Struct):
             self.numbers.append(one.number)
             if one.kept is not None:
                 self.kept[one.number] = one.kept
-        self.remembered = list(names)
-        if (len(self.jobs), len(self.remembered)) == (self.count, self.names):
-            return None
-        return f"{len(self.jobs)} of {self.count} live jobs, {len(self.remembered)} of {self.names} names"
+        return None if len(self.jobs) == self.count else f"{len(self.jobs)} of {self.count} live jobs"
 
 
 class LiveJobs:
-    """Keeps the state of a site, what is watched in it, and the names of jobs that have left in step with each other.
+    """Keeps the state of a site, what is watched in it, and which jobs have left in step with each other.
 
-    Jobs are numbered in the order in which they come, and so are the names that are remembered. What may have changed
-    of which job is marked here, so that a checkpoint need not look at the others: whoever asks for a job by its key may
-    change it.
+    Jobs are numbered in the order in which they come. What may have changed of which job is marked here, so that a
+    checkpoint need not look at the others: whoever asks for a job by its key may change it.
 
     Parameters:
         context: the site's, whose state holds the jobs.
         most: how many jobs may be live.
-        remembered: how many jobs that have left are known by name.
-        forget: called with the key of a job that will never start: its end came, and its start did not.
         per_job: what methods keep of the jobs here, by their keys.
     """
 
-    def __init__(
-        self,
-        context: SiteContext,
-        most: int,
-        remembered: int,
-        forget: Callable[[JobKey], None],
-        per_job: Mapping[str, PerJob[Any]],
-    ) -> None:
+    def __init__(self, context: SiteContext, most: int, per_job: Mapping[str, PerJob[Any]]) -> None:
         self._context = context
         self._state = context.state
         self._most = most
-        self._most_remembered = remembered
-        self._forget = forget
         self._per_job = per_job
         self.numbers: dict[JobKey, int] = {}
         self.by_number: dict[int, Job] = {}
         self.entered = 0  # how many jobs have ever come: the number of the next one
-        self.named = 0  # how many names were ever remembered
-        self.remembered: dict[JobKey, None] = {}
         self._touched: set[JobKey] = set()
         self._left: list[int] = []
-        self._named: dict[int, JobKey] = {}
         self.expiry = Expiry()
         self.clock = SiteClock()
         self.learnt = LearntJobs()
@@ -134,13 +111,13 @@ class LiveJobs:
         """What has changed since this was last called."""
         touched = self._touched.union(*(kept.take_changed() for kept in self._per_job.values()))
         jobs = {self.numbers[key]: self._state.jobs[key] for key in touched if key in self.numbers}
-        marks = Touched(dict(sorted(jobs.items())), self._left, self._named)
-        self._touched, self._left, self._named = set(), [], {}
+        marks = Touched(dict(sorted(jobs.items())), self._left)
+        self._touched, self._left = set(), []
         return marks
 
     def has_left(self, key: JobKey) -> bool:
         """Whether a job of this identity was here, as far back as is remembered."""
-        return key in self.remembered or key in self.learnt
+        return key in self.learnt
 
     def may_be_forgotten(self, key: JobKey, time: float) -> bool:
         """Whether an event of this time may be of a job that was here and that nobody remembers."""
@@ -187,9 +164,15 @@ class LiveJobs:
         return (self._state.jobs[key] for key in self._unsubmitted)
 
     def move(self, job: Job, phase: Phase) -> None:
-        """A job is held or released, or has ended before its start was seen."""
+        """A job is held or released."""
         self.touch(job)
         self._state.move(job, phase)
+
+    def end_before_start(self, job: Job, at: float) -> None:
+        """A job has ended before its start was seen, which may still come."""
+        job.end = at
+        self.move(job, Phase.ENDED_BEFORE_START)
+        self.expiry.watch(job, job.key)
 
     def alter(self, job: Job, **changes: object) -> None:
         """A job's fields change."""
@@ -217,11 +200,7 @@ class LiveJobs:
                 self.alter(job, progress=job.progress.but(suspended_at=now, suspended_s=job.stood_s(now)))
 
     def leave(self, job: Job) -> None:
-        """A job leaves, and its name is remembered."""
-        self._leave(job)
-        self.remember(job.key)
-
-    def _leave(self, job: Job) -> None:
+        """A job leaves."""
         self._state.leave(job)
         self._touched.discard(job.key)
         number = self.numbers.pop(job.key)
@@ -240,26 +219,16 @@ class LiveJobs:
             self._unsubmitted_cpus += job.counted_cpus - self._unsubmitted.get(job.key, 0)
             self._unsubmitted[job.key] = job.counted_cpus
 
-    def remember(self, key: JobKey) -> None:
-        """Know a job that is here no longer by its name; the oldest name is forgotten."""
-        if key not in self.remembered:
-            self.remembered[key] = None
-            self._named[self.named] = key
-            self.named += 1
-        if len(self.remembered) > self._most_remembered:
-            oldest = next(iter(self.remembered))
-            del self.remembered[oldest]
-            job = self.get(oldest)
-            if job is not None:  # its end came and its start never did
-                self._leave(job)
-                self._forget(job.key)
+    def note_left(self, key: JobKey) -> None:
+        """A job that is not here has left, or will never come."""
+        if key not in self.learnt:
+            self.learnt.add(key, max(self.clock.now, self.event_time))
 
     def give_up(self) -> Iterator[Job]:
         """Jobs whose end was never reported leave."""
         for job in self.expiry.overdue(self._state):
-            if job.key in self._state.jobs:  # else it was forgotten while another was remembered
-                self.leave(job)
-                yield job
+            self.leave(job)
+            yield job
 
     def crowd_out(self) -> Iterator[Job]:
         """Where more processors are in use than the site has, running jobs leave that were never seen submitted.
@@ -285,15 +254,13 @@ class LiveJobs:
         return StoredJob(number, job, kept or None)
 
     def save(self) -> SavedLive:
-        """What is to be stored, without the jobs and the names."""
+        """What is to be stored, without the jobs."""
         return SavedLive(
             clock=self.clock,
             times=list(self.expiry.times),
             learnt=self.learnt.state,
             entered=self.entered,
-            named=self.named,
             count=len(self._state),
-            names=len(self.remembered),
         )
 
     def restore(self, saved: SavedLive) -> None:
@@ -312,21 +279,15 @@ class LiveJobs:
             for name, encoded in saved.kept.get(number, {}).items():
                 if name in self._per_job:
                     self._per_job[name].restore(key, encoded)
-        self.entered, self.named = saved.entered, saved.named
-        self.remembered = dict.fromkeys(saved.remembered)
+        self.entered = saved.entered
 
     def restore_learnt(self, saved: LearntState, rows: Iterable[Row] | None, count: int, oldest: int) -> None:
-        """Take back which jobs have left; where the rows are lost (None), those of which the names are there.
+        """Take back which jobs have left; where the rows are lost (None), any that is unknown may have, up to now.
 
         Raises:
             ValueError: rows are missing.
         """
-        if rows is not None:
-            self.learnt.restore(saved, rows, count, oldest)
-            return
-        self.learnt.state.forgotten_until = saved.forgotten_until
-        self.name_learnt()
-
-    def name_learnt(self) -> None:
-        """Count the jobs that are known by name among those that have left."""
-        self.learnt.add_missing(self.remembered, self.clock.now)
+        if rows is None:
+            saved = msgspec.structs.replace(saved, forgotten_until=max(saved.forgotten_until, self.clock.now))
+            rows, count, oldest = (), 0, 0
+        self.learnt.restore(saved, rows, count, oldest)

@@ -7,6 +7,7 @@ import msgspec
 from models.engine.checkpoint import SavedState
 from models.engine.engine import Engine
 from models.engine.histories import MIN_JOBS_TO_RECOVER, Changes, RowRange
+from models.engine.parts import LEARNT_ROWS
 from models.engine.settings import EngineSettings
 from models.site.history import Started
 from models.site.rows import Row
@@ -27,7 +28,7 @@ def salvage(
     """
     left = _renumber(state, started, runs, rows)
     engine = Engine.load(state, left.started, left.runs, settings, left.rows)
-    engine.store_anew()
+    engine.parts.histories.store_anew()
     return engine
 
 
@@ -51,6 +52,8 @@ def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: 
     for name, kept in counted.rows.items():
         there_of = [row for row in rows.get(name, ()) if kept.oldest <= row.number < kept.count]
         there_of.sort(key=lambda row: row.number)
+        if name == LEARNT_ROWS and len(there_of) < kept.count - kept.oldest:  # any that is unknown may have left
+            state.live.learnt.forgotten_until = state.live.clock.now
         counted.rows[name] = RowRange(kept.count, kept.count - len(there_of))
         own[name] = [Row(number, row.value) for number, row in enumerate(there_of, kept.count - len(there_of))]
     renumbered = [msgspec.structs.replace(row, number=number) for number, row in enumerate(found, counted.first)]

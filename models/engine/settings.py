@@ -17,8 +17,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     that have none of their own ("": no method). `what_if` answers for jobs that are only considered ("": `method`, so
     that such a job is told the same as one that is submitted), and at the sites in `policies` the method named there;
     it runs beside the others at each submission, so that it is known how right it is.
-    `history` and `remembered` count jobs: those compared with, and those that have left and are still known by name, so
-    that an event that comes twice is not taken for a new job. At most `live_jobs` are live at once, for each takes
+    `history` counts the jobs that are compared with. At most `live_jobs` are live at once, for each takes
     memory; those that come on top are rejected. No wait is predicted while more than the share
     `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). A requested walltime above
     `max_walltime_s` seconds counts as none. `parameters` are the methods'
@@ -37,7 +36,6 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     policies: dict[str, str] = {}
     publish_shadows: bool = False
     history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000
-    remembered: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
     live_jobs: Annotated[int, Meta(ge=1, le=100_000_000)] = 1_000_000
     max_walltime_s: Annotated[float, Meta(gt=0.0, le=400 * 86_400.0)] = 100 * 86_400.0
     withhold_down: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5

@@ -146,6 +146,8 @@ MAX_LIVE_S = 400 * DAY_S
 """So long after its submit a job is given up that has not started, and after its start one without a walltime, or that
 is suspended."""
 
+MAX_ENDED_S = DAY_S  # so long after its end a job is given up whose start has not come
+
 MIN_AGREEING_EVENTS = 32
 """Events that must agree on how late it is: one with a wrong time must not give up the jobs of all others."""
 
@@ -157,6 +159,8 @@ def due(job: Job) -> float:
     if job.phase is Phase.RUNNING:
         assert job.began is not None
         return job.began + (MAX_WALLTIMES * job.walltime + WEEK_S if job.walltime else MAX_LIVE_S)
+    if job.end is not None:
+        return job.end + MAX_ENDED_S
     return (job.submit if job.start is None else job.start) + MAX_LIVE_S
 
 

@@ -109,12 +109,6 @@ class LearntJobs:
         self.state = state
         self._merge()
 
-    def add_missing(self, keys: Iterable[JobKey], at: float) -> None:
-        """Add those of these jobs that are not known: rows were lost."""
-        for key in keys:
-            if key not in self:
-                self.add(key, at)
-
 
 _decode = msgspec.msgpack.Decoder(_Chunk).decode
 

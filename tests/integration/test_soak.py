@@ -55,7 +55,7 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 
 
 def test_a_soak_with_a_redis_that_loses_its_last_second(deploy: Deploy, redis: Redis) -> None:
-    engine = {"history": 6000} if LONG else {"history": 600, "remembered": 200}
+    engine = {"history": 6000} if LONG else {"history": 600}
     often = {"checkpoint_events": 1000, "checkpoint_seconds": 2.0} if LONG else {}
     here = deploy(redis=redis.url, worker=often, **engine)
     expected, twice = Expected(here.settings.engine), Twice(5000 if LONG else 400)

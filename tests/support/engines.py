@@ -31,7 +31,7 @@ from models.simulation import generate, run
 from tests.support.events import capacity
 
 MEDIAN = EngineSettings(method="median", shadows=("zero",), runtimes="closest", bounds="")
-SMALL = EngineSettings(history=30, remembered=40, publish_shadows=True)
+SMALL = EngineSettings(history=30, publish_shadows=True)
 """The usual methods, published, with windows that a short workload fills several times."""
 
 EVERY = msgspec.structs.replace(

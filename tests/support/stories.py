@@ -20,7 +20,7 @@ from models.records import (
 from models.site.job import Phase
 from models.site.state import SiteState
 
-SETTINGS = EngineSettings(method="median", shadows=("zero",), runtimes="closest", bounds="", history=50, remembered=100)
+SETTINGS = EngineSettings(method="median", shadows=("zero",), runtimes="closest", bounds="", history=50)
 KINDS = {kind.kind: kind for kind in AnyEvent.__args__}
 
 
@@ -85,7 +85,7 @@ def contents(engine: Engine) -> dict[str, Any]:
     return found
 
 
-def other_jobs(count: int) -> list[AnyEvent]:
-    """Jobs that come and go, so that older ones are forgotten."""
-    jobs: list[dict[str, Any]] = [{"site": "s", "job": f"other{number}", "time": 400.0} for number in range(count)]
+def other_jobs(count: int, time: float = 400.0) -> list[AnyEvent]:
+    """Jobs that come and go."""
+    jobs: list[dict[str, Any]] = [{"site": "s", "job": f"other{number}", "time": time} for number in range(count)]
     return [kind(**job) for job in jobs for kind in (Submit, Start, End)]

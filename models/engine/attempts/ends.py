@@ -31,7 +31,7 @@ class Ends(AttemptHandler):
         if job is None and self._live.has_left(event.key):
             yield Anomaly("duplicate_end", f"job {event.job} has left already")
         elif job is None:
-            self._live.remember(event.key)
+            self._live.note_left(event.key)
             row = self._arrays.row_of(event)
             if row is None:
                 self._arrays.left(event.array)
@@ -55,11 +55,9 @@ class Ends(AttemptHandler):
 
     def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
         """The end of a job that is queued as far as is known: it leaves the queue, and its start may still come."""
-        self._live.move(job, Phase.ENDED_BEFORE_START)
-        job.end = event.time
+        self._live.end_before_start(job, event.time)
         if event.state in INTERRUPTED:
             job.progress = job.progress.but(interrupted=event.state)
-        self._live.remember(job.key)
         yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
 
     def finish(self, job: Job, end: float, state: str | None) -> Iterator[Record]:
@@ -95,7 +93,7 @@ class Ends(AttemptHandler):
         job = self._live.get(event.key)
         if job is None:
             known, row = self._live.has_left(event.key), self._arrays.row_of(event)
-            self._live.remember(event.key)
+            self._live.note_left(event.key)
             if row is not None and not known:
                 yield from self._cancel_task(row, event)
                 return

@@ -51,7 +51,7 @@ class Submits(AttemptHandler):
             yield Anomaly("submit_after_start", f"job {task.id}: its array was submitted after it had started")
         row.progress, row.unscored = row.progress.but(tasks_gone=gone + len(tasks)), True
         if not row.tasks_left:
-            self._live.remember(row.key)
+            self._live.note_left(row.key)
 
     def _admit(self, job: Job) -> Iterator[Record]:
         """A job enters the queue, unless it is known already."""
@@ -113,7 +113,7 @@ class Submits(AttemptHandler):
         job = self._live.get(event.key)
         if job is None:
             known = self._live.has_left(event.key)
-            self._live.remember(event.key)
+            self._live.note_left(event.key)
             yield Anomaly("duplicate_requeue" if known else "requeue_of_unknown_job", f"job {event.job} is not here")
         elif job.phase is Phase.ENDED_BEFORE_START:
             yield Anomaly("requeue_after_end", f"job {event.job} has ended already")

@@ -19,10 +19,9 @@ import msgspec
 
 from models.engine.checkpoint import Cut
 from models.engine.engine import Engine
-from models.records import JobKey
 
 TAIL_BYTES = 48 << 10
-"""Bytes of encoded jobs and names, before they are compressed, with which the tail becomes a segment."""
+"""Bytes of encoded jobs, before they are compressed, with which the tail becomes a segment."""
 
 SEGMENT_BYTES = 512 << 10  # bytes of a segment at most, and a job: of a tail that is larger several are made
 
@@ -33,7 +32,6 @@ MIN_MOVED_BYTES, MAX_SCANNED = 8 << 10, 20_000
 """A checkpoint moves so many bytes at most beside as many as have changed; and looks at so many entries at most."""
 
 LEFT_BYTES = 5  # bytes that tell that a job has left
-NAME_BYTES = 16  # bytes of a name that is remembered, about
 KEY_MARK = b"\xff"  # the first byte of a segment's key; no site's name in UTF-8 has it
 _WRITER = 8  # hexadecimal digits of a writer, and of a number
 
@@ -47,20 +45,18 @@ class SegmentRange(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Segment(msgspec.Struct, array_like=True):
-    """What a segment, or the tail, holds: encoded jobs by their numbers, the numbers of jobs that have left, names."""
+    """What a segment, or the tail, holds: encoded jobs by their numbers, and the numbers of jobs that have left."""
 
     jobs: list[tuple[int, msgspec.Raw]] = []
     left: list[int] = []
-    names: list[tuple[int, JobKey]] = []
 
 
 class Contents(NamedTuple):
-    """A log that was read, and what it holds: encoded jobs, and names, by their numbers, in no order; and what is wrong
-    with segments of it."""
+    """A log that was read, and what it holds: encoded jobs by their numbers, in no order; and what is wrong with
+    segments of it."""
 
     log: "JobLog"
     jobs: dict[int, bytes]
-    names: dict[int, JobKey]
     faults: list[str]
 
 
@@ -80,7 +76,6 @@ class _Tail:
     def __init__(self) -> None:
         self.jobs: dict[int, bytes] = {}
         self.left: list[int] = []
-        self.names: dict[int, JobKey] = {}
         self.bytes = 0
 
     @classmethod
@@ -91,8 +86,6 @@ class _Tail:
             tail.put(number, bytes(job))
         for number in segment.left:
             tail.leave(number)
-        for number, name in segment.names:
-            tail.name(number, name)
         return tail
 
     def put(self, number: int, encoded: bytes) -> None:
@@ -110,33 +103,21 @@ class _Tail:
         self.left.append(number)
         self.bytes += LEFT_BYTES
 
-    def name(self, number: int, name: JobKey) -> None:
-        """A name is remembered."""
-        self.names[number] = name
-        self.bytes += NAME_BYTES
-
-    def forget_name(self, number: int) -> None:
-        """A name is forgotten."""
-        if self.names.pop(number, None) is not None:
-            self.bytes -= NAME_BYTES
-
     def encoded(self) -> bytes:
         """As it is in a head, or in a segment."""
         jobs = [(number, msgspec.Raw(job)) for number, job in self.jobs.items()]
-        return _encode(Segment(jobs, self.left, list(self.names.items())))
+        return _encode(Segment(jobs, self.left))
 
 
 class _Piece:
-    """A segment that counts, and what it holds: numbers of jobs and of names, of which those are taken away that are
-    moved; `bytes` is its size, not compressed, and `jobs_in_all` counts those taken away too."""
+    """A segment that counts, and what it holds: numbers of jobs, of which those are taken away that are moved; `bytes`
+    is its size, not compressed, and `jobs_in_all` counts those taken away too."""
 
-    __slots__ = ("bytes", "jobs", "jobs_in_all", "key", "names", "place")
+    __slots__ = ("bytes", "jobs", "jobs_in_all", "key", "place")
 
-    def __init__(
-        self, key: bytes, place: tuple[str, int], size: int, jobs: Iterable[int], names: Iterable[int]
-    ) -> None:
+    def __init__(self, key: bytes, place: tuple[str, int], size: int, jobs: Iterable[int]) -> None:
         self.key, self.place, self.bytes = key, place, size
-        self.jobs, self.names = list(jobs)[::-1], list(names)[::-1]
+        self.jobs = list(jobs)[::-1]
         self.jobs_in_all = len(self.jobs)
 
 
@@ -176,8 +157,6 @@ class JobLog:
         self._next = 0
         self._pieces: deque[_Piece] = deque()
         self._where: dict[int, _Piece] = {}  # the last segment in which a live job is
-        self._names: dict[int, JobKey] = {}  # that are remembered and in a segment
-        self._first_name = 0  # that is remembered
         self._bytes = self._entries = 0  # of all segments, and how often jobs are in them
         self._tail = _Tail()
         self._unwritten: list[tuple[bytes, bytes]] = []
@@ -191,14 +170,13 @@ class JobLog:
             segments: those of the runs, in their order; encoded and not compressed, as is the tail. None: it is lost.
         """
         log = cls(site)
-        found = Contents(log, {}, {}, [])
+        found = Contents(log, {}, [])
         for (writer, number), encoded in zip(_places(runs), segments, strict=True):
             if encoded is None:
                 found.faults.append("a segment of live jobs is missing")
             elif (segment := log._apply(encoded, found)) is not None:
-                jobs, names = [one for one, _ in segment.jobs], [one for one, _ in segment.names]
-                log._add(_Piece(segment_key(site, writer, number), (writer, number), len(encoded), jobs, names))
-        log._names = dict(found.names)
+                jobs = [one for one, _ in segment.jobs]
+                log._add(_Piece(segment_key(site, writer, number), (writer, number), len(encoded), jobs))
         last = log._apply(tail, found)
         if last is not None:
             log._tail = _Tail.of(last)
@@ -215,14 +193,7 @@ class JobLog:
             found.jobs.pop(number, None)
             self._where.pop(number, None)
         found.jobs.update((number, bytes(job)) for number, job in segment.jobs)
-        found.names.update(segment.names)
         return segment
-
-    def begin_names(self, first: int) -> None:
-        """The names that are remembered are those from this number on."""
-        for number in [number for number in self._names if number < first]:
-            del self._names[number]
-        self._first_name = first
 
     @property
     def keys(self) -> list[bytes]:
@@ -256,13 +227,8 @@ class JobLog:
         self.free([*replaced, *self.keys])
         self._pieces.clear()
         self._where.clear()
-        self._names.clear()
         self._bytes, self._entries, self._tail, self._unwritten = 0, 0, _Tail(), []
-        jobs, names = engine.everything()
-        self._first_name = min(names, default=0)
-        for number, name in names.items():
-            self._tail.name(number, name)
-        for number, encoded in jobs:
+        for number, encoded in engine.everything():
             self._tail.put(number, encoded)
             if self._tail.bytes >= SEGMENT_BYTES:
                 self._flush()
@@ -283,13 +249,6 @@ class JobLog:
                 self._tail.leave(number)
         for number, encoded in cut.jobs.items():
             self._tail.put(number, encoded)
-        for number, name in cut.names.items():
-            if number >= cut.first_name:
-                self._tail.name(number, name)
-        for number in range(self._first_name, cut.first_name):
-            self._names.pop(number, None)
-            self._tail.forget_name(number)
-        self._first_name = cut.first_name
 
     def _clean(self, engine: Engine, most: int) -> None:
         """Move what counts from the oldest segments into the tail, so many bytes at most, and drop what is empty."""
@@ -303,11 +262,6 @@ class JobLog:
                 if self._where.get(number) is oldest and number not in tail.jobs:
                     tail.put(number, engine.encoded_job(number))
                     moved += len(tail.jobs[number])
-            elif oldest.names:
-                number = oldest.names.pop()
-                if number in self._names:  # else it is forgotten
-                    tail.name(number, self._names.pop(number))
-                    moved += NAME_BYTES
             else:
                 self._freed.append(self._pieces.popleft().key)
                 self._bytes -= oldest.bytes
@@ -315,7 +269,7 @@ class JobLog:
 
     def _is_large(self) -> bool:
         """Whether more than is allowed for does not count. Entries are taken to be of one size, that of jobs."""
-        live = self._bytes * len(self._where) / max(self._entries, 1) + NAME_BYTES * len(self._names)
+        live = self._bytes * len(self._where) / max(self._entries, 1)
         return self._bytes > MOST_GARBAGE * live + SLACK_BYTES
 
     def _flush(self) -> None:
@@ -326,8 +280,7 @@ class JobLog:
             place = self._writer, self._next
             self._next += 1
             key = segment_key(self._site, *place)
-            self._add(_Piece(key, place, len(encoded), part.jobs, part.names))
-            self._names.update(part.names)
+            self._add(_Piece(key, place, len(encoded), part.jobs))
             self._unwritten.append((key, encoded))
 
     def _add(self, piece: _Piece) -> None:
@@ -351,13 +304,13 @@ class JobLog:
 def _parts(tail: _Tail) -> Iterator[_Tail]:
     """A tail in parts of which each is no larger than a segment may be."""
     part = _Tail()
-    part.left, part.names = tail.left, tail.names
+    part.left = tail.left
     for number, encoded in tail.jobs.items():
         part.put(number, encoded)
         if part.bytes >= SEGMENT_BYTES:
             yield part
             part = _Tail()
-    if part.jobs or part.left or part.names:
+    if part.jobs or part.left:
         yield part
 
 

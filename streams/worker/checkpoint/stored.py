@@ -233,12 +233,9 @@ def read_state(site: str, stored: StoredState, get: Callable[[bytes], bytes | No
     saved = read_saved(zlib.decompress(stored.state))
     segments = (_segment(get(key)) for key in keys_of(site, stored.runs))
     found = JobLog.read(site, stored.runs, zlib.decompress(stored.tail), segments)
-    first = saved.live.named - saved.live.names
-    found.log.begin_names(first)
     # Each is freed when it is read: a million at once would hold the interpreter's lock for 0.4 s.
     jobs = read_jobs(found.jobs.pop(number) for number in sorted(found.jobs))
-    names = [found.names[number] for number in sorted(found.names) if number >= first]
-    return ReadState(saved, found.log, saved.live.take_in(jobs, names) or next(iter(found.faults), None))
+    return ReadState(saved, found.log, saved.live.take_in(jobs) or next(iter(found.faults), None))
 
 
 def _segment(value: bytes | None) -> bytes | None:

@@ -10,7 +10,7 @@ from models.records import AnyEvent, Outcome
 from models.site.learnt import LearntJobs
 from tests.support.events import end, start, submit
 
-SETTINGS = EngineSettings(method="median", shadows=(), runtimes="closest", bounds="", history=50, remembered=64)
+SETTINGS = EngineSettings(method="median", shadows=(), runtimes="closest", bounds="", history=50)
 
 
 def jobs(first: int, last: int) -> list[AnyEvent]:
@@ -54,9 +54,11 @@ def test_what_is_older_than_all_that_is_known_is_not_taken_for_new() -> None:
     assert learnt(engine, jobs(10_000, 10_010)) == 20
 
 
-def test_where_the_rows_are_lost_the_names_are_known() -> None:
+def test_where_the_rows_are_lost_what_is_unknown_and_over_an_hour_old_is_not_taken_for_new() -> None:
     engine = Engine("s", SETTINGS)
     learnt(engine, jobs(0, 200))
     state, _ = engine.checkpoint()
     again = Engine.load(state, None, None, SETTINGS)
-    assert learnt(again, jobs(136, 200)) == 0
+    assert learnt(again, jobs(0, 200)) == 0
+    assert again.anomalies["forgotten_job"] > 100
+    assert learnt(again, jobs(200, 210)) == 20

@@ -11,11 +11,11 @@ from models.engine.queues import MAX_QUEUES, Queues
 from models.engine.scores import MAX_WEEKS, Scores
 from models.engine.settings import EngineSettings
 from models.method import SiteContext
-from models.records import Capacity, JobKey
+from models.records import Capacity
 from models.runtimes.closest import Closest
 from models.site.clock import WEEK_S
 from models.site.history import History
-from models.site.job import Estimate, Job, Phase, RunEstimate
+from models.site.job import Estimate, Job, RunEstimate
 from models.site.runs import RunHistory
 from models.site.size import SizeSeen
 from models.site.state import SiteState
@@ -137,17 +137,14 @@ def test_a_week_begins_after_a_week_and_the_last_ones_are_kept() -> None:
     assert begins == [(2.0 + week) * WEEK_S for week in range(MAX_WEEKS)]
 
 
-def test_a_job_that_has_left_is_known_by_name_until_others_have_left() -> None:
-    forgotten: list[JobKey] = []
-    live = LiveJobs(context(), most=3, remembered=2, forget=forgotten.append, per_job={})
-    ended = job("ended")
-    live.enter(ended)
-    live.move(ended, Phase.ENDED_BEFORE_START)
-    live.remember(ended.key)
+def test_a_job_that_has_left_or_never_came_is_known() -> None:
+    live = LiveJobs(context(), most=3, per_job={})
     for name in ("a", "b"):
         live.enter(job(name))
         found = live.get((name, 0))
         assert found is not None and not live.full
         live.leave(found)
-    assert [live.has_left((name, 0)) for name in ("ended", "a", "b", "c")] == [True, True, True, False]
-    assert live.get(ended.key) is None and forgotten == [ended.key]
+    live.note_left(("c", 0))
+    live.note_left(("c", 0))
+    assert [live.has_left((name, 0)) for name in "abcd"] == [True, True, True, False]
+    assert len(live.learnt.state.tail) == 3

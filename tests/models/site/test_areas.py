@@ -142,7 +142,7 @@ def seen(areas: Areas) -> list[Any]:
 
 @given(events())
 def test_no_sequence_of_events_corrupts_the_sums_of_the_site_or_of_an_area(said: list[AnyEvent]) -> None:
-    engine = Engine("s", EngineSettings(method="median", shadows=(), runtimes="walltime", remembered=3))
+    engine = Engine("s", EngineSettings(method="median", shadows=(), runtimes="walltime"))
     for event in said:
         engine.apply(event)
         context = engine.context

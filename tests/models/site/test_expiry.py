@@ -19,7 +19,7 @@ from models.site.runs import Run
 from models.site.state import SiteState
 from tests.support.events import end, start, submit
 
-SETTINGS = EngineSettings(method="median", shadows=("zero",), bounds="", history=50, remembered=100)
+SETTINGS = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
 FAR = 1e11
 HELD_APART = ("stale_capacity", "implausible_time")
 
@@ -93,7 +93,7 @@ def test_when_a_job_is_due(phase: Phase, walltime_days: float | None, day: float
 STORIES: list[tuple[list[AnyEvent], float, str]] = [
     ([submit_on("1", 2.0)], 402.0, "gave_up_queued"),
     ([submit_on("1", 2.0), Hold(site="s", job="1", time=3.0 * DAY_S)], 402.0, "gave_up_held"),
-    ([submit_on("1", 2.0), end_on("1", 3.0)], 402.0, "gave_up_ended"),
+    ([submit_on("1", 2.0), end_on("1", 3.0)], 4.0, "gave_up_ended"),
     ([submit_on("1", 2.0), start_on("1", 3.0)], 403.0, "gave_up_running"),
     ([submit_on("1", 2.0, 1.0), start_on("1", 3.0)], 13.0, "gave_up_running"),
     ([start_on("1", 3.0)], 403.0, "gave_up_running"),
@@ -133,9 +133,7 @@ def test_a_job_that_starts_meanwhile_is_watched_anew() -> None:
 
 
 def test_a_job_that_has_left_does_not_come_back_by_its_name() -> None:
-    engine = engine_after(
-        submit_on("1"), start_on("1"), end_on("1"), settings=msgspec.structs.replace(SETTINGS, remembered=1)
-    )
+    engine = engine_after(submit_on("1"), start_on("1"), end_on("1"))
     for event in (submit_on("2"), start_on("2"), end_on("2"), submit_on("3", 60.0), submit_on("1", 100.0)):
         engine.apply(event)
     assert until(engine, 499.0) == ["gave_up_queued 3"]
@@ -244,21 +242,11 @@ def test_what_comes_after_a_job_was_given_up_is_a_duplicate(events: list[AnyEven
     assert len(engine.context.state) == 0
 
 
-@pytest.mark.parametrize(
-    ("queued_on", "given_up"),
-    [(0.0, ["gave_up_queued 1"]), (2.0, ["gave_up_ended 2", "gave_up_queued 1"])],
-)
-def test_an_ended_job_leaves_once(queued_on: float, given_up: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remembering one that is given up may already have made an ended one be forgotten."""
-    engine = engine_after(
-        submit_on("1", queued_on),
-        submit_on("2", 1.0),
-        end_on("2", 1.0),
-        settings=msgspec.structs.replace(SETTINGS, remembered=1),
-    )
+def test_an_ended_job_leaves_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_after(submit_on("1", 0.0), submit_on("2", 1.0), end_on("2", 1.0))
     forgotten: list[JobKey] = []
     monkeypatch.setattr(engine.methods.waits["median"], "forget", forgotten.append)
-    assert until(engine, 1000.0) == given_up
+    assert until(engine, 1000.0) == ["gave_up_ended 2", "gave_up_queued 1"]
     assert sorted(forgotten) == [("1", 0), ("2", 0)]
     assert len(engine.context.state) == 0
     assert_sound(engine)

@@ -39,10 +39,7 @@ def test_after_a_restart_the_same_jobs_are_known(count: int) -> None:
     assert (learnt.state, list(learnt.rows.kept)) == (again.state, list(again.rows.kept))
 
 
-def test_missing_rows_are_refused_and_names_stand_in() -> None:
+def test_missing_rows_are_refused() -> None:
     learnt, again = added(MERGE), LearntJobs(MERGE)
     with pytest.raises(ValueError, match="rows"):
         again.restore(learnt.state, list(learnt.rows.kept)[1:], learnt.rows.count, learnt.rows.oldest)
-    again = LearntJobs(MERGE)
-    again.add_missing([("1", 0), ("2", 0), ("1", 0)], 5.0)
-    assert ("2", 0) in again and len(again.state.tail) == 2

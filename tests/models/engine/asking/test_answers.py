@@ -38,7 +38,7 @@ from models.simulation import generate, run
 from models.site.job import Job
 from models.site.shapes import WALLTIMES, Shape, covering, grid, sizes
 
-SETTINGS = EngineSettings(history=60, remembered=80)
+SETTINGS = EngineSettings(history=60)
 
 
 @cache

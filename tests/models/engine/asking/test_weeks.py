@@ -60,7 +60,7 @@ def test_only_the_last_weeks_are_kept() -> None:
 
 
 def test_queues_close_a_week_after_the_last_of_them() -> None:
-    engine = Engine("alder", EngineSettings(history=60, remembered=80))
+    engine = Engine("alder", EngineSettings(history=60))
     for number, (time, queue) in enumerate([(0.0, "a"), (1.0, "b"), (2.0, "b"), (3.0, "c"), (WEEK_S + 1.5, "c")]):
         engine.apply(Submit(site="alder", time=time, job=str(number), queue=queue))
         if queue != "a":

@@ -80,11 +80,11 @@ def lived(seed: int, every: bool = False) -> Worker:
 
 
 def held(engine: Engine) -> tuple[object, ...]:
-    """What the log has to give back: the jobs in their order, their numbers, what methods keep of them, the names."""
+    """What the log has to give back: the jobs in their order, their numbers, what methods keep of them."""
     live = engine.parts.live
     kept = {name: dict(one._values) for name, one in engine.methods.per_job.items()}
     jobs = [engine.encoded_job(number) for number in live.numbers.values()]
-    return list(live.numbers.items()), jobs, list(live.remembered), [live.entered, live.named], list(kept.items())
+    return list(live.numbers.items()), jobs, live.entered, list(kept.items())
 
 
 @settings(max_examples=40)

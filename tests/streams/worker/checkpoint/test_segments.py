@@ -20,7 +20,7 @@ from tests.support.stored import saved_state, whole
 
 EVENTS = list(run(generate(3, 60, 32, 0.95), 32, "alder"))
 SETTINGS = Settings(
-    engine=EngineSettings(method="median", shadows=(), history=20, remembered=30),
+    engine=EngineSettings(method="median", shadows=(), history=20),
     worker=WorkerSettings(checkpoint_events=10, checkpoint_seconds=1e9),
 )
 
