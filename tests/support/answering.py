@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
 
@@ -25,13 +25,14 @@ class Answer(NamedTuple):
 
 @contextmanager
 def answering(answer: Callable[[Asked], Answer | None]) -> Iterator[str]:
-    """The address of a server that answers so meanwhile; nothing at all where that is None."""
-    ended = Event()
+    """The address of a server that answers so meanwhile, one after the other; nothing at all where that is None."""
+    ended, turn = Event(), Lock()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            found = answer(Asked(self.path, dict(self.headers), body))
+            with turn:
+                found = answer(Asked(self.path, dict(self.headers), body))
             if found is None:
                 ended.wait(30)
                 return
