@@ -19,7 +19,16 @@ from models.records import AnyEvent, Start, Submit
 from streams.sources.logs.fields import BadRecord, by_name, count_of, iso_time, job_of, name_of, seconds_of, unix_time
 from streams.sources.logs.source import LinesRead, LogSource, Records
 from streams.sources.logs.stories import BARE, QUEUED, RUNNING
-from streams.sources.schedulers.pbs_request import LIST, NO_PROJECT, Fields, allocation, array_of, array_size, request
+from streams.sources.schedulers.pbs_request import (
+    LIST,
+    NO_PROJECT,
+    Fields,
+    allocation,
+    array_of,
+    array_size,
+    fields_of,
+    request,
+)
 
 HEADER = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];[^;\n]*;", re.MULTILINE)
 SECONDS_PER_ZONE_STEP = 900  # time zones differ by quarters of an hour
@@ -51,11 +60,11 @@ class PbsRecords(Records):
             if len(kind) == 1 and kind.isalpha():
                 return self.leave_out(f"records of type {kind}")
             raise BadRecord("field 2 (type)", kind, "a letter")
-        return make(self, job_of(job, "field 3 (job)"), at, Fields(rest))
+        return make(self, job_of(job, "field 3 (job)"), at, fields_of(rest))
 
     def queued(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """Q: a job was queued, or moved to another queue."""
-        queue = name_of(fields.get("queue"))
+        queue = name_of(fields["queue"])
         if self.stories.phase(job) is not None:
             return self.stories.alter(job, at, queue=queue) if queue else []
         if "user" in fields:
@@ -78,7 +87,7 @@ class PbsRecords(Records):
         """S: a job was started."""
         if ARRAY.match(job):
             return self.leave_out("starts of arrays as a whole")
-        start = unix_time(fields.one("start"), "start")
+        start = unix_time(fields["start"], "start")
         self._learn_offset(at, start)
         self._bare.pop(job, None)
         event = self._start(job, start, fields)
@@ -86,16 +95,16 @@ class PbsRecords(Records):
 
     def restarted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """T: a job was started again from a checkpoint, so it did not run any more."""
-        fields.add("start", f"{max(at, 1.0):.0f}")
+        fields.setdefault("start", f"{max(at, 1.0):.0f}")
         return self.stories.requeue(job, at) + self.started(job, at, fields)
 
     def ended(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """E: a job ended."""
-        end = unix_time(fields.one("end"), "end")
+        end = unix_time(fields["end"], "end")
         self._learn_offset(at, end)
         if ARRAY.match(job):
             return self._left(job, end) or self.leave_out("ends of arrays as a whole")
-        start = unix_time(fields.one("start"), "start")
+        start = unix_time(fields["start"], "start")
         self._bare.pop(job, None)
         told = self._told_late(job, start, fields) if self.stories.phase(job) == BARE else []
         state = _state(fields, end - start)
@@ -121,7 +130,7 @@ class PbsRecords(Records):
 
     def altered(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """a: attributes of a job were changed."""
-        changes = self._changes(fields) | ({"queue": name_of(fields.get("queue"))} if fields.get("queue") else {})
+        changes = self._changes(fields) | ({"queue": name_of(fields["queue"])} if fields["queue"] else {})
         if not changes:
             return self.leave_out("changes of what no event has")
         if f"{LIST}select" in fields or f"{LIST}nodes" in fields:
@@ -157,9 +166,9 @@ class PbsRecords(Records):
             return []
         changes: dict[str, Any] = {}
         if phase == BARE:
-            changes = self._changes(fields) | {"queue": name_of(fields.get("queue"))}
-        eligible = _eligible(fields.one("etime"))
-        came = max(unix_time(fields.one(name) or "1", name) for name in ("ctime", "qtime"))
+            changes = self._changes(fields) | {"queue": name_of(fields["queue"])}
+        eligible = _eligible(fields["etime"])
+        came = max(unix_time(fields[name] or "1", name) for name in ("ctime", "qtime"))
         if came < eligible <= start:
             changes["eligible"] = eligible
         return self.stories.alter(job, start, **changes)
@@ -170,18 +179,18 @@ class PbsRecords(Records):
         return changes | {"account": account} if account else changes
 
     def _submit(self, job: str, fields: Fields) -> Submit:
-        came = unix_time(fields.get("ctime") or fields.get("qtime") or "", "ctime")
-        eligible = _eligible(fields.get("etime"))
-        size, limit = array_size(fields.get("array_indices")) if ARRAY.match(job) else (None, None)
+        came = unix_time(fields["ctime"] or fields["qtime"], "ctime")
+        eligible = _eligible(fields["etime"])
+        size, limit = array_size(fields["array_indices"]) if ARRAY.match(job) else (None, None)
         return Submit(
             site=self.site,
             time=came,
             job=job,
-            user=name_of(fields.get("user")),
-            group=name_of(fields.get("group")),
+            user=name_of(fields["user"]),
+            group=name_of(fields["group"]),
             account=_account(fields),
-            queue=name_of(fields.get("queue")),
-            executable=name_of(fields.get("jobname")),
+            queue=name_of(fields["queue"]),
+            executable=name_of(fields["jobname"]),
             eligible=eligible if eligible > came else None,
             array=array_of(job),
             array_size=size,
@@ -259,17 +268,17 @@ def _eligible(text: str) -> float:
 
 
 def _account(fields: Fields) -> str | None:
-    project = fields.get("project")
-    return name_of(fields.get("account").strip('"') or (project if project != NO_PROJECT else None))
+    project = fields["project"]
+    return name_of(fields["account"].strip('"') or (project if project != NO_PROJECT else None))
 
 
 def _state(fields: Fields, ran_s: float) -> str:
-    status = fields.one("Exit_status")
+    status = fields["Exit_status"]
     if status == "0":
         return "completed"
     if not status:
         return "unknown"
-    walltime = seconds_of(fields.one("Resource_List.walltime"))
+    walltime = seconds_of(fields["Resource_List.walltime"])
     if status in TIMEOUTS or (walltime is not None and ran_s >= walltime):
         return "timeout"
     return "cancelled" if (count_of(status) or 0) >= SIGNALLED else "failed"

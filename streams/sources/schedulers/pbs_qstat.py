@@ -87,19 +87,19 @@ class QstatRecords(PbsRecords):
 
     def _job(self, job: str, told: Object, at: float) -> list[AnyEvent]:
         state, fields = str(told.get("job_state", "")), self._fields(told)
-        if state in LEFT and state != "M" and "start" in fields.all:
+        if state in LEFT and state != "M" and "start" in fields:
             return self.ended(job, at, fields)  # which tells the submission, too
         known = self.stories.phase(job)
         events = self.queued(job, at, fields) if known is None else []
         if state in LEFT:
-            return events + self._left(job, float(fields.get("end") or at))
+            return events + self._left(job, float(fields["end"] or at))
         if state in QUEUES:
             events += self._altered(job, at, fields)
         if state in NOT_ELIGIBLE and known != HELD:
             return events + self.stories.hold(job, at)
         if state not in NOT_ELIGIBLE and known == HELD:
             events += self.stories.release(job, at)
-        if state in RUNS and "start" in fields.all:
+        if state in RUNS and "start" in fields:
             events += self.started(job, at, fields)
             events += self.stories.suspend(job, at) if state in SUSPENDED else self.stories.resume(job, at)
         return events
@@ -109,7 +109,7 @@ class QstatRecords(PbsRecords):
         story = self.stories.known.get(job)
         if story is None:
             return []
-        changes = self._changes(fields) | {"queue": name_of(fields.get("queue"))}
+        changes = self._changes(fields) | {"queue": name_of(fields["queue"])}
         before, has = story.note, KINDS if "node_features" in changes else ""
         story.note = f"{has}{crc32(msgspec.json.encode(changes)):x}"
         if before.startswith(KINDS) and not has:
@@ -119,14 +119,16 @@ class QstatRecords(PbsRecords):
         return self.stories.alter(job, at, unlimited="walltime" not in changes, **changes)
 
     def _fields(self, told: Object) -> Fields:
-        found = {ours: str(told[name]) for name, ours in NAMES.items() if name in told}
+        found = Fields({ours: str(told[name]) for name, ours in NAMES.items() if name in told})
         found["user"] = str(told.get("Job_Owner", "")).partition("@")[0]
         asked = told.get("Resource_List")
-        found |= {f"{LIST}{name}": str(value) for name, value in (asked if isinstance(asked, dict) else {}).items()}
+        found.update(
+            {f"{LIST}{name}": str(value) for name, value in (asked if isinstance(asked, dict) else {}).items()}
+        )
         for name, ours in TIMES.items():
             if (seconds := self._time(told.get(name))) is not None:
                 found[ours] = f"{seconds:.0f}"
-        return Fields.of(found)
+        return found
 
     def _time(self, told: object) -> float | None:
         if isinstance(told, int | float):

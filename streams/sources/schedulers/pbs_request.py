@@ -39,66 +39,25 @@ _TASK = re.compile(r"(\d+)\[\d+\]", re.ASCII)
 MAX_PARTS = 10_000  # parts of an array's indices that are counted
 
 
-class Fields:
-    """The attributes of a record, `KEY=VALUE …`; a value may hold blanks.
+class Fields(dict[str, str]):
+    """The attributes of a record by their names; none is "" where it is not there."""
 
-    Of a long record most are never asked for, so the text is searched for the first ones.
-    """
+    def __missing__(self, name: str) -> str:
+        return ""
 
-    __slots__ = ("_found", "_text")
 
-    def __init__(self, text: str) -> None:
-        self._text = " " + text
-        self._found: dict[str, str] | None = None
-
-    @classmethod
-    def of(cls, found: dict[str, str]) -> "Fields":
-        """The attributes of a record that were told otherwise."""
-        fields = cls(" ".join(f"{name}=" for name in found))
-        fields._found = found
-        return fields
-
-    def get(self, name: str, default: str = "") -> str:
-        """The value of an attribute; `default` where it is not there."""
-        return self.all.get(name, default)
-
-    def one(self, name: str) -> str:
-        """The value of an attribute without blanks; none where it is not there. Faster than `get` for a few."""
-        if self._found is not None:
-            return self._found.get(name, "")
-        text = self._text
-        begin = text.find(f" {name}=")
-        if begin < 0:
-            return ""
-        begin += len(name) + 2
-        end = text.find(" ", begin)
-        return text[begin:end] if end >= 0 else text[begin:]
-
-    def add(self, name: str, value: str) -> None:
-        """Add an attribute where it is not there."""
-        self.all.setdefault(name, value)
-
-    def __contains__(self, name: str) -> bool:
-        return f" {name}=" in self._text
-
-    @property
-    def all(self) -> dict[str, str]:
-        """All attributes by name."""
-        if self._found is None:
-            self._found = self._parsed()
-        return self._found
-
-    def _parsed(self) -> dict[str, str]:
-        if "Resource_Request_2.0" not in self._text:
-            with suppress(ValueError):
-                return dict([token.split("=", 1) for token in self._text.split()])
-        parts = _KEYS.split(self._text)
-        return dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))
+def fields_of(text: str) -> Fields:
+    """The attributes of `KEY=VALUE …`; a value may hold blanks."""
+    if "Resource_Request_2.0" not in text:
+        with suppress(ValueError):
+            return Fields([token.split("=", 1) for token in text.split()])  # type: ignore[misc]
+    parts = _KEYS.split(text)
+    return Fields(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))
 
 
 def request(fields: Fields) -> dict[str, Any]:
     """The fields of a `submit` or an `alter` that say what the job asks for; what is unknown is absent."""
-    return _request(*map(fields.all.get, _ASKED))
+    return _request(*map(fields.get, _ASKED))
 
 
 @lru_cache(4096)
@@ -180,7 +139,7 @@ def _tasks(text: str, what: str) -> int:
 
 def allocation(fields: Fields) -> dict[str, Any]:
     """The fields of a `start` that say what the job was given; what is unknown is absent."""
-    vnodes, hosts = fields.one("exec_vnode"), fields.one("exec_host")
+    vnodes, hosts = fields["exec_vnode"], fields["exec_host"]
     slots, nodes = _slots(hosts) if hosts else (0, 0)
     found = {
         "cpus": sum(map(int, _CHUNK_CPUS.findall(vnodes))) or slots,

@@ -177,7 +177,8 @@ def json_time(value: Number) -> float | None:
 class RequestFields(NamedTuple):
     """What an attempt asked for, and what it got if it ran, as fields of its row: many attempts have it in common."""
 
-    request: dict[str, Any]
+    asked: dict[str, Any]
+    row: dict[str, Any]
     given: dict[str, Any]
     has_cpus: bool  # it is told of processors that were allocated
 
@@ -192,7 +193,6 @@ def asked_of(told: AttemptFields) -> RequestFields:
     seconds, minutes = number_of(told.walltime), number_of(told.time_limit)
     seconds = minutes * 60.0 if seconds is None and minutes is not None else seconds
     request = {
-        "cluster": name_of(told.cluster),
         "user": name_of(told.user_name) or (f"{int(uid)}" if (uid := number_of(told.user_id)) is not None else None),
         "group": name_of(told.group_name),
         "account": name_of(told.account),
@@ -206,7 +206,6 @@ def asked_of(told: AttemptFields) -> RequestFields:
         "gpu_types": gpu_types,
         "memory": asked.memory or _memory(told, cpus or 1, nodes or 1),
         "walltime": seconds if seconds is not None and 0 < seconds < 1e10 else None,
-        "unlimited": told.unlimited or is_infinite(told.time_limit),
         "exclusive": _exclusive(told),
         "node_features": _node_features(told),
         "reservation": name_of(told.resv_name),
@@ -218,7 +217,9 @@ def asked_of(told: AttemptFields) -> RequestFields:
         "started_nodes": got.nodes or count(told.node_count),
         "started_gpus": _started_gpus(told, got, gpus),
     }
-    return RequestFields({name: value for name, value in request.items() if value is not None}, given, bool(got.cpus))
+    row = {"cluster": name_of(told.cluster), "unlimited": told.unlimited or is_infinite(told.time_limit)}
+    known = {name: value for name, value in request.items() if value is not None}
+    return RequestFields(known, row, given, bool(got.cpus))
 
 
 def row_of(
@@ -247,24 +248,24 @@ def row_of(
     if phase in (ENDED, REQUEUED) and ended is None:
         return "end_time"
     expected, started = None, time(told.start_time)
-    more: dict[str, Any] = {}
+    held, het = False, count(told.het_job_id)
+    own: dict[str, Any] = {"executable": name_of(told.name), "het_group": None if het is None else str(het)}
     if phase == QUEUED:
         reason = told.state_reason or ""
         expected, started = started if queue and reason != "BeginTime" else None, None
-        more = {
+        own |= {
             "dependency": name_of(told.dependency, 1024),
             "priority": number_of(told.priority) or None,
             "pending_reason": name_of(reason),
-            "held": reason.startswith("JobHeld") or bool(told.hold),
         }
+        held = reason.startswith("JobHeld") or bool(told.hold)
     elif started == ended and not (queue and phase == REQUEUED) and _left_queue(told, state, asked.has_cpus):
         started = None
     ran = started is not None
     job, array, size = _identity(told, int(number), ran)
     if size:
-        limit = array_of(told.array_task_string or "")[1] or count(told.array_max_tasks)
-        more |= {"array_size": size, "array_limit": limit}
-    het, restarts = count(told.het_job_id), number_of(told.restart_cnt)
+        own["array_limit"] = array_of(told.array_task_string or "")[1] or count(told.array_max_tasks)
+    restarts = number_of(told.restart_cnt)
     return JobRow(
         job=job,
         phase=phase,
@@ -276,13 +277,13 @@ def row_of(
         expected=expected,
         still_since=time(told.suspend_time),
         restarts=None if restarts is None or not 0 <= restarts < 1e6 else int(restarts),
-        executable=name_of(told.name),
         array=array,
-        het_group=None if het is None else str(het),
+        array_size=size,
+        held=held,
         resized=bool(told.sluid and told.original_sluid and told.sluid != told.original_sluid),
-        **asked.request,
+        asked=asked.asked | {name: value for name, value in own.items() if value is not None},
+        **asked.row,
         **(asked.given if ran else {}),
-        **more,
     )
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 from zlib import crc32
@@ -30,9 +29,9 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     `job` is `4711`, or `4711_3` for a task of the array `4711`; the tasks of an array that are still queued as one row
     are the job `4711` with an `array_size`. `submit` is this attempt's own: a requeue gives a job another one.
     `start` is None where it never ran, `expected` the scheduler's own estimate of it. `state` is that of an end, as in
-    `End`. `walltime` is in seconds and `memory` in bytes, of the whole job; `unlimited` says that there is no walltime.
-    `partitions` are those it may start in, where it names several; `partition` is where it ran. `started_…` is what was
-    allocated. `still_since` is when it was last suspended or resumed.
+    `End`. `asked` is what is known of its request, by the names in `Submit`; `unlimited` says that there is no
+    walltime. `partition` is where it ran, `started_…` what was allocated. `still_since` is when it was last suspended
+    or resumed.
     `began` is the start where it was told to lie before the submission: of a job that was resized while it ran, the
     accounting has a row for each size, submitted when it was given that. `resized` says that this is such a row.
     """
@@ -48,33 +47,11 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     still_since: float | None = None
     restarts: int | None = None
     cluster: str | None = None
-    user: str | None = None
-    group: str | None = None
-    account: str | None = None
-    queue: str | None = None
-    partitions: list[str] | None = None
     partition: str | None = None
-    qos: str | None = None
-    executable: str | None = None
-    cpus: int | None = None
-    nodes: int | None = None
-    tasks: int | None = None
-    gpus: int = 0
-    gpu_types: dict[str, int] | None = None
-    memory: int | None = None
-    walltime: float | None = None
+    asked: dict[str, Any] = {}
     unlimited: bool = False
-    exclusive: bool = False
-    node_features: list[list[str]] | None = None
-    reservation: str | None = None
-    licences: dict[str, int] | None = None
-    dependency: str | None = None
     array: str | None = None
     array_size: int | None = None
-    array_limit: int | None = None
-    het_group: str | None = None
-    priority: float | None = None
-    pending_reason: str | None = None
     held: bool = False
     started_cpus: int | None = None
     started_nodes: int | None = None
@@ -89,22 +66,13 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         if self.end is not None:
             self.end = max(self.end, self.submit if self.start is None else self.start)
 
-    @property
-    def request_cpus(self) -> int:
-        """The processors it asked for; what it got where that is all one knows."""
-        return self.cpus or self.started_cpus or 1
-
-
-_REQUEST = tuple(name for name in JobRow.__struct_fields__ if name in Submit.__struct_fields__)
-_request = attrgetter(*_REQUEST)
-
 
 def submit_of(row: JobRow, site: str, attempt: int = 0, late: bool = False) -> Submit:
     """The event of a row's submission; `late` as there."""
-    asked = dict(zip(_REQUEST, _request(row), strict=True))
-    asked["cpus"] = row.request_cpus
-    asked["eligible"] = row.eligible if row.eligible is not None and row.eligible > row.submit else None
-    return Submit(site=site, time=row.submit, attempt=attempt, late=late, **asked)
+    cpus = row.asked.get("cpus") or row.started_cpus or 1  # what it got, where that is all one knows
+    eligible = row.eligible if row.eligible is not None and row.eligible > row.submit else None
+    own = {"job": row.job, "array": row.array, "array_size": row.array_size, "eligible": eligible, "cpus": cpus}
+    return Submit(site=site, time=row.submit, attempt=attempt, late=late, **(row.asked | own))
 
 
 _ENDS = by_name(
@@ -303,7 +271,6 @@ _ALTERED = by_name(
     "account queue partitions cpus gpus gpu_types node_features memory walltime unlimited eligible qos reservation"
     " array_limit"
 )
-_altered = attrgetter(*_ALTERED)
 
 
 def fingerprint(request: dict[str, Any]) -> int:
@@ -313,18 +280,19 @@ def fingerprint(request: dict[str, Any]) -> int:
 
 def reason_of(row: JobRow) -> str:
     """Why it is queued, where that is out of the ordinary; a hold is told as such."""
-    return "" if row.held or row.pending_reason in _ORDINARY else (row.pending_reason or "")[:80]
+    return "" if row.held or (why := row.asked.get("pending_reason")) in _ORDINARY else str(why)[:80]
 
 
 def priority_of(row: JobRow) -> int:
     """Its priority; 0 where it is unknown, or is that of a hold."""
-    return 0 if row.held else int(row.priority or 0)
+    return 0 if row.held else int(row.asked.get("priority", 0))
 
 
 def request_of(row: JobRow) -> dict[str, Any]:
     """What an alteration of a queued job can change; what is empty has been taken away."""
-    kept = {"dependency": row.dependency or "", "node_features": row.node_features or []}
-    return dict(zip(_ALTERED, _altered(row), strict=True)) | kept
+    asked = dict.fromkeys(_ALTERED) | {"gpus": 0, "dependency": "", "node_features": []} | row.asked
+    asked |= {"unlimited": row.unlimited, "eligible": row.eligible}
+    return {name: asked[name] for name in (*_ALTERED, "dependency")}
 
 
 def eligible_again(site: str, row: JobRow, attempt: int) -> Iterator[JobEvent]:

@@ -268,8 +268,8 @@ class JobTable:
 
     def _enter(self, row: JobRow, attempt: int, queue: bool) -> Entry:
         submit = int(row.submit)
-        entry = Entry(attempt, submit, QUEUING, submit, depends=row.phase == QUEUED and bool(row.dependency))
-        entry.featured = bool(row.node_features)
+        entry = Entry(attempt, submit, QUEUING, submit, depends=row.phase == QUEUED and "dependency" in row.asked)
+        entry.featured = bool(row.asked.get("node_features"))
         if queue and row.phase == QUEUED:  # the submission says it all
             entry.request, entry.reason, entry.priority = fingerprint(request_of(row)), reason_of(row), priority_of(row)
         self.entries[row.job] = entry
@@ -317,11 +317,11 @@ class _Steps:
         row, entry = self._row, self._entry
         before, entry.request = entry.request, fingerprint(request)
         kept = {"dependency": entry.depends, "node_features": entry.featured}  # what was never there is not taken away
-        entry.depends, entry.featured = bool(row.dependency), bool(row.node_features)
+        entry.depends, entry.featured = "dependency" in row.asked, bool(row.asked.get("node_features"))
         told = {name: x for name, x in request.items() if x is not None and (x or kept.get(name, True))}
         changed = {} if before == entry.request else told
         if not before:  # it was told by who knows less of it
-            changed = {"dependency": row.dependency} if row.dependency else {}
+            changed = {name: row.asked[name] for name in ("dependency",) if name in row.asked}
         if row.phase == QUEUED:
             if (reason := reason_of(row)) != entry.reason:
                 entry.reason = changed["pending_reason"] = reason
@@ -364,7 +364,7 @@ class _Steps:
             entry.phase, entry.since = RUNS, int(since)
             yield Resume(**self._name, time=since)
         if self._queue:
-            request = {"cpus": row.started_cpus, "walltime": row.walltime, "unlimited": row.unlimited}
+            request = {"cpus": row.started_cpus, "walltime": row.asked.get("walltime"), "unlimited": row.unlimited}
             yield from self._altered(request)
 
     def _ends(self, again: bool) -> Iterator[JobEvent]:

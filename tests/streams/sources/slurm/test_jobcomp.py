@@ -29,7 +29,11 @@ def test_a_finish() -> None:
     row = one()
     assert (row.job, row.phase, row.state) == ("7", "ended", "completed")
     assert (row.submit, row.start, row.end) == (NOON, NOON + 60, NOON + 180)
-    assert (row.walltime, row.cpus, row.started_cpus) == (3600.0, 4, 4)  # seconds, not minutes
+    assert (row.asked.get("walltime"), row.asked.get("cpus"), row.started_cpus) == (
+        3600.0,
+        4,
+        4,
+    )  # seconds, not minutes
 
 
 def test_a_start_has_no_state() -> None:
@@ -55,7 +59,7 @@ def test_words_for_unknown_times(word: str) -> None:
 
 def test_tasks_and_heterogeneous_jobs() -> None:
     assert one(array_job_id=5, array_task_id=0).job == "5_0"
-    assert one(het_job_id=6).het_group == "6"
+    assert one(het_job_id=6).asked.get("het_group") == "6"
     assert one(array_job_id=0, array_task_id=0, het_job_id=0).job == "7"
 
 

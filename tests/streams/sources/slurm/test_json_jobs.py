@@ -111,9 +111,19 @@ def test_releases_differ_in_shape_alone() -> None:
 def test_a_queued_job() -> None:
     row = one(NEW)
     assert (row.job, row.phase, row.submit, row.start, row.expected) == ("7", "queued", NOON, None, NOON + 600)
-    assert (row.queue, row.partitions, row.walltime) == ("batch", ["batch", "gpu"], 3600.0)
-    assert (row.cpus, row.nodes, row.memory, row.gpus, row.gpu_types) == (8, 2, 4 << 30, 4, {"a100": 4})
-    assert row.licences == {"matlab@here": 2, "abaqus": 1}
+    assert (row.asked.get("queue"), row.asked.get("partitions"), row.asked.get("walltime")) == (
+        "batch",
+        ["batch", "gpu"],
+        3600.0,
+    )
+    assert (
+        row.asked.get("cpus"),
+        row.asked.get("nodes"),
+        row.asked.get("memory"),
+        row.asked.get("gpus"),
+        row.asked.get("gpu_types"),
+    ) == (8, 2, 4 << 30, 4, {"a100": 4})
+    assert row.asked.get("licences") == {"matlab@here": 2, "abaqus": 1}
 
 
 def test_a_begin_time_is_no_estimate() -> None:
@@ -127,7 +137,7 @@ def test_a_held_job(other: dict[str, Any]) -> None:
 
 def test_an_array_and_its_tasks() -> None:
     row = one(NEW, array_job_id=number(7), array_task_string="1-10%2", array_max_tasks=number(2))
-    assert (row.job, row.array, row.array_size, row.array_limit) == ("7", None, 10, 2)
+    assert (row.job, row.array, row.array_size, row.asked.get("array_limit")) == ("7", None, 10, 2)
     task = one(NEW, job_id=9, array_job_id=number(7), array_task_id=number(0), job_state=["RUNNING"])
     assert (task.job, task.array, task.array_size) == ("7_0", "7", None)
     last = one(NEW, array_job_id=number(7), array_task_id=number(10))
@@ -160,19 +170,25 @@ def test_gpus_that_the_site_does_not_track() -> None:
     assert one(NEW, **runs, tres_per_node="").started_gpus == 0
     assert one(DONE).started_gpus is None
     by_socket = one(NEW, tres_per_node="", tres_per_socket="gres/gpu:2", sockets_per_node=number(2))
-    assert by_socket.gpus == 2 * 2 * 2
+    assert by_socket.asked.get("gpus") == 2 * 2 * 2
 
 
 def test_no_limit() -> None:
     assert one(NEW, time_limit=number(None, infinite=True)).unlimited
     assert one(OLD, time_limit=4294967295).unlimited
-    assert one(OLD, time_limit=4294967295).walltime is None
+    assert one(OLD, time_limit=4294967295).asked.get("walltime") is None
 
 
 def test_a_job_of_the_accounting() -> None:
     row = one(DONE)
     assert (row.job, row.phase, row.state) == ("7", "ended", "completed")
-    assert (row.start, row.end, row.cpus, row.memory, row.gpu_types) == (NOON + 60, NOON + 180, 8, 4 << 30, {"a100": 2})
+    assert (row.start, row.end, row.asked.get("cpus"), row.asked.get("memory"), row.asked.get("gpu_types")) == (
+        NOON + 60,
+        NOON + 180,
+        8,
+        4 << 30,
+        {"a100": 2},
+    )
     assert (row.started_cpus, row.started_nodes, row.restarts) == (16, 2, None)
     time = DONE["time"] | {"start": 0, "planned": number(-5)}
     assert one(DONE, nodes="None assigned", time=time, tres=None).start is None
@@ -193,7 +209,7 @@ def test_what_is_no_such_document(document: bytes) -> None:
 
 def test_names_that_are_no_utf8() -> None:
     document = json.dumps({"jobs": [NEW]}).encode().replace(b"namd", b"na\xffmd")
-    assert read_jobs(document, lambda _: None, "squeue").rows[0].executable == "na\ufffdmd"
+    assert read_jobs(document, lambda _: None, "squeue").rows[0].asked.get("executable") == "na\ufffdmd"
 
 
 @pytest.mark.parametrize("field", ["job_id", "submit_time"])

@@ -18,7 +18,10 @@ def rows(jobs: list[MadeJob], at: int, **other: Any) -> list[JobRow]:
     found = read_jobs(squeue(jobs, at), lambda _: None, "squeue").rows
     for row in found:
         for name, value in other.items():
-            setattr(row, name, value)
+            if hasattr(row, name):
+                setattr(row, name, value)
+            else:
+                row.asked = {field: told for field, told in {**row.asked, name: value}.items() if told is not None}
     return found
 
 
@@ -246,7 +249,7 @@ def test_priorities_are_told_again_where_their_order_has_changed_but_not_at_each
     def told(at: int, *priorities: float) -> list[float]:
         looked = rows(jobs, at)
         for row, priority in zip(looked, priorities, strict=True):
-            row.priority = priority
+            row.asked = row.asked | {"priority": priority}
         return [event.priority for event in table.look(looked, NOON + at, queue=True) if event.kind == "alter"]
 
     assert told(5, 1000.0, 900.0) == []  # they are submitted with these
