@@ -27,7 +27,7 @@ from streams.sources.contract import Source
 from streams.sources.registry import head_of, source_named
 from streams.sources.schedulers.pbs_request import KEYS as PBS_KEYS
 from streams.sources.slurm.calls import COLUMNS, ENVIRONMENT, SEPARATOR
-from streams.sources.slurm.machine.capacity import hosts
+from streams.sources.slurm.rows import hosts
 
 MAX_BYTES = 8 << 20  # the most that is taken of a log, from its end
 TIMEOUT_S = 300.0

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from streams.errors import UNDECODABLE
+from streams.sources.contract import Skipped
 
 MAX_COUNT = 1_000_000_000
 MAX_BYTES = 1 << 60
@@ -36,6 +37,15 @@ class BadRecord(Exception):
         self.found = str(found) if field is None else repr(str(found)[:MAX_SHOWN])
         self.expected = expected
         super().__init__(field, found, expected)
+
+    def skipped(self, file: str, line: int | None = None) -> Skipped:
+        """The same, of a record that stands there."""
+        return Skipped(file, line, self.field, self.found, self.expected)
+
+
+def known(**fields: Any) -> dict[str, Any]:
+    """Those fields of a record that are known."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def whole(text: str, field: str, most: int = MAX_COUNT) -> int:

@@ -161,17 +161,16 @@ def request(jobspec: object) -> dict[str, Any]:
     system = fields.inside(jobspec, "attributes", "system")
     duration, dependencies = system.get("duration"), system.get("dependencies")
     limit = float(duration) if isinstance(duration, int | float) else 0.0
-    found: dict[str, Any] = {
-        "cpus": totals["core"] or None,
-        "nodes": totals["node"] or None,
-        "gpus": totals["gpu"] or None,
-        "walltime": limit if 0 < limit <= fields.MAX_SECONDS else None,
-        "queue": fields.name_of(system.get("queue")),
-        "account": fields.name_of(system.get("bank")) or fields.name_of(system.get("project")),
-        "executable": fields.name_of(fields.inside(system, "job").get("name")),
-        "dependency": _dependencies(dependencies),
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    return fields.known(
+        cpus=totals["core"] or None,
+        nodes=totals["node"] or None,
+        gpus=totals["gpu"] or None,
+        walltime=limit if 0 < limit <= fields.MAX_SECONDS else None,
+        queue=fields.name_of(system.get("queue")),
+        account=fields.name_of(system.get("bank")) or fields.name_of(system.get("project")),
+        executable=fields.name_of(fields.inside(system, "job").get("name")),
+        dependency=_dependencies(dependencies),
+    )
 
 
 def _add(totals: dict[str, int], resources: object, times: int, depth: int) -> None:
@@ -313,7 +312,7 @@ class FluxSource(contract.Source):
             told = {"timestamp": entry.timestamp, "name": entry.name, "context": entry.context}
             events = jobs.see(job_name(int(entry.jobid)), told, entry.jobspec, entry.R)
         except fields.BadRecord as bad:
-            self._on_skipped(contract.Skipped(f"flux at {self._location}", None, bad.field, bad.found, bad.expected))
+            self._on_skipped(bad.skipped(f"flux at {self._location}"))
             return []
         if not events:
             self._left_out[f"journal: {entry.name}"] += 1

@@ -150,8 +150,7 @@ class KueueSource(contract.Source):
         try:
             return told_late(workloads.gone(found) if kind == "DELETED" else workloads.see(found))
         except BadRecord as bad:
-            where = f"kubernetes at {self._location}"
-            self._on_skipped(contract.Skipped(where, None, bad.field, bad.found, bad.expected))
+            self._on_skipped(bad.skipped(f"kubernetes at {self._location}"))
             return []
 
 

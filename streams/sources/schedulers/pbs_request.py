@@ -50,7 +50,7 @@ def fields_of(text: str) -> Fields:
     """The attributes of `KEY=VALUE …`; a value may hold blanks."""
     if "Resource_Request_2.0" not in text:
         with suppress(ValueError):
-            return Fields([token.split("=", 1) for token in text.split()])  # type: ignore[misc]
+            return Fields([token.split("=", 1) for token in text.split()])
     parts = _KEYS.split(text)
     return Fields(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))
 

@@ -15,8 +15,7 @@ from models.durations import duration
 from models.records import Limit
 from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
-from streams.sources.slurm.machine import words
-from streams.sources.slurm.machine.capacity import ASSOCIATION_COLUMNS, QOS_COLUMNS
+from streams.sources.slurm.machine import ASSOCIATION_COLUMNS, QOS_COLUMNS, read_text
 from streams.sources.slurm.text import read_sacct
 
 TIMEOUT_S = 120.0  # seconds after which a call is given up: slurmctld is overloaded, or gone
@@ -80,7 +79,7 @@ class SlurmCalls(ABC):
     @abstractmethod
     def machine(self, what: str) -> Any:
         """The "nodes", "partitions" (each with its QOS), "reservations" (each with its nodes), or the limits of "qos"
-        or "associations", as `machine.words` gives them.
+        or "associations", as `read_text` gives them.
         """
 
     def limits(self) -> list[Limit]:
@@ -169,7 +168,7 @@ class Commands(SlurmCalls):
         """As `scontrol show` or `sacctmgr show` prints it."""
         if what == "reservations":
             self._check_zone()
-        return words.read_text(what, self._text(*_MACHINE[what]))
+        return read_text(what, self._text(*_MACHINE[what]))
 
     def close(self) -> None:
         """End the program that runs."""

@@ -10,7 +10,7 @@ import msgspec
 
 from streams.sources.contract import Calls, OnSkipped, Skipped
 from streams.sources.slurm.calls import CallFailed, SlurmCalls
-from streams.sources.slurm.machine.capacity import Machine
+from streams.sources.slurm.machine import Machine
 from streams.sources.slurm.rows import JobRow
 
 

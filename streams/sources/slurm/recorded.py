@@ -17,8 +17,7 @@ from streams.sources.slurm.days import NO_ROWS, DayCounts, OldRows, RowDays
 from streams.sources.slurm.jobcomp import look_at
 from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, JobsInTurn, read_jobs, rows_of
 from streams.sources.slurm.looks import Look, SlurmCursor, Way
-from streams.sources.slurm.machine.capacity import Machine
-from streams.sources.slurm.machine.words import read_text
+from streams.sources.slurm.machine import Machine, read_text
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 

@@ -26,7 +26,7 @@ from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.calls import TIMEOUT_S, CallFailed, SlurmCalls, jobs_of
 from streams.sources.slurm.json_jobs import JobsDocument
-from streams.sources.slurm.machine import words
+from streams.sources.slurm.machine import read_json
 
 RENEW_S = 60.0  # a token that lasts for less is renewed before it is used
 COMMAND_TIMEOUT_S = 30.0
@@ -226,7 +226,7 @@ class Rest(SlurmCalls):
         """`GET /slurm/…/nodes` and the like, `GET /slurmdb/…/qos` and `…/associations`."""
         data = self._get("slurmdb" if what in ("qos", "associations") else "slurm", what)
         try:
-            return words.read_json(what, data)
+            return read_json(what, data)
         except ValueError as error:
             raise CallFailed(what, str(error)) from None
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 from zlib import crc32
@@ -190,7 +191,7 @@ def resources_of(text: str) -> Resources:
         key, equal, value = part.strip().partition("=")
         if equal:
             words[key] = value
-    counts = {key: count for key, value in words.items() if (count := count_of(_number(value))) is not None}
+    counts = {key: count for key, value in words.items() if (count := count_in(value)) is not None}
     types: dict[str, int] = {}
     licences: dict[str, int] = {}
     for key, count in counts.items():
@@ -219,7 +220,7 @@ def gres_of(text: str) -> dict[str, int]:
         )
         if words[0] != "gpu":
             continue
-        count = count_of(_number(words[-1])) if len(words) > 1 else 1
+        count = count_in(words[-1]) if len(words) > 1 else 1
         kind = words[1] if len(words) > 2 or (count is None and len(words) == 2) else ""
         found[kind[:MAX_NAME]] = found.get(kind[:MAX_NAME], 0) + (1 if count is None else count)
     return found
@@ -252,7 +253,12 @@ def array_of(text: str) -> tuple[int | None, int | None]:
     Slurm cuts long lists with `...`: then what is left counts.
     """
     tasks, _, limit = text.strip("[]").partition("%")
-    return count_of(numbers_in(tasks)), count_of(_number(limit.rstrip("]")))
+    return count_of(numbers_in(tasks)), count_in(limit.rstrip("]"))
+
+
+def count_in(text: str | None) -> int | None:
+    """A number of things, as a word; None where it is none."""
+    return count_of(_number(text or ""))
 
 
 def _number(text: str) -> float | None:
@@ -299,3 +305,31 @@ def eligible_again(site: str, row: JobRow, attempt: int) -> Iterator[JobEvent]:
     """A requeued job may have to wait for a while before it may start again."""
     if row.eligible is not None and row.eligible > row.submit:
         yield Alter(site=site, time=row.submit, job=row.job, attempt=attempt, eligible=row.eligible)
+
+
+_HOSTS = re.compile(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*")
+_MAX_HOSTS = 100_000
+
+
+def hosts(text: str | None) -> list[str]:
+    """The nodes of `n[1-3,7],rack[01-02]-g[1-4]`; what is no such list is one name."""
+    found: list[str] = []
+    for part in _HOSTS.findall(text or ""):
+        pieces = [_numbers(piece) if place % 2 else [piece] for place, piece in enumerate(re.split(r"[\[\]]", part))]
+        for combined in product(*pieces):
+            found.append("".join(combined))
+            if len(found) >= _MAX_HOSTS:
+                return found
+    return [] if text in (None, "(null)") else found
+
+
+def _numbers(text: str) -> list[str]:
+    """The numbers of `01-03,7`, with their leading zeros."""
+    found: list[str] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if dash and first.isdecimal() and last.isdecimal() and int(last) - int(first) < _MAX_HOSTS:
+            found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+        else:
+            found.append(part)
+    return found

@@ -19,7 +19,7 @@ from streams.sources.slurm.calls import Commands
 from streams.sources.slurm.days import NO_ROWS, old_rows
 from streams.sources.slurm.jobcomp import KafkaRecords
 from streams.sources.slurm.looks import AccountingPolling, Look, QueuePolling, SlurmCursor, Way
-from streams.sources.slurm.machine.capacity import capacity_of
+from streams.sources.slurm.machine import capacity_of
 from streams.sources.slurm.overlapping import Reached, events_of
 from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
 from streams.sources.slurm.rest import Rest, SlurmrestdAccess

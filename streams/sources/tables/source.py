@@ -149,7 +149,7 @@ class TableSource(contract.Source):
         try:
             return self._told(row)
         except BadRecord as bad:
-            self._on_skipped(contract.Skipped(str(self._path), line, bad.field, bad.found, bad.expected))
+            self._on_skipped(bad.skipped(str(self._path), line))
         except IndexError:
             found, expected = f"{len(row)} cells", f"{len(self._header)}, as the first row has"
             self._on_skipped(contract.Skipped(str(self._path), line, None, found, expected))

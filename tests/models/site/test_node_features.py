@@ -13,9 +13,9 @@ from models.site.topology import Topology, cannot_run
 from streams.bulk.anonymise import Anonymiser
 from streams.sources.schedulers import lsf_fields, pbs_request
 from streams.sources.schedulers.htcondor import classad, request
+from streams.sources.slurm import machine as words
 from streams.sources.slurm.json_jobs import read_jobs
-from streams.sources.slurm.machine import words
-from streams.sources.slurm.machine.capacity import Machine, capacity_of
+from streams.sources.slurm.machine import Machine, capacity_of
 from streams.sources.slurm.text import read_sacct
 
 NODES = """\
@@ -48,7 +48,7 @@ def test_expressions(words: str, expected: Any) -> None:
 
 
 def of_pbs(words: str) -> Any:
-    return pbs_request.request(pbs_request.Fields(words)).get("node_features")
+    return pbs_request.request(pbs_request.fields_of(words)).get("node_features")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_other_schedulers(found: Any, expected: Any) -> None:
 def queued(**fields: Any) -> Any:
     job = {"job_id": 7, "job_state": ["PENDING"], "submit_time": 10, "partition": "batch", "cpus": 1} | fields
     (row,) = read_jobs(json.dumps({"jobs": [job]}).encode(), pytest.fail, "squeue").rows
-    return row.node_features
+    return row.asked.get("node_features")
 
 
 def test_every_way_to_slurm_tells_them() -> None:
@@ -88,9 +88,11 @@ def test_every_way_to_slurm_tells_them() -> None:
     assert queued(features="", excluded_nodes="n" * 254) == [["not " + "n" * 252]]
     row = "7|batch|2026-01-01T10:00:00|2026-01-01T10:01:00|Unknown|RUNNING|x86|ib\n"
     (told,) = read_sacct(["JobID;Partition;Submit;Start;End;State;Constraints", row.replace("|", ";", 6)], pytest.fail)
-    assert told.node_features == [["ib"], ["x86"]]
+    assert told.asked["node_features"] == [["ib"], ["x86"]]
     job = {"job_id": 7, "state": {"current": ["RUNNING"]}, "time": {"submission": 10, "start": 20}, "constraints": "ib"}
-    assert read_jobs(json.dumps({"jobs": [job]}).encode(), pytest.fail, "sacct").rows[0].node_features == [["ib"]]
+    assert read_jobs(json.dumps({"jobs": [job]}).encode(), pytest.fail, "sacct").rows[0].asked["node_features"] == [
+        ["ib"]
+    ]
 
 
 def test_jobs_run_where_nodes_have_what_they_ask_for() -> None:

@@ -1,15 +1,33 @@
-"""What Slurm says of its nodes, partitions, reservations and limits, as one event: the machine's size."""
+"""What Slurm says of its nodes, partitions, reservations and limits, as one event: the machine's size.
+
+It is read as `scontrol --oneliner` and `sacctmgr --parsable2` tell it, which no release has changed; JSON is put into
+their words.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import product
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import msgspec
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation
-from streams.sources.slurm.rows import MAX_NAME, NO_RESOURCES, Resources, gres_of, name_of, resources_of
+from streams.sources.logs.fields import by_name, inside, iso_time
+from streams.sources.slurm.attempt_fields import text_of
+from streams.sources.slurm.rows import (
+    MAX_NAME,
+    MIB,
+    NO_RESOURCES,
+    Resources,
+    count_in,
+    gres_of,
+    hosts,
+    name_of,
+    resources_of,
+    time_of,
+    walltime_of,
+)
 
 QOS_COLUMNS = ("Name", "GrpTRES", "GrpJobs", "MaxTRESPU", "MaxJobsPU", "MaxTRESPA", "MaxJobsPA")
 ASSOCIATION_COLUMNS = ("Cluster", "Account", "User", "ParentName", "GrpTRES", "GrpJobs", "MaxJobs")
@@ -72,15 +90,6 @@ def limits_of_associations(rows: Iterable[list[str]]) -> list[Limit]:
     return [*limits, *(limit for user, most in zip(users, each, strict=True) for limit in most.of("user", user))]
 
 
-def limits_of_partition(partition: Partition, qos: str | None, limits: Iterable[Limit]) -> list[Limit]:
-    """What the QOS of a partition, which counts for all jobs in it, limits there."""
-    return [
-        msgspec.structs.replace(limit, partition=partition.name, qos=None)
-        for limit in limits
-        if qos is not None and limit.qos == qos
-    ]
-
-
 MAX_POOLS = 256
 MAX_BY_FEATURE = 32  # with more pools than these, nodes of a pool may have different features
 MAX_NAMES = 256
@@ -139,7 +148,12 @@ def capacity_of(machine: Machine, site: str, time: float) -> Capacity | None:
         msgspec.structs.replace(part, pools=[name for name in names if part.name in used[name]])
         for part, _ in machine.partitions[:MAX_NAMES]
     ]
-    limits = [limit for part, qos in machine.partitions for limit in limits_of_partition(part, qos, machine.limits)]
+    limits = [  # the QOS of a partition counts for all jobs in it
+        msgspec.structs.replace(limit, partition=part.name, qos=None)
+        for part, qos in machine.partitions
+        for limit in machine.limits
+        if qos is not None and limit.qos == qos
+    ]
     return Capacity(
         site=site,
         time=time,
@@ -210,11 +224,6 @@ def state_of(words: Iterable[str]) -> str | None:
     return next((state for state, of_it in _STATES.items() if known & of_it), UP)
 
 
-def gpus_of(gres: str | None) -> dict[str, int]:
-    """A node's GPUs by type."""
-    return {kind or "gpu": count for kind, count in gres_of(gres or "").items()}
-
-
 def listed(text: str | None) -> list[str] | None:
     """The names in a list; None where it is Slurm's word for all or none."""
     if not text or text in ("ALL", "(null)", "N/A"):
@@ -222,29 +231,154 @@ def listed(text: str | None) -> list[str] | None:
     return [name for part in text.split(",") if (name := name_of(part)) is not None][:MAX_NAMES] or None
 
 
-_HOSTS = re.compile(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*")
-_MAX_HOSTS = 100_000
+_PAIR = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
 
 
-def hosts(text: str | None) -> list[str]:
-    """The nodes of `n[1-3,7],rack[01-02]-g[1-4]`; what is no such list is one name."""
-    found: list[str] = []
-    for part in _HOSTS.findall(text or ""):
-        pieces = [_numbers(piece) if place % 2 else [piece] for place, piece in enumerate(re.split(r"[\[\]]", part))]
-        for combined in product(*pieces):
-            found.append("".join(combined))
-            if len(found) >= _MAX_HOSTS:
-                return found
-    return [] if text in (None, "(null)") else found
-
-
-def _numbers(text: str) -> list[str]:
-    """The numbers of `01-03,7`, with their leading zeros."""
-    found: list[str] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if dash and first.isdecimal() and last.isdecimal() and int(last) - int(first) < _MAX_HOSTS:
-            found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-        else:
-            found.append(part)
+def pairs_of(line: str) -> dict[str, str]:
+    """The words of a line of `scontrol show … --oneliner`, the first of each name: what people write comes last."""
+    found: dict[str, str] = {}
+    for name, value in _PAIR.findall(line):
+        found.setdefault(name, value)
     return found
+
+
+def nodes_of(found: Iterable[dict[str, str]]) -> list[Node]:
+    """Nodes from scontrol's words for each."""
+    nodes: list[Node] = []
+    for words in found:
+        state, memory = (
+            state_of(re.split("[+,]", words.get("State", "").upper())),
+            count_in(words.get("RealMemory")),
+        )
+        if "NodeName" in words and state is not None:
+            nodes.append(
+                Node(
+                    name=words["NodeName"],
+                    cpus=count_in(words.get("CPUEfctv")) or count_in(words.get("CPUTot")) or 0,
+                    state=state,
+                    partitions=tuple(sorted(listed(words.get("Partitions")) or ())),
+                    gpus={kind or "gpu": count for kind, count in gres_of(words.get("Gres", "")).items()},
+                    memory=None if memory is None else memory * MIB,
+                    weight=float(count_in(words.get("Weight")) or 0),
+                    features=tuple(sorted(listed(words.get("ActiveFeatures")) or ())),
+                )
+            )
+    return nodes
+
+
+def partitions_of(found: Iterable[dict[str, str]]) -> list[tuple[Partition, str | None]]:
+    """Partitions from scontrol's words for each."""
+    parts: list[tuple[Partition, str | None]] = []
+    for words in found:
+        if (name := name_of(words.get("PartitionName"))) is None:
+            continue
+        partition = Partition(
+            name=name,
+            pools=[],
+            up="UP" in words.get("State", "UP").upper().split(","),
+            default=words.get("Default") == "YES" or "DEFAULT" in words.get("Flags", "").upper().split(","),
+            tier=count_in(words.get("PriorityTier")) or 0,
+            max_walltime=walltime_of(words.get("MaxTime", ""))[0],
+            max_nodes=count_in(words.get("MaxNodes")),
+            groups=listed(words.get("AllowGroups")),
+            accounts=listed(words.get("AllowAccounts")),
+            qos=listed(words.get("AllowQos")),
+            denied_accounts=listed(words.get("DenyAccounts")),
+            denied_qos=listed(words.get("DenyQos")),
+        )
+        parts.append((partition, name_of(words.get("QoS"))))
+    return parts
+
+
+def reservations_of(found: Iterable[dict[str, str]]) -> list[tuple[Reservation, list[str]]]:
+    """Reservations from scontrol's words for each; a time may be in Unix seconds."""
+    kept: list[tuple[Reservation, list[str]]] = []
+    for words in found:
+        name, start, end = words.get("ReservationName"), _time(words.get("StartTime")), _time(words.get("EndTime"))
+        if name and start is not None and end is not None:
+            reservation = Reservation(  # its pools are filled in by `capacity_of`
+                name=name[:MAX_NAMES],
+                start=start,
+                end=end,
+                users=listed(words.get("Users")),
+                accounts=listed(words.get("Accounts")),
+                maintenance="MAINT" in words.get("Flags", "").upper().split(","),
+            )
+            kept.append((reservation, hosts(words.get("Nodes"))))
+    return kept
+
+
+_columns = partial(str.split, sep="|")
+
+READERS: dict[str, tuple[Callable[[str], Any], Callable[[Any], list[Any]]]] = {
+    "nodes": (pairs_of, nodes_of),
+    "partitions": (pairs_of, partitions_of),
+    "reservations": (pairs_of, reservations_of),
+    "qos": (_columns, limits_of_qos),
+    "associations": (_columns, limits_of_associations),
+}
+
+
+def read_text(what: str, told: str) -> list[Any]:
+    """The nodes, partitions, reservations, or the limits of qos or associations that lines tell of, one each."""
+    words, read = READERS[what]
+    return read(map(words, told.splitlines()))
+
+
+def _time(text: str | None) -> float | None:
+    return time_of(float(text)) if text and text.isdecimal() else iso_time(text)
+
+
+_NODE = by_name(
+    "NodeName:name State:state CPUEfctv:effective_cpus CPUTot:cpus RealMemory:real_memory Gres:gres"
+    " Partitions:partitions Weight:weight ActiveFeatures:active_features"
+)
+_PARTITION = by_name(
+    "PartitionName:name State:partition.state,state Flags:flags MaxTime:maximums.time,max_time_limit"
+    " MaxNodes:maximums.nodes,maximum_nodes_per_job PriorityTier:priority.tier,priority_tier"
+    " AllowGroups:groups.allowed AllowAccounts:accounts.allowed DenyAccounts:accounts.deny AllowQos:qos.allowed"
+    " DenyQos:qos.deny QoS:qos.assigned,qos"
+)
+_RESERVATION = by_name(
+    "ReservationName:name StartTime:start_time EndTime:end_time Nodes:node_list Users:users Accounts:accounts"
+    " Flags:flags"
+)
+"""Where scontrol's words are in JSON: the first of these places that is there."""
+
+_QOS = by_name(
+    "name limits.max.tres.total limits.max.active_jobs.count limits.max.tres.per.user"
+    " limits.max.jobs.active_jobs.per.user limits.max.tres.per.account limits.max.jobs.active_jobs.per.account"
+)
+_ASSOCIATION = by_name("cluster account user parent_account max.tres.total max.jobs.per.count max.jobs.active")
+"""Where the columns are that sacctmgr is asked for."""
+
+
+_PLACES = {
+    "nodes": _NODE,
+    "partitions": _PARTITION,
+    "reservations": _RESERVATION,
+    "qos": _QOS,
+    "associations": _ASSOCIATION,
+}
+
+
+def read_json(what: str, data: bytes) -> list[Any]:
+    """As `read_text`, of a document. Raises ValueError: it is none."""
+    told = msgspec.json.decode(data, type=dict[str, Any])
+    found = told.get(what, told.get(what.upper()))  # up to v0.0.38 it is QOS
+    if not isinstance(found, list):
+        raise ValueError(f"there is no list of {what} in it")
+    words = [{word: _at(one, place) for word, place in _PLACES[what].items()} for one in found]
+    if what in ("qos", "associations"):
+        return READERS[what][1](list(one.values()) for one in words)
+    return READERS[what][1]({word: text for word, text in one.items() if text} for one in words)
+
+
+def _at(found: object, places: str) -> str:
+    """What stands at the first of some places, as text."""
+    for place in places.split(","):
+        *above, last = place.split(".")
+        value = inside(found, *above).get(last)
+        if value is not None:
+            return text_of(value)
+    return ""

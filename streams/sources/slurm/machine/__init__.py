@@ -1,1 +1,0 @@
-"""The machine as Slurm tells it: nodes, partitions, reservations and limits, as one event."""
