@@ -25,7 +25,6 @@ STORY_BYTES = 30  # what a job takes in a cursor beside its name
 QUEUED, BARE, HELD, RUNNING, SUSPENDED, GONE = "queued", "bare", "held", "running", "suspended", "gone"
 ALL_STARTED = -1  # the tasks left of an array when all have started
 Asked = Callable[[], Submit | None]  # how a job was submitted, as far as a record says; None where it does not say that
-Started = Callable[[], Start | None]  # how it started, likewise
 
 
 def unsaid() -> None:
@@ -91,8 +90,18 @@ class Stories:
         events.append(start if is_plain else msgspec.structs.replace(start, array=None, attempt=story.attempt))
         return events
 
+    def ran(self, job: str, start: Start | None, time: float, state: str | None, asked: Asked) -> list[AnyEvent]:
+        """An accounting tells of a whole run: without a state the job goes back into the queue after it; without a
+        start, and where none is known, it has left the queue.
+        """
+        if start is None and self.phase(job) not in (RUNNING, SUSPENDED, GONE):
+            return self._submitted(job, asked) + self.cancel(job, time)
+        if state is None and start is not None:
+            return self.start(start, asked) + self.requeue(job, time)
+        return self.end(job, time, state or "unknown", start, asked)
+
     def end(
-        self, job: str, time: float, state: str, started: Started = unsaid, asked: Asked = unsaid
+        self, job: str, time: float, state: str, start: Start | None = None, asked: Asked = unsaid
     ) -> list[AnyEvent]:
         """A job ends, and is forgotten."""
         story = self.known.get(job)
@@ -101,7 +110,6 @@ class Stories:
             self._forget(job)
             return events
         if story is None or story.phase not in (RUNNING, SUSPENDED):
-            start = started()
             events = self.start(start, asked) if start is not None else self._submitted(job, asked)
         events.append(End(site=self.site, time=time, job=job, attempt=self.attempt(job), state=state))
         self._forget(job)

@@ -202,16 +202,11 @@ class GridEngineRecords(Records):
         def asked() -> Submit:
             return self._submit(job, submission, run, array=array, **request)
 
-        def start() -> Start | None:
-            return Start(site=self.site, time=started, job=job, cpus=request.get("cpus")) if started else None
-
         if not started or (failed in BEFORE_START and started == ended):
-            return late + (self.stories.submit(asked()) + self.stories.cancel(job, ended))
-        if failed in RESCHEDULED:
-            begun = self.stories.start(Start(site=self.site, time=started, job=job, cpus=request.get("cpus")), asked)
-            return late + begun + self.stories.requeue(job, ended)
+            return late + self.stories.submit(asked()) + self.stories.cancel(job, ended)
+        start = Start(site=self.site, time=started, job=job, cpus=request.get("cpus"))
         state = _state(failed, run["exit_status"], ended - started, request.get("walltime"))
-        return late + self.stories.end(job, ended, state, start, asked)
+        return late + self.stories.ran(job, start, ended, None if failed in RESCHEDULED else state, asked)
 
     _MOVES: ClassVar[dict[str, str]] = {
         "suspended": "suspend",

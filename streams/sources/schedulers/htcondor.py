@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from html import unescape
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -31,11 +31,12 @@ from streams.sources.logs.fields import (
     count_of,
     iso_time,
     job_of,
+    known,
     name_of,
     object_of,
 )
 from streams.sources.logs.source import LogSource, Records
-from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
+from streams.sources.logs.stories import RUNNING, SUSPENDED
 
 Ad = dict[str, Any]
 """The attributes of an ad whose values are numbers, strings or truth values; of others (expressions) the text."""
@@ -43,16 +44,6 @@ Ad = dict[str, Any]
 MIB = 1 << 20
 REMOVED, COMPLETED = 3, 4  # statuses of jobs that left
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?", re.ASCII)
-
-
-class JobTimes(NamedTuple):
-    """When a job came, ran and left (Unix seconds); what is unknown is None. Without a state it goes on."""
-
-    job: str
-    submitted: float | None
-    started: float | None
-    ended: float | None
-    state: str | None
 
 
 def classad(lines: list[str]) -> Ad:
@@ -134,41 +125,21 @@ def request(ad: Ad) -> dict[str, Any]:
     """The fields of a `submit` or an `alter` that say what a job asks for; what is unknown is absent."""
     memory = number_of(ad, "RequestMemory", MAX_BYTES / MIB)
     gpus = number_of(ad, "RequestGpus")
-    found = {
-        "cpus": number_of(ad, "RequestCpus") or None,
-        "gpus": gpus if gpus is not None else number_of(ad, "RequestGPUs"),
-        "memory": memory * MIB if memory else None,
-        "walltime": time_of(ad, "AllowedExecuteDuration", "AllowedJobDuration"),
-        "account": name_of(str(ad.get("AcctGroup") or ad.get("AccountingGroup") or "")),
-        "priority": float(ad["JobPrio"]) if number_of(ad, "JobPrio") else None,
-        "node_features": alternatives(text) if isinstance(text := ad.get("Requirements"), str) else None,
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    return known(
+        cpus=number_of(ad, "RequestCpus") or None,
+        gpus=gpus if gpus is not None else number_of(ad, "RequestGPUs"),
+        memory=memory * MIB if memory else None,
+        walltime=time_of(ad, "AllowedExecuteDuration", "AllowedJobDuration"),
+        account=name_of(str(ad.get("AcctGroup") or ad.get("AccountingGroup") or "")),
+        priority=float(ad["JobPrio"]) if number_of(ad, "JobPrio") else None,
+        node_features=alternatives(text) if isinstance(text := ad.get("Requirements"), str) else None,
+    )
 
 
 def submit_fields(ad: Ad) -> dict[str, Any]:
     """As `request`, and whose job it is and what it runs."""
     program = str(ad.get("Cmd", "")).rpartition("/")[2] if isinstance(ad.get("Cmd"), str) else None
     return {"user": name_of(ad.get("Owner")), "executable": name_of(program), **request(ad)}
-
-
-def times_of(ad: Ad) -> JobTimes:
-    """The run of an ad: the last one of a history's, the one of an epoch history's."""
-    cluster, proc = number_of(ad, "ClusterId", MAX_SECONDS), number_of(ad, "ProcId")
-    job = f"{cluster}.{proc or 0}" if cluster is not None else ""
-    submitted = time_of(ad, "QDate")
-    epoch = time_of(ad, "EpochWriteDate")
-    status = number_of(ad, "JobStatus")
-    is_one = (number_of(ad, "NumShadowStarts") or number_of(ad, "JobRunCount") or 0) <= 1
-    dates = ("JobCurrentStartDate", "JobStartDate") if epoch or is_one else ("JobStartDate",)
-    started = time_of(ad, *dates)
-    left = time_of(ad, "CompletionDate", "EnteredCurrentStatus") if status in (REMOVED, COMPLETED) else None
-    if status == COMPLETED:
-        fine = ad.get("ExitBySignal") is not True and ad.get("ExitCode", 0) == 0
-        return JobTimes(job, submitted, started, left, "completed" if fine else "failed")
-    if status == REMOVED:
-        return JobTimes(job, submitted, started, left, "cancelled")
-    return JobTimes(job, submitted, started, epoch, None)
 
 
 HEADER = re.compile(r"(\d{3}) \((-?\d{1,12})\.(-?\d{1,12})\.-?\d{1,12}\) (\S+(?: \d\d:\d\d:\d\d\S*)?)(.*)", re.ASCII)
@@ -309,13 +280,10 @@ class HTCondorRecords(Records):
             return stories.cancel(job, at) or self._end(job, at, "cancelled")
         if kind in (EVICTED, SHADOW_EXCEPTION, RECONNECT_FAILED):
             return stories.requeue(job, at, "preempted" if kind == EVICTED else "node_fail")
-        if kind == SUSPENDED_JOB:
-            return stories.suspend(job, at)
-        if kind == UNSUSPENDED:
-            return stories.resume(job, at)
         if kind == HELD:
             return stories.requeue(job, at) + stories.hold(job, at)
-        return stories.release(job, at) if kind == RELEASED else []
+        moves = {SUSPENDED_JOB: stories.suspend, UNSUSPENDED: stories.resume, RELEASED: stories.release}
+        return moves[kind](job, at) if kind in moves else []
 
     def _end(self, job: str, at: float, state: str) -> list[AnyEvent]:
         if self.stories.phase(job) not in (RUNNING, SUSPENDED):
@@ -338,22 +306,23 @@ class HTCondorRecords(Records):
         return self.stories.submit(held) if held is not None else []
 
     def _of_run(self, ad: Ad) -> list[AnyEvent]:
-        """An ad of a history: a job that left; of an epoch history: a run that ended."""
-        run = times_of(ad)
-        job = job_of(run.job, "ClusterId")
-        if run.submitted is None:
+        """An ad of a history: a job that left, with its last run; of an epoch history: a run that ended."""
+        cluster, status = number_of(ad, "ClusterId", MAX_SECONDS), number_of(ad, "JobStatus")
+        job = job_of("" if cluster is None else f"{cluster}.{number_of(ad, 'ProcId') or 0}", "ClusterId")
+        submitted, ended, state = time_of(ad, "QDate"), time_of(ad, "EpochWriteDate"), None
+        if submitted is None:
             raise BadRecord("QDate", ad.get("QDate", ""), "Unix seconds")
-        submit = Submit(site=self.site, time=run.submitted, job=job, **submit_fields(ad))
-        if run.ended is None:
+        is_one = ended or (number_of(ad, "NumShadowStarts") or number_of(ad, "JobRunCount") or 0) <= 1
+        started = time_of(ad, *(("JobCurrentStartDate", "JobStartDate") if is_one else ("JobStartDate",)))
+        if status in (REMOVED, COMPLETED):
+            ended = time_of(ad, "CompletionDate", "EnteredCurrentStatus")
+            fine = ad.get("ExitBySignal") is not True and ad.get("ExitCode", 0) == 0
+            state = "cancelled" if status == REMOVED else "completed" if fine else "failed"
+        if ended is None:
             return self.leave_out("ads of jobs that have not left")
-        if run.started is None:
-            return self.stories.submit(submit) + self.stories.cancel(job, run.ended)
-        start = Start(site=self.site, time=run.started, job=job)
-        if run.state is None:
-            return self.stories.start(start, lambda: submit) + self.stories.requeue(job, run.ended)
-        if self.stories.phase(job) == GONE:
-            return self.leave_out("ads of jobs that left before")
-        return self.stories.end(job, max(run.ended, run.started), run.state, lambda: start, lambda: submit)
+        start = None if started is None else Start(site=self.site, time=started, job=job)
+        submit = Submit(site=self.site, time=submitted, job=job, **submit_fields(ad))
+        return self.stories.ran(job, start, max(ended, started or 0.0), state, lambda: submit)
 
     def _time(self, text: str, field: str) -> float:
         value = seconds_at(text, self.zone) or self._without_year(text)

@@ -160,20 +160,19 @@ def request(workload: fields.Object) -> dict[str, Any]:
     limit, priority = spec.get("maximumExecutionTimeSeconds"), spec.get("priority")
     owners = fields.inside(workload, "metadata").get("ownerReferences")
     owner = fields.inside(owners[0]) if isinstance(owners, list) and owners else {}
-    found: dict[str, Any] = {
-        "queue": fields.name_of(spec.get("queueName")),
-        "group": fields.name_of(fields.inside(workload, "metadata").get("namespace")),
-        "executable": fields.name_of(owner.get("name")),
-        "job_type": fields.name_of(owner.get("kind")),
-        "qos": fields.name_of(spec.get("priorityClassName") or fields.inside(spec, "priorityClassRef").get("name")),
-        "cpus": math.ceil(min(cpus, fields.MAX_COUNT)) or None,
-        "gpus": math.ceil(min(gpus, fields.MAX_COUNT)) or None,
-        "memory": int(min(memory, fields.MAX_BYTES)) or None,
-        "tasks": int(min(tasks, fields.MAX_COUNT)) or None,
-        "walltime": float(limit) if isinstance(limit, int) and 0 < limit <= fields.MAX_SECONDS else None,
-        "priority": float(priority) if isinstance(priority, int) and abs(priority) <= 1 << 53 else None,
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    return fields.known(
+        queue=fields.name_of(spec.get("queueName")),
+        group=fields.name_of(fields.inside(workload, "metadata").get("namespace")),
+        executable=fields.name_of(owner.get("name")),
+        job_type=fields.name_of(owner.get("kind")),
+        qos=fields.name_of(spec.get("priorityClassName") or fields.inside(spec, "priorityClassRef").get("name")),
+        cpus=math.ceil(min(cpus, fields.MAX_COUNT)) or None,
+        gpus=math.ceil(min(gpus, fields.MAX_COUNT)) or None,
+        memory=int(min(memory, fields.MAX_BYTES)) or None,
+        tasks=int(min(tasks, fields.MAX_COUNT)) or None,
+        walltime=float(limit) if isinstance(limit, int) and 0 < limit <= fields.MAX_SECONDS else None,
+        priority=float(priority) if isinstance(priority, int) and abs(priority) <= 1 << 53 else None,
+    )
 
 
 def _pod(spec: fields.Object) -> tuple[float, float, float]:

@@ -25,7 +25,7 @@ from streams.sources.logs.fields import (
     unix_time,
 )
 from streams.sources.logs.source import LogSource, Records
-from streams.sources.logs.stories import GONE, HELD, QUEUED, RUNNING, SUSPENDED
+from streams.sources.logs.stories import HELD, QUEUED, RUNNING, SUSPENDED
 from streams.sources.schedulers import lsf_fields
 
 PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 1, 2, 4, 8, 16, 32, 64
@@ -104,7 +104,7 @@ class LsfRecords(Records):
     def _further_options(self, fields: lsf_fields.LineFields) -> int:
         """`options2`, after the login shell and up to three strings that newer versions have."""
         fields.skip_texts(4)
-        return 0 if fields.is_over() or fields.is_text_next() else fields.number("options2")
+        return 0 if fields.is_text_next() else fields.number("options2", 0)
 
     def _job_start(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         number = fields.number("jobId")
@@ -113,13 +113,13 @@ class LsfRecords(Records):
         fields.skip(2)
         fields.skip()  # jFlags
         fields.skip_texts(1)  # userGroup
-        index = 0 if fields.is_over() else fields.number("idx")
+        index = fields.number("idx", 0)
         return self._started(number, index, at, **lsf_fields.allocation(hosts))
 
     def _job_execute(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         number = fields.number("jobId")
         fields.skip(6)
-        index = 0 if fields.is_over() else fields.number("idx")
+        index = fields.number("idx", 0)
         return self._started(number, index, at)
 
     def _job_status(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
@@ -172,7 +172,7 @@ class LsfRecords(Records):
         named |= fields.named("projectName")
         exit_status = fields.number("exitStatus")
         fields.skip(3)
-        index = 0 if fields.is_over() else fields.number("idx")
+        index = fields.number("idx", 0)
         fields.skip(8)
         reason = "" if fields.is_over() else fields.text("exitInfo")
 
@@ -227,16 +227,12 @@ class LsfRecords(Records):
         def asked() -> Submit:
             return Submit(site=self.site, time=submitted, job=job, array=array, **submit())
 
-        def start() -> Start:
-            return Start(site=self.site, time=started, job=job, array=array, **lsf_fields.allocation(hosts))
-
-        if not started and self.stories.phase(job) not in (RUNNING, SUSPENDED, GONE):
-            return self.stories.submit(asked()) + self.stories.cancel(job, max(ended, submitted))
-        return self.stories.end(job, max(ended, started), state, start, asked)
+        start = Start(site=self.site, time=started, job=job, array=array, **lsf_fields.allocation(hosts))
+        return self.stories.ran(job, start if started else None, max(submitted, started, ended), state, asked)
 
     def _told(self, fields: lsf_fields.LineFields, number: int) -> str:
         """The id of a job, or of the task that the next field names, where there is one."""
-        return self._job(number, 0 if fields.is_over() else fields.number("idx"))[0]
+        return self._job(number, fields.number("idx", 0))[0]
 
     def _job(self, number: int, index: int) -> tuple[str, str | None]:
         if not (0 <= number <= MAX_COUNT and 0 <= index <= MAX_COUNT):

@@ -36,34 +36,25 @@ class LineFields:
         try:
             return self._tokens[place]
         except IndexError:
-            raise self._cut_short(place, name) from None
+            raise BadRecord(f"field {place + 1} ({name})", "", "this field; the line is cut short") from None
 
     def named(self, *names: str) -> dict[str, str]:
         """So many strings, by their names."""
         return {name: self.text(name) for name in names}
 
-    def number(self, name: str) -> int:
-        """A whole number."""
-        place = self._next
-        self._next = place + 1
+    def number(self, name: str, default: int | None = None) -> int:
+        """A whole number; the default where nothing is left."""
+        if default is not None and self.is_over():
+            return default
+        token = self.text(name)
         try:
-            return int(self._tokens[place])
-        except IndexError:
-            raise self._cut_short(place, name) from None
+            return int(token)
         except ValueError:
-            raise BadRecord(f"field {place + 1} ({name})", self._tokens[place], "a whole number") from None
+            raise BadRecord(f"field {self._next} ({name})", token, "a whole number") from None
 
     def numbers(self, names: Sequence[str]) -> list[int]:
         """So many whole numbers."""
-        begin, count = self._next, len(names)
-        try:
-            values = list(map(int, self._tokens[begin : begin + count]))
-        except ValueError:
-            values = []
-        if len(values) < count:
-            return [self.number(name) for name in names]  # which tells the one that is wrong
-        self._next = begin + count
-        return values
+        return [self.number(name) for name in names]
 
     def count(self, name: str, most: int = 1_000_000) -> int:
         """How many of something follow."""
@@ -81,11 +72,7 @@ class LineFields:
 
     def texts(self, name: str) -> list[str]:
         """Strings, after the number of them."""
-        count, begin = self.count(name), self._next
-        self._next += count
-        if self._next > len(self._tokens):
-            raise self._cut_short(self._next - 1, name)
-        return self._tokens[begin : self._next]
+        return [self.text(name) for _ in range(self.count(name))]
 
     def is_text_next(self) -> bool:
         """Whether the next field is a string."""
@@ -94,17 +81,12 @@ class LineFields:
 
     def skip_texts(self, most: int) -> None:
         """Pass over the strings that come next, so many at most."""
-        for token in self._tokens[self._next : self._next + most]:
-            if token.lstrip("-").isdecimal():
-                return
-            self._next += 1
+        for _ in range(most):
+            self._next += self.is_text_next()
 
     def is_over(self) -> bool:
         """Whether nothing is left."""
         return self._next >= len(self._tokens)
-
-    def _cut_short(self, place: int, name: str) -> BadRecord:
-        return BadRecord(f"field {place + 1} ({name})", "", "this field; the line is cut short")
 
 
 TIMEOUTS, CANCELLED, PREEMPTED = {"5", "6"}, {"8", "9", "14", "15", "23"}, {"1"}

@@ -108,8 +108,8 @@ class PbsRecords(Records):
         self._bare.pop(job, None)
         told = self._told_late(job, start, fields) if self.stories.phase(job) == BARE else []
         state = _state(fields, end - start)
-        asked, started = (lambda: self._submit(job, fields)), (lambda: self._start(job, start, fields))
-        return told + self.stories.end(job, max(end, start), state, started, asked)
+        begun = self._start(job, start, fields)
+        return told + self.stories.ran(job, begun, max(end, start), state, lambda: self._submit(job, fields))
 
     def deleted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """D, M: a user deleted a job, or it was moved to another server; one that runs ends with a record E."""

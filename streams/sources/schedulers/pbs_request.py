@@ -12,6 +12,7 @@ from streams.sources.logs.fields import (
     MAX_NAME,
     bytes_of,
     count_of,
+    known,
     name_of,
     seconds_of,
     tasks_of,
@@ -74,19 +75,18 @@ def _request(*values: str | None) -> dict[str, Any]:
     memory = bytes_of(mem) or asked.memory or _tasks(later, "memory")
     if not memory and (per_process := bytes_of(pmem)):
         memory = per_process * max(cpus, 1)
-    found: dict[str, Any] = {
-        "cpus": min(cpus, MAX_COUNT) or None,
-        "nodes": count_of(nodect) or asked.nodes,
-        "gpus": min(all_gpus, MAX_COUNT) or None,
-        "memory": min(memory, MAX_BYTES) or None,
-        "walltime": seconds_of(walltime),
-        "exclusive": "excl" in place or None,
-        "node_features": [*map(list, sorted(asked.features)[:MAX_ALTERNATIVES])] if any(asked.features) else None,
-        "qos": name_of(qos),
-        "reservation": name_of(of["resvID"] or advres),
-        "dependency": text_of(of["depend"]),
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    return known(
+        cpus=min(cpus, MAX_COUNT) or None,
+        nodes=count_of(nodect) or asked.nodes,
+        gpus=min(all_gpus, MAX_COUNT) or None,
+        memory=min(memory, MAX_BYTES) or None,
+        walltime=seconds_of(walltime),
+        exclusive="excl" in place or None,
+        node_features=[*map(list, sorted(asked.features)[:MAX_ALTERNATIVES])] if any(asked.features) else None,
+        qos=name_of(qos),
+        reservation=name_of(of["resvID"] or advres),
+        dependency=text_of(of["depend"]),
+    )
 
 
 class Requested:
