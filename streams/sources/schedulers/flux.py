@@ -16,112 +16,14 @@ from models.records import AnyEvent, Start, Submit
 from streams.errors import UserError
 from streams.sources import contract
 from streams.sources.logs import fields
-from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
-from streams.sources.logs.stories import BARE, GONE, HELD, QUEUED, RUNNING, SUSPENDED, Known, Stories
+from streams.sources.logs.source import EVENTS_PER_KNOWN, LinesRead, LogSource, Records
+from streams.sources.logs.stories import BARE, GONE, HELD, QUEUED, RUNNING, SUSPENDED, Known
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 MAX_DEPTH = 10  # of resources within resources in a jobspec
 
 STATES = {"timeout": "timeout", "cancel": "cancelled", "node-failure": "node_fail", "preempt": "preempted"}
 """Types of exceptions, and how their jobs ended."""
-
-
-class FluxJobs:
-    """Events of Flux's jobs, in the order of its journal.
-
-    `stories` keeps what was told; as the note of a job that runs, the type of the exception that it met.
-    """
-
-    def __init__(self, site: str, stories: Stories) -> None:
-        self.site, self.stories = site, stories
-
-    def see(
-        self, job: str, entry: fields.Object, jobspec: object = None, allocated: object = None
-    ) -> list[AnyEvent] | None:
-        """What an entry of the journal says; None where it says nothing that an event has. `jobspec` is that of a
-        submission, `allocated` the resources that a job was given, R. Raises BadRecord: the entry is none.
-        """
-        name, context = entry.get("name"), entry.get("context")
-        at = time_of(entry)
-        if not isinstance(name, str):
-            raise fields.BadRecord("name", name, "the name of an event")
-        more = context if isinstance(context, dict) else {}
-        if name == "submit":
-            return self._submit(job, at, more, jobspec)
-        if name == "alloc":
-            return self.stories.start(Start(site=self.site, time=at, job=job, **allocation(allocated)))
-        if name in ("depend", "dependency-add"):
-            return self._dependency(job, at, name, more)
-        if name == "jobspec-update":
-            return self._update(job, at, more)
-        if name == "priority":
-            return self._priority(job, at, more)
-        if name == "exception":
-            return self._exception(job, at, more)
-        if name == "finish":
-            return self._finish(job, at, more)
-        if name == "clean":
-            self.stories.forget(job)
-        return None
-
-    def _submit(self, job: str, at: float, context: fields.Object, jobspec: object) -> list[AnyEvent]:
-        asked = request(jobspec)
-        user = context.get("userid")
-        submit = Submit(site=self.site, time=at, job=job, user=str(user) if isinstance(user, int) else None, **asked)
-        told = self.stories.submit(submit, QUEUED if asked else BARE)
-        if told and "dependency" in asked:
-            self.stories.known[job].phase = HELD
-        return told
-
-    def _dependency(self, job: str, at: float, name: str, context: fields.Object) -> list[AnyEvent]:
-        story = self.stories.known.get(job)
-        is_met = name == "depend"
-        if story is None or story.phase not in ((HELD,) if is_met else (QUEUED, BARE)):
-            return []
-        story.phase = QUEUED if is_met else HELD
-        said = str(context.get("description") or "unknown")[: fields.MAX_TEXT]
-        return self.stories.alter(job, at, dependency="" if is_met else said, eligible=at if is_met else None)
-
-    def _update(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
-        """Parts of a jobspec were set, by their paths: `{"attributes.system.duration": 60}`."""
-        jobspec: fields.Object = {}
-        for path, value in context.items():
-            *above, last = path.split(".")
-            place = jobspec
-            for word in above[:MAX_DEPTH]:
-                inner = place.setdefault(word, {})
-                place = inner if isinstance(inner, dict) else {}
-            place[last] = value
-        asked = request(jobspec)
-        asked.pop("executable", None)
-        if context.get("attributes.system.duration") == 0:
-            asked["unlimited"] = True
-        return self.stories.alter(job, at, **asked)
-
-    def _priority(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
-        """Priority 0 holds a job."""
-        value = context.get("priority")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return []
-        return self.stories.hold(job, at) if value <= 0 else self.stories.release(job, at)
-
-    def _exception(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
-        """A fatal exception takes a queued job away, and ends one that runs, which tells so itself."""
-        if context.get("severity") != 0:
-            return []
-        story = self.stories.known.get(job)
-        if story is not None and story.phase in (RUNNING, SUSPENDED):
-            story.note = str(context.get("type", ""))[:20]
-            return []
-        return self.stories.cancel(job, at)
-
-    def _finish(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
-        story = self.stories.known.get(job)
-        if story is None or story.phase == GONE:
-            return []
-        met = STATES.get(story.note, "failed" if story.note else "")
-        state = met or ("completed" if context.get("status") == 0 else "failed")
-        return self.stories.end(job, at, state)
 
 
 def time_of(entry: fields.Object) -> float:
@@ -215,6 +117,119 @@ def allocation(allocated: object) -> dict[str, Any]:
     return {name: value for name, value in found.items() if 0 < value <= fields.MAX_COUNT}
 
 
+class FluxRecords(Records):
+    """Entries of a journal, and lines of it in JSON: an object with a job's id and its `events`, or an event alone.
+
+    An event without an id, as `flux job eventlog --format=json` prints it, is of the job that the file is named after.
+    The note of a job that runs is the type of the exception that it met.
+    """
+
+    def take(self, line: str) -> list[AnyEvent]:
+        """The events of a line."""
+        if not line.strip():
+            return []
+        found = fields.object_of(line)
+        number = found.get("id", found.get("jobid"))
+        if number == -1:
+            return self.leave_out("the sentinel")
+        job = fields.job_of(self.file.stem, "the file's name") if number is None else job_name(number)
+        entries = found.get("events", [found])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise fields.BadRecord("events", entries, "a list of events")
+        for entry in entries:
+            time_of(entry)  # all of a line, or nothing
+        told = [self.see(job, entry, found.get("jobspec"), found.get("R")) for entry in entries]
+        return [event for events in told for event in events or ()] or self.leave_out("events of which nothing is told")
+
+    def see(
+        self, job: str, entry: fields.Object, jobspec: object = None, allocated: object = None
+    ) -> list[AnyEvent] | None:
+        """What an entry of the journal says; None where it says nothing that an event has. `jobspec` is that of a
+        submission, `allocated` the resources that a job was given, R. Raises BadRecord: the entry is none.
+        """
+        name, context = entry.get("name"), entry.get("context")
+        at = time_of(entry)
+        if not isinstance(name, str):
+            raise fields.BadRecord("name", name, "the name of an event")
+        more = context if isinstance(context, dict) else {}
+        if name == "submit":
+            return self._submit(job, at, more, jobspec)
+        if name == "alloc":
+            return self.stories.start(Start(site=self.site, time=at, job=job, **allocation(allocated)))
+        if name in ("depend", "dependency-add"):
+            return self._dependency(job, at, name, more)
+        if name == "jobspec-update":
+            return self._update(job, at, more)
+        if name == "priority":
+            return self._priority(job, at, more)
+        if name == "exception":
+            return self._exception(job, at, more)
+        if name == "finish":
+            return self._finish(job, at, more)
+        if name == "clean":
+            self.stories.forget(job)
+        return None
+
+    def _submit(self, job: str, at: float, context: fields.Object, jobspec: object) -> list[AnyEvent]:
+        asked = request(jobspec)
+        user = context.get("userid")
+        submit = Submit(site=self.site, time=at, job=job, user=str(user) if isinstance(user, int) else None, **asked)
+        told = self.stories.submit(submit, QUEUED if asked else BARE)
+        if told and "dependency" in asked:
+            self.stories.known[job].phase = HELD
+        return told
+
+    def _dependency(self, job: str, at: float, name: str, context: fields.Object) -> list[AnyEvent]:
+        story = self.stories.known.get(job)
+        is_met = name == "depend"
+        if story is None or story.phase not in ((HELD,) if is_met else (QUEUED, BARE)):
+            return []
+        story.phase = QUEUED if is_met else HELD
+        said = str(context.get("description") or "unknown")[: fields.MAX_TEXT]
+        return self.stories.alter(job, at, dependency="" if is_met else said, eligible=at if is_met else None)
+
+    def _update(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
+        """Parts of a jobspec were set, by their paths: `{"attributes.system.duration": 60}`."""
+        jobspec: fields.Object = {}
+        for path, value in context.items():
+            *above, last = path.split(".")
+            place = jobspec
+            for word in above[:MAX_DEPTH]:
+                inner = place.setdefault(word, {})
+                place = inner if isinstance(inner, dict) else {}
+            place[last] = value
+        asked = request(jobspec)
+        asked.pop("executable", None)
+        if context.get("attributes.system.duration") == 0:
+            asked["unlimited"] = True
+        return self.stories.alter(job, at, **asked)
+
+    def _priority(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
+        """Priority 0 holds a job."""
+        value = context.get("priority")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return []
+        return self.stories.hold(job, at) if value <= 0 else self.stories.release(job, at)
+
+    def _exception(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
+        """A fatal exception takes a queued job away, and ends one that runs, which tells so itself."""
+        if context.get("severity") != 0:
+            return []
+        story = self.stories.known.get(job)
+        if story is not None and story.phase in (RUNNING, SUSPENDED):
+            story.note = str(context.get("type", ""))[:20]
+            return []
+        return self.stories.cancel(job, at)
+
+    def _finish(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
+        story = self.stories.known.get(job)
+        if story is None or story.phase == GONE:
+            return []
+        met = STATES.get(story.note, "failed" if story.note else "")
+        state = met or ("completed" if context.get("status") == 0 else "failed")
+        return self.stories.end(job, at, state)
+
+
 OVERLAP_S = 5.0
 """The journal is asked again for so many seconds before the cursor: its entries are nearly in the order of time."""
 
@@ -260,7 +275,7 @@ class FluxSource(contract.Source):
     def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
         """The events of the journal from its beginning, or from the cursor's time."""
         at = _Cursor(0.0, [], {}) if cursor is None else contract.decode_cursor(cursor, _Cursor)
-        jobs = FluxJobs(self.sites[0], Stories(self.sites[0], at.known))
+        records = FluxRecords(self.sites[0], LinesRead(known=at.known), None, self._left_out)
         recent, newest = deque(at.recent), at.newest
         seen, since, is_new = set(recent), 0, False
         last = cursor or contract.encode_cursor(at)
@@ -275,7 +290,7 @@ class FluxSource(contract.Source):
                 newest, is_new = max(newest, mark[0]), True
                 while recent[0][0] < newest - OVERLAP_S:
                     seen.discard(recent.popleft())
-                events = self._events_of(entry, jobs)
+                events = self._events_of(entry, records)
             since += len(events)
             if (entry is None and is_new) or (events and since * EVENTS_PER_KNOWN >= len(at.known) + len(recent)):
                 last, since, is_new = contract.encode_cursor(_Cursor(newest, list(recent), at.known)), 0, False
@@ -306,45 +321,17 @@ class FluxSource(contract.Source):
         finally:
             consumer.stop()
 
-    def _events_of(self, entry: Any, jobs: FluxJobs) -> list[AnyEvent]:
+    def _events_of(self, entry: Any, records: FluxRecords) -> list[AnyEvent]:
         self.records += 1
         try:
             told = {"timestamp": entry.timestamp, "name": entry.name, "context": entry.context}
-            events = jobs.see(job_name(int(entry.jobid)), told, entry.jobspec, entry.R)
+            events = records.see(job_name(int(entry.jobid)), told, entry.jobspec, entry.R)
         except fields.BadRecord as bad:
             self._on_skipped(bad.skipped(f"flux at {self._location}"))
             return []
         if not events:
             self._left_out[f"journal: {entry.name}"] += 1
         return events or []
-
-
-class FluxRecords(Records):
-    """Lines of a journal in JSON: an object with a job's id and its `events`, or an event alone.
-
-    An event without an id, as `flux job eventlog --format=json` prints it, is of the job that the file is named after.
-    """
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._jobs = FluxJobs(self.site, self.stories)
-
-    def take(self, line: str) -> list[AnyEvent]:
-        """The events of a line."""
-        if not line.strip():
-            return []
-        found = fields.object_of(line)
-        number = found.get("id", found.get("jobid"))
-        if number == -1:
-            return self.leave_out("the sentinel")
-        job = fields.job_of(self.file.stem, "the file's name") if number is None else job_name(number)
-        entries = found.get("events", [found])
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise fields.BadRecord("events", entries, "a list of events")
-        for entry in entries:
-            time_of(entry)  # all of a line, or nothing
-        told = [self._jobs.see(job, entry, found.get("jobspec"), found.get("R")) for entry in entries]
-        return [event for events in told for event in events or ()] or self.leave_out("events of which nothing is told")
 
 
 class FluxLogSource(LogSource):

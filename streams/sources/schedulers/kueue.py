@@ -16,10 +16,10 @@ import msgspec
 from models.records import AnyEvent
 from streams.errors import UserError
 from streams.sources import contract
-from streams.sources.logs.fields import BadRecord, Object, inside, object_of
-from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
-from streams.sources.logs.stories import Known, Stories, told_late
-from streams.sources.schedulers.kueue_workloads import Workloads, time_of
+from streams.sources.logs.fields import BadRecord, Object, inside
+from streams.sources.logs.source import EVENTS_PER_KNOWN, LinesRead, LogSource
+from streams.sources.logs.stories import Known, told_late
+from streams.sources.schedulers.kueue_workloads import KueueRecords, time_of
 
 GROUP, PLURAL = "kueue.x-k8s.io", "workloads"
 VERSIONS = ("v1beta2", "v1beta1")
@@ -28,7 +28,6 @@ HERE, CLUSTER = "local", "cluster"
 
 FIRST = re.compile(rb'"apiVersion"\s*:\s*"kueue\.x-k8s\.io/')
 CREATED = re.compile(rb'"creationTimestamp"\s*:\s*"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)')
-MAX_OBJECT_BYTES = 8 << 20  # of one object in a file; the API server stores none that is larger than some 1.5 MB
 
 GONE, UNKNOWN = 410, 404
 """Statuses of answers: the place from which to watch is too old; the cluster has no such version of the API."""
@@ -74,10 +73,10 @@ class KueueSource(contract.Source):
     def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
         """The events of the workloads that there are, then of their changes."""
         at = _Cursor(None, {}) if cursor is None else contract.decode_cursor(cursor, _Cursor)
-        workloads = Workloads(self.sites[0], Stories(self.sites[0], at.known))
+        records = KueueRecords(self.sites[0], LinesRead(known=at.known), None, self._left_out)
         since = 0
         for kind, found in self._changes(at.version):
-            events = self._listed(found, workloads) if kind == "LIST" else self._events_of(kind, found, workloads)
+            events = self._listed(found, records) if kind == "LIST" else self._events_of(kind, found, records)
             version = inside(found, "metadata").get("resourceVersion")
             since += len(events)
             is_due = kind in ("LIST", "IDLE") or (version and since * EVENTS_PER_KNOWN >= len(at.known))
@@ -130,93 +129,28 @@ class KueueSource(contract.Source):
             raise UserError(f"kubernetes at {self._location}: {error}") from None
         return client.CustomObjectsApi()
 
-    def _listed(self, found: Object, workloads: Workloads) -> list[AnyEvent]:
+    def _listed(self, found: Object, records: KueueRecords) -> list[AnyEvent]:
         """All objects: each as if it had changed; those that are not there any more were deleted."""
         items = sorted(found.get("items", []), key=_version_of)
-        events = [event for item in items for event in self._events_of("LISTED", item, workloads)]
+        events = [event for item in items for event in self._events_of("LISTED", item, records)]
         names = {
             f"{inside(item, 'metadata').get('namespace')}/{inside(item, 'metadata').get('name')}" for item in items
         }
         latest = 0.0
         for item in items:
             with suppress(BadRecord):
-                latest = max(latest, workloads.latest(item))
-        return events + workloads.missing(names, latest)
+                latest = max(latest, records.latest(item))
+        return events + records.missing(names, latest)
 
-    def _events_of(self, kind: str, found: Object, workloads: Workloads) -> list[AnyEvent]:
+    def _events_of(self, kind: str, found: Object, records: KueueRecords) -> list[AnyEvent]:
         if kind in ("IDLE", "BOOKMARK"):
             return []
         self.records += 1
         try:
-            return told_late(workloads.gone(found) if kind == "DELETED" else workloads.see(found))
+            return told_late(records.gone(found) if kind == "DELETED" else records.see(found))
         except BadRecord as bad:
             self._on_skipped(bad.skipped(f"kubernetes at {self._location}"))
             return []
-
-
-class KueueRecords(Records):
-    """Workload objects in files, as kubectl prints them: a list, one after the other, or with what happened to each."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._workloads = Workloads(self.site, self.stories)
-        self._bytes = 0
-        self._end = "}"
-
-    def take(self, line: str) -> list[AnyEvent]:
-        """The events of an object, with its last line."""
-        bare = line.rstrip().rstrip(",")
-        if not self._lines:
-            return self._first(bare)
-        self.lines_before = len(self._lines)
-        if line.startswith("{"):  # another one begins: the one before it was never completed
-            self._lines = []
-            events = self._first(bare)
-            if not events:
-                raise BadRecord(None, "an object without an end", "a Workload in JSON")
-            return events
-        if len(self._lines) < 10 and bare.endswith('"items": [') and self._end == "}":
-            self._lines = []  # the head of a list, whose items are taken one by one
-            return []
-        self._lines.append(bare if bare == self._end else line)
-        self._bytes += len(line)
-        if bare == self._end:
-            return self._object()
-        if self._bytes > MAX_OBJECT_BYTES:
-            self._lines = []
-            raise BadRecord(None, f"an object of more than {MAX_OBJECT_BYTES} bytes", "a Workload")
-        return []
-
-    def _first(self, bare: str) -> list[AnyEvent]:
-        """A line where none has begun: the first of an object, or one of those around the items of a list."""
-        self.lines_before, self._bytes = 0, 0
-        opened = bare.lstrip()
-        if opened == "{":
-            self._end = bare.replace("{", "}")
-            self._lines = [bare]
-        elif opened.startswith("{"):
-            self._lines = [bare]
-            return self._object()
-        elif opened not in ("", "]", "}") and not re.match(r'"(metadata|kind|apiVersion|resourceVersion)"', opened):
-            raise BadRecord(None, repr(opened[:40]), "an object in JSON")
-        return []
-
-    def _object(self) -> list[AnyEvent]:
-        text, self._lines = "\n".join(self._lines), []
-        found = object_of(text, "an object", "a Workload in JSON")
-        items = found.get("items")
-        if isinstance(items, list):
-            return [event for item in items for event in self._workload(inside(item), "")]
-        kind = found.get("type")
-        if isinstance(kind, str) and isinstance(found.get("object"), dict):
-            return self._workload(found["object"], kind)
-        return self._workload(found, "")
-
-    def _workload(self, found: Object, kind: str) -> list[AnyEvent]:
-        if found.get("kind") != "Workload":
-            return self.leave_out("objects of other kinds")
-        told = self._workloads.gone(found) if kind == "DELETED" else self._workloads.see(found)
-        return told or self.leave_out("objects that say nothing new")
 
 
 class KueueLogSource(LogSource):

@@ -1,4 +1,4 @@
-"""What a Workload object of Kueue says, as events.
+"""What Workload objects of Kueue say, as events, and how they stand in files.
 
 An object has no history but the last change of each of its conditions. What was told of it before is compared with what
 it says now; the times are those of the conditions.
@@ -12,8 +12,10 @@ from typing import Any
 
 from models.records import AnyEvent, Start, Submit
 from streams.sources.logs import fields
-from streams.sources.logs.stories import HELD, RUNNING, Stories
+from streams.sources.logs.source import Records
+from streams.sources.logs.stories import HELD, RUNNING
 
+MAX_OBJECT_BYTES = 8 << 20  # of one object in a file; the API server stores none that is larger than some 1.5 MB
 MAX_CONTAINERS = 1000
 
 _QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", re.ASCII)
@@ -23,14 +25,70 @@ _FACTORS |= {f"{letter}i": float(1 << 10 * power) for power, letter in enumerate
 PREEMPTED = "Preempted"
 
 
-class Workloads:
-    """Events of Workload objects as they change.
-
-    `stories` keeps what was told; as the note of a workload that runs, since when (Unix seconds).
+class KueueRecords(Records):
+    """Workload objects as they change; in files as kubectl prints them: a list, one after the other, or with what
+    happened to each. The note of a workload that runs is since when (Unix seconds).
     """
 
-    def __init__(self, site: str, stories: Stories) -> None:
-        self.site, self.stories = site, stories
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._bytes = 0
+        self._end = "}"
+
+    def take(self, line: str) -> list[AnyEvent]:
+        """The events of an object, with its last line."""
+        bare = line.rstrip().rstrip(",")
+        if not self._lines:
+            return self._first(bare)
+        self.lines_before = len(self._lines)
+        if line.startswith("{"):  # another one begins: the one before it was never completed
+            self._lines = []
+            events = self._first(bare)
+            if not events:
+                raise fields.BadRecord(None, "an object without an end", "a Workload in JSON")
+            return events
+        if len(self._lines) < 10 and bare.endswith('"items": [') and self._end == "}":
+            self._lines = []  # the head of a list, whose items are taken one by one
+            return []
+        self._lines.append(bare if bare == self._end else line)
+        self._bytes += len(line)
+        if bare == self._end:
+            return self._object()
+        if self._bytes > MAX_OBJECT_BYTES:
+            self._lines = []
+            raise fields.BadRecord(None, f"an object of more than {MAX_OBJECT_BYTES} bytes", "a Workload")
+        return []
+
+    def _first(self, bare: str) -> list[AnyEvent]:
+        """A line where none has begun: the first of an object, or one of those around the items of a list."""
+        self.lines_before, self._bytes = 0, 0
+        opened = bare.lstrip()
+        if opened == "{":
+            self._end = bare.replace("{", "}")
+            self._lines = [bare]
+        elif opened.startswith("{"):
+            self._lines = [bare]
+            return self._object()
+        elif opened not in ("", "]", "}") and not re.match(r'"(metadata|kind|apiVersion|resourceVersion)"', opened):
+            raise fields.BadRecord(None, repr(opened[:40]), "an object in JSON")
+        return []
+
+    def _object(self) -> list[AnyEvent]:
+        text, self._lines = "\n".join(self._lines), []
+        found = fields.object_of(text, "an object", "a Workload in JSON")
+        items = found.get("items")
+        if isinstance(items, list):
+            return [event for item in items for event in self._workload(fields.inside(item), "")]
+        kind = found.get("type")
+        if isinstance(kind, str) and isinstance(found.get("object"), dict):
+            return self._workload(found["object"], kind)
+        return self._workload(found, "")
+
+    def _workload(self, found: fields.Object, kind: str) -> list[AnyEvent]:
+        if found.get("kind") != "Workload":
+            return self.leave_out("objects of other kinds")
+        told = self.gone(found) if kind == "DELETED" else self.see(found)
+        return told or self.leave_out("objects that say nothing new")
 
     def see(self, workload: fields.Object) -> list[AnyEvent]:
         """What is new in an object. Raises BadRecord: it is no Workload."""
