@@ -23,9 +23,10 @@ from msgspec import Meta
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.errors import NotUnderstood, of_file
-from streams.sources.contract import Cursor, OnSkipped, Skipped, Source, Step, counted, refuse
+from streams.sources.contract import Cursor, OnSkipped, Skipped, Step, counted, refuse
 from streams.sources.logs.fields import MAX_COUNT, by_name
 from streams.sources.logs.files import BROKEN, open_text
+from streams.sources.logs.source import FileSource
 
 FIELDS = tuple(
     name.replace("_", " ")
@@ -210,9 +211,9 @@ def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
     raise AssertionError("every field is valid")
 
 
-class SwfSource(Source):
-    """A trace as the events of one site. In memory are the live jobs alone; all are of a pipe, and where a trace that
-    is followed has not its jobs in the order of their submission.
+class SwfSource(FileSource):
+    """A trace as the events of one site. In memory are the live jobs alone; all are of a pipe, and where a trace has
+    not its jobs in the order of their submission.
 
     A cursor counts the events before it, which takes some 5 µs each to pass over.
     """
@@ -232,69 +233,54 @@ class SwfSource(Source):
         return any(jobs) or _HEADER.search(head) is not None
 
     def whole(self) -> Iterator[AnyEvent]:
-        """As `events_of`. A file whose jobs are not in the order of their submission gives events that are not in the
-        order of time, and its size once more in the end.
-        """
-        if not self._path.is_file():
+        """The events in time order, as of `events_of`."""
+        site, trace = self.sites[0], Trace(self._path, {}, [], 0)
+        if not self._path.is_file() or not _is_sorted(_lines(self._path), trace):
             yield from self._sorted(_lines(self._path))
             return
-        site, trace = self.sites[0], Trace(self._path, {}, [], 0)
-        for line in _lines(self._path):  # parts of the header may stand behind jobs
-            _take_header(trace, line)
-        count, first = 0, math.inf
+        jobs, count = _jobs(trace, _lines(self._path), self._on_skipped), 1
+        first = next(jobs)  # there is one
+        yield from _capacity(trace, site, first.submit)
 
         def passing() -> Iterator[SwfJob]:
-            nonlocal count, first
-            for job in _jobs(trace, _lines(self._path), self._on_skipped):
-                count, first = count + 1, min(first, job.submit)
+            nonlocal count
+            yield first
+            for count, job in enumerate(jobs, 2):  # noqa: B007
                 yield job
 
-        steps = _in_order(passing(), trace.start, site)
-        _, event = next(steps)  # there is a job
-        told = first
-        yield from _capacity(trace, site, told)
-        yield event
-        yield from (event for _, event in steps)
+        for _, event in _in_order(passing(), trace.start, site):
+            yield event
         self._count(trace, count)
-        if first < told:
-            yield from _capacity(trace, site, first)
 
     def _sorted(self, lines: Iterable[str]) -> Iterator[AnyEvent]:
-        """The events in time order; all lines are read at once."""
+        """The events of all lines, which are read at once."""
         trace = _trace(self._path, lines, self._on_skipped)
         self._count(trace, len(trace.jobs))
         return events_of(trace, self.sites[0])
+
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        """As of any file; of a pipe, which can be read once, with the cursors of a file that has the same."""
+        if self._path.is_file():
+            return super().events(cursor)
+        lines = list(_lines(self._path))
+        fingerprint = hashlib.blake2b("".join(lines).encode(), digest_size=8).hexdigest()
+        return counted(lambda count: islice(self._sorted(lines), count, None), fingerprint, self._location, cursor)
 
     def _count(self, trace: Trace, jobs: int) -> None:
         self.records = jobs + trace.without_wait
         self.left_out = +Counter({"jobs without a wait": trace.without_wait, WIDER: trace.wider})
 
-    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """The events in time order, each with its cursor, which counts those up to it.
 
-        The cursor's fingerprint is of the unzipped lines; the site's name is not part of it.
-        """
-        content = hashlib.blake2b(digest_size=8)
-
-        def lines() -> Iterator[str]:
-            for line in _lines(self._path):
-                content.update(line.encode())
-                yield line
-
-        if not self._path.is_file():  # it can be read once
-            events = self._sorted(lines())
-        else:
-            events = self.whole() if _is_sorted(lines()) else self._sorted(_lines(self._path))
-        return counted(lambda count: islice(events, count, None), content.hexdigest(), str(self._path), cursor)
-
-
-def _is_sorted(lines: Iterable[str]) -> bool:
-    """Whether the jobs are in the order of their submission; all lines are read."""
+def _is_sorted(lines: Iterable[str], trace: Trace) -> bool:
+    """Whether the jobs are in the order of their submission; the header is taken too, parts of which may stand behind
+    jobs.
+    """
     last, ordered = -math.inf, True
     for line in lines:
-        with suppress(IndexError, ValueError):  # of the header, or broken
-            submit = float(line.split(maxsplit=2)[1])
-            last, ordered = submit, ordered and submit >= last
+        if not _take_header(trace, line):
+            with suppress(IndexError, ValueError):  # of a broken line
+                submit = float(line.split(maxsplit=2)[1])
+                last, ordered = submit, ordered and submit >= last
     return ordered
 
 

@@ -86,6 +86,18 @@ def fingerprint(head: bytes) -> str:
     return hashlib.blake2b(head, digest_size=8).hexdigest()
 
 
+def fingerprint_of_all(path: Path) -> str:
+    """What a whole file, unzipped, is known by again. Raises UserError: it cannot be read."""
+    content = hashlib.blake2b(digest_size=8)
+    try:
+        with closing(open_log(path)) as file:
+            for block in iter(lambda: file.read(LOOK_BYTES), b""):
+                content.update(block)
+    except BROKEN as error:
+        raise of_file(path, error) from None
+    return content.hexdigest()
+
+
 class LogFiles:
     """The files of one log: of a file, with those that were rotated away from it (`is_file`), a folder, or a pattern.
 

@@ -18,7 +18,7 @@ class SlurmCursor(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a cursor says: how far each way has come, and the jobs as they were told by then.
 
     `events` counts those that were given, `polls` the looks at the queue; `since` is when the accounting was looked at
-    last (Unix seconds); `offsets` say where to go on in each file or topic, and `lines` after which line; `capacity` is
+    last (Unix seconds); `offsets` say where to go on in each topic; `capacity` is
     the fingerprint of the machine as it was told. `doubted` are the live jobs that the last look at the queue did not
     show. `jobs` are the entries of `JobTable`, packed.
     """
@@ -28,7 +28,6 @@ class SlurmCursor(msgspec.Struct, kw_only=True, omit_defaults=True):
     polls: int = 0
     since: float = 0.0
     offsets: dict[str, int] = {}
-    lines: dict[str, int] = {}
     capacity: int = 0
     doubted: list[str] = []
     jobs: str = ""

@@ -7,14 +7,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
-import msgspec
-
 from models.records import AnyEvent, Cancel, End, Start, Submit
 from streams.errors import NotUnderstood, UserError, of_file
 from streams.sources import contract
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, BadRecord, iso_time, job_of, name_of
 from streams.sources.logs.files import BROKEN, open_text
-from streams.sources.logs.source import zone_of
+from streams.sources.logs.source import FileSource, zone_of
 from streams.sources.slurm.rows import phase_of, walltime_of
 from streams.sources.tables.mapping import MappedColumn, Mapping, mapping_for, numbers, places_of, read_mapping, ready
 
@@ -75,10 +73,6 @@ def time_of(cell: Cell, zone: tzinfo) -> float | None:
     return value or None
 
 
-class _RowCursor(msgspec.Struct):
-    rows: int
-
-
 class Times(NamedTuple):
     """When a job was submitted, started and ended, Unix seconds; None where that is unknown, or was not."""
 
@@ -87,7 +81,7 @@ class Times(NamedTuple):
     end: float | None
 
 
-class TableSource(contract.Source):
+class TableSource(FileSource):
     """The jobs of a table. The rows may be in any order, so it is for replays."""
 
     name: ClassVar[str] = "table"
@@ -136,14 +130,11 @@ class TableSource(contract.Source):
         except csv.Error:
             return False
 
-    def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
-        """The events of a row together, the last one with the cursor."""
-        passed = 0 if cursor is None else contract.decode_cursor(cursor, _RowCursor).rows
-        for number, (line, row) in enumerate(self._rows(), 1):
-            if number <= passed:
-                continue
+    def whole(self) -> Iterator[AnyEvent]:
+        """The events, row by row."""
+        for line, row in self._rows():
             self.records += 1
-            yield from contract.steps_of(self._events_of(line, row), contract.encode_cursor(_RowCursor(number)))
+            yield from self._events_of(line, row)
 
     def _events_of(self, line: int, row: list[Cell]) -> list[AnyEvent]:
         try:
