@@ -61,13 +61,17 @@ def create_topics(settings: Settings) -> dict[str, bool]:
 
 def _stamp_by_broker(client: KafkaAdminClient, names: Iterable[str]) -> None:
     """Have the broker stamp the messages of topics that were made by other means, such as by the broker itself."""
-    kind, key = ConfigResourceType.TOPIC, next(iter(BROKER_STAMPS))
-    resources = [ConfigResource(kind, name, dict.fromkeys(BROKER_STAMPS)) for name in names]
+    key, stamps = next(iter(BROKER_STAMPS.items()))
+    wrong = [name for name, value in _configured(client, names, key).items() if value not in (None, stamps)]
+    if wrong:
+        client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, BROKER_STAMPS) for name in wrong])
+
+
+def _configured(client: KafkaAdminClient, names: Iterable[str], key: str) -> dict[str, str | None]:
+    """How topics are configured in one respect; None for those who may not know it."""
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, {key: None}) for name in names]
     found = client.describe_configs(resources, config_filter="all")["topic"] if resources else {}
-    told = {name: configs.get(key) for name, configs in found.items()}  # None for those who may not know it
-    old = [name for name, value in told.items() if value is not None and value["value"] != BROKER_STAMPS[key]]
-    if old:
-        client.alter_configs([ConfigResource(kind, name, BROKER_STAMPS) for name in old])
+    return {name: configs[key]["value"] if configs.get(key) else None for name, configs in found.items()}
 
 
 def copies_of(client: KafkaAdminClient, names: Iterable[str]) -> dict[str, tuple[int, int | None]]:
@@ -81,10 +85,8 @@ def copies_of(client: KafkaAdminClient, names: Iterable[str]) -> dict[str, tuple
         for topic in described
         if topic["partitions"]
     }
-    resources = [ConfigResource(ConfigResourceType.TOPIC, name, {IN_SYNC: None}) for name in copies]
-    found = client.describe_configs(resources, config_filter="all")["topic"] if resources else {}
-    told = {name: found.get(name, {}).get(IN_SYNC) for name in copies}
-    return {name: (count, int(told[name]["value"]) if told[name] else None) for name, count in copies.items()}
+    least = _configured(client, copies, IN_SYNC)
+    return {name: (count, int(told) if (told := least.get(name)) else None) for name, count in copies.items()}
 
 
 def _make_safe(client: KafkaAdminClient, names: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,9 +19,6 @@ from models.plugins import Registry
 from streams.errors import NotUnderstood, UserError, of_file
 from streams.sources.contract import HEAD_BYTES, Source
 from streams.sources.logs.files import first_bytes, open_log
-
-if TYPE_CHECKING:
-    from streams.sources.contract import Source
 
 SOURCES = {
     "events": "streams.sources.logs.events:EventsSource",
@@ -41,12 +38,12 @@ SOURCES = {
 """The sources that are built in: name to "module:Class"."""
 
 
-def sources() -> "Registry[Source]":
+def sources() -> Registry[Source]:
     """All sources that are installed now, by name."""
     return Registry("source", "streams.sources.contract:Source", "queuecast.sources", SOURCES)
 
 
-def source_named(name: str) -> "type[Source]":
+def source_named(name: str) -> type[Source]:
     """The class of the source with this name. Raises UserError: there is no such source, or it cannot be loaded; or two
     packages give a source the same name.
     """
@@ -58,7 +55,7 @@ def source_named(name: str) -> "type[Source]":
         raise NotUnderstood(str(error)) from None
 
 
-def options_for(kind: "type[Source]", given: Iterable[str]) -> dict[str, Any]:
+def options_for(kind: type[Source], given: Iterable[str]) -> dict[str, Any]:
     """A source's own options from `NAME=VALUE`, by the types that its constructor says. Raises UserError: it has no
     such option, or the value is none.
     """

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -47,7 +47,6 @@ class LinesRead(msgspec.Struct, omit_defaults=True):
 class _Cursor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     place: LinePosition
     memory: LinesRead
-    v: Literal[1] = 1
 
 
 class Records(ABC):
@@ -74,6 +73,11 @@ class Records(ABC):
     def is_open(self) -> bool:
         """Whether a record of several lines has begun and is not complete: one cannot begin there."""
         return bool(self._lines)
+
+    def _taken(self) -> list[str]:
+        """The lines of the record, which is complete, or given up."""
+        lines, self._lines = self._lines, []
+        return lines
 
     @abstractmethod
     def take(self, line: str) -> list[AnyEvent]:

@@ -179,11 +179,6 @@ class Stories:
             return []
         return [Alter(site=self.site, time=time, job=job, attempt=story.attempt, **changes)]
 
-    def requested(self, job: str) -> None:
-        """The request of a job that was submitted without one is told now."""
-        if (story := self.known.get(job)) is not None and story.phase == BARE:
-            story.phase = QUEUED
-
     def _move(
         self, job: str, before: str, after: str, kind: type[Hold | Release | Suspend | Resume], time: float
     ) -> list[AnyEvent]:

@@ -8,7 +8,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -243,7 +243,6 @@ class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
     newest: float
     recent: list[tuple[float, str]]
     known: Known
-    v: Literal[1] = 1
 
 
 class FluxSource(contract.Source):

@@ -189,29 +189,25 @@ class HTCondorRecords(Records):
             raise BadRecord(None, f"{MAX_RECORD_LINES} lines", "the end of a record")
         if first[:1] == "{":
             is_whole = line[:1] == "}" or (line is first and line.rstrip()[-1:] == "}")
-            return self._of_json() if is_whole else []
+            return (
+                self._of_object(object_of("\n".join(self._taken()), "an object", "an event in JSON"))
+                if is_whole
+                else []
+            )
         if first.startswith(XML_BEGIN):
-            return self._of_xml() if line.rstrip().endswith(XML_END) else []
+            return self._of_object(classad_of_xml("\n".join(self._taken()))) if line.rstrip().endswith(XML_END) else []
         if HEADER.match(first):
             return self._of_event() if line == END_OF_EVENT else []
         return self._of_ad(line)
 
     def rest(self) -> list[AnyEvent]:
         """The last ad of a history has no line after it."""
-        lines, self._lines = self._lines, []
+        lines = self._taken()
         events: list[AnyEvent] = []
         if lines and not HEADER.match(lines[0]) and lines[0][:1] not in ("{", "<"):
             with suppress(BadRecord):
                 events = self._of_run(classad(lines))
         return events + self._flushed()
-
-    def _of_json(self) -> list[AnyEvent]:
-        lines, self._lines = self._lines, []
-        return self._of_object(object_of("\n".join(lines), "an object", "an event in JSON"))
-
-    def _of_xml(self) -> list[AnyEvent]:
-        lines, self._lines = self._lines, []
-        return self._of_object(classad_of_xml("\n".join(lines)))
 
     def _of_object(self, ad: Ad) -> list[AnyEvent]:
         kind = ad.get("EventTypeNumber")
@@ -222,7 +218,7 @@ class HTCondorRecords(Records):
         return self._event(int(kind or 0), f"{cluster}.{proc}", at, ad)
 
     def _of_event(self) -> list[AnyEvent]:
-        lines, self._lines = self._lines, []
+        lines = self._taken()
         header = HEADER.match(lines[0])
         assert header is not None  # looked at when the record began
         ad = classad(lines[1:-1]) | requested(lines[1:-1])

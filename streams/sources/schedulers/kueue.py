@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -38,7 +38,6 @@ class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
 
     version: str | None
     known: Known
-    v: Literal[1] = 1
 
 
 class KueueSource(contract.Source):

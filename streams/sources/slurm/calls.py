@@ -13,7 +13,7 @@ from typing import Any
 
 from models.durations import duration
 from models.records import Limit
-from streams.sources.contract import Calls, OnSkipped
+from streams.sources.contract import Calls, OnSkipped, Skipped
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
 from streams.sources.slurm.machine import ASSOCIATION_COLUMNS, QOS_COLUMNS, read_text
 from streams.sources.slurm.text import read_sacct
@@ -52,6 +52,10 @@ class CallFailed(Exception):
     def __init__(self, call: str, why: str) -> None:
         super().__init__(" ".join(why.split())[:300] or "nothing came")
         self.call = call
+
+    def skipped(self) -> Skipped:
+        """The same, as a part of the input that gave nothing."""
+        return Skipped(self.call, None, None, str(self), "an answer of Slurm")
 
 
 class Closed(Exception):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from streams.sources.contract import Calls, OnSkipped, Skipped
+from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.calls import CallFailed, SlurmCalls
 from streams.sources.slurm.machine import Machine
 from streams.sources.slurm.rows import JobRow
@@ -108,7 +108,7 @@ class Polling(Way):
         try:
             look = done.result()
         except CallFailed as error:
-            self._on_skipped(Skipped(error.call, None, None, str(error), "an answer of Slurm"))
+            self._on_skipped(error.skipped())
             return
         self.records += max(len(look.rows), 1)
         look.number = self.begun
@@ -164,7 +164,7 @@ class QueuePolling(Polling):
         try:
             yield
         except CallFailed as error:
-            self._on_skipped(Skipped(error.call, None, None, str(error), "an answer of Slurm"))
+            self._on_skipped(error.skipped())
 
 
 class AccountingPolling(Polling):

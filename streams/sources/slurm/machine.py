@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation
-from streams.sources.logs.fields import by_name, inside, iso_time
+from streams.sources.logs.fields import MAX_NAME, by_name, inside, iso_time
 from streams.sources.slurm.attempt_fields import text_of
 from streams.sources.slurm.rows import (
-    MAX_NAME,
     MIB,
     NO_RESOURCES,
     Resources,

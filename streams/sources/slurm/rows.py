@@ -11,15 +11,11 @@ from zlib import crc32
 import msgspec
 
 from models.records import Alter, JobEvent, Submit
-from streams.sources.logs.fields import by_name, numbers_in
+from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_NAME, by_name, numbers_in
 
 QUEUED, RUNNING, SUSPENDED, REQUEUED, ENDED, UNCLEAR = "queued", "running", "suspended", "requeued", "ended", "unclear"
 """The phases of a row. `requeued`: this attempt is over and another one follows. `unclear`: the next look will tell."""
 
-MAX_NAME = 256
-MAX_TEXT = 1024
-MAX_COUNT = 1_000_000_000
-MAX_BYTES = 1 << 60
 MIB = 1 << 20
 NO_TIME = 0xFFFF_FFF0  # numbers from here to 2^32 are Slurm's words for "not set" and "infinite"
 
