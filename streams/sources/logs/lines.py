@@ -56,9 +56,7 @@ class LinePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Lines:
-    """One reading of a log, line by line; `line` is the number of the last one that was given, from 1, and `file` the
-    file, as told where something in it is wrong.
-    """
+    """One reading of a log, line by line; `line` is the number of the last one that was given, from 1."""
 
     def __init__(self, files: LogFiles, on_skipped: OnSkipped, follow: bool, pause_s: float = 1.0) -> None:
         """Nothing is opened yet. It follows the log for ever, with so many seconds between two looks, or reads to the
@@ -73,11 +71,6 @@ class Lines:
         self._byte = 0
         self._cut = self._broken = False
         self.line = 0
-
-    @property
-    def file(self) -> str:
-        """The file that is read now, as told where something in it is wrong."""
-        return str(self._at.path)
 
     @property
     def path(self) -> Path:
@@ -167,7 +160,7 @@ class Lines:
             block = self._open.read(BLOCK_BYTES)
         except BROKEN as error:
             if not self._zipped:
-                raise UserError(f"{self.file}: cannot be read any more: {error}") from None
+                raise UserError(f"{self.path}: cannot be read any more: {error}") from None
             if not self._broken:
                 self._tell(self.line + 1, BROKEN_ZIP, "a whole one")
             self._broken = True
@@ -277,7 +270,7 @@ class Lines:
             return first_bytes(other, len(head)) == head
 
     def _tell(self, line: int, found: str, expected: str) -> None:
-        self._on_skipped(Skipped(self.file, line, None, found, expected))
+        self._on_skipped(Skipped(str(self.path), line, None, found, expected))
 
     def _close(self) -> None:
         if self._open is not None:

@@ -231,7 +231,7 @@ class LogSource(contract.Source):
             events = records.take(raw.decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff"))
         except BadRecord as bad:
             events = []
-            self._on_skipped(bad.skipped(lines.file, lines.line - records.lines_before))
+            self._on_skipped(bad.skipped(str(lines.path), lines.line - records.lines_before))
         self.records += not records.is_open
         return events
 

@@ -1,4 +1,4 @@
-"""What Slurm is asked for, with what each call took; and its own programs. Its REST service is in `rest_calls`."""
+"""What Slurm is asked for, with what each call took; and its own programs. Its REST service is in `rest`."""
 
 import os
 import re

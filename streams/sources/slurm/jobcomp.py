@@ -100,7 +100,7 @@ class KafkaRecords(Way):
     def __init__(
         self, address: str, on_skipped: OnSkipped, options: str = "", consumer: Callable[..., Any] = KafkaConsumer
     ) -> None:
-        super().__init__({})
+        super().__init__()
         brokers, _, topics = address.partition("/")
         self._topics = [topic for topic in topics.split(",") if topic]
         if not brokers or not self._topics:

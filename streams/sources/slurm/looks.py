@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from streams.sources.contract import Calls, OnSkipped
+from streams.sources.contract import OnSkipped
 from streams.sources.slurm.calls import CallFailed, SlurmCalls
 from streams.sources.slurm.machine import Machine
 from streams.sources.slurm.rows import JobRow
@@ -52,8 +52,7 @@ class Look(msgspec.Struct):
 class Way(ABC):
     """One way to look at Slurm, again and again. A look that was given is in the place, and not given again."""
 
-    def __init__(self, calls: dict[str, Calls]) -> None:
-        self.calls = calls
+    def __init__(self) -> None:
         self.records = 0
         self.lag: dict[str, float] = {}
 
@@ -83,7 +82,7 @@ class Polling(Way):
     """Calls every `pause_s` seconds. What fails is told as skipped, and called again when it is due."""
 
     def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float) -> None:
-        super().__init__(calls.measured)
+        super().__init__()
         self._slurm, self._on_skipped, self._pause_s = calls, on_skipped, pause_s
         self._pool = ThreadPoolExecutor(1)
         self._underway: Future[Look] | None = None

@@ -43,7 +43,7 @@ class Recorded(Way):
     """
 
     def __init__(self, directory: Path, on_skipped: OnSkipped) -> None:
-        super().__init__({})
+        super().__init__()
         self._files = sorted(path for path in directory.iterdir() if _NAME.match(path.name))
         self._on_skipped = on_skipped
         if not self._files:
@@ -170,7 +170,7 @@ class OneFile(Way):
         cluster: str | None = None,
         old: OldRows = NO_ROWS,
     ) -> None:
-        super().__init__({})
+        super().__init__()
         self.kind, self.left_out = kind, left_out
         self.clusters: dict[str, list[Path]] = {}  # the files of the first rows of each; files of one log share it
         self._cluster = cluster

@@ -139,29 +139,6 @@ def _bare(text: str) -> str:
 _VERSION = re.compile(r"((?:/slurm)?/v\d+\.\d+\.\d+)/?$")  # what pins the version of the data, behind a socket
 
 
-class Slurmrestd:
-    """Where slurmrestd listens: `http://host:6820`, `https://…`, or `unix:///run/slurmrestd.sock`. Raises UserError: it
-    is no such address, or a file of certificates cannot be read.
-    """
-
-    def __init__(self, address: str, access: SlurmrestdAccess) -> None:
-        parts = urlsplit(address)
-        handlers: list[urllib.request.BaseHandler] = []
-        if parts.scheme == "unix":
-            place, *pinned = _VERSION.split(parts.path)[:2]
-            self.base, self.path, missing = "http://localhost", "".join(pinned), not place
-            handlers.append(_UnixHandler(place))
-        else:
-            self.base, self.path, missing = f"{parts.scheme}://{parts.netloc}", parts.path, not parts.netloc
-        if missing:
-            raise NotUnderstood(
-                f"{address}: expected http://HOST:PORT, unix:///SOCKET or http://HOST:PORT/slurm/v0.0.42"
-            )
-        if parts.scheme == "https":
-            handlers.append(urllib.request.HTTPSHandler(context=_context(access)))
-        self.open = urllib.request.build_opener(*handlers).open
-
-
 def _context(access: SlurmrestdAccess) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=access.ca or None)
@@ -201,17 +178,32 @@ class Rest(SlurmCalls):
     """slurmrestd.
 
     Parameters:
-        address: `http://host:6820` or `unix:///SOCKET`, or with the data's version behind: `…/slurm/v0.0.42`.
+        address: `http://host:6820`, `https://…` or `unix:///SOCKET`, or with the data's version behind:
+            `…/slurm/v0.0.42`.
 
     Raises:
-        UserError: it is no such address.
+        UserError: it is no such address, or a file of certificates cannot be read.
     """
 
     def __init__(self, address: str, measured: dict[str, Calls], access: SlurmrestdAccess | None = None) -> None:
         super().__init__(measured)
         access = access or SlurmrestdAccess()
-        self._server, self._token = Slurmrestd(address, access), JsonWebToken(access)
-        self._version = self._server.path.strip("/").removeprefix("slurm").strip("/") or None
+        self._token, parts = JsonWebToken(access), urlsplit(address)
+        handlers: list[urllib.request.BaseHandler] = []
+        if parts.scheme == "unix":
+            place, *pinned = _VERSION.split(parts.path)[:2]
+            self._base, path, missing = "http://localhost", "".join(pinned), not place
+            handlers.append(_UnixHandler(place))
+        else:
+            self._base, path, missing = f"{parts.scheme}://{parts.netloc}", parts.path, not parts.netloc
+        if missing:
+            raise NotUnderstood(
+                f"{address}: expected http://HOST:PORT, unix:///SOCKET or http://HOST:PORT/slurm/v0.0.42"
+            )
+        if parts.scheme == "https":
+            handlers.append(urllib.request.HTTPSHandler(context=_context(access)))
+        self._open = urllib.request.build_opener(*handlers).open
+        self._version = path.strip("/").removeprefix("slurm").strip("/") or None
 
     def queue(self, on_skipped: OnSkipped) -> JobsDocument:
         """`GET /slurm/…/jobs`."""
@@ -251,10 +243,10 @@ class Rest(SlurmCalls):
         raise CallFailed(name, f"no version from {min(VERSIONS)} to {max(VERSIONS)} of the data is served there")
 
     def _fetch(self, name: str, path: str) -> bytes:
-        url = f"{self._server.base}{path}"
+        url = f"{self._base}{path}"
         try:
             headers = {"Accept": "application/json"} | self._token.headers()
-            with self._server.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S) as answer:
+            with self._open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             if error.code == 404:

@@ -2,6 +2,9 @@
 
 All ways of looking share one table, so an event comes once, whoever saw it first. The table is in the source's cursor:
 an entry is as small as can be.
+
+Logs say what happened, in its order, which `logs.stories` completes. A look says how things are, and several attempts
+at a job may lie between two: so here rows are compared, and only the events are in common.
 """
 
 import sys
