@@ -27,6 +27,8 @@ def _of(kind: inspect.Type, fixed: Mapping[str, st.SearchStrategy[Any]]) -> st.S
         return st.one_of([_of(one, fixed) for one in kind.types])
     if isinstance(kind, inspect.ListType):
         return st.lists(_of(kind.item_type, fixed), max_size=3)
+    if isinstance(kind, inspect.TupleType):
+        return st.tuples(*(_of(one, fixed) for one in kind.item_types))
     if isinstance(kind, inspect.DictType):
         return st.dictionaries(_of(kind.key_type, fixed), _of(kind.value_type, fixed), max_size=3)
     return _of_value(kind)

@@ -7,178 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.records import (
-    Alter,
-    AnyEvent,
-    Cancel,
-    Capacity,
-    DeadLetter,
-    End,
-    Hold,
-    JobAnswer,
-    JobQuestion,
-    JobsAnswer,
-    JobsQuestion,
-    LiveJob,
-    LiveState,
-    MethodAccuracy,
-    NoAnswer,
-    Outcome,
-    Prediction,
-    Release,
-    Requeue,
-    SiteAnswer,
-    SiteQuestion,
-    StandingEstimate,
-    Start,
-    Submit,
-    WaitAnswer,
-    WaitQuestion,
-    WeekAccuracy,
-)
+from models.records import AnyEvent
 from streams.broker.schema import RECORDS, schema
 from streams.errors import UserError
+from tests.support.extremes import extreme, read
 
 VALIDATORS = {name: jsonschema.Draft202012Validator(schema(name)) for name in RECORDS}
 
-name = st.text(st.characters(codec="utf-8"), min_size=1, max_size=256)
-time = st.floats(0, 1e11)
-count = st.integers(0, 1_000_000_000)
-cpus = st.integers(1, 1_000_000_000)
 number = st.floats(allow_nan=False, allow_infinity=False)
-bounds = st.none() | st.dictionaries(st.sampled_from(("0.1", "0.5", "0.9")), number)
 part = number.filter(lambda value: not value.is_integer())  # 1.0 is an integer to a schema, and not to the reader
 anything = st.none() | st.booleans() | st.integers(-5, 5) | part | st.text(max_size=3) | st.just([]) | st.just({})
 
 
-def job(kind: type[msgspec.Struct], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.builds(kind, site=name, time=time, job=name, attempt=count, **fields)
-
-
-def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.none() | strategy
-
-
-request: dict[str, st.SearchStrategy[Any]] = {
-    **{field: maybe(name) for field in ("user", "group", "account", "queue", "executable")},
-    "cpus": cpus,
-    "nodes": maybe(count),
-    "gpus": count,
-    "memory": maybe(st.integers(0, 1 << 60)),
-    "walltime": maybe(time),
-}
-submits = job(Submit, **request, eligible=maybe(time))
-events = st.one_of(
-    submits,
-    job(Start, cpus=maybe(cpus)),
-    job(End, state=st.sampled_from(("completed", "failed", "timeout"))),
-    job(Alter, queue=maybe(name), cpus=maybe(cpus), nodes=maybe(count), walltime=maybe(time), eligible=maybe(time)),
-    *(job(kind) for kind in (Cancel, Hold, Release, Requeue)),
-    st.builds(Capacity, site=name, time=time, cpus=count, nodes=maybe(count), down_nodes=count),
+documents = {kind: extreme(record) for kind, record in RECORDS.items()}
+examples = st.sampled_from(list(RECORDS)).flatmap(
+    lambda kind: st.tuples(st.just(kind), documents[kind].map(lambda told: read(RECORDS[kind], told)))
 )
-said = {"site": name, "job": name, "attempt": count, "made_at": time, "method": name, "bounds": bounds}
-estimated = {"predicted_wait_s": maybe(number), "predicted_run_s": maybe(number)}
-live = st.builds(LiveState, queued_jobs=count, running_jobs=count, free_cpus=count)
-answered = {"predicted_start": maybe(time), "reason": st.text(), "degraded": maybe(st.text()), "live": live}
-about = {"site": name, "made_at": time, "method": name, "bounds": bounds, "site_cpus": count} | estimated | answered
-live_job = st.builds(
-    LiveJob,
-    job=name,
-    attempt=count,
-    phase=st.sampled_from(("queued", "running")),
-    queue=maybe(name),
-    cpus=count,
-    walltime=maybe(time),
-    submit=time,
-    start=maybe(time),
-    **estimated,
-    predicted_start=maybe(time),
-    expected_start=maybe(time),
-    bounds=bounds,
-    method=name,
-    reason=st.text(),
-)
-live_jobs = st.lists(live_job, max_size=2)
-accuracies = st.builds(
-    MethodAccuracy,
-    method=name,
-    jobs=count,
-    mean_error_s=maybe(number),
-    mean_error_share=maybe(number),
-    within_factor_2=maybe(number),
-    coverage=st.dictionaries(st.sampled_from(("0.5", "0.9")), number),
-)
-weeks = st.lists(st.builds(WeekAccuracy, begin=time, end=time, methods=st.lists(accuracies, max_size=2)), max_size=2)
-EXAMPLES: dict[str, st.SearchStrategy[Any]] = {
-    "event": events,
-    "prediction": st.builds(
-        Prediction, **said, **estimated, predicted_start=maybe(time), reason=st.text(), degraded=maybe(st.text())
-    ),
-    "outcome": st.builds(
-        Outcome,
-        **said,
-        **estimated,
-        observed_at=time,
-        actual_wait_s=number,
-        actual_run_s=maybe(number),
-        error_s=number,
-        run_error_s=maybe(number),
-        wait_from=st.sampled_from(("submit", "eligible")),
-        censored=st.booleans(),
-    ),
-    "dead-letter": st.builds(
-        DeadLetter,
-        reason=name,
-        detail=st.text(),
-        site=maybe(name),
-        topic=name,
-        partition=count,
-        offset=count,
-        value=st.text(),
-        value_bytes=count,
-    ),
-    "estimate": st.builds(StandingEstimate, **about, cpus=cpus, walltime=time, queue=maybe(name)),
-    "question": st.one_of(
-        st.builds(WaitQuestion, id=name, site=name, **request),
-        st.builds(JobsQuestion, id=name, site=name, user=name, most=st.integers(1, 1000)),
-        st.builds(JobQuestion, id=name, site=name, job=name),
-        st.builds(SiteQuestion, id=name, site=name, most=st.integers(0, 1000)),
-    ),
-    "answer": st.one_of(
-        st.builds(WaitAnswer, id=name, **about, run_interval=st.none() | st.tuples(number, number)),
-        st.builds(
-            JobAnswer,
-            id=name,
-            site=name,
-            made_at=time,
-            job=name,
-            text=st.text(),
-            live=st.none() | live_job,
-        ),
-        st.builds(JobsAnswer, id=name, site=name, made_at=time, user=name, jobs=live_jobs, more=count),
-        st.builds(
-            SiteAnswer,
-            id=name,
-            site=name,
-            made_at=time,
-            cpus=count,
-            down_nodes=count,
-            live=live,
-            held_jobs=count,
-            queued_cpus=count,
-            running_cpus=count,
-            work_left_s=maybe(number),
-            queues=st.lists(name, max_size=2),
-            method=name,
-            degraded=maybe(st.text()),
-            history_jobs=count,
-            weeks=weeks,
-            queued=live_jobs,
-        ),
-        st.builds(NoAnswer, id=name, site=name, reason=name, detail=st.text()),
-    ),
-}
-examples = st.sampled_from(list(EXAMPLES)).flatmap(lambda kind: st.tuples(st.just(kind), EXAMPLES[kind]))
 
 
 def as_json(record: Any) -> Any:
