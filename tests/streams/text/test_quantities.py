@@ -1,9 +1,11 @@
-"""Durations as people and schedulers write them."""
+"""Durations and sizes of memory as people and schedulers write them."""
+
+import re
 
 import pytest
 
 from streams.errors import UserError
-from streams.text.quantities import seconds_of
+from streams.text.quantities import SAFE_SIZE_PATTERN, bytes_of, seconds_of
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,9 @@ def test_a_number_without_a_unit_is_refused_for_it_may_mean_minutes_or_seconds(t
     number = text.strip()
     with pytest.raises(UserError, match=f"'{number}' is no duration without its unit; expected {number}m, "):
         seconds_of(text)
+
+
+@pytest.mark.parametrize("text", ["64G", "64g", "64GB", "64GiB", "64Gi", "65536Mi", "68719476736", "68719476736B"])
+def test_sizes(text: str) -> None:
+    assert bytes_of(text) == 64 << 30
+    assert re.fullmatch(SAFE_SIZE_PATTERN, text)
