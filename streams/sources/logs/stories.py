@@ -59,6 +59,10 @@ class Stories:
         story = self.known.get(job)
         return story.phase if story is not None else None
 
+    def runs(self, job: str) -> bool:
+        """Whether a job is known to run, or to stand still."""
+        return self.phase(job) in (RUNNING, SUSPENDED)
+
     def attempt(self, job: str) -> int:
         """Which attempt a job is at."""
         story = self.known.get(job)
@@ -109,7 +113,7 @@ class Stories:
         if story is not None and story.phase == GONE:
             self._forget(job)
             return events
-        if story is None or story.phase not in (RUNNING, SUSPENDED):
+        if not self.runs(job):
             events = self.start(start, asked) if start is not None else self._submitted(job, asked)
         events.append(End(site=self.site, time=time, job=job, attempt=self.attempt(job), state=state))
         self._forget(job)
@@ -139,6 +143,10 @@ class Stories:
         if story.tasks == ALL_STARTED:
             return []
         return [Cancel(site=self.site, time=time, job=job, attempt=story.attempt)]
+
+    def leave(self, job: str, time: float, state: str) -> list[AnyEvent]:
+        """A job leaves: it ends where it runs, else it leaves the queue."""
+        return self.end(job, time, state) if self.runs(job) else self.cancel(job, time)
 
     def abort(self, job: str, time: float, state: str) -> list[AnyEvent]:
         """A job leaves, whether or not it runs; a record of its end may follow, and says nothing new then."""

@@ -36,7 +36,6 @@ from streams.sources.logs.fields import (
     object_of,
 )
 from streams.sources.logs.source import LogSource, Records
-from streams.sources.logs.stories import RUNNING, SUSPENDED
 
 Ad = dict[str, Any]
 """The attributes of an ad whose values are numbers, strings or truth values; of others (expressions) the text."""
@@ -260,7 +259,7 @@ class HTCondorRecords(Records):
     def _asked(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
         """What a job asked for comes at the end of its run at the latest."""
         told = kind in (EVICTED, TERMINATED) and not self.memory.has_ads
-        if not told or self.stories.phase(job) not in (RUNNING, SUSPENDED):
+        if not told or not self.stories.runs(job):
             return []
         return self.stories.alter(job, at, **request(ad))
 
@@ -271,20 +270,15 @@ class HTCondorRecords(Records):
             return stories.start(Start(site=self.site, time=at, job=job, **given))
         if kind == TERMINATED:
             fine = ad.get("TerminatedNormally") is True and ad.get("ReturnValue") == 0
-            return self._end(job, at, "completed" if fine else "failed")
+            return stories.end(job, at, "completed" if fine else "failed") if stories.runs(job) else []
         if kind == ABORTED:
-            return stories.cancel(job, at) or self._end(job, at, "cancelled")
+            return stories.leave(job, at, "cancelled")
         if kind in (EVICTED, SHADOW_EXCEPTION, RECONNECT_FAILED):
             return stories.requeue(job, at, "preempted" if kind == EVICTED else "node_fail")
         if kind == HELD:
             return stories.requeue(job, at) + stories.hold(job, at)
         moves = {SUSPENDED_JOB: stories.suspend, UNSUSPENDED: stories.resume, RELEASED: stories.release}
         return moves[kind](job, at) if kind in moves else []
-
-    def _end(self, job: str, at: float, state: str) -> list[AnyEvent]:
-        if self.stories.phase(job) not in (RUNNING, SUSPENDED):
-            return []
-        return self.stories.end(job, at, state)
 
     def _information(self, job: str, at: float, ad: Ad) -> list[AnyEvent]:
         """Event 028: attributes of the job, after the event that it goes with."""

@@ -100,7 +100,7 @@ class KueueRecords(Records):
             events += self._submitted(name, created, workload, conditions)
         events += self._moved(name, workload, conditions)
         if finished is not None:
-            events += self._left(name, finished[0], state_of(finished[1]))
+            events += self.stories.leave(name, finished[0], state_of(finished[1]))
         return events
 
     def gone(self, workload: fields.Object) -> list[AnyEvent]:
@@ -109,12 +109,12 @@ class KueueRecords(Records):
         events = self.see(workload) if self.stories.phase(name) is not None else []
         deleted = time_of(fields.inside(workload, "metadata").get("deletionTimestamp"))
         last = self.latest(workload)
-        return events + self._left(name, max(deleted or last, last), "cancelled")
+        return events + self.stories.leave(name, max(deleted or last, last), "cancelled")
 
     def missing(self, names: set[str], at: float) -> list[AnyEvent]:
         """What was told of and has none of these names is not there any more, at that time at the latest."""
         gone = [name for name in self.stories.known if name not in names]
-        return [event for name in gone for event in self._left(name, max(at, self._began(name)), "unknown")]
+        return [event for name in gone for event in self.stories.leave(name, max(at, self._began(name)), "unknown")]
 
     def latest(self, workload: fields.Object) -> float:
         """When an object changed last."""
@@ -179,10 +179,6 @@ class KueueRecords(Records):
             return self.stories.hold(name, self.latest(workload))
         is_held = self.stories.known[name].phase == HELD
         return self.stories.release(name, self.latest(workload)) if is_held else []
-
-    def _left(self, name: str, at: float, state: str) -> list[AnyEvent]:
-        runs = self.stories.phase(name) == RUNNING
-        return self.stories.end(name, at, state) if runs else self.stories.cancel(name, at)
 
 
 Conditions = dict[str, tuple[float, str]]  # conditions that are true: since when (Unix seconds), and for which reason

@@ -25,7 +25,7 @@ from streams.sources.logs.fields import (
     unix_time,
 )
 from streams.sources.logs.source import LogSource, Records
-from streams.sources.logs.stories import HELD, QUEUED, RUNNING, SUSPENDED
+from streams.sources.logs.stories import HELD, QUEUED
 from streams.sources.schedulers import lsf_fields
 
 PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 1, 2, 4, 8, 16, 32, 64
@@ -206,9 +206,7 @@ class LsfRecords(Records):
 
     def _over(self, job: str, at: float, state: str) -> list[AnyEvent]:
         """A job has left; a JOB_FINISH may say so again."""
-        if self.stories.phase(job) not in (RUNNING, SUSPENDED):
-            return self.stories.cancel(job, at)
-        return self.stories.gone(job, at, state)
+        return self.stories.gone(job, at, state) if self.stories.runs(job) else self.stories.cancel(job, at)
 
     def _finished(
         self,
