@@ -2,9 +2,9 @@
 Schedulers", chapter 4.
 
 The profiler keeps, of each executable and user, how many jobs ran and the sums of their run times, in ranges of
-processors, of run time and of memory (section 4.3.2). From these sums it tells how long a job will run, with a
-confidence. (Section 4.2 asks two more questions, which nobody has here: how long it would run on p processors, and
-whether it runs longer than another.)
+processors, of run time and of memory (section 4.3.2). From these sums it answers three questions (section 4.2): how
+long a job will run, how long it would run on p processors, and whether it runs longer than another; each with a
+confidence.
 
 **Executables and users.** Jobs without an executable count as jobs of one unnamed executable, so that only the user
 tells them apart. Where a user has not run an executable often enough the executable's runs by
@@ -63,16 +63,36 @@ class Sample(msgspec.Struct, frozen=True):
     mean: float
     deviation: float
 
-    def error(self) -> float:
+    def error(self, confidence: float = CONFIDENCE) -> float:
         """Half the width of the mean's confidence interval, by Student's t; infinite for a single run."""
         if self.count < MIN_RUNS:
             return math.inf
-        return student(self.count - 1, (1 + CONFIDENCE) / 2) * self.deviation / math.sqrt(self.count)
+        return student(self.count - 1, (1 + confidence) / 2) * self.deviation / math.sqrt(self.count)
 
 
 def student(freedom: float, probability: float) -> float:
     """The quantile of Student's t distribution with `freedom` degrees of freedom; 1 µs."""
     return float(stdtrit(freedom, probability))
+
+
+def welch(x: Sample, y: Sample, difference_s: float) -> tuple[float, float]:
+    """Section 4.3.3: the statistic t of the hypothesis μx - μy > d0, and its degrees of freedom v.
+
+    Both samples have two runs or more. Where neither varies t is infinite, with the sign of what is observed.
+    """
+    excess = x.mean - y.mean - difference_s
+    of_x, of_y = x.deviation**2 / x.count, y.deviation**2 / y.count
+    if of_x + of_y == 0:
+        return math.copysign(math.inf, excess) if excess else 0.0, x.count + y.count - 2
+    share = of_x / (of_x + of_y)
+    freedom = 1 / (share**2 / (x.count - 1) + (1 - share) ** 2 / (y.count - 1))
+    return excess / math.sqrt(of_x + of_y), freedom
+
+
+def runs_longer(x: Sample, y: Sample, difference_s: float = 0.0, confidence: float = CONFIDENCE) -> bool:
+    """Whether with this confidence jobs like x run, in the mean, more than `difference_s` longer than jobs like y."""
+    statistic, freedom = welch(x, y, difference_s)
+    return statistic > student(freedom, confidence)
 
 
 class ExecutionTime(NamedTuple):
@@ -105,11 +125,11 @@ class ExecutionTime(NamedTuple):
         root = np.linalg.inv(r)
         return cls(root @ (q.T @ (np.asarray(times, np.float64) * weights)), root, observations)
 
-    def estimate_time(self, cpus: float) -> tuple[float, float]:
+    def estimate_time(self, cpus: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """T(p) in seconds, and half the width of its confidence interval."""
         terms = _terms(np.float64(cpus))
         deviation = float(np.linalg.norm(terms @ self.root))
-        return float(terms @ self.coefficients), student(self.observations, (1 + CONFIDENCE) / 2) * deviation
+        return float(terms @ self.coefficients), student(self.observations, (1 + confidence) / 2) * deviation
 
 
 def _terms(cpus: Floats | np.float64) -> Floats:
@@ -250,6 +270,28 @@ class Gibbons(RunMethod):
         run_s, low, high = (within(end, job.walltime, elapsed_s) for end in ends)
         return RunEstimate(run_s, found.reason, low, high)
 
+    def get_exec_time_function(self, job: Job, elapsed_s: float = 0.0) -> ExecutionTime | None:
+        """Section 4.2's getExecTimeFunction: T(p) of such a job, of the first category that it can be fitted to."""
+        fits = (_fitted(entry.find_all(job, elapsed_s), unit) for _, entry, unit in self._entries(job))
+        return next((function for function in fits if function is not None), None)
+
+    def compare_job_estimates(
+        self,
+        a: Job,
+        b: Job,
+        difference_s: float = 0.0,
+        confidence: float = CONFIDENCE,
+        elapsed_a_s: float = 0.0,
+        elapsed_b_s: float = 0.0,
+    ) -> bool:
+        """Section 4.2's compareJobEstimates: whether with this confidence a's mean is `difference_s` longer than b's.
+
+        False too where there are too few runs of either to tell. (The section has "difference times"; the test that
+        it refers to is one of differences, and so is its example.)
+        """
+        x, y = self._sample(a, elapsed_a_s), self._sample(b, elapsed_b_s)
+        return x is not None and y is not None and runs_longer(x, y, difference_s, confidence)
+
     def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
         """Section 4.2's updateProfiler, for one job."""
         if len(self.rows.values) == self.rows.depth:
@@ -287,20 +329,27 @@ class Gibbons(RunMethod):
                 if entry is not None:
                     yield category, entry, unit
 
-    def _find(self, job: Job, elapsed_s: float = 0.0) -> Finding | None:
+    def _find(self, job: Job, elapsed_s: float = 0.0, confidence: float = CONFIDENCE) -> Finding | None:
         """Table 3: the finding of the first of the six templates that has one."""
         for category, entry, unit in self._entries(job):
             own = entry.find(_cpus_range(job.cpus), job, elapsed_s)
             if own.count >= MIN_RUNS:
                 sample = own.sample(unit)
                 reason = f"mean of {own.count} by {_NAMES[len(category)]},cpus"
-                return Finding(sample.mean, sample.error(), reason)
+                return Finding(sample.mean, sample.error(confidence), reason)
             function = _fitted(entry.find_all(job, elapsed_s), unit)
             if function is not None:
-                estimate_s, error_s = function.estimate_time(job.cpus)
+                estimate_s, error_s = function.estimate_time(job.cpus, confidence)
                 if 0 < estimate_s < math.inf:
                     reason = f"T({job.cpus}) of {function.observations} by {_NAMES[len(category)]}"
                     return Finding(estimate_s, error_s, reason)
+        return None
+
+    def _sample(self, job: Job, elapsed_s: float) -> Sample | None:
+        for _, entry, unit in self._entries(job):
+            own = entry.find(_cpus_range(job.cpus), job, elapsed_s)
+            if own.count >= MIN_RUNS:
+                return own.sample(unit)
         return None
 
 

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.papers.gibbons import CONFIDENCE, ExecutionTime, Gibbons, RunEntry, outlived, student
+from models.papers.gibbons import (
+    CONFIDENCE,
+    ExecutionTime,
+    Gibbons,
+    RunEntry,
+    Sample,
+    outlived,
+    runs_longer,
+    student,
+    welch,
+)
 from models.registry import run_method_named
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
@@ -76,6 +86,22 @@ def test_the_interval_follows_from_the_matrices() -> None:
     assert example(DEVIATIONS).estimate_time(16)[1] == pytest.approx(2.0003 * math.sqrt(16935.2), rel=1e-4)
 
 
+def test_the_example_of_the_hypothesis_test() -> None:
+    x, y = Sample(30, 700.0, 900.0), Sample(40, 300.0, 500.0)
+    statistic, freedom = welch(x, y, 300.0)
+    assert statistic == pytest.approx(0.5484, abs=5e-5)
+    assert freedom == pytest.approx(42.29, abs=5e-3)
+    assert student(freedom, 0.95) == pytest.approx(1.682, abs=5e-4)
+    assert student(freedom, 0.60) == pytest.approx(0.255, abs=5e-4)
+    assert not runs_longer(x, y, 300.0, 0.95)
+    assert runs_longer(x, y, 300.0, 0.60)
+
+
+def test_what_does_not_vary_is_compared_as_it_is() -> None:
+    x, y = Sample(2, 500.0, 0.0), Sample(3, 300.0, 0.0)
+    assert runs_longer(x, y, 199.0) and not runs_longer(x, y, 200.0) and not runs_longer(x, y, 201.0)
+
+
 def test_a_fit_weighs_what_is_surer_more() -> None:
     cpus, times = [1, 2, 4, 8], [8350.0, 4400.0, 2500.0, 5000.0]
     unsure, sure = (ExecutionTime.fitted(cpus, times, [100, 100, 100, last], 40) for last in (1e8, 1e-2))
@@ -108,12 +134,32 @@ def test_an_execution_time_function_is_found_again(
     assert error >= 0
 
 
+samples = st.builds(Sample, st.integers(2, 1000), st.floats(0, 1e6), st.floats(0, 1e6))
+
+
+@given(samples, samples, st.floats(-1e6, 1e6), st.floats(0.5, 0.999))
+def test_a_hypothesis_and_its_opposite_are_not_both_supported(
+    x: Sample, y: Sample, difference_s: float, confidence: float
+) -> None:
+    assert not (runs_longer(x, y, difference_s, confidence) and runs_longer(y, x, -difference_s, confidence))
+
+
+@given(samples, samples, st.floats(-1e6, 1e6))
+def test_the_degrees_of_freedom_are_those_of_the_smaller_sample_to_both(
+    x: Sample, y: Sample, difference_s: float
+) -> None:
+    freedom = welch(x, y, difference_s)[1]
+    assert (1 - 1e-9) * (min(x.count, y.count) - 1) <= freedom <= (1 + 1e-9) * (x.count + y.count - 2)
+
+
 def test_a_method_gives_the_function_of_an_executable() -> None:
     ran = [(make(cpus=cpus), 8000.0 / cpus + 300 + 50 * cpus + off) for cpus in (1, 4, 8) for off in (-20.0, 20.0)]
     for relative in (False, True):
         found = predicted(taught(*ran, relative=relative), make(cpus=16))
         assert found.run_s == pytest.approx(1600.0)
         assert found.reason == "T(16) of 6 by executable,user"
+        function = taught(*ran, relative=relative).get_exec_time_function(make(cpus=16))
+        assert function is not None and function.coefficients == pytest.approx([8000.0, 300.0, 50.0])
     assert predicted(taught(*ran[:4]), make(cpus=16)).run_s is None
 
 
@@ -252,6 +298,27 @@ def test_the_rule_for_who_outlives_the_estimate(
     estimate_s: float, error_s: float, elapsed_s: float, expected: float
 ) -> None:
     assert outlived(estimate_s, error_s, elapsed_s) == expected
+
+
+# Comparing jobs.
+
+
+def test_two_jobs_are_compared_by_their_means() -> None:
+    dice = random.Random(2)
+    ran = [(make("ada"), dice.gauss(5000.0, 100.0)) for _ in range(20)]
+    ran += [(make("bob"), dice.gauss(4000.0, 100.0)) for _ in range(20)]
+    method = taught(*ran)
+    ada, bob = make("ada"), make("bob")
+    assert method.compare_job_estimates(ada, bob) and method.compare_job_estimates(ada, bob, 800.0)
+    assert not method.compare_job_estimates(ada, bob, 1200.0) and not method.compare_job_estimates(bob, ada)
+    assert not method.compare_job_estimates(ada, bob, 990.0, confidence=0.99)
+    assert not method.compare_job_estimates(ada, make(cpus=64))  # nothing is known of such
+
+
+def test_a_job_that_has_run_for_long_runs_longer_than_its_like() -> None:
+    method = taught(*((make(), run_s) for run_s in (10.0, 12.0, 5000.0, 5100.0) * 10))
+    assert method.compare_job_estimates(make(), make(), 1000.0, elapsed_a_s=3000.0)
+    assert not method.compare_job_estimates(make(), make(), 0.0)
 
 
 # What is kept.
