@@ -14,7 +14,9 @@ Work = Callable[[Iterable[bytes]], bytes]
 
 
 class Trainer(Protocol):
-    """Does the work of trainings."""
+    """Does the work of trainings. `threads` is how many one of them may take; what it learns is the same."""
+
+    threads: int
 
     def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
         """Have work done; gives what will have its result, or the error that it raised.
@@ -28,6 +30,9 @@ class Trainer(Protocol):
 
 class AtOnce:
     """Does everything at once, and lets its caller wait."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
 
     def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
         """As `Trainer.begin`; what it gives is done."""

@@ -21,6 +21,7 @@ from streams.offline.breakdown import Breakdowns, Counted
 from streams.offline.excerpt import Excerpt
 from streams.offline.files import read_state, save_state
 from streams.offline.replay import RecordFile, ReplayScores, ScoreCounts, let_go
+from streams.settings.sections import cores
 from streams.training.processes import processes
 
 KEEP_EVERY = 10_000  # events between two times that the state is kept; some 10 s, of which keeping it takes a hundredth
@@ -74,6 +75,7 @@ class ScoredReplay:
         self._excerpt, self._settings, self._only, self._prior = excerpt, settings, only, prior
         self._jobs, self._cancelled = jobs, cancelled
         self._engines: dict[str, Engine] = {}
+        self._threads = 1 if part else cores()  # the replay may have to wait for what trains
         self._passed = 0
         self._state_file, self._identity = resume, b""
         sizes: Sequence[int | None] = (None, None)
@@ -106,7 +108,7 @@ class ScoredReplay:
 
     def run(self, advance: Callable[[], None] = lambda: None) -> None:
         """Replay the rest; `advance` is called at each submission, those from before an interruption too."""
-        processes()  # a training takes another core, if there is one
+        processes().threads = self._threads
         predictions, outcomes = self._files
         with predictions, outcomes:
             events = self._excerpt.events()

@@ -24,6 +24,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
+from models import trainer
+
 NICENESS = 5
 """By how much its priority is lower; not by more, for on a busy machine an event may have to wait for a training."""
 
@@ -50,11 +52,14 @@ class WorkFailed(Exception):
 class Child:
     """The process; it does one thing at a time.
 
+    Parameters:
+        threads: how many threads that may take.
+
     Raises:
         OSError: it cannot be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
         self.cpu_s = 0.0
         """Processor time that it has taken, seconds, as it said last."""
         self._pipe, theirs = Pipe()
@@ -63,7 +68,7 @@ class Child:
         with theirs:
             files = [theirs.fileno(), self._file.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, *map(str, files)],
+                [sys.executable, "-m", __name__, *map(str, files), str(threads)],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=files,
@@ -164,7 +169,9 @@ def main() -> None:
     """Do what the parent says, until it is no more."""
     os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent, file = Connection(int(sys.argv[1])), int(sys.argv[2])
+    pipe, file, threads = map(int, sys.argv[1:])
+    parent = Connection(pipe)
+    trainer.use(trainer.AtOnce(threads))
     try:
         while parent.recv():
             over = threading.Event()

@@ -42,6 +42,7 @@ class Processes:
     """Does trainings one by one in another process; those of sites that have a model before first ones."""
 
     def __init__(self) -> None:
+        self.threads = 1
         self.restarts = 0  # how many processes were replaced because they had died or hung
         self._other_cpu_s = 0.0  # what processes that have ended took, and trainings in this one
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
@@ -120,7 +121,7 @@ class Processes:
     def _ask(self, work: bytes, items: Iterable[bytes], patience_s: float) -> bytes:
         with self._begin:
             self._go_on()
-            self._child = child = self._child or Child()
+            self._child = child = self._child or Child(self.threads)
         try:
             return child.call(work, items, patience_s)
         except (ChildDied, ChildHangs):

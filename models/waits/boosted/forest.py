@@ -8,6 +8,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any, NamedTuple
 
 import msgspec
@@ -122,6 +123,12 @@ class Binned:
         settings = parameters.as_named_by_lightgbm(0.5)
         rows, unlabelled = np.ascontiguousarray(features, np.float32), np.zeros(len(features))
         self.data: Any = _lightgbm().Dataset(rows, unlabelled, weight=weights, params=settings).construct()
+
+    def copy(self) -> "Binned":
+        """The same for another thread: a forest's targets stand in it while it is trained. 8 ms for 30,000 rows."""
+        copied = copy(self)
+        copied.data = self.data.subset(range(self.shape[0])).construct()
+        return copied
 
 
 class Forest:

@@ -1,6 +1,8 @@
 """The forests of one training: what they say of a wait, on two scales and at several quantiles."""
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 import msgspec
@@ -99,18 +101,28 @@ class Forests:
         names: Sequence[str],
         parameters: Boosting,
         prior: Prior | None = None,
+        threads: int = 1,
     ) -> "Forests":
-        """Train one forest for each aim."""
-        found, binned = {}, Binned(rows.features, parameters, rows.weights)
+        """Train one forest for each aim; the threads share the aims, and what is learnt is the same."""
         begin: Mapping[Aim, Floats | None] = dict.fromkeys(aims)
         if prior is not None:
             begins = prior.values(rows.features) if rows.begins is None else rows.begins
             begin = dict(zip(prior.aims, begins.T, strict=True))
             trees = min(parameters.trees, max(int(TREES_PER_JOB * len(rows.waits)), LEAST_TREES))
             parameters = msgspec.structs.replace(parameters, trees=trees)
-        for aim in aims:
-            target, chosen = _to_scale(aim.scale, rows.waits), parameters if aim in POINT else _smaller(parameters)
-            found[aim] = Forest.fit(binned, target, aim.quantile, chosen, names, begin=begin[aim])
+
+        def train(some: Sequence[Aim], binned: Binned) -> dict[Aim, Forest]:
+            found = {}
+            for aim in some:
+                target, chosen = _to_scale(aim.scale, rows.waits), parameters if aim in POINT else _smaller(parameters)
+                found[aim] = Forest.fit(binned, target, aim.quantile, chosen, names, begin=begin[aim])
+            return found
+
+        shares = [aims[first::threads] for first in range(min(threads, len(aims)))]
+        binned = Binned(rows.features, parameters, rows.weights)
+        with ThreadPoolExecutor(len(shares)) as pool:
+            trained = ChainMap(*pool.map(train, shares, [binned, *(binned.copy() for _ in shares[1:])]))
+        found = {aim: trained[aim] for aim in aims}
         forests = cls(found, len(rows.waits), Extent.of(rows.features, names), prior)
         forests._trained = found
         return forests

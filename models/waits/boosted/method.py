@@ -17,6 +17,7 @@ from models.site.notes import JobNotes, Pair
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
 from models.stored import encode, reader
+from models.trainer import trainer
 from models.waits.boosted.features import NAMES, row_of
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, Said, TrainingRows
@@ -279,7 +280,7 @@ class _Fit:
 
     def __call__(self, jobs: Iterable[Pair]) -> Forests:
         rows = training_rows(jobs, self._cancelled, self._prior)
-        return Forests.fit(rows, self.aims, NAMES, self._boosting, self._prior)
+        return Forests.fit(rows, self.aims, NAMES, self._boosting, self._prior, trainer().threads)
 
 
 def begin_to_train(_: Iterable[bytes]) -> bytes:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from models.trainer import AtOnce, Trainer, Work
+from models.trainer import AtOnce, Trainer, Work, trainer
 from models.waits.boosted.method import begin_to_train
 from streams.training import processes as room
 from streams.training.child import NICENESS, Child, ChildDied, WorkFailed
@@ -25,8 +25,8 @@ from streams.training.processes import Processes
 TRAINER = Processes()
 
 
-def begin(work: Work, items: list[bytes], first: bool = False, trainer: Trainer = TRAINER) -> Future[bytes]:
-    return trainer.begin(work, items, bytes, first)
+def begin(work: Work, items: list[bytes], first: bool = False, by: Trainer = TRAINER) -> Future[bytes]:
+    return by.begin(work, items, bytes, first)
 
 
 def gated(gate: threading.Event, done: list[str], name: str) -> Work:
@@ -78,9 +78,9 @@ def test_a_training_that_was_cancelled_is_left_out() -> None:
 
 
 def test_without_processes_it_is_done_at_once() -> None:
-    assert begin(lambda items: b"%d" % len(list(items)), ITEMS, trainer=AtOnce()).result(0) == b"%d" % len(ITEMS)
+    assert begin(lambda items: b"%d" % len(list(items)), ITEMS, by=AtOnce()).result(0) == b"%d" % len(ITEMS)
     with pytest.raises(ValueError, match="nothing can be learnt"):
-        begin(refuse, ITEMS, trainer=AtOnce()).result(0)
+        begin(refuse, ITEMS, by=AtOnce()).result(0)
 
 
 def priority_and_items(items: Iterable[bytes]) -> bytes:
@@ -126,6 +126,19 @@ def test_work_is_done_in_a_process_of_lower_priority() -> None:
     assert ast.literal_eval(in_child(priority_and_items, []).decode())[::2] == (process, [])
 
 
+def threads_allowed(items: Iterable[bytes]) -> bytes:
+    return b"%d" % trainer().threads
+
+
+def test_a_training_may_take_as_many_threads_as_it_is_allowed() -> None:
+    assert in_child(threads_allowed, []) == b"1"
+    child = Child(threads=3)
+    try:
+        assert child.call(pickle.dumps(threads_allowed), [], 60.0) == b"3"
+    finally:
+        child.close()
+
+
 def burn(items: Iterable[bytes]) -> bytes:
     end = time.process_time() + float(next(iter(items)))
     while time.process_time() < end:
@@ -154,9 +167,9 @@ def trees_from(module: str, items: Iterable[bytes]) -> bytes:
 def test_a_process_can_have_all_that_a_training_needs_before_the_first_one() -> None:
     """To import it takes half a second: as long as it takes twenty jobs to come where many have come before."""
     trainer = Processes()
-    assert begin(begin_to_train, [], first=True, trainer=trainer).result(60)
+    assert begin(begin_to_train, [], first=True, by=trainer).result(60)
     before = trainer.child
-    assert begin(partial(trees_from, "lightgbm"), [], trainer=trainer).result(60) == b"True"
+    assert begin(partial(trees_from, "lightgbm"), [], by=trainer).result(60) == b"True"
     assert trainer.child == before is not None
 
 

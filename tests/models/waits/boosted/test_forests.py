@@ -14,12 +14,21 @@ _COUNTS = np.stack([np.arange(200) % 101, np.zeros(200)], axis=1).astype(np.floa
 
 @pytest.fixture(scope="module")
 def forests() -> Forests:
+    return trained(threads=1)
+
+
+def trained(threads: int) -> Forests:
     """Of jobs that wait for one to three minutes, or for ten to thirty hours where their feature is above 5."""
     dice = np.random.default_rng(1)
     features = dice.uniform(0, 10, (600, 2)).astype(np.float32)
     waits = np.where(features[:, 0] > 5, 36000.0, 60.0) * dice.uniform(1, 3, 600)
     rows = TrainingRows(features, waits, np.ones(600))
-    return Forests.fit(rows, (*POINT, *QUANTILES), ("load", "noise"), BOOSTING)
+    return Forests.fit(rows, (*POINT, *QUANTILES), ("load", "noise"), BOOSTING, threads=threads)
+
+
+@pytest.mark.parametrize("threads", [2, 16])
+def test_what_is_learnt_is_the_same_however_many_threads_learn_it(forests: Forests, threads: int) -> None:
+    assert trained(threads).encode() == forests.encode()
 
 
 @pytest.mark.parametrize(("load", "shortest_s"), [(2.0, 60.0), (8.0, 36000.0)])
