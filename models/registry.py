@@ -33,7 +33,7 @@ METHODS: "Registry[WaitMethod]" = Registry(
         "easy": "models.waits.simulated:SimulatedEasy",
         "conservative": "models.waits.simulated:SimulatedConservative",
         "policy": "models.waits.policy:Policy",
-        "boosted": "models.waits.boosted.method:Boosted",
+        "boosted": "models.waits.boosted.alone:BoostedAlone",
         "order": "models.waits.order:LearntOrder",
         "blend": "models.waits.blend:Blend",
     },

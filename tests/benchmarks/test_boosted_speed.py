@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from models.site.job import Job
-from models.waits.boosted.method import Boosted
+from models.waits.boosted.alone import BoostedAlone
 from tests.benchmarks.test_simulated_speed import NOW, RUNNING, busy_site
 
 LEARNT = 600
@@ -15,7 +15,7 @@ MEDIAN_MS, WORST_MS = 2.0, 10.0
 
 def test_one_wait_at_a_busy_site() -> None:
     """Percentiles of the processor time of a prediction, in milliseconds; the budget is that of a whole estimate."""
-    site, method = busy_site(), Boosted(every=100_000)
+    site, method = busy_site(), BoostedAlone(every=100_000)
     dice = np.random.default_rng(2)
     spent = []
     for number in range(LEARNT + PREDICTIONS):

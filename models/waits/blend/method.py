@@ -163,10 +163,9 @@ class Blend(WaitMethod):
         Before the first job has started it is that of the simulated schedule, if the size of the site is known. Bounds
         are given once `MIN_STARTED_JOBS` have started.
         """
-        told = [self._points["qespera"].predict(job, context), self._order.predict(job, context)]
-        told.append(self.site_policy.beside(job, context, told[-1]))
-        self._boosted.predict(job, context)
-        forests = self._boosted.said
+        order = self._order.predict(job, context)
+        told = [self._points["qespera"].predict(job, context), order, self.site_policy.beside(job, context, order)]
+        forests = self._boosted.beside(job, context, order.wait_s)
         mixed = self._mixed(job, told, forests, context)
         estimate = self._estimate(mixed, forests, context)
         if mixed is not None:
@@ -178,8 +177,8 @@ class Blend(WaitMethod):
         return estimate
 
     def notice(self, job: Job, context: SiteContext) -> None:
-        """Only the forests see an old job come: what others would learn from it they will have forgotten."""
-        self._boosted.notice(job, context)
+        """Only the forests, and the order for them, see an old job come: what others would learn they will forget."""
+        self._boosted.see(job, context, self._order.predict(job, context).wait_s)
         self._pass(job.submit, context)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
@@ -187,9 +186,10 @@ class Blend(WaitMethod):
         asked, *copies = tee(jobs, 1 + len(self._points))
         points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
         for job, *told in zip(asked, *points, strict=True):
-            forests = self._boosted.consider(job, context)
+            simulated_s = told[ORDER - len(TRIVIAL)].wait_s
+            forests = self._boosted.consider(job, context, simulated_s)
             estimate = self._estimate(self._mixed(job, told, forests, context), forests, context)
-            yield msgspec.structs.replace(estimate, schedule_s=told[ORDER - len(TRIVIAL)].wait_s)
+            yield msgspec.structs.replace(estimate, schedule_s=simulated_s)
 
     def _mixed(
         self, job: Job, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext

@@ -1,7 +1,7 @@
-"""Waits by boosted trees over what a job finds at its submission; see the package."""
+"""Forests over what a job finds at its submission, as one method of several: another simulates a schedule for them."""
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_type_hints
 
@@ -12,7 +12,7 @@ from msgspec import Meta
 from models.arrays import Floats, Singles
 from models.method import Memory, SiteContext, WaitMethod
 from models.records import JobKey
-from models.site.job import Estimate, Job
+from models.site.job import Job
 from models.site.notes import JobNotes, Pair
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
@@ -70,9 +70,9 @@ _read = reader(_Saved, "a saved state")
 
 
 class Boosted(WaitMethod):
-    """Waits by boosted trees; see the package.
+    """Waits by boosted trees, for a method that has asked a simulated schedule before; see the package.
 
-    A prediction takes 0.2 ms. A training of 30,000 jobs takes some 2 s, in the background. The
+    To be asked takes 0.2 ms. A training of 30,000 jobs takes some 2 s, in the background. The
     first model of the site's own counts some 20 jobs after 100 have started; before that the prior speaks, once the
     size of the site is known.
 
@@ -87,8 +87,6 @@ class Boosted(WaitMethod):
     def __init__(self, **parameters: Any) -> None:
         self.parameters = p = BoostedParameters(**parameters)
         schedule = Schedule(every=p.every)
-        self.said: Said | None = None
-        """What the forests said of the job that was predicted last."""
         self._notes = JobNotes(ROWS_PER_JOB * p.window, schedule.behind_rows)
         self.rows = self._notes.rows
         self._recent = Recent(p.window * ROWS_PER_JOB // 2)
@@ -123,22 +121,24 @@ class Boosted(WaitMethod):
         self.training.begin_anew(self._starting_from(prior))
         self._notes.put(_PRIOR, encoded)
 
-    def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait, and quantiles of it; none before the first training is done where there is no prior."""
-        singles, begins = self._note(job, context)
-        self.training.step()
-        self.said = self._say(singles, context, begins)
-        return self._estimate(self.said)
+    def beside(self, job: Job, context: SiteContext, simulated_s: float | None) -> Said | None:
+        """What the forests say of a job that waits so long, in seconds, in a simulated schedule.
 
-    def notice(self, job: Job, context: SiteContext) -> None:
-        """Note what the job finds. No training begins for old jobs."""
-        self._note(job, context)
+        None before the first training is done where there is no prior.
+        """
+        singles, begins = self._note(job, context, simulated_s)
+        self.training.step()
+        return self._say(singles, context, begins)
+
+    def see(self, job: Job, context: SiteContext, simulated_s: float | None) -> None:
+        """Note what an old job finds. No training begins for such."""
+        self._note(job, context, simulated_s)
         self.training.step(begins=False)
 
-    def _note(self, job: Job, context: SiteContext) -> tuple[Singles, Floats | None]:
+    def _note(self, job: Job, context: SiteContext, simulated_s: float | None) -> tuple[Singles, Floats | None]:
         """Note a job's features, and what the prior says of it; gives both."""
         codes, rows = codes_of(job), self._notes.count
-        row = row_of(job, codes, rows, context, self._recent)
+        row = row_of(job, codes, rows, context, self._recent, simulated_s)
         singles, prior = row.astype(np.float32), self._prior
         begins = None if prior is None else prior.values(singles.reshape(1, -1))[0]
         version, begun = (0, b"") if prior is None or begins is None else (prior.version, begins.tobytes())
@@ -146,27 +146,14 @@ class Boosted(WaitMethod):
         self._recent.submitted(job.submit)
         return singles, begins
 
-    def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """What `predict` would say of each; 0.2 ms a job."""
-        for job in jobs:
-            yield self._estimate(self.consider(job, context))
-
-    def consider(self, job: Job, context: SiteContext) -> Said | None:
-        """What the forests say of a job that is only considered; None as in `predict`."""
-        row = row_of(job, codes_of(job), self._notes.count, context, self._recent)
+    def consider(self, job: Job, context: SiteContext, simulated_s: float | None) -> Said | None:
+        """What `beside` would say of a job that is only considered; 0.2 ms."""
+        row = row_of(job, codes_of(job), self._notes.count, context, self._recent, simulated_s)
         return self._say(row.astype(np.float32), context)
 
     def _say(self, row: Singles, context: SiteContext, begins: Floats | None = None) -> Said | None:
         forests = self.training.model or (self._others if _has_size(context) else None)
         return None if forests is None else forests.say(row, begins)
-
-    def _estimate(self, said: Said | None) -> Estimate:
-        if said is None:
-            return Estimate(None, "no model yet")
-        bounds = {f"{q:g}": wait_s for q, wait_s in said.quantiles.items()} if self.parameters.quantiles else None
-        model = self.training.model
-        reason = f"boosted: {'jobs of other sites' if model is None else f'{model.jobs} jobs'}"
-        return Estimate(said.quantiles[0.5], reason, bounds, degraded=said.unlike)
 
     @property
     def degraded(self) -> str | None:

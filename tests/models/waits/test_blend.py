@@ -19,6 +19,7 @@ from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
 from models.waits.blend import Blend, quantiles
 from models.waits.blend.method import HOOKS, consistent
+from models.waits.boosted.features import NAMES
 from models.waits.boosted.method import Boosted
 from models.waits.qespera import Qespera
 from tests.support.engines import engine_after, outcome, predicted, workload
@@ -227,6 +228,18 @@ def test_a_queue_longer_than_any_is_told_and_counted() -> None:
     state, changes = engine.checkpoint()
     again = Engine.load(state, changes.started, changes.runs, BLEND, changes.rows)
     assert again.scores.degraded == engine.scores.degraded
+
+
+def test_forests_go_by_what_the_order_simulates() -> None:
+    events = [capacity(100), submit("whole", 0.0, cpus=100, walltime=3600.0), start("whole", 0.0)]
+    engine, asked = engine_after(*events, settings=BLEND), Job("", 0, 600.0, cpus=4, walltime=600.0)
+    [told] = blend_of(engine).parts["order"].what_ifs([asked], engine.context)
+    for event in submit("next", 600.0, cpus=4, walltime=600.0), start("next", 4000.0):
+        engine.apply(event)
+    forests = blend_of(engine).parts["boosted"]
+    assert isinstance(forests, Boosted) and told.wait_s is not None and told.wait_s > 600.0
+    simulated = forests.learnt_rows().features[:, NAMES.index("simulated")]
+    assert simulated == pytest.approx([0.0, np.log2(1.0 + told.wait_s)], rel=1e-3)
 
 
 def test_what_an_expert_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

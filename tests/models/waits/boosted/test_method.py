@@ -11,7 +11,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Prediction, Submit
 from models.site.job import Job
-from models.waits.boosted.method import Boosted
+from models.waits.boosted.alone import BoostedAlone
 from tests.support.engines import encoded, workload
 from tests.support.events import cancel, start, submit
 
@@ -21,9 +21,9 @@ SETTINGS = EngineSettings(
 )
 
 
-def method_of(engine: Engine) -> Boosted:
+def method_of(engine: Engine) -> BoostedAlone:
     method = engine.methods.waits["boosted"]
-    assert isinstance(method, Boosted)
+    assert isinstance(method, BoostedAlone)
     return method
 
 
@@ -88,7 +88,7 @@ def test_what_is_saved_beside_the_rows_is_small() -> None:
     engine = Engine("s", SETTINGS)
     for event in events():
         engine.apply(event)
-    assert len(method_of(engine).save()) < 8_000
+    assert len(method_of(engine).save()) < 30_000  # of which the order has 21,000 at most
 
 
 def test_there_is_no_estimate_without_a_prior_before_the_first_model_counts() -> None:
@@ -163,4 +163,4 @@ def test_a_model_that_has_to_count_soon_is_waited_for() -> None:
 
 def test_something_else_is_not_a_saved_state() -> None:
     with pytest.raises(ValueError, match="not a saved state"):
-        Boosted().load(b"x")
+        BoostedAlone().load(b"x")
