@@ -57,9 +57,9 @@ class SiteMethods:
         self.memory = Memory.together([Memory(settings.history, 0), *(method.memory for _, method in every)])
         """How much of the site's past the methods know together, with the history that they compare with."""
         self._forests = [method for _, method in every if isinstance(method, Boosted)]
-        if settings.prior != "grid":
-            for forests in self._forests:
-                forests.keep_to(shipped() if settings.prior == "wheel" else None)
+        for forests in self._forests:
+            prior = None if settings.prior == "none" else shipped()
+            forests.begin_with(prior, may_change=settings.prior == "grid")
 
     @property
     def trains(self) -> bool:

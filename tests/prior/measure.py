@@ -12,10 +12,10 @@ from unittest.mock import patch
 
 import numpy as np
 
+from models.engine import methods
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Outcome, Submit
-from models.waits.boosted import method
 from models.waits.boosted.prior import Lesson, Prior
 from streams.offline.prior import first_events, lesson_of, prior_of
 
@@ -41,7 +41,7 @@ def errors_of(log: Path, jobs: int, prior: Prior | None) -> Errors:
     numbers: dict[tuple[str, int], int] = {}
     found: dict[tuple[int, str], tuple[float, bool]] = {}
     engine = None
-    with patch.object(method, "shipped", lambda: prior):
+    with patch.object(methods, "shipped", lambda: prior):
         for event in first_events(log, int(FOLLOWED * jobs)):
             if isinstance(event, Submit) and event.key not in numbers:
                 numbers[event.key] = len(numbers) + 1

@@ -90,7 +90,7 @@ class Boosted(WaitMethod):
         self._notes = JobNotes(ROWS_PER_JOB * p.window, schedule.behind_rows)
         self.rows = self._notes.rows
         self._recent = Recent(p.window * ROWS_PER_JOB // 2)
-        self._may_change, fit = True, self._starting_from(shipped())
+        self._may_change, fit = False, self._starting_from(None)
         self.training: Training[Forests] = Training(self._notes, fit, Forests.encode, self._decode, schedule)
 
     @property
@@ -104,9 +104,9 @@ class Boosted(WaitMethod):
         self._others = None if prior is None else Forests.of_others(prior, fit.aims, NAMES)
         return fit
 
-    def keep_to(self, prior: Prior | None) -> None:
-        """Start from this prior, or from none, and from no other."""
-        self._may_change = False
+    def begin_with(self, prior: Prior | None, may_change: bool = False) -> None:
+        """Start from this prior, or from none; from another one that is stored with the notes where it `may_change`."""
+        self._may_change = may_change
         self.training.begin_anew(self._starting_from(prior))
 
     def use_prior(self, encoded: bytes) -> None:

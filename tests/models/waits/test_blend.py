@@ -76,7 +76,7 @@ def test_it_says_bounds_the_median_first_and_whether_the_job_starts_at_once() ->
     engine = engine_after(*steady(80, 7200.0), settings=BLEND)
     said = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
     assert said.bounds is not None and list(said.bounds) == ["0.1", "0.5", "0.9", "0.95"]
-    assert said.bounds["0.5"] == said.predicted_wait_s == pytest.approx(7200.0, rel=0.1)
+    assert said.bounds["0.5"] == said.predicted_wait_s == pytest.approx(7200.0, rel=0.15)
     assert all(low <= high for low, high in pairwise(said.bounds.values()))
     assert isinstance(said.starts_at_once, float) and said.starts_at_once < 0.1
 
