@@ -11,9 +11,7 @@ from models.waits.blend.said import QUANTILES, Said
 _NOT_PASSED = np.zeros(2 * QUANTILES, np.bool_)
 
 
-def bound_exceeded(
-    quantiles: Quantiles, said: Said, place: int, user: str | None = None, queue: str | None = None
-) -> bool:
+def bound_exceeded(quantiles: Quantiles, said: Said, place: int, user: str | None = None, queue: int = 0) -> bool:
     """A job of which this was said waits for longer than the mark at this place; gives whether that is judged now."""
     known = said.table, said.kind, said.alone, said.weight, *quantiles.kept(user, queue, said.weight)
     return bool(exceed(*known, *quantiles.learnt, place, quantiles.far))
@@ -27,7 +25,7 @@ def bounds_left(
     judged: Flags,
     passed: Flags = _NOT_PASSED,
     user: str | None = None,
-    queue: str | None = None,
+    queue: int = 0,
 ) -> None:
     """Such a job has left the queue after so long."""
     of_job = said.table, said.kind, said.alone, said.weight, *quantiles.kept(user, queue, said.weight)

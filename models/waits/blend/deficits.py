@@ -33,10 +33,11 @@ SUM_STEP, SUM_LEAST, SUM_MOST = 0.005, -0.5, 6.0
 fade, so that in the long run as many hold as should, however sure the experts are of themselves (the integrator of
 Angelopoulos, Candès and Tibshirani 2023, as in `follow`); and within which limits."""
 
-QUEUE_STEP, QUEUE_MOST = 0.03, 2.0
-"""The same for the jobs of one queue outside of bursts, and how far up or down. The shifts are those of the kinds of
+QUEUE_STEP, QUEUE_LEAST, QUEUE_MOST = 0.03, -0.5, 2.0
+"""The same for the jobs of one queue outside of bursts, and within which limits. The shifts are those of the kinds of
 jobs, whatever their queue; where a queue's jobs wait otherwise than others of their kind, its bounds would hold too
-seldom or too often for ever. Of a bound of nothing the limit makes 4 min, of 10 h 14 h or 7 h."""
+seldom or too often for ever. Of a bound of nothing the limits make 4 min, of 10 h 14 h or 9 h. A queue that has been
+empty for long says little of how it will be when it is not, so a bound of nothing that holds does not count."""
 
 SUM = 2
 """The row of the deficits in which these sums stand, behind those outside of bursts and in them."""
@@ -63,7 +64,9 @@ def in_burst(weight: float) -> int:
 
 
 @njit(cache=True)
-def count(deficits: Floats, counted: Floats, bursts: Floats, queue: Floats, weight: float, q: int, held: bool) -> None:
+def count(
+    deficits: Floats, counted: Floats, bursts: Floats, queue: Floats, weight: float, q: int, bound_s: float, held: bool
+) -> None:
     """It is known whether the bound that a job was told holds: at once where it waits for longer."""
     row, excess = in_burst(weight), PROBABILITIES[q] - (1.0 if held else 0.0)
     counted[row, q] += 1.0
@@ -73,8 +76,8 @@ def count(deficits: Floats, counted: Floats, bursts: Floats, queue: Floats, weig
         deficits[SUM, q] = min(max(deficits[SUM, q] + SUM_STEP * excess, SUM_LEAST), SUM_MOST)
         bursts[1, q] += 1.0
         bursts[0, q] += (excess - bursts[0, q]) / min(bursts[1, q] + USER_FIRST, USER_JOBS)
-    else:
-        queue[q] = min(max(queue[q] + QUEUE_STEP * excess, -QUEUE_MOST), QUEUE_MOST)
+    elif not (held and bound_s <= 0.0):
+        queue[q] = min(max(queue[q] + QUEUE_STEP * excess, QUEUE_LEAST), QUEUE_MOST)
 
 
 @njit(cache=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import chain, tee
 from typing import Any, ClassVar, NamedTuple
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -73,13 +74,14 @@ _UNKNOWN = (np.nan,) * QUANTILES
 
 BOUNDS = tuple(f"{probability:g}" for probability in PROBABILITIES)
 
-_HEAD = struct.Struct("<Hdd")
+_HEAD = struct.Struct("<HddI")
 
 _NOBODY = np.zeros(len(CHOICES))
 
 
 class _Note(NamedTuple):
-    """What is noted of a job at its submission: since when it waits, from when it is watched, and what was said.
+    """What is noted of a job at its submission: since when it waits, from when it is watched, its queue, and what
+    was said.
 
     `put_off` are, as bits, the places of bounds that it exceeds and that are judged once it has left the queue. A job
     that is cancelled says nothing of such a bound if by now it would be one that it has not reached. 400 bytes.
@@ -88,11 +90,13 @@ class _Note(NamedTuple):
     put_off: int
     ready: float
     watched: float
+    queue: int
     choices_s: Floats
     said: Said
 
     def encode(self) -> bytes:
-        return _HEAD.pack(self.put_off, self.ready, self.watched) + self.choices_s.tobytes() + self.said.encode()
+        head = _HEAD.pack(self.put_off, self.ready, self.watched, self.queue)
+        return head + self.choices_s.tobytes() + self.said.encode()
 
     @property
     def marks(self) -> list[float]:
@@ -102,14 +106,20 @@ class _Note(NamedTuple):
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "_Note":
         said = Said.decode(value[HEAD_BYTES + 8 * len(CHOICES) :], experts)
-        put_off, ready, watched = _HEAD.unpack_from(value)
-        return cls(put_off, ready, watched, np.frombuffer(value, np.float64, len(CHOICES), HEAD_BYTES), said)
+        choices_s = np.frombuffer(value, np.float64, len(CHOICES), HEAD_BYTES)
+        put_off, ready, watched, queue = _HEAD.unpack_from(value)
+        return cls(put_off, ready, watched, queue, choices_s, said)
 
     @property
     def deadlines(self) -> list[float]:
         """When its marks are exceeded, Unix seconds; nan where nobody watches."""
         ready, watched = self.ready, self.watched
         return [at if (at := ready + mark_s) >= watched else np.nan for mark_s in self.marks]
+
+
+def _code(queue: str | None) -> int:
+    """A number that stands for a queue: for the one that a job was told for, wherever it is moved to later."""
+    return crc32((queue or "").encode())
 
 
 def _has(method: WaitMethod, hook: str) -> bool:
@@ -170,7 +180,7 @@ class Blend(WaitMethod):
         estimate = self._estimate(mixed, forests, context)
         if mixed is not None:
             said, choice = mixed
-            note = _Note(0, job.ready, self._deadlines.begin, choice.waits_s, said)
+            note = _Note(0, job.ready, self._deadlines.begin, _code(job.queue), choice.waits_s, said)
             self._notes.put(job.key, note.encode())
             self._deadlines.add(job.key, note.deadlines)
         self._pass(job.submit, context)  # last, so that a considered job is told the same
@@ -212,7 +222,7 @@ class Blend(WaitMethod):
         if all(map(math.isnan, waits_s[MEDIAN].tolist())):
             return None
         may_be_alone = context.layout is not None and self._order.knows_run_times
-        said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user, job.queue)
+        said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user, _code(job.queue))
         choice = self._guard.choose(said.table.item(MEDIAN, BOUND), waits_s[MEDIAN], job.user)
         return said.around(choice.wait_s, choice.most_s), choice
 
@@ -257,17 +267,17 @@ class Blend(WaitMethod):
             job, value = context.everywhere.jobs.get(key), self._notes.get(key)
             if job is None or value is None or job.phase is not Phase.QUEUED:
                 continue
-            put_off, ready, watched = _HEAD.unpack_from(value)
+            put_off, ready, watched, queue = _HEAD.unpack_from(value)
             if ready != job.ready or time < watched:
                 continue
             note = np.frombuffer(value, np.uint8), self._quantiles.experts
-            kept = self._quantiles.kept(job.user, job.queue, Said.weight_of(value))
+            kept = self._quantiles.kept(job.user, queue, Said.weight_of(value))
             far = self._quantiles.far
             judged, waited_s = exceeded(*note, ready, watched, float(time), place, far, *kept, *self._learnt)
             if place in JUDGED:
                 self._guard.waited(waited_s)
             if not judged:
-                self._notes.put(key, _HEAD.pack(put_off | 1 << place, ready, watched) + value[_HEAD.size :])
+                self._notes.put(key, _HEAD.pack(put_off | 1 << place, ready, watched, queue) + value[_HEAD.size :])
 
     @property
     def _learnt(self) -> tuple[Any, ...]:
@@ -280,13 +290,13 @@ class Blend(WaitMethod):
         """
         value = self._notes.pop(job.key)
         if value is not None:
-            put_off, ready, watched = _HEAD.unpack_from(value)
+            put_off, ready, watched, queue = _HEAD.unpack_from(value)
             (reached, other, place), key, known = self._deadlines.reached, job.key, job.ready == ready
             before = place if key == other else MARKS if key < other else 0
             faded, own = self._guard.begin_to_leave(wait_s, at, job.user) if known else (1.0, _NOBODY)
             note = np.frombuffer(value, np.uint8), self._quantiles.experts, ready, watched, float(reached), before
             now = put_off if started else self._over(value, put_off, wait_s), known, float(wait_s), faded, own
-            kept = self._quantiles.kept(job.user, job.queue, Said.weight_of(value))
+            kept = self._quantiles.kept(job.user, queue, Said.weight_of(value))
             left(*note, *now, *kept, *self._learnt)
         self._pass(at, context)
 

@@ -63,7 +63,7 @@ class QuantilesState(NamedTuple):
     deficits: Floats
     counted: Floats
     users: dict[str, Floats]
-    queues: dict[str, Floats]
+    queues: dict[int, Floats]
 
 
 class Quantiles:
@@ -100,7 +100,7 @@ class Quantiles:
         may_be_alone: bool = False,
         weight: float = 1.0,
         user: str | None = None,
-        queue: str | None = None,
+        queue: int = 0,
     ) -> Said:
         """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs.
 
@@ -108,10 +108,10 @@ class Quantiles:
             may_be_alone: whether the schedule may be the median alone, where it is good enough (`ALONE_HARM`).
             weight: how many jobs it counts as, as evidence.
             user: whose job it is.
-            queue: which queue it goes to.
+            queue: a number that stands for the queue that it goes to.
         """
         table, (learnt, *errors, _, users, queues) = np.empty((QUANTILES, self.experts + BEHIND)), self.state
-        errors += [users.get(user or "", NOBODY), queues.get(queue or "", NO_QUEUE)]
+        errors += [users.get(user or "", NOBODY), queues.get(queue, NO_QUEUE)]
         head = _say(waits_s, self._prior(), self._schedules, may_be_alone, weight, *learnt, *errors, table)
         return Said(table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight)
 
@@ -143,13 +143,13 @@ class Quantiles:
         learnt, *errors, _, _ = self.state
         return *learnt, *errors, self._schedules
 
-    def kept(self, user: str | None, queue: str | None, weight: float) -> tuple[Floats, Floats]:
+    def kept(self, user: str | None, queue: int, weight: float) -> tuple[Floats, Floats]:
         """What kernels count when something becomes known of a job of this weight: for the bursts of its user, or for
         the other jobs of its queue.
         """
         if in_burst(weight):
             return kept_of(self.state.users, user, NOBODY.shape), NO_QUEUE
-        return NOBODY, kept_of(self.state.queues, queue or "", NO_QUEUE.shape)
+        return NOBODY, kept_of(self.state.queues, queue, NO_QUEUE.shape)
 
     def bound_now(self, said: Said, place: int) -> float | None:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
@@ -243,7 +243,7 @@ def leave(
     if known:
         for q in range(MEDIAN + 1, QUANTILES):
             if not passed[q]:
-                count(deficits, counted, bursts, queue, weight, q, wait_s <= table[q, BOUND])
+                count(deficits, counted, bursts, queue, weight, q, table[q, BOUND], wait_s <= table[q, BOUND])
         place = _schedule_of(table[MEDIAN], schedules)
         if place >= 0:
             _judge_schedule(schedule_errors, table[MEDIAN, experts + BOTH], table[MEDIAN, place], wait_s, weight)
@@ -291,7 +291,7 @@ def exceed(
     """
     known = place < 0  # always False; a literal here would make numba compile what is called a second time
     if MEDIAN < place < QUANTILES:
-        count(deficits, counted, bursts, queue, weight, place, known)
+        count(deficits, counted, bursts, queue, weight, place, table[place, BOUND], known)
     if place < QUANTILES and not np.isnan(_bound_now(table, kind, weight, shift, place, far)):
         return False
     judged = np.zeros(2 * QUANTILES, np.bool_)

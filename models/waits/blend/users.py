@@ -1,5 +1,7 @@
 """What is kept of single users or queues: of those whose jobs became known last."""
 
+from typing import TypeVar
+
 import numpy as np
 
 from models.arrays import Floats
@@ -8,7 +10,10 @@ USERS = 200
 """So many are kept."""
 
 
-def kept_of(users: dict[str, Floats], user: str | None, shape: tuple[int, ...]) -> Floats:
+K = TypeVar("K", str, int)
+
+
+def kept_of(users: dict[K, Floats], user: K | None, shape: tuple[int, ...]) -> Floats:
     """What is kept of one, who is the last one now; zeros of this shape, for nothing, of a new one or of nobody."""
     found = None if user is None else users.pop(user, None)
     found = np.zeros(shape) if found is None else found

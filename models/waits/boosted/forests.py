@@ -120,8 +120,10 @@ class Forests:
 
         shares = [aims[first::threads] for first in range(min(threads, len(aims)))]
         binned = Binned(rows.features, parameters, rows.weights)
+        copies = [binned, *(binned.copy() for _ in shares[1:])]
         with ThreadPoolExecutor(len(shares)) as pool:
-            trained = ChainMap(*pool.map(train, shares, [binned, *(binned.copy() for _ in shares[1:])]))
+            each = pool.map if len(shares) > 1 else map  # by itself it is done in this thread, whose time is counted
+            trained = ChainMap(*each(train, shares, copies))
         found = {aim: trained[aim] for aim in aims}
         forests = cls(found, len(rows.waits), Extent.of(rows.features, names), prior)
         forests._trained = found

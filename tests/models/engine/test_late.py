@@ -63,7 +63,8 @@ def test_methods_that_learn_from_the_state_at_submission_learn_nothing_of_it() -
     changed = {name for name, saved in waits.items() if after["methods"]["waits"][name] != saved}
     counted, counted_after = before["histories"], after["histories"]
     rows = {name for name, kept in counted["rows"].items() if counted_after["rows"][name] != kept}
-    assert changed <= {"qbets", "order", "blend"} and rows == {"qbets"}  # the order observes what users hold
+    # The order observes what users hold, and so do the two that have one.
+    assert changed <= {"qbets", "order", "boosted", "blend"} and rows == {"qbets"}
     assert {**counted, "rows": None} == {**counted_after, "rows": None}
     for name in ("accuracy", "cancelled", "predictions"):
         assert before["scores"][name] == after["scores"][name]

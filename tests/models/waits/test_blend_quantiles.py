@@ -205,16 +205,31 @@ def test_a_bound_of_nothing_grows_by_what_bursts_were_told_too_little_until_enou
 
 
 def test_the_bounds_of_each_queue_hold_though_one_waits_longer_than_jobs_of_its_kind() -> None:
-    quantiles, chance, held = Quantiles(["expert"], [1.0]), np.random.default_rng(9), defaultdict[str, list[bool]](list)
+    quantiles, chance, held = Quantiles(["expert"], [1.0]), np.random.default_rng(9), defaultdict[int, list[bool]](list)
+    usual, slow, new = range(3)
     for number in range(6000):
-        queue, level = ("slow", 0.4) if number % 10 == 0 else ("usual", 0.0)
+        queue, level = (slow, 0.4) if number % 10 == 0 else (usual, 0.0)
         said, wait_s = quantiles.mix(told(3600.0), queue=queue), 3600.0 * chance.lognormal(level, 0.4)
         bounds_left(quantiles, said, wait_s, True, np.ones(2 * QUANTILES, np.bool_), queue=queue)
         held[queue].append(wait_s <= said.bounds[2])
-    assert np.mean(held["usual"]) == pytest.approx(0.9, abs=0.02)
-    assert np.mean(held["slow"][200:]) == pytest.approx(0.9, abs=0.04)
-    burst = [quantiles.mix(told(3600.0), weight=BURST, queue=queue).bounds[2] for queue in ("slow", "usual", "new")]
+    assert np.mean(held[usual]) == pytest.approx(0.9, abs=0.02)
+    assert np.mean(held[slow][200:]) == pytest.approx(0.9, abs=0.04)
+    burst = [quantiles.mix(told(3600.0), weight=BURST, queue=queue).bounds[2] for queue in (slow, usual, new)]
     assert burst[0] == burst[1] == burst[2]  # of a burst's job, that says nothing
+
+
+@pytest.mark.parametrize("quiet", [0, 1500])
+def test_the_bounds_of_a_queue_hold_after_a_time_in_which_nothing_waited(quiet: int) -> None:
+    held, everything = list[bool](), np.ones(2 * QUANTILES, np.bool_)
+    for seed in range(20):
+        quantiles, chance = Quantiles(["expert"], [1.0]), np.random.default_rng(seed)
+        for _ in range(quiet):
+            bounds_left(quantiles, quantiles.mix(told(0.0), queue=1), 0.0, True, everything, queue=1)
+        for _ in range(25):
+            said, wait_s = quantiles.mix(told(3600.0), queue=1), 3600.0 * chance.lognormal(0.0, 0.4)
+            bounds_left(quantiles, said, wait_s, True, everything, queue=1)
+            held.append(wait_s <= said.bounds[2])
+    assert np.mean(held) > 0.8
 
 
 def test_a_job_that_is_known_to_exceed_its_bound_counts_once() -> None:
