@@ -55,6 +55,9 @@ async def started(client: Any, settings: Settings) -> AsyncGenerator[Any]:
     except (KafkaError, OSError) as error:
         await client.stop()
         raise Unreachable(f"kafka at {settings.kafka.bootstrap}: {error}") from None
+    except BaseException:  # such as an interrupt while it connects
+        await client.stop()
+        raise
     try:
         yield client
     finally:

@@ -96,6 +96,7 @@ async def arriving(consumer: Any, settings: KafkaSettings, tell: Tell) -> AsyncG
     """A consumer's messages as they come, without end; while no broker answers, which is asked while nothing comes,
     Kafka is waited for.
     """
+    tls = settings.tls_context()  # once: its files may be replaced meanwhile
     away_since: float | None = None
     while True:
         looked_at, found = time.monotonic(), {}
@@ -106,7 +107,7 @@ async def arriving(consumer: Any, settings: KafkaSettings, tell: Tell) -> AsyncG
         except KafkaError as error:
             log.warning("cannot be read: %r; tried again in %.0f s", error, RETRY_PAUSE_S)
             await asyncio.sleep(RETRY_PAUSE_S)
-        there = bool(found) or await broker_answers(settings.bootstrap, settings.tls_context(), BROKER_TIMEOUT_S)
+        there = bool(found) or await broker_answers(settings.bootstrap, tls, BROKER_TIMEOUT_S)
         if not there and away_since is None:
             away_since = looked_at
             tell(f"kafka: no broker answers at {settings.bootstrap}; waiting for it")

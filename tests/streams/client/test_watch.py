@@ -202,3 +202,14 @@ def test_a_kafka_that_goes_away_and_comes_back_is_told_once_each(monkeypatch: py
         "kafka: no broker answers at kafka.example.org:9092; waiting for it",
         "kafka at kafka.example.org:9092 is back",
     ]
+
+
+def test_a_certificate_that_is_replaced_meanwhile_ends_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = iter([None])  # a second time its files are not there
+
+    async def answers(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(watch, "broker_answers", answers)
+    monkeypatch.setattr(KafkaSettings, "tls_context", lambda _: next(made))
+    assert came(arriving(Polled([], [], []), KafkaSettings(), print)) == [[], [], []]
