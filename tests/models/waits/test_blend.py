@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -12,7 +13,7 @@ from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import Happened, SiteContext, WaitMethod
-from models.records import AnyEvent, Prediction
+from models.records import Alter, AnyEvent, Prediction
 from models.registry import METHODS
 from models.site.job import Estimate, Job, Phase
 from models.site.rows import Rows
@@ -79,6 +80,17 @@ def test_it_says_bounds_the_median_first_and_whether_the_job_starts_at_once() ->
     assert said.bounds["0.5"] == said.predicted_wait_s == pytest.approx(7200.0, rel=0.15)
     assert all(low <= high for low, high in pairwise(said.bounds.values()))
     assert isinstance(said.starts_at_once, float) and said.starts_at_once < 0.1
+
+
+def test_a_job_that_is_moved_counts_for_the_queue_that_it_was_told_for() -> None:
+    engine = engine_after(*steady(40, 7200.0), settings=BLEND)
+    queues = blend_of(engine)._quantiles.state.queues
+    before = {queue: added.copy() for queue, added in queues.items()}
+    engine.apply(submit("moved", 50_000.0, cpus=4, walltime=600.0, queue="route"))
+    engine.apply(Alter(site=engine.site, time=50_001.0, job="moved", queue="work"))
+    engine.apply(start("moved", 90_000.0))
+    changed = {queue for queue, added in queues.items() if added.any() and (added != before.get(queue, 0.0)).any()}
+    assert changed == {crc32(b"route")}
 
 
 @pytest.mark.parametrize(("far", "at_least", "at_most"), [(0.05, 0.05, 0.15), (100.0, 0.3, 4.0)])
