@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import chain, tee
 from typing import Any, ClassVar, NamedTuple
-from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -33,6 +32,7 @@ from models.waits.blend.said import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Sai
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
+from models.waits.boosted.recent import code_of
 from models.waits.order import LearntOrder
 from models.waits.qespera import Qespera
 
@@ -80,8 +80,8 @@ _NOBODY = np.zeros(len(CHOICES))
 
 
 class _Note(NamedTuple):
-    """What is noted of a job at its submission: since when it waits, from when it is watched, its queue, and what
-    was said.
+    """What is noted of a job at its submission: since when it waits, from when it is watched, a number that
+    stands for the queue that it was told for, wherever it is moved to later, and what was said.
 
     `put_off` are, as bits, the places of bounds that it exceeds and that are judged once it has left the queue. A job
     that is cancelled says nothing of such a bound if by now it would be one that it has not reached. 400 bytes.
@@ -115,11 +115,6 @@ class _Note(NamedTuple):
         """When its marks are exceeded, Unix seconds; nan where nobody watches."""
         ready, watched = self.ready, self.watched
         return [at if (at := ready + mark_s) >= watched else np.nan for mark_s in self.marks]
-
-
-def _code(queue: str | None) -> int:
-    """A number that stands for a queue: for the one that a job was told for, wherever it is moved to later."""
-    return crc32((queue or "").encode())
 
 
 def _has(method: WaitMethod, hook: str) -> bool:
@@ -180,7 +175,7 @@ class Blend(WaitMethod):
         estimate = self._estimate(mixed, forests, context)
         if mixed is not None:
             said, choice = mixed
-            note = _Note(0, job.ready, self._deadlines.begin, _code(job.queue), choice.waits_s, said)
+            note = _Note(0, job.ready, self._deadlines.begin, code_of(job.queue), choice.waits_s, said)
             self._notes.put(job.key, note.encode())
             self._deadlines.add(job.key, note.deadlines)
         self._pass(job.submit, context)  # last, so that a considered job is told the same
@@ -222,7 +217,7 @@ class Blend(WaitMethod):
         if all(map(math.isnan, waits_s[MEDIAN].tolist())):
             return None
         may_be_alone = context.layout is not None and self._order.knows_run_times
-        said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user, _code(job.queue))
+        said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user, code_of(job.queue))
         choice = self._guard.choose(said.table.item(MEDIAN, BOUND), waits_s[MEDIAN], job.user)
         return said.around(choice.wait_s, choice.most_s), choice
 

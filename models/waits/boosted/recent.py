@@ -87,16 +87,17 @@ Codes = tuple[int, ...]
 def codes_of(job: Job) -> Codes:
     """What a job is like, a number for each attribute; the same after a restart. 3 µs."""
     return (
-        _code(job.user),
-        _code(job.queue),
-        _code(job.executable),
+        code_of(job.user),
+        code_of(job.queue),
+        code_of(job.executable),
         job.cpus.bit_length(),
         int(job.planned_run_s).bit_length(),
-        _code(job.group),
+        code_of(job.group),
     )
 
 
-def _code(name: str | None) -> int:
+def code_of(name: str | None) -> int:
+    """A number that stands for a name, the same after a restart; 0 for none."""
     return 0 if name is None else crc32(name.encode())
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from models.site.node_features import alternatives
-from streams.sources.logs.fields import MAX_NAME
+from streams.sources.logs.fields import MAX_NAME, known
 from streams.sources.slurm.rows import (
     ENDED,
     MIB,
@@ -218,8 +218,7 @@ def asked_of(told: AttemptFields) -> RequestFields:
         "started_gpus": _started_gpus(told, got, gpus),
     }
     row = {"cluster": name_of(told.cluster), "unlimited": told.unlimited or is_infinite(told.time_limit)}
-    known = {name: value for name, value in request.items() if value is not None}
-    return RequestFields(known, row, given, bool(got.cpus))
+    return RequestFields(known(**request), row, given, bool(got.cpus))
 
 
 def row_of(
@@ -281,7 +280,7 @@ def row_of(
         array_size=size,
         held=held,
         resized=bool(told.sluid and told.original_sluid and told.sluid != told.original_sluid),
-        asked=asked.asked | {name: value for name, value in own.items() if value is not None},
+        asked=asked.asked | known(**own),
         **asked.row,
         **(asked.given if ran else {}),
     )

@@ -53,21 +53,10 @@ def one(*lines: str) -> JobRow:
 
 def test_a_job() -> None:
     row = one(line())
-    assert (row.job, row.phase, row.state, row.asked.get("queue"), row.partition) == (
-        "7",
-        "ended",
-        "completed",
-        "batch",
-        "batch",
-    )
+    assert (row.job, row.phase, row.state, row.partition) == ("7", "ended", "completed", "batch")
     assert (row.submit, row.start, row.end) == (NOON, NOON + 60, NOON + 180)
-    assert (
-        row.asked.get("cpus"),
-        row.asked.get("nodes"),
-        row.asked.get("memory"),
-        row.asked.get("walltime"),
-        row.asked.get("gpus"),
-    ) == (8, 2, 4 << 30, 3600.0, 0)
+    asked = {"queue": "batch", "cpus": 8, "nodes": 2, "memory": 4 << 30, "walltime": 3600.0, "gpus": 0}
+    assert row.asked | asked == row.asked
     assert (row.started_cpus, row.started_nodes, row.started_gpus) == (8, 2, 1)
 
 
