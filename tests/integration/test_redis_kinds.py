@@ -1,8 +1,7 @@
 """A worker whose Redis is a cluster of three nodes, or a primary that sentinels replace: real servers, on loopback."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from tests.support.deployment import Deployment, interleaved, parts, settings_on
 SITES = ("alder", "birch", "cedar", "oak")
 SLOTS = 16_384
 SERVICE = "main"
+AGAIN = "; again in "  # the worker logs it when Redis did not do what it was asked for
 
 pytestmark = [pytest.mark.long, pytest.mark.stack]
 
@@ -104,20 +104,36 @@ def deployment(stack: LocalStack, url: str, directory: Path, client: Any) -> Dep
     return Deployment(settings, directory, client)
 
 
-def equal_after(here: Deployment, strikes: Sequence[Callable[[], None]]) -> None:
-    """What a worker says and stores equals the replay, though between two parts of the events this is done."""
+Strike = AbstractContextManager[None]
+"""Something is wrong with Redis meanwhile."""
+
+
+def equal_after(here: Deployment, strikes: Sequence[Strike]) -> None:
+    """What a worker says and stores equals the replay, though a part of the events is sent during each strike."""
     events: list[AnyEvent] = interleaved(*(simulated(site, 250, seed) for seed, site in enumerate(SITES)))
     expected = here.expected(events)
     here.worker.start()
-    for part, strike in zip(parts(events, len(strikes) + 1), [*strikes, lambda: None], strict=True):
-        here.send(part)
-        strike()
+    first, *others = parts(events, len(strikes) + 1)
+    here.send(first)
+    for part, strike in zip(others, strikes, strict=True):
+        until(lambda: newest(here) > 0)
+        with strike:
+            here.send(part)
     here.await_outputs(sum(map(len, expected.values())))
     here.stop()
-    assert "; again in " in here.log  # a strike has met a checkpoint
     assert {where: unique(values) for where, values in here.said().items()} == expected
     for site in SITES:
         assert here.stored(site) == here.expected_in_redis(events, site)
+
+
+def newest(here: Deployment) -> int:
+    """The number of the newest entry that a site's history has in Redis, from 1; 0: it has none yet."""
+    return max((int(number) + 1 for number in here.redis.hkeys(history(here))), default=0)
+
+
+def history(here: Deployment) -> str:
+    """The key of a site's history."""
+    return f"{here.settings.redis.prefix}:{{{SITES[0]}}}:history"
 
 
 def test_sentinels_name_another_primary_in_the_middle_of_checkpoints(
@@ -129,15 +145,19 @@ def test_sentinels_name_another_primary_in_the_middle_of_checkpoints(
     manager = Sentinels(hosts)
     with closing(deployment(stack, url, tmp_path / "worker", manager.master_for(SERVICE))) as here:
 
-        def fail_over() -> None:
-            until(lambda: here.redis.dbsize() > 0)
+        @contextmanager
+        def failing_over() -> Iterator[None]:
             primary.kill()
+            yield
+            until(lambda: AGAIN in here.log)
             until(lambda: manager.sentinels[0].sentinel_get_master_addr_by_name(SERVICE)[1] != primary.port)
 
-        def come_back() -> None:
+        @contextmanager
+        def coming_back() -> Iterator[None]:
             primary.start()  # and the sentinels make it a replica
+            yield
 
-        equal_after(here, [fail_over, come_back])
+        equal_after(here, [failing_over(), coming_back()])
 
 
 def test_a_cluster_loses_a_node_for_a_while_and_moves_a_site_to_another_in_the_middle_of_checkpoints(
@@ -146,35 +166,51 @@ def test_a_cluster_loses_a_node_for_a_while_and_moves_a_site_to_another_in_the_m
     url = f"redis+cluster://{','.join(f'127.0.0.1:{node.port}' for node in nodes)}"
     client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in nodes])
     with closing(deployment(stack, url, tmp_path / "worker", client)) as here:
+        slot = key_slot(history(here).encode())
 
-        def restart_a_node() -> None:
-            until(lambda: client.dbsize(target_nodes=RedisCluster.PRIMARIES) > 0)
-            nodes[1].kill()
-            time.sleep(1.0)
-            nodes[1].start()
+        @contextmanager
+        def restarting_its_node() -> Iterator[None]:
+            node = nodes[slot * 3 // SLOTS]
+            node.kill()
+            yield
+            until(lambda: AGAIN in here.log)
+            node.start()
             until(lambda: all(map(is_well, nodes)))
 
-        def move_a_site() -> None:
-            move_slot(nodes, key_slot(f"{here.settings.redis.prefix}:{{alder}}:history".encode()))
+        @contextmanager
+        def moving_it() -> Iterator[None]:
+            with moving(nodes, slot):
+                entries, waited = newest(here), here.log.count(AGAIN)
+                yield
+                # A transaction over keys in both places is waited for until the move is done.
+                until(lambda: here.log.count(AGAIN) > waited or newest(here) > entries)
 
-        equal_after(here, [restart_a_node, move_a_site])
+        equal_after(here, [restarting_its_node(), moving_it()])
         found = [result for result in examine(here.settings) if result.check.startswith("redis version")]
         assert [result.state for result in found] == ["ok"] * 3
         assert all(result.found.startswith("Valkey") == (nodes[0].name == "Valkey") for result in found)
 
 
-def move_slot(nodes: list[Redis], slot: int) -> None:
-    """Move what is in a slot to another node, as an operator's tool does, but slower."""
+@contextmanager
+def moving(nodes: list[Redis], slot: int) -> Iterator[None]:
+    """What is in a slot moves to another node, as by an operator's tool: half of it is there meanwhile."""
     owner = slot * 3 // SLOTS
     source, target = (redis.Redis.from_url(node.url) for node in (nodes[owner], nodes[(owner + 1) % 3]))
     with source, target:
         names = [str(one.execute_command("CLUSTER MYID"), "ascii") for one in (source, target)]
         target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", names[0])
         source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", names[1])
-        port = nodes[(owner + 1) % 3].port
-        while keys := source.execute_command("CLUSTER GETKEYSINSLOT", slot, 3):
-            source.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
-            time.sleep(0.05)
+
+        def move(most: int) -> int:
+            keys = source.execute_command("CLUSTER GETKEYSINSLOT", slot, most)
+            if keys:
+                source.execute_command("MIGRATE", "127.0.0.1", nodes[(owner + 1) % 3].port, "", 0, 5000, "KEYS", *keys)
+            return len(keys)
+
+        move(source.execute_command("CLUSTER COUNTKEYSINSLOT", slot) // 2)
+        yield
+        while move(100):
+            pass
         for one in (target, source):
             one.execute_command("CLUSTER SETSLOT", slot, "NODE", names[1])
 
