@@ -2,11 +2,11 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError
 
@@ -18,11 +18,30 @@ LEADER_PAUSE_S = 0.5
 
 
 class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka's classes are untyped
-    """aiokafka's consumer; while its topics are gone, it waits."""
+    """aiokafka's consumer; while its topics are gone, it waits, and it can read the partitions that topics get.
+
+    aiokafka 0.14 itself begins all partitions of a topic anew then, where there is no group.
+    """
 
     def __init__(self, *topics: str, **options: Any) -> None:
         super().__init__(*topics, **options)
         wait_for_leaders(self)
+
+    async def places(self, *topics: str) -> list[TopicPartition]:
+        """The partitions of topics. Raises KafkaError: one is missing, or hidden from this user."""
+        return [TopicPartition(topic, part) for topic in topics for part in await self._client._wait_on_metadata(topic)]
+
+    async def read_new_partitions(self) -> None:
+        """Read, from their beginning, the partitions too that were added to the topics of those which were assigned."""
+        read = self.assignment()
+        if self._subscription.partitions_auto_assigned():
+            return  # the group sees to it
+        parts = {topic: self.partitions_for_topic(topic) or () for topic in {place.topic for place in read}}
+        if new := {TopicPartition(topic, part) for topic in parts for part in parts[topic]} - read:
+            positions = {place: await self.position(place) for place in read}
+            self.assign([*read, *new])
+            for place, position in {**positions, **dict.fromkeys(new, 0)}.items():
+                self.seek(place, position)
 
 
 def wait_for_leaders(consumer: AIOKafkaConsumer) -> None:
@@ -48,10 +67,18 @@ def _has_leaders(cluster: Any, topic: str) -> bool:
 
 
 @asynccontextmanager
-async def started(client: Any, settings: Settings) -> AsyncGenerator[Any]:
-    """A client of Kafka, started, and stopped in the end. Raises Unreachable: Kafka cannot be reached."""
+async def started(
+    client: Any, settings: Settings, begin: Callable[[], Awaitable[None]] | None = None
+) -> AsyncGenerator[Any]:
+    """A client of Kafka, started, and stopped in the end. Raises Unreachable: Kafka cannot be reached, or refuses.
+
+    Parameters:
+        begin: done once it has started.
+    """
     try:
         await client.start()
+        if begin is not None:
+            await begin()
     except (KafkaError, OSError) as error:
         await client.stop()
         raise Unreachable(f"kafka at {settings.kafka.bootstrap}: {error}") from None

@@ -65,6 +65,7 @@ class QuestionClient:
         self._open = AsyncExitStack()
         self._producer: Any = None
         self._answers: Any = None
+        self._cached: Any = None
         self._checked_at = float("-inf")
         self._broker_problem: str | None = None
 
@@ -136,8 +137,8 @@ class QuestionClient:
         reading = {"enable_auto_commit": False, "fetch_max_wait_ms": MAX_FETCH_WAIT_MS}
         self._producer = AIOKafkaProducer(**options, acks=1, linger_ms=0)
         self._answers = Consumer(**options, **reading, auto_offset_reset="latest")
-        cached = Consumer(**options, **reading, auto_offset_reset="earliest")
-        clients = (self._producer, self._answers, cached)
+        self._cached = Consumer(**options, **reading, auto_offset_reset="earliest")
+        clients = (self._producer, self._answers, self._cached)
         for client in clients:
             opened.push_async_callback(_close, client)
         await asyncio.gather(*(client.start() for client in clients))
@@ -145,8 +146,8 @@ class QuestionClient:
         answers, estimates = [await self._partitions(names) for names in ([self._topics.answers], self._cached_topics)]
         self._answers.assign(answers)
         await self._answers.seek_to_end(*answers)
-        await self._catch_up(cached, estimates)
-        for consumer, take in ((self._answers, self._take_answer), (cached, self._take_cached)):
+        await self._catch_up(self._cached, estimates)
+        for consumer, take in ((self._answers, self._take_answer), (self._cached, self._take_cached)):
             task = asyncio.create_task(self._follow(consumer, take))
             opened.push_async_callback(_cancel, task)
 
@@ -157,11 +158,12 @@ class QuestionClient:
         visible = await self._answers.topics()
         if missing := [topic for topic in topics if topic not in visible]:
             raise UnknownTopicOrPartitionError(missing)
-        return [TopicPartition(topic, part) for topic in topics for part in await self._producer.partitions_for(topic)]
+        places: list[TopicPartition] = await self._answers.places(*topics)
+        return places
 
     async def _catch_up(self, consumer: Any, partitions: Sequence[TopicPartition]) -> None:
         consumer.assign(partitions)
-        self.cache.partitions = sum(place.topic == self._topics.estimates for place in partitions)
+        self._count_partitions()
         begins, ends = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
         for partition in partitions:
             tail = ends[partition] - INITIAL_OUTCOMES if partition.topic == self._topics.outcomes else 0
@@ -172,9 +174,14 @@ class QuestionClient:
                 return  # the broker answers, so compaction has removed what is left
             self._take(batches, self._take_cached)
 
+    def _count_partitions(self) -> None:
+        self.cache.partitions = sum(place.topic == self._topics.estimates for place in self._cached.assignment())
+
     async def _follow(self, consumer: Any, take: Callable[[Any], None]) -> None:
         while True:
             try:
+                await consumer.read_new_partitions()
+                self._count_partitions()
                 self._take(await consumer.getmany(timeout_ms=1000, max_records=MAX_BATCH_MESSAGES), take)
             except Exception as error:  # whatever fails, later messages must still be read
                 log.warning("cannot be read: %r; tried again in %.0f s", error, RETRY_PAUSE_S)

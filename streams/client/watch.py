@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
 import msgspec
-from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
+from aiokafka.errors import CommitFailedError, GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 from msgspec import UNSET
 
 from models.durations import duration
@@ -70,14 +71,18 @@ async def follow(
         Unreachable: Kafka is away at the beginning; later it is waited for.
         UserError: Kafka refuses.
     """
-    consumer = Consumer(
-        *reading,
-        **settings.kafka.async_options(),
-        group_id=group,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest" if from_beginning else "latest",
-    )
-    async with started(consumer, settings):
+
+    def consumer_of(*subscribed: str) -> Consumer:  # it goes on at the oldest where what would come next was deleted
+        options = settings.kafka.async_options() | {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
+        return Consumer(*subscribed, **options, group_id=group)
+
+    if group is not None and not from_beginning:
+        first = consumer_of()
+        async with started(first, settings, partial(_commit_ends, first, reading)):
+            pass
+    consumer = consumer_of(*(() if group is None else reading))
+    begin = partial(_assign, consumer, reading, from_beginning) if group is None else None
+    async with started(consumer, settings, begin):
         async for messages in arriving(consumer, settings.kafka, tell):
             for message in messages:
                 try:
@@ -92,6 +97,22 @@ async def follow(
                     await consumer.commit()
 
 
+async def _assign(consumer: Consumer, topics: Iterable[str], from_beginning: bool) -> None:
+    """Have a consumer without a group read all partitions."""
+    places = await consumer.places(*topics)
+    consumer.assign(places)
+    await (consumer.seek_to_beginning if from_beginning else consumer.seek_to_end)(*places)
+
+
+async def _commit_ends(consumer: Consumer, topics: Iterable[str]) -> None:
+    """Have a group that has read nothing yet begin with what comes from now on. New partitions are known by that."""
+    places = await consumer.places(*topics)
+    if {await consumer.committed(place) for place in places} == {None}:
+        consumer.assign(places)
+        with suppress(CommitFailedError):  # another member has begun just now
+            await consumer.commit(await consumer.end_offsets(places))
+
+
 async def arriving(consumer: Any, settings: KafkaSettings, tell: Tell) -> AsyncGenerator[list[Any]]:
     """A consumer's messages as they come, without end; while no broker answers, which is asked while nothing comes,
     Kafka is waited for.
@@ -101,6 +122,7 @@ async def arriving(consumer: Any, settings: KafkaSettings, tell: Tell) -> AsyncG
     while True:
         looked_at, found = time.monotonic(), {}
         try:
+            await consumer.read_new_partitions()
             found = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=MAX_BATCH_MESSAGES)
         except (TopicAuthorizationFailedError, GroupAuthorizationFailedError) as error:
             raise UserError(f"kafka at {settings.bootstrap}: {error}") from None

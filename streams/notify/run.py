@@ -128,7 +128,7 @@ async def run_notify(settings: Settings, wanted: NoticeFilter, tell: Callable[[N
             session = await stack.enter_async_context(aiohttp.ClientSession())
             hook = Webhook(session, own.webhook, own.secret, own.retry_seconds, counts.tried)
         reader = Reader(settings, watching, counts)
-        consumer = await stack.enter_async_context(reader.caught_up(producer, bool(wanted.users)))
+        consumer = await stack.enter_async_context(reader.caught_up(bool(wanted.users)))
         log.debug("%d jobs queue of which notices may come", len(watching.jobs))
         teller = Teller(settings, watching, counts, grid, producer, hook, tell)
         await asyncio.gather(reader.follow(consumer), teller.run())

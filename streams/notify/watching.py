@@ -161,7 +161,7 @@ class Reader:
         self._topics = Topics(settings.kafka.prefix)
 
     @asynccontextmanager
-    async def caught_up(self, producer: Any, with_users: bool) -> AsyncGenerator[Any]:
+    async def caught_up(self, with_users: bool) -> AsyncGenerator[Any]:
         """A consumer of what is to come, after what is on the topics was taken in.
 
         First whose jobs there are and what was told, then the predictions, then which jobs have left.
@@ -172,8 +172,7 @@ class Reader:
         async with started(consumer, self._settings):
             positions: dict[TopicPartition, int] = {}
             for names in ([*users, topics.notices], [topics.predictions], [topics.outcomes]):
-                places = [TopicPartition(name, part) for name in names for part in await producer.partitions_for(name)]
-                positions |= await self._read_whole(consumer, places)
+                positions |= await self._read_whole(consumer, await consumer.places(*names))
             following = {place: at for place, at in positions.items() if place.topic != topics.notices}
             consumer.assign(list(following))
             for place, at in following.items():

@@ -104,6 +104,9 @@ class Polled:
     def __init__(self, *batches: list[Message]) -> None:
         self._batches = iter(batches)
 
+    async def read_new_partitions(self) -> None:
+        """There are none."""
+
     async def getmany(self, **_: object) -> dict[str, list[Message]]:
         for batch in self._batches:
             return {"place": batch} if batch else {}
