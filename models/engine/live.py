@@ -121,9 +121,8 @@ class LiveJobs:
 
     def may_be_forgotten(self, key: JobKey, time: float) -> bool:
         """Whether an event of this time may be of a job that was here and that nobody remembers."""
-        if time > self.learnt.forgotten_until or time > self.clock.now - HOUR_S:
-            return False
-        return key not in self._state.jobs and not self.has_left(key)
+        may_have_left = self.learnt.may_have_left(time, self.clock.now)
+        return may_have_left and key not in self._state.jobs and not self.has_left(key)
 
     @property
     def full(self) -> bool:
@@ -288,6 +287,6 @@ class LiveJobs:
             ValueError: rows are missing.
         """
         if rows is None:
-            saved = msgspec.structs.replace(saved, forgotten_until=max(saved.forgotten_until, self.clock.now))
+            saved.lose(self.clock.now)
             rows, count, oldest = (), 0, 0
         self.learnt.restore(saved, rows, count, oldest)

@@ -53,7 +53,7 @@ def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: 
         there_of = [row for row in rows.get(name, ()) if kept.oldest <= row.number < kept.count]
         there_of.sort(key=lambda row: row.number)
         if name == LEARNT_ROWS and len(there_of) < kept.count - kept.oldest:  # any that is unknown may have left
-            state.live.learnt.forgotten_until = state.live.clock.now
+            state.live.learnt.lose(state.live.clock.now)
         counted.rows[name] = RowRange(kept.count, kept.count - len(there_of))
         own[name] = [Row(number, row.value) for number, row in enumerate(there_of, kept.count - len(there_of))]
     renumbered = [msgspec.structs.replace(row, number=number) for number, row in enumerate(found, counted.first)]

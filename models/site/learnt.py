@@ -1,5 +1,6 @@
 """Which jobs have left, as fingerprints: a job is learnt once, whenever its events come again."""
 
+import math
 from collections.abc import Iterable
 from hashlib import blake2b
 
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from models.records import JobKey
 from models.site.rows import Row, Rows
+from models.site.shapes import HOUR_S
 
 CHUNK_JOBS = 128  # fingerprints in a row
 ROWS_PER_MERGE = 32  # rows between two merges into the sorted array: 4096 jobs
@@ -20,11 +22,16 @@ Fingerprints = npt.NDArray[np.uint64]
 
 
 class LearntState(msgspec.Struct, array_like=True):
-    """What is stored of it beside its rows: the fingerprints that fill no row yet, and two times in Unix seconds."""
+    """What is stored of it beside its rows: the fingerprints that fill no row yet, and three times in Unix seconds."""
 
     tail: list[int] = msgspec.field(default_factory=list)
     tail_until: float = 0.0
     forgotten_until: float = 0.0
+    lost_until: float = -math.inf
+
+    def lose(self, now: float) -> None:
+        """Rows are lost: any job that is unknown may have left by now."""
+        self.lost_until = max(self.lost_until, now)
 
 
 class _Chunk(msgspec.Struct, array_like=True):
@@ -50,8 +57,8 @@ class LearntJobs:
 
     >>> learnt = LearntJobs()
     >>> learnt.add(("1", 0), 60.0)
-    >>> ("1", 0) in learnt, ("1", 1) in learnt, learnt.forgotten_until
-    (True, False, 0.0)
+    >>> ("1", 0) in learnt, ("1", 1) in learnt, learnt.may_have_left(50.0, now=60.0)
+    (True, False, False)
     """
 
     def __init__(self, most: int = MAX_JOBS) -> None:
@@ -68,10 +75,12 @@ class LearntJobs:
         place = int(self._merged.searchsorted(np.uint64(found)))
         return place < len(self._merged) and int(self._merged[place]) == found
 
-    @property
-    def forgotten_until(self) -> float:
-        """A job all of whose events lie before this time (Unix seconds) may have left and been forgotten."""
-        return self.state.forgotten_until
+    def may_have_left(self, time: float, now: float) -> bool:
+        """Whether a job that is unknown, with an event of this time, may have left before.
+
+        What was forgotten in the last hour is taken for new: so many jobs then come and go that some are late.
+        """
+        return time <= self.state.lost_until or time <= min(self.state.forgotten_until, now - HOUR_S)
 
     def add(self, key: JobKey, at: float) -> None:
         """A job has left by an event of the time `at` (Unix seconds)."""

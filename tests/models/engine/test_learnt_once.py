@@ -2,9 +2,11 @@
 
 import pytest
 
+from models.engine.checkpoint import read_saved
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.engine.parts import LEARNT_ROWS
+from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome
 from models.site.learnt import LearntJobs
@@ -13,10 +15,10 @@ from tests.support.events import end, start, submit
 SETTINGS = EngineSettings(method="median", shadows=(), runtimes="closest", bounds="", history=50)
 
 
-def jobs(first: int, last: int) -> list[AnyEvent]:
+def jobs(first: int, last: int, every_s: float = 100.0) -> list[AnyEvent]:
     found: list[AnyEvent] = []
     for job in range(first, last):
-        time = 1.7e9 + 100.0 * job
+        time = 1.7e9 + every_s * job
         found += [submit(str(job), time), start(str(job), time + 30.0), end(str(job), time + 90.0)]
     return found
 
@@ -62,3 +64,17 @@ def test_where_the_rows_are_lost_what_is_unknown_and_over_an_hour_old_is_not_tak
     assert learnt(again, jobs(0, 200)) == 0
     assert again.anomalies["forgotten_job"] > 100
     assert learnt(again, jobs(200, 210)) == 20
+
+
+@pytest.mark.parametrize("some_left", [False, True])
+def test_where_the_rows_are_lost_what_left_within_the_hour_is_not_learnt_again(some_left: bool) -> None:
+    engine = Engine("s", SETTINGS)
+    learnt(engine, jobs(0, 600, every_s=1.0))
+    state, changes = engine.checkpoint()
+    if some_left:
+        rows = {**changes.rows, LEARNT_ROWS: changes.rows[LEARNT_ROWS][1:3]}
+        again = salvage(read_saved(state), list(changes.started), list(changes.runs), rows, SETTINGS)
+    else:
+        again = Engine.load(state, None, None, SETTINGS)
+    assert learnt(again, jobs(0, 600, every_s=1.0)) == 0
+    assert learnt(again, jobs(700, 710, every_s=1.0)) == 20
