@@ -1,5 +1,6 @@
 """Forests over what a job finds at its submission, as one method of several: another simulates a schedule for them."""
 
+import logging
 import struct
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -24,6 +25,8 @@ from models.waits.boosted.forests import POINT, QUANTILES, Forests, Said, Traini
 from models.waits.boosted.prior import Prior, shipped
 from models.waits.boosted.recent import Left, Recent, RecentState, codes_of
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
+
+log = logging.getLogger(__name__)
 
 _NOTE: Final = struct.Struct("<QI6I")
 """Rows before a note, the version of the prior, and the job's codes. Its features follow, and what the prior says:
@@ -91,6 +94,7 @@ class Boosted(WaitMethod):
         self.rows = self._notes.rows
         self._recent = Recent(p.window * ROWS_PER_JOB // 2)
         self._may_change, fit = False, self._starting_from(None)
+        self._unread: str | None = None  # that a stored prior cannot be used
         self.training: Training[Forests] = Training(self._notes, fit, Forests.encode, self._decode, schedule)
 
     @property
@@ -106,7 +110,7 @@ class Boosted(WaitMethod):
 
     def begin_with(self, prior: Prior | None, may_change: bool = False) -> None:
         """Start from this prior, or from none; from another one that is stored with the notes where it `may_change`."""
-        self._may_change = may_change
+        self._may_change, self._unread = may_change, None
         self.training.begin_anew(self._starting_from(prior))
 
     def use_prior(self, encoded: bytes) -> None:
@@ -118,6 +122,7 @@ class Boosted(WaitMethod):
         prior = Prior.decode(encoded)
         if missing := {*POINT, *QUANTILES}.difference(prior.aims):
             raise ValueError(f"a prior that says nothing of {', '.join(map(str, missing))}")
+        self._unread = None
         self.training.begin_anew(self._starting_from(prior))
         self._notes.put(_PRIOR, encoded)
 
@@ -157,8 +162,8 @@ class Boosted(WaitMethod):
 
     @property
     def degraded(self) -> str | None:
-        """That the model was lost, if it was."""
-        return self.training.degraded
+        """That the model was lost, or the prior that it started from, if it was."""
+        return "; ".join(filter(None, (self._unread, self.training.degraded))) or None
 
     def pending(self) -> Future[Any] | None:
         """The training that must be done before the next event."""
@@ -191,7 +196,7 @@ class Boosted(WaitMethod):
         return encode(_Saved(self._recent.save(), self.training.save()))
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave, and lay out the rows.
+        """Take back what `save` gave, and lay out the rows. A stored prior of other features is left for the package's.
 
         Raises:
             ValueError: it is something else.
@@ -205,7 +210,11 @@ class Boosted(WaitMethod):
             *left, rows = _LEFT.unpack(settled)
             recent.remember(tuple(codes), number, Left(*left), rows)
         if self._may_change and (own := self._notes.latest(_PRIOR)) is not None:
-            self.training.begin_anew(self._starting_from(Prior.decode(own)))
+            try:
+                self.training.begin_anew(self._starting_from(Prior.decode(own)))
+            except ValueError as error:
+                log.warning("the stored prior cannot be used (%s); the package's speaks instead", error)
+                self._unread = "the grid's prior cannot be used: the package's instead"
         self.training.load(found.training)
 
     def _decode(self, encoded: bytes) -> Forests:

@@ -11,6 +11,7 @@ from models.engine.operations import operate
 from models.engine.settings import EngineSettings
 from models.records import Prediction, UsePrior
 from models.site.job import Job
+from models.waits.boosted import prior as prior_module
 from models.waits.boosted.features import NAMES
 from models.waits.boosted.forest import Boosting, Rows
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
@@ -186,6 +187,24 @@ def test_a_site_goes_on_from_what_an_operator_sends(jobs: int) -> None:
     asked = [Job("", 0, 4e6, cpus=8, walltime=600.0, planned_run_s=600.0)]
     said, told = (list(one.methods.waits["boosted"].what_ifs(asked, one.context)) for one in (engine, again))
     assert said == told and said[0].reason == f"boosted: {'jobs of other sites' if jobs < 100 else '226 jobs'}"
+
+
+def test_a_stored_prior_of_other_features_is_left_for_the_package_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = EngineSettings(method="boosted", shadows=())
+    engine = Engine("s", settings)
+    engine.apply(capacity(cpus=64, time=0.0))
+    operate(engine, use(own_prior()))
+    for event in workload(5, jobs=300):
+        engine.apply(event)
+    state, kept = engine.checkpoint()
+    monkeypatch.setattr(prior_module, "NAMES", (*NAMES[:-1], "another"))
+    prior_module._decoded.cache_clear()
+    again = Engine.load(state, kept.started, kept.runs, settings, kept.rows)
+    (found,) = again.apply(submit("last", time=engine.time, cpus=8, walltime=3600))
+    assert isinstance(found, Prediction) and found.reason == "boosted: jobs of other sites"
+    degraded = "the grid's prior cannot be used: the package's instead; the model was lost: trained anew"
+    assert found.degraded is not None and degraded in found.degraded
+    assert found.predicted_wait_s != pytest.approx(3600.0, rel=0.1)
 
 
 @pytest.mark.parametrize("prior", ["wheel", "none"])
