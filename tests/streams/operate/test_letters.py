@@ -10,8 +10,11 @@ import pytest
 
 from models.records import DeadLetter
 from streams.cli.app import main
+from streams.errors import Unreachable
 from streams.operate import letters
 from streams.operate.letters import LetterFilter, by_reason, line
+from streams.settings import Settings
+from tests.streams.broker.test_stored import GoneBroker
 
 AT = 835_823_160.0
 
@@ -69,6 +72,15 @@ def test_the_command_shows_the_counts_and_follows(
     assert [one["count"] for one in json.loads(capsys.readouterr().out)] == [2, 1]
     assert main(["letters", "--follow"]) == 0
     assert capsys.readouterr().out.count("\n") == 3
+
+
+def test_a_broker_that_goes_away_meanwhile_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = GoneBroker()
+    monkeypatch.setattr("time.monotonic", lambda: broker.now)
+    monkeypatch.setattr(letters, "KafkaConsumer", lambda **_: broker)
+    monkeypatch.setattr(letters, "check_topics", lambda *_: None)
+    with pytest.raises(Unreachable, match="nothing came for 30 s; is the broker running"):
+        list(letters.read_letters(Settings(), LetterFilter()))
 
 
 def test_a_line_says_where_it_stands_and_cannot_steer_the_terminal() -> None:
