@@ -7,26 +7,26 @@ of each): its fifth and eighth column count sometimes nodes and sometimes proces
 the GPUs that the job used; the twentieth, a soft walltime, is what no event has.
 """
 
-import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from heapq import heappop, heappush
+from io import BytesIO, TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Self, cast
 
 import msgspec
 from msgspec import Meta
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.errors import NotUnderstood, of_file
-from streams.sources.contract import Cursor, OnSkipped, Skipped, Step, counted, refuse
+from streams.sources.contract import Cursor, OnSkipped, Skipped, Source, Step, counted, refuse
 from streams.sources.logs.fields import MAX_COUNT, by_name
-from streams.sources.logs.files import BROKEN, open_text
-from streams.sources.logs.source import FileSource
+from streams.sources.logs.files import BROKEN, fingerprint, fingerprint_of_all, open_text
 
 FIELDS = tuple(
     name.replace("_", " ")
@@ -211,7 +211,7 @@ def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
     raise AssertionError("every field is valid")
 
 
-class SwfSource(FileSource):
+class SwfSource(Source):
     """A trace as the events of one site. In memory are the live jobs alone; all are of a pipe, and where a trace has
     not its jobs in the order of their submission.
 
@@ -259,12 +259,15 @@ class SwfSource(FileSource):
         return events_of(trace, self.sites[0])
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """As of any file; of a pipe, which can be read once, with the cursors of a file that has the same."""
+        """The events, each with its cursor, which holds for the same trace alone, as a file or through a pipe."""
+        events: Callable[[], Iterator[AnyEvent]] = self.whole
         if self._path.is_file():
-            return super().events(cursor)
-        lines = list(_lines(self._path))
-        fingerprint = hashlib.blake2b("".join(lines).encode(), digest_size=8).hexdigest()
-        return counted(lambda count: islice(self._sorted(lines), count, None), fingerprint, self._location, cursor)
+            known_by = fingerprint_of_all(self._path)
+        else:  # it can be read once
+            content = _content(self._path)
+            known_by, lines = fingerprint(content), TextIOWrapper(BytesIO(content), "utf-8-sig", "replace")
+            events = partial(self._sorted, lines)
+        return counted(lambda count: islice(events(), count, None), known_by, self._location, cursor)
 
     def _count(self, trace: Trace, jobs: int) -> None:
         self.records = jobs + trace.without_wait
@@ -360,6 +363,15 @@ def _lines(path: Path) -> Iterator[str]:
     try:
         with open_text(path) as file:
             yield from file
+    except BROKEN as error:
+        raise of_file(path, error) from None
+
+
+def _content(path: Path) -> bytes:
+    """All that comes through a pipe, unzipped."""
+    try:
+        with open_text(path) as file:
+            return bytes(cast(TextIOWrapper, file).buffer.read())
     except BROKEN as error:
         raise of_file(path, error) from None
 

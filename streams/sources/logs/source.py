@@ -8,7 +8,6 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -19,7 +18,7 @@ from models.records import AnyEvent, Submit
 from streams.errors import NotUnderstood
 from streams.sources import contract
 from streams.sources.logs.fields import BadRecord
-from streams.sources.logs.files import LogFiles, fingerprint_of_all, written
+from streams.sources.logs.files import LogFiles, written
 from streams.sources.logs.lines import LinePosition, Lines
 from streams.sources.logs.stories import Known, Stories, told_late
 
@@ -91,19 +90,6 @@ class Records(ABC):
         """A record that gives no event, counted."""
         self.left_out[what] += 1
         return []
-
-
-class FileSource(contract.Source):
-    """A file that is all there: its cursors count the events of the whole, and hold for the same file alone."""
-
-    @abstractmethod
-    def whole(self) -> Iterator[AnyEvent]:
-        """The events."""
-
-    def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
-        """The events, each with its cursor."""
-        fingerprint = fingerprint_of_all(Path(self._location))
-        return contract.counted(lambda count: islice(self.whole(), count, None), fingerprint, self._location, cursor)
 
 
 class LogSource(contract.Source):

@@ -1,18 +1,21 @@
 """The source `table`: a row for each job that has ended, as CSV (also zipped) or Parquet."""
 
 import csv
+import hashlib
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
+import msgspec
+
 from models.records import AnyEvent, Cancel, End, Start, Submit
 from streams.errors import NotUnderstood, UserError, of_file
 from streams.sources import contract
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, BadRecord, iso_time, job_of, name_of
 from streams.sources.logs.files import BROKEN, open_text
-from streams.sources.logs.source import FileSource, zone_of
+from streams.sources.logs.source import zone_of
 from streams.sources.slurm.rows import phase_of, walltime_of
 from streams.sources.tables.mapping import MappedColumn, Mapping, mapping_for, numbers, places_of, read_mapping, ready
 
@@ -73,6 +76,11 @@ def time_of(cell: Cell, zone: tzinfo) -> float | None:
     return value or None
 
 
+class _RowCursor(msgspec.Struct):
+    rows: int
+    content: str
+
+
 class Times(NamedTuple):
     """When a job was submitted, started and ended, Unix seconds; None where that is unknown, or was not."""
 
@@ -81,7 +89,7 @@ class Times(NamedTuple):
     end: float | None
 
 
-class TableSource(FileSource):
+class TableSource(contract.Source):
     """The jobs of a table. The rows may be in any order, so it is for replays."""
 
     name: ClassVar[str] = "table"
@@ -130,11 +138,27 @@ class TableSource(FileSource):
         except csv.Error:
             return False
 
-    def whole(self) -> Iterator[AnyEvent]:
-        """The events, row by row."""
-        for line, row in self._rows():
-            self.records += 1
-            yield from self._events_of(line, row)
+    def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
+        """The events of a row together, the last one with the cursor. It holds while the rows up to there are the same,
+        so also for a table that has more of them since.
+
+        Raises:
+            CursorError: they are not the same.
+        """
+        passed = here = _RowCursor(0, "")
+        if cursor is not None:
+            passed = contract.decode_cursor(cursor, _RowCursor)
+        content = hashlib.blake2b(repr(self._header).encode(), digest_size=8)
+        for number, (line, row) in enumerate(self._rows(), 1):
+            content.update(repr(row).encode())
+            here = _RowCursor(number, content.hexdigest())
+            if number > passed.rows:
+                self.records += 1
+                yield from contract.steps_of(self._events_of(line, row), contract.encode_cursor(here))
+            elif number == passed.rows and here != passed:
+                break
+        if here.rows <= passed.rows and here != passed:
+            raise contract.CursorError(f"{self._path}: the cursor is of another table, or its rows have changed")
 
     def _events_of(self, line: int, row: list[Cell]) -> list[AnyEvent]:
         try:

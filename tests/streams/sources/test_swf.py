@@ -366,6 +366,7 @@ def test_a_trace_that_is_followed_is_in_time_order_whatever_the_order_of_its_job
 
 def test_a_trace_that_comes_through_a_pipe_is_followed_by_the_cursors_of_its_file(tmp_path: Path) -> None:
     trace, pipe = made_trace(tmp_path / "made.swf", 300), tmp_path / "pipe"
+    trace.write_bytes(b"\xef\xbb\xbf; Note: \xff\n" + trace.read_bytes().replace(b"\n", b"\r\n"))
     steps = list(SwfSource(str(trace), "made").events())
     os.mkfifo(pipe)
     for cursor, expected in ((None, steps), (steps[99][1], steps[100:])):

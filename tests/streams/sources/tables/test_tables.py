@@ -11,6 +11,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from models.records import JobEvent
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.registry import format_of
@@ -307,3 +308,19 @@ class TestTable(SourceContract):
         lines = [head, first, ",,1", first.replace("1672529301", "then"), "1,2,3", *rest]
         lines[2] = first.replace("0,1,", "0,,", 1)
         return str(written(directory, "\n".join(lines) + "\n"))
+
+
+def test_a_table_that_has_grown_goes_on_where_it_was_and_one_that_has_changed_does_not(tmp_path: Path) -> None:
+    path = written(tmp_path, LUMOS)
+    *_, (_, cursor) = TableSource(str(path), "s").events()
+    more = LUMOS + LUMOS.splitlines()[1].replace("0,1,", "3,4,", 1) + "\n"
+    written(tmp_path, more)
+    events = [event for event, _ in TableSource(str(path), "s").events(cursor)]
+    assert [(event.kind, event.job) for event in events if isinstance(event, JobEvent)] == [
+        ("submit", "4"),
+        ("start", "4"),
+        ("end", "4"),
+    ]
+    for other in (more.replace("1672529302.0", "1672529303.0"), more.partition("\n1,2")[0], more.replace("job", "id")):
+        with pytest.raises(UserError, match=r"of another table, or its rows have changed|columns"):
+            list(TableSource(str(written(tmp_path, other)), "s").events(cursor))
