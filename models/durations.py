@@ -1,4 +1,4 @@
-"""Durations that have a name, and durations as text for people."""
+"""Durations that have a name, and durations and counts as text for people."""
 
 import math
 
@@ -23,3 +23,12 @@ def duration(seconds: float) -> str:
         count, left = divmod(left, size)
         text += f"{count}{unit}" if count else ""
     return f"-{text}" if text and seconds < 0 else text or "0s"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "job"), counted(1200, "job")
+    ('1 job', '1,200 jobs')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

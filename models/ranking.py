@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from models.chances import cautious_s, chance_within, chances_of_least, spread
-from models.durations import duration
+from models.durations import counted, duration
 from models.engine.settings import SiteSettings
 from models.records import (
     Bytes,
@@ -203,7 +203,7 @@ def _never(job: JobRequest, told: WaitAnswer | StandingEstimate) -> str | None:
     if isinstance(told, WaitAnswer) and told.cannot_run:
         return told.cannot_run
     cpus = told.site_cpus
-    return f"has {cpus} processor{'' if cpus == 1 else 's'}" if 0 < cpus < job.cpus else None
+    return f"has {counted(cpus, 'processor')}" if 0 < cpus < job.cpus else None
 
 
 def _partitions_left_out(site: str, told: WaitAnswer | StandingEstimate) -> Iterable[LeftOut]:

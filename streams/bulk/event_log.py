@@ -220,11 +220,11 @@ class JobRange(msgspec.Struct, frozen=True):
             return job in self.names
         if self.ids is None:
             return True
-        number = number_of(str(job))
+        number = job_number(str(job))
         return number is not None and self.ids[0] <= number <= self.ids[1]
 
 
-def number_of(job: str) -> int | None:
+def job_number(job: str) -> int | None:
     """The number that a job's name begins with: 4711 of `4711_3`, `4711[3]` and `4711.server`."""
     found = _NUMBER.match(job)
     return None if found is None else int(found[0])
@@ -257,7 +257,7 @@ def jobs_in(
     for job in submitted:
         if job in chosen:
             return chosen
-        numbers |= {number} if (number := number_of(job)) is not None else set()
+        numbers |= {number} if (number := job_number(job)) is not None else set()
     known = f"they are {min(numbers)} to {max(numbers)}" if numbers else "the jobs' ids begin with none"
     raise UserError(f"no job with these numbers; {known}")
 

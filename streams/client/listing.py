@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from models.chances import chance_within
+from models.durations import counted
 from models.ranking import JobRequest, RankedSite, Ranking
 from models.records import Alternative, JobAnswer, JobsAnswer, LiveJob, LiveState, SiteAnswer, ToldStart
 from streams.client.blocking import Client
@@ -15,7 +16,6 @@ from streams.errors import UserError
 from streams.settings import Settings
 from streams.text.quantities import size_text
 from streams.text.terminal import (
-    counted,
     minute,
     moment,
     printable,

@@ -19,7 +19,7 @@ import msgspec
 
 from models.site.reasons import is_known
 from streams.bulk.anonymise import STATES, Anonymiser
-from streams.bulk.event_log import number_of
+from streams.bulk.event_log import job_number
 from streams.errors import UserError, of_file
 from streams.operate.numbered_names import digit_names, lettered
 from streams.process.scratch import scratch
@@ -330,7 +330,7 @@ def _without_names(value: Any, field: str) -> Any:
     if isinstance(value, list):
         return [_without_names(one, field) for one in value]
     if field in ("job", "array"):
-        return number_of(value)
+        return job_number(value)
     return "…" if isinstance(value, str) and field not in ("type", "state") else value
 
 

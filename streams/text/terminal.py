@@ -57,15 +57,6 @@ def span(seconds: float | None) -> str:
     return "–" if seconds is None else duration(seconds)
 
 
-def counted(count: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "job"), counted(1200, "job")
-    ('1 job', '1,200 jobs')
-    """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def _clock(time: float, form: str) -> str:
     try:
         return f"{datetime.fromtimestamp(time, UTC):{form}}"

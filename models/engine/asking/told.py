@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from models.durations import duration
+from models.durations import counted, duration
 from models.site.job import Phase
 
 SHOWN_BOUND = "0.9"  # the bound that the line tells
@@ -46,4 +46,4 @@ def told(
     within_s = (bounds_s or {}).get(SHOWN_BOUND)
     if within_s is not None and within_s > max(left_s, 60):
         text += f", 90 % within {duration(within_s)}"
-    return text + (f"; {ahead:,} {'job' if ahead == 1 else 'jobs'} ahead" if ahead else "")
+    return text + (f"; {counted(ahead, 'job')} ahead" if ahead else "")

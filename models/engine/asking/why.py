@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from models.arrays import Floats
-from models.durations import AT_ONCE_S, duration
+from models.durations import AT_ONCE_S, counted, duration
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.method import SiteContext
@@ -51,7 +51,7 @@ class FreeNow(NamedTuple):
 
     def words(self) -> str:
         """`16 processors are free`, and where."""
-        return f"{self.cpus} processors {self.are_free()}" if self.cpus != 1 else f"1 processor {self.are_free()}"
+        return f"{counted(self.cpus, 'processor')} {self.are_free()}"
 
     def are_free(self) -> str:
         """`are free`, and where."""

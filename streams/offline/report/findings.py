@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from models.durations import duration
+from models.durations import counted, duration
 from models.records import Capacity
 from models.registry import TRIVIAL
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.bulk.survey import Survey
 from streams.offline.breakdown import WAIT_NAMES, Breakdown, Cell
-from streams.text.terminal import counted, minute, printable
+from streams.text.terminal import minute, printable
 
 FEW_JOBS = 2000  # with fewer jobs than this a method has hardly learnt when the log ends
 MANY = 0.5  # what fewer jobs than this share say is called missing

@@ -103,7 +103,7 @@ def _value(text: str) -> Any:
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
-def number_of(ad: Ad, name: str, most: float = MAX_COUNT) -> int | None:
+def whole_of(ad: Ad, name: str, most: float = MAX_COUNT) -> int | None:
     """A whole number from 0; None where it is unknown or an expression."""
     value = ad.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
@@ -114,7 +114,7 @@ def number_of(ad: Ad, name: str, most: float = MAX_COUNT) -> int | None:
 def time_of(ad: Ad, *names: str) -> float | None:
     """The first of these times that is known, Unix seconds."""
     for name in names:
-        value = number_of(ad, name, MAX_SECONDS)
+        value = whole_of(ad, name, MAX_SECONDS)
         if value:
             return float(value)
     return None
@@ -122,15 +122,15 @@ def time_of(ad: Ad, *names: str) -> float | None:
 
 def request(ad: Ad) -> dict[str, Any]:
     """The fields of a `submit` or an `alter` that say what a job asks for; what is unknown is absent."""
-    memory = number_of(ad, "RequestMemory", MAX_BYTES / MIB)
-    gpus = number_of(ad, "RequestGpus")
+    memory = whole_of(ad, "RequestMemory", MAX_BYTES / MIB)
+    gpus = whole_of(ad, "RequestGpus")
     return known(
-        cpus=number_of(ad, "RequestCpus") or None,
-        gpus=gpus if gpus is not None else number_of(ad, "RequestGPUs"),
+        cpus=whole_of(ad, "RequestCpus") or None,
+        gpus=gpus if gpus is not None else whole_of(ad, "RequestGPUs"),
         memory=memory * MIB if memory else None,
         walltime=time_of(ad, "AllowedExecuteDuration", "AllowedJobDuration"),
         account=name_of(str(ad.get("AcctGroup") or ad.get("AccountingGroup") or "")),
-        priority=float(ad["JobPrio"]) if number_of(ad, "JobPrio") else None,
+        priority=float(ad["JobPrio"]) if whole_of(ad, "JobPrio") else None,
         node_features=alternatives(text) if isinstance(text := ad.get("Requirements"), str) else None,
     )
 
@@ -266,7 +266,7 @@ class HTCondorRecords(Records):
     def _happened(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
         stories = self.stories
         if kind == EXECUTE:
-            given: dict[str, Any] = {"cpus": number_of(ad, "Cpus") or None, "gpus": number_of(ad, "GPUs") or None}
+            given: dict[str, Any] = {"cpus": whole_of(ad, "Cpus") or None, "gpus": whole_of(ad, "GPUs") or None}
             return stories.start(Start(site=self.site, time=at, job=job, **given))
         if kind == TERMINATED:
             fine = ad.get("TerminatedNormally") is True and ad.get("ReturnValue") == 0
@@ -287,7 +287,7 @@ class HTCondorRecords(Records):
             return self.stories.submit(msgspec.structs.replace(held, **submit_fields(ad)))
         before = self.stories.submit(held) if held is not None else []
         asked = request(ad)
-        if number_of(ad, "TriggerEventTypeNumber") == SUBMIT and asked and self.stories.phase(job) is not None:
+        if whole_of(ad, "TriggerEventTypeNumber") == SUBMIT and asked and self.stories.phase(job) is not None:
             return before + self.stories.alter(job, at, **asked)
         return before or self.leave_out("events 028 of what is known")
 
@@ -297,12 +297,12 @@ class HTCondorRecords(Records):
 
     def _of_run(self, ad: Ad) -> list[AnyEvent]:
         """An ad of a history: a job that left, with its last run; of an epoch history: a run that ended."""
-        cluster, status = number_of(ad, "ClusterId", MAX_SECONDS), number_of(ad, "JobStatus")
-        job = job_of("" if cluster is None else f"{cluster}.{number_of(ad, 'ProcId') or 0}", "ClusterId")
+        cluster, status = whole_of(ad, "ClusterId", MAX_SECONDS), whole_of(ad, "JobStatus")
+        job = job_of("" if cluster is None else f"{cluster}.{whole_of(ad, 'ProcId') or 0}", "ClusterId")
         submitted, ended, state = time_of(ad, "QDate"), time_of(ad, "EpochWriteDate"), None
         if submitted is None:
             raise BadRecord("QDate", ad.get("QDate", ""), "Unix seconds")
-        is_one = ended or (number_of(ad, "NumShadowStarts") or number_of(ad, "JobRunCount") or 0) <= 1
+        is_one = ended or (whole_of(ad, "NumShadowStarts") or whole_of(ad, "JobRunCount") or 0) <= 1
         started = time_of(ad, *(("JobCurrentStartDate", "JobStartDate") if is_one else ("JobStartDate",)))
         if status in (REMOVED, COMPLETED):
             ended = time_of(ad, "CompletionDate", "EnteredCurrentStatus")

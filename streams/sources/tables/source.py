@@ -42,7 +42,7 @@ def text_of(cell: Cell) -> str:
     return "" if text.lower() in NOTHING else text.removesuffix(".0")
 
 
-def number_of(cell: Cell) -> float | None:
+def amount_of(cell: Cell) -> float | None:
     """A number from 0; None where it is unknown or none."""
     if isinstance(cell, timedelta):
         return cell.total_seconds()
@@ -55,7 +55,7 @@ def number_of(cell: Cell) -> float | None:
 
 def seconds_of(cell: Cell, times: float) -> float | None:
     """A span of time in seconds: a number of its unit, or `1-00:00:00`, or `1 days 00:00:00`."""
-    number = number_of(cell)
+    number = amount_of(cell)
     if number is not None:
         return number if isinstance(cell, timedelta) else number * times
     if not isinstance(cell, str) or ":" not in cell:
@@ -68,7 +68,7 @@ def time_of(cell: Cell, zone: tzinfo) -> float | None:
     """Unix seconds of a date, or of a number of seconds, thousandths, millionths or billionths; None where unknown."""
     if isinstance(cell, datetime):
         return (cell if cell.tzinfo else cell.replace(tzinfo=zone)).timestamp()
-    value = number_of(cell)
+    value = amount_of(cell)
     if value is None:
         return iso_time(cell.strip().replace(" UTC", "Z").replace("/", "-"), zone) if isinstance(cell, str) else None
     while value > MAX_SECONDS:
@@ -223,7 +223,7 @@ class TableSource(contract.Source):
 
     def _count(self, row: list[Cell], field: str, most: int) -> int:
         place: MappedColumn | None = self._places.get(field)
-        number = None if place is None else number_of(row[place.column])
+        number = None if place is None else amount_of(row[place.column])
         return 0 if number is None or place is None else int(min(number * place.times, most))
 
     def _state(self, row: list[Cell]) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from models.records import AnyEvent, Cancel, Capacity, End, ExpectedStart, Requeue, Start, Submit
 from streams.bulk import event_log
-from streams.bulk.event_log import EventLog, Passed, jobs_in, number_of
+from streams.bulk.event_log import EventLog, Passed, job_number, jobs_in
 from streams.bulk.survey import Level
 from streams.errors import UserError
 from streams.sources.swf import events_of, read_swf
@@ -99,7 +99,7 @@ def test_amounts_are_remembered_to_four_digits() -> None:
     ("name", "number"), [("17", 17), ("4711_3", 4711), ("4711[3]", 4711), ("12.server", 12), ("x", None), ("", None)]
 )
 def test_a_jobs_number_is_what_its_name_begins_with(name: str, number: int | None) -> None:
-    assert number_of(name) == number
+    assert job_number(name) == number
 
 
 def test_a_range_of_jobs(tmp_path: Path) -> None:
