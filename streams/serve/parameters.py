@@ -12,9 +12,9 @@ from litestar.params import FromPath, Parameter
 
 from models.ranking import JobRequest
 from models.records import Name
-from streams.client.grid import constraint_of
+from streams.client import grid
 from streams.errors import UserError, read_as
-from streams.text.quantities import EXPECTED, EXPECTED_SIZE, PATTERN, SAFE_SIZE_PATTERN, bytes_of, seconds_of
+from streams.text.quantities import EXPECTED, EXPECTED_SIZE, PATTERN, SAFE_SIZE_PATTERN, seconds_of
 
 T = TypeVar("T")
 
@@ -63,20 +63,18 @@ def job_request(
     constraint: Annotated[Word, Parameter(description="What its nodes have to have: ib&(a100|h100).")] = "",
 ) -> JobRequest:
     """The job that a request describes; an empty value, or 0, means that it is not given."""
-    given: dict[str, Any] = {name: value or None for name, value in locals().items()}
-    for name, read in (("walltime", seconds_of), ("memory", bytes_of), ("constraint", constraint_of)):
-        given[name] = _read(name, read, given[name] or "") or None
-    return JobRequest(**given | {"cpus": cpus, "gpus": gpus, "exclusive": exclusive})
+    given: dict[str, Any] = {name: value for name, value in locals().items() if value and str(value).strip()}
+    return _checked(lambda: grid.job_request(**given))
 
 
 def duration_of(name: str, text: str) -> float | None:
     """The seconds of a parameter that is a duration; None where it is empty."""
-    return _read(name, seconds_of, text)
+    return _checked(lambda: read_as(name, seconds_of, text)) if text.strip() else None
 
 
-def _read(name: str, read: Callable[[str], T], text: str) -> T | None:
+def _checked(read: Callable[[], T]) -> T:
     try:
-        return read_as(name, read, text) if text.strip() else None
+        return read()
     except UserError as error:
         raise ValidationException(detail=str(error)) from None
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from models.engine.engine import Engine
 from models.engine.operations import begun_anew, operate
 from models.records import AnyEvent, AnyOperation, BeginAnew, DoneOperation, Rebuild
 from streams.broker.topics import event_topics, partition_of
@@ -168,7 +167,8 @@ class Intake:
             if isinstance(what, BeginAnew):
                 handle.engine = begun_anew(handle.engine)
             elif isinstance(what, AnyOperation):
-                change(handle.engine, what)
+                if not isinstance(what, Rebuild):
+                    operate(handle.engine, what)
             else:
                 for part in what.parts[handle.next_part(raw.offset) : most]:
                     yield
@@ -209,11 +209,6 @@ def rebuilt_lately(handle: SiteHandle, arrived: float) -> bool:
     """Whether the site was rebuilt too short a time ago to be so again."""
     rebuilds = [done.at for done in handle.operations if done.type == "operator_rebuild" and done.rebuilt]
     return bool(rebuilds) and arrived - rebuilds[-1] < MIN_BETWEEN_REBUILDS_S
-
-
-def change(engine: Engine, operation: AnyOperation) -> str:
-    """Do what an operation says, but where it is about the engine as a whole; returns in words what was done."""
-    return "" if isinstance(operation, Rebuild | BeginAnew) else operate(engine, operation)
 
 
 def note(handle: SiteHandle, operation: AnyOperation, arrived: float, done: str, rebuilt: bool = False) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import faust
 
-from models.engine.operations import begun_anew
+from models.engine.operations import begun_anew, operate
 from models.records import AnyOperation, BeginAnew, Rebuild
 from streams.worker.checkpoint.checkpoint import AppliedEvent
 from streams.worker.checkpoint.deaths import MOST_DEATHS
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
 from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle
 from streams.worker.checkpoint.table import Token
-from streams.worker.intake.intake import Intake, arrived, change, note, rebuilt_lately
+from streams.worker.intake.intake import Intake, arrived, note, rebuilt_lately
 from streams.worker.intake.messages import EventPart, SiteMessage, Unreadable
 from streams.worker.ownership.checkpoints import Checkpoints
 from streams.worker.ownership.lanes import Lanes, site_of_message
@@ -199,7 +199,7 @@ class Processing:
                 handle = await self.sites.replace(handle, begun_anew(handle.engine))
                 note(handle, operation, raw.timestamp, "begun anew: nothing is learnt yet")
             elif not isinstance(operation, Rebuild):
-                note(handle, operation, raw.timestamp, change(handle.engine, operation))
+                note(handle, operation, raw.timestamp, operate(handle.engine, operation))
             elif rebuilt_lately(handle, raw.timestamp):
                 raise Unreadable("rebuilt_lately", "the site was rebuilt less than ten minutes before")
             else:
