@@ -79,7 +79,10 @@ def reordered(aging: Aging, waiting: Ints, now: float, people: People) -> Ints:
         waiting: places in the line.
         people: what users have used, hold and run by now.
     """
-    came, every = waiting[np.argsort(aging.places[waiting])], aging.queued
+    every, waits = aging.queued, np.full(len(aging.queued.cpus), -1)
+    for place in waiting:
+        waits[aging.places[place]] = place
+    came = waits[waits >= 0]
     later = Queued(
         every.cpus,
         every.run_s,

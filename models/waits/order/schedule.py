@@ -105,7 +105,7 @@ def schedule(
     _least(line, waiting, fewest, shortest)
     now, count, run = 0.0, total, first
     people, use = aging.people, Use(np.zeros(users), np.zeros(len(aging.people.accounts)))
-    ordered, reorder_s = 0.0, aging.first_s
+    ordered, reorder_s, every = 0.0, aging.first_s, limits.depth == np.inf
     while True:
         kept, place, looked, head, shadow, extra = 0, 0, 0, -1, -1.0, 0
         while place < count and looked < limits.depth and free >= fewest[waiting[place]]:
@@ -113,7 +113,14 @@ def schedule(
             if shadow >= 0.0 and extra < fewest[job] and now + shortest[job] > shadow:
                 break
             place += 1
-            wanted, its, gone = line.cpus[job], line.user[job], now > line.stays_s[job]
+            wanted = line.cpus[job]
+            if head >= 0 and every:  # then it makes no difference whether a limit keeps it
+                late = now + line.planned_s[job] > shadow >= 0.0
+                if wanted > free or (late and wanted > extra):
+                    waiting[kept] = job
+                    kept += 1
+                    continue
+            its, gone = line.user[job], now > line.stays_s[job]
             fits = wanted <= free
             full = is_full(wanted, in_queue[line.queue[job]], limits.queues[line.queue[job]])
             full = full or (long[first + job] and is_full(wanted, in_long, most_long))
@@ -150,11 +157,10 @@ def schedule(
             heapq.heappush(ends, (now + line.run_s[job], first + job))
             insert(first + job, limit_s, releases, run)
             run += 1
-        if kept < place:
-            for rest in range(place, count):
-                waiting[kept] = waiting[rest]
-                kept += 1
-            count = kept
+        count -= place - kept
+        for passed in range(1, kept + 1 if place > kept else 1):  # next to those that were not looked at
+            waiting[place - passed] = waiting[kept - passed]
+        waiting = waiting[place - kept :]
         if count == 0 or len(ends) == 0 or only_now:
             return starts
         until = ends[0][0] * (1.0 + GRAIN)
