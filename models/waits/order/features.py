@@ -125,19 +125,28 @@ def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site
         for place in range(len(_MOST_AGES_S)):
             out[1 + place] = min(age_s / _MOST_AGES_S[place], 1.0)
         whole = queued.cpus[job] / max(site_cpus, 1)
-        out[SIZE] = np.log2(max(queued.cpus[job], 1))
-        out[SIZE + 1] = np.log2(max(queued.planned_s[job], MIN_PLANNED_S))
+        same = user_row[user] - 1  # the user's job before; the two are often alike, and logarithms take long
+        if same >= 0 and queued.cpus[jobs[same]] == queued.cpus[job]:
+            out[SIZE] = table[same, SIZE]
+        else:
+            out[SIZE] = np.log2(max(queued.cpus[job], 1))
+        if same >= 0 and queued.planned_s[jobs[same]] == queued.planned_s[job]:
+            out[SIZE + 1] = table[same, SIZE + 1]
+        else:
+            out[SIZE + 1] = np.log2(max(queued.planned_s[job], MIN_PLANNED_S))
         out[SIZE + 2] = whole
         out[SIZE + 3] = 1.0 if whole <= SMALL and queued.planned_s[job] <= SHORT_S else 0.0
         account = queued.account[job]
-        if user_row[user]:
-            out[USER:ACCOUNT] = table[user_row[user] - 1, USER:ACCOUNT]
+        if same >= 0:
+            for place in range(USER, ACCOUNT):  # a slice takes longer
+                out[place] = table[same, place]
         elif user:
             for half in range(len(HALVES)):
                 begin = USER + half * scales
                 _fill_in_fair(out[begin : begin + scales], people.users[user], site_cpus, half, _USER_SCALES)
         if account_row[account]:
-            out[ACCOUNT:HELD] = table[account_row[account] - 1, ACCOUNT:HELD]
+            for place in range(ACCOUNT, HELD):
+                out[place] = table[account_row[account] - 1, place]
         elif account:
             last = len(HALVES) - 1
             _fill_in_fair(out[ACCOUNT:HELD], people.accounts[account], site_cpus, last, _ACCOUNT_SCALES)
@@ -146,7 +155,7 @@ def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site
         for place in range(len(_HELD_SHARES)):
             out[HELD + place] = 1.0 if share > _HELD_SHARES[place] else 0.0
         out[BEFORE] = np.log2(1.0 + before[row])
-        out[BEFORE + 1] = np.log2(1.0 + people.runs[user])
+        out[BEFORE + 1] = table[same, BEFORE + 1] if same >= 0 else np.log2(1.0 + people.runs[user])
     return table
 
 
