@@ -45,7 +45,7 @@ class LimitsSeen:
     >>> seen = LimitsSeen()
     >>> for _ in range(30):
     ...     seen.started(held=20, runs=1, cpus=20, site_cpus=100)
-    ...     count(seen.counts[REFUSED], 40, 2, 1, 100)
+    ...     count(seen.counts[REFUSED], 40, 2, 1, 100, 1)
     >>> seen.limits(site_cpus=100)[:3]
     (inf, 40.0, 2.0)
     """
@@ -57,7 +57,7 @@ class LimitsSeen:
     def started(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
         """A job of so many processors has started, whose user held so many, with so many running jobs."""
         self.counts *= np.float32(FADING)
-        count(self.counts[STARTED], held, runs, cpus, site_cpus)
+        count(self.counts[STARTED], held, runs, cpus, site_cpus, 1)
 
     def limits(self, site_cpus: int) -> Limits:
         """The limits that have been found."""
@@ -66,10 +66,10 @@ class LimitsSeen:
 
 
 @njit(cache=True, nogil=True)
-def count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> None:
-    """Add such a job to the counts, (4, `STEPS` + 1)."""
-    counts[SEVERAL if runs > 0 else ALONE, step_of(held + cpus, site_cpus, counts.shape[1] - 1)] += 1
-    counts[JOBS, min(runs + 1, STEPS)] += 1
+def count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int, times: int) -> None:
+    """Add such a job to the counts, (4, `STEPS` + 1), so many times."""
+    counts[SEVERAL if runs > 0 else ALONE, step_of(held + cpus, site_cpus, counts.shape[1] - 1)] += times
+    counts[JOBS, min(runs + 1, STEPS)] += times
 
 
 @njit(cache=True, nogil=True)
@@ -79,9 +79,9 @@ def step_of(cpus: int, site_cpus: int, steps: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def count_place(counts: Counts, place: int) -> None:
-    """Add a job at such a place to the counts, (4, `STEPS` + 1)."""
-    counts[PLACE, min(place, counts.shape[1] - 1)] += 1
+def count_place(counts: Counts, place: int, times: int) -> None:
+    """Add a job at such a place to the counts, (4, `STEPS` + 1), so many times."""
+    counts[PLACE, min(place, counts.shape[1] - 1)] += times
 
 
 @njit(cache=True, nogil=True)

@@ -20,7 +20,7 @@ from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.schedule import Limits
-from models.waits.order.sight import Columns, New, Sight, Sums, look, with_job
+from models.waits.order.sight import Columns, New, Sight, Sums, look, looks_of, with_job
 from models.waits.order.step import (
     SETTLED_S,
     Elsewhere,
@@ -140,7 +140,7 @@ class LearntOrder(WaitMethod):
         if found is not None and not found.by_pieces:
             return self._told(job, context, found.start_s, found.place, found.queued, found.running)
         ordered = self.ordered(context, job.submit)
-        self._see_refused(ordered, context)
+        self._see_refused(ordered, context, looks_of(job))
         return self._estimate(job, context, ordered)
 
     def _foretell(self, job: Job, context: SiteContext) -> Foretold:
@@ -159,7 +159,7 @@ class LearntOrder(WaitMethod):
     def notice(self, job: Job, context: SiteContext) -> None:
         """See which jobs were not started though they could have been."""
         if job.submit >= self._last_end + SETTLED_S:
-            self._see_refused(self.ordered(context, job.submit), context)
+            self._see_refused(self.ordered(context, job.submit), context, looks_of(job))
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """The wait of each; jobs that are submitted at the same time share one view of the site."""
@@ -212,7 +212,7 @@ class LearntOrder(WaitMethod):
             return ""
         return f"; its {layout.area.nodes:,} nodes are looked at by pool"
 
-    def _see_refused(self, ordered: Ordered, context: SiteContext) -> None:
+    def _see_refused(self, ordered: Ordered, context: SiteContext, looks: int) -> None:
         """Note which jobs could have started before now, and have not: one of each user, and one of each queue. What
         the one's limit keeps says nothing of the other's; nor does a job that the scheduler says to wait for something
         else of its own, such as a licence, a reservation, or the other tasks of its array.
@@ -226,7 +226,7 @@ class LearntOrder(WaitMethod):
             elsewhere = Elsewhere(*(_waiting(sight, due, context, but_for) for but_for in (is_of_user, is_of_queue)))
             seen, in_rooms = (sight.queued, sight.running, sight.people, sight.cpus), sight.rooms is not None
             by_score = not self._priorities.trusted
-            refuse(due, ordered.simulated, *seen, ordered.limits, self._learnt, elsewhere, in_rooms, by_score)
+            refuse(due, ordered.simulated, *seen, ordered.limits, self._learnt, elsewhere, in_rooms, by_score, looks)
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
         """An attempt started, or gave back its processors."""

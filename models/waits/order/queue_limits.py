@@ -32,7 +32,7 @@ class QueueLimitsSeen:
     >>> seen.begin("long", place=40)
     >>> for _ in range(60):
     ...     started_in(seen.counts[40], 20, 20, 100)
-    ...     count_in(seen.counts[40, REFUSED], 40, 1, 100)
+    ...     count_in(seen.counts[40, REFUSED], 40, 1, 100, 1)
     >>> float(seen.limits(site_cpus=100)[40])
     40.0
     """
@@ -66,14 +66,14 @@ class QueueLimitsSeen:
 def started_in(counts: Counts, held: int, cpus: int, site_cpus: int) -> None:
     """Count in a job that has started in a queue with these counts, (2, `STEPS` + 1), whose jobs held so many."""
     counts *= np.float32(FADING)
-    count_in(counts[STARTED], held, cpus, site_cpus)
+    count_in(counts[STARTED], held, cpus, site_cpus, 1)
 
 
 @njit(cache=True, nogil=True)
-def count_in(counts: Counts, held: int, cpus: int, site_cpus: int) -> None:
-    """Add such a job to the counts, (`STEPS` + 1,), unless it is the only one of its queue."""
+def count_in(counts: Counts, held: int, cpus: int, site_cpus: int, times: int) -> None:
+    """Add such a job to the counts, (`STEPS` + 1,), so many times, unless it is the only one of its queue."""
     if held > 0:
-        counts[step_of(held + cpus, site_cpus, len(counts) - 1)] += 1
+        counts[step_of(held + cpus, site_cpus, len(counts) - 1)] += times
 
 
 @njit(cache=True, nogil=True)

@@ -206,6 +206,7 @@ class New(NamedTuple):
     account_slot: int
     queue: int
     priority: float
+    looks: int
 
     @classmethod
     def of(cls, job: Job, context: SiteContext, now: float, sums: Sums, preference: Preference) -> "New":
@@ -223,7 +224,19 @@ class New(NamedTuple):
             sums.accounts.slot(job.account),
             preference.place(job.queue),
             np.nan if told is None else told,
+            looks_of(job),
         )
+
+
+MOST_LOOKS = 1000
+"""Of one array: so many tasks it may have where Slurm is as it comes; one event must not outweigh all others."""
+
+
+def looks_of(job: Job) -> int:
+    """How many times what is refused when a job comes counts: of an array as often as if its tasks came one by one,
+    since each of their starts counts too.
+    """
+    return min(job.tasks_left, MOST_LOOKS)
 
 
 @njit(cache=True, nogil=True)

@@ -80,7 +80,9 @@ def foretell(
         if queued.barred[due].any():
             return np.inf, 0, size, len(on), True
         nothing = Elsewhere(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
-        refuse(due, simulated, queued, running, people, site_cpus, limits, learnt, nothing, in_rooms, by_score)
+        refuse(
+            due, simulated, queued, running, people, site_cpus, limits, learnt, nothing, in_rooms, by_score, new.looks
+        )
     every, people = with_new(queued, people, new, columns.by_users, columns.by_accounts, now)
     earlier = 0.0
     for job in range(size):
@@ -166,6 +168,7 @@ def refuse(
     elsewhere: Elsewhere,
     in_rooms: bool,
     by_score: bool,
+    looks: int,
 ) -> None:
     """Count the jobs that were refused: one of each user, one of each queue, one that is longer than each of
     `LENGTHS_S`, and the first of the `order` that no limit keeps.
@@ -174,6 +177,7 @@ def refuse(
         due: those that could have started, as places in the queue, in their order.
         in_rooms: whether the site has a topology, and so tells its queues' limits.
         by_score: whether the order is the learnt one, of which the places are.
+        looks: how many times each counts, see `looks_of`.
     """
     full, over = are_full(queued, running, limits), are_over(queued, people, limits)
     counts, queue_counts, in_queue = learnt.counts, learnt.queue_counts, held_in(running, len(limits.queues))
@@ -182,19 +186,20 @@ def refuse(
         user, queue, cpus = queued.user[job], queued.queue[job], queued.cpus[job]
         if user > 0 and not full[job] and not users[user] and not elsewhere.but_for_user[job]:
             users[user] = True
-            count(counts[REFUSED], people.held[user], people.runs[user], cpus, site_cpus)
+            count(counts[REFUSED], people.held[user], people.runs[user], cpus, site_cpus, looks)
         if in_rooms or over[job]:
             continue
         if not queues[queue] and not elsewhere.but_for_queue[job]:
             queues[queue] = True
-            count_in(queue_counts[queue, REFUSED], in_queue[queue], cpus, site_cpus)
+            count_in(queue_counts[queue, REFUSED], in_queue[queue], cpus, site_cpus, looks)
         for place in range(len(LENGTHS_S)):
             if not queues[place] and queued.planned_s[job] > LENGTHS_S[place]:
                 queues[place] = True
-                count_in(queue_counts[place, REFUSED], held_by_long(running, LENGTHS_S[place]), cpus, site_cpus)
+                held = held_by_long(running, LENGTHS_S[place])
+                count_in(queue_counts[place, REFUSED], held, cpus, site_cpus, looks)
     refused = first_due(due, order, full | over | queued.barred) if by_score and not in_rooms else 0
     if refused:
-        count_place(counts[REFUSED], refused)
+        count_place(counts[REFUSED], refused, looks)
 
 
 @njit(cache=True, nogil=True)
@@ -245,7 +250,7 @@ def see_start(
     user, queue = queued.user[its], queued.queue[its]
     counts *= np.float32(FADING)
     if user > 0:
-        count(counts[STARTED], people.held[user], people.runs[user], allocated, site_cpus)
+        count(counts[STARTED], people.held[user], people.runs[user], allocated, site_cpus, 1)
     if named:
         held = held_in(running, len(weights))[queue]
         started_in(queue_counts[queue], held, allocated, site_cpus)
@@ -260,7 +265,8 @@ def see_start(
     scores = scores_of(queued, np.arange(len(rows)), before, people, site_cpus, weights, limits.several < np.inf)
     kept = are_full(queued, running, limits) | are_over(queued, people, limits) | queued.barred
     # The order is learnt, and not well enough for so few starts behind a limit; so the order of coming counts too.
-    count_place(counts[STARTED], min(place_of(its, scores, many, kept), place_of(its, queued.age_s, many, kept)))
+    place = min(place_of(its, scores, many, kept), place_of(its, queued.age_s, many, kept))
+    count_place(counts[STARTED], place, 1)
     free = max(site_cpus - running.cpus.sum(), 0)
     could = could_start(queued, running, people, site_cpus, free, its, before, weights, limits)
     others, nth = chosen(could, tasks)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import Alter, AnyEvent, Capacity, End, Requeue, Resume, Start, Submit, Suspend
+from models.records import Alter, AnyEvent, Capacity, End, Pool, Requeue, Resume, Start, Submit, Suspend
 from models.waits.order import LearntOrder
-from models.waits.order.limits import PLACE, STARTED
+from models.waits.order.limits import JOBS, PLACE, REFUSED, STARTED
+from models.waits.order.sight import MOST_LOOKS
 
 SITE = "alder"
 SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if="order", history=200)
@@ -70,6 +71,33 @@ def test_each_task_of_an_array_is_evidence_against_a_limit() -> None:
     started = learnt(events(60)).limits.counts[0]
     assert started[2, 8] == pytest.approx(60, rel=0.5), "eight jobs of one user ran at once, sixty times"
     assert started[2].sum() == pytest.approx(480, rel=0.5)
+
+
+@pytest.mark.parametrize("topology", [False, True])
+def test_what_is_refused_while_an_array_comes_counts_as_often_as_while_its_tasks_come(topology: bool) -> None:
+    def events(as_arrays: bool) -> Iterable[AnyEvent]:
+        if topology:
+            yield Capacity(site=SITE, time=0.5, cpus=1000, pools=[Pool(name="p", nodes=100, cpus=10)])
+        for number in (1, 2, 3):
+            yield Submit(site=SITE, time=1.0, job=f"{number}", user="ada", cpus=4, walltime=1e6)
+        yield from (Start(site=SITE, time=2.0, job=f"{number}") for number in (1, 2))
+        for number in range(5):
+            user, time = f"u{number}", 1000.0 * (number + 1)
+            tasks = [f"{user}_{one}" for one in range(8)]
+            rows = [array_of(8, user, time, cpus=1)]
+            singles = [Submit(site=SITE, time=time, job=task, user=user, cpus=1, walltime=3600.0) for task in tasks]
+            yield from rows if as_arrays else singles
+            yield from (Start(site=SITE, time=time + 1, job=task, array=user if as_arrays else None) for task in tasks)
+
+    whole, single = (learnt(events(as_arrays)).limits.counts[REFUSED] for as_arrays in (True, False))
+    assert whole[JOBS].sum() > 30 and np.allclose(whole[:PLACE], single[:PLACE])
+
+
+def test_one_array_does_not_outweigh_all_that_was_seen() -> None:
+    events = [Submit(site=SITE, time=1.0, job=f"{number}", user="ada", cpus=4, walltime=1e6) for number in (1, 2, 3)]
+    events += [array_of(1_000_000, "eve", 1000.0, cpus=1)]
+    starts = [Start(site=SITE, time=2.0, job=f"{number}") for number in (1, 2)]
+    assert learnt([*events[:3], *starts, *events[3:]]).limits.counts[REFUSED, JOBS].sum() == MOST_LOOKS
 
 
 def test_what_every_task_used_counts() -> None:

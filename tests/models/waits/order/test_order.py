@@ -133,7 +133,7 @@ def test_a_queue_that_takes_the_place_of_another_is_counted_anew() -> None:
     seen.begin("long", place=40)
     for _ in range(60):
         started_in(seen.counts[40], 20, 20, 100)
-        count_in(seen.counts[40, REFUSED], 40, 1, 100)
+        count_in(seen.counts[40, REFUSED], 40, 1, 100, 1)
     again = QueueLimitsSeen()
     again.load(seen.save())
     assert again.limits(100)[40] == seen.limits(100)[40] == 40.0
@@ -146,7 +146,7 @@ def test_who_runs_alone_in_a_queue_says_nothing_of_its_limit() -> None:
     seen.begin("long", place=40)
     for _ in range(60):
         started_in(seen.counts[40], 20, 20, 100)
-        count_in(seen.counts[40, REFUSED], 40, 1, 100)
+        count_in(seen.counts[40, REFUSED], 40, 1, 100, 1)
         started_in(seen.counts[40], 0, 90, 100)
     assert seen.limits(100)[40] == 40.0
 
@@ -162,7 +162,7 @@ def test_a_few_starts_above_a_limit_end_it() -> None:
     seen = LimitsSeen()
     for _ in range(40):
         seen.started(10, 1, 10, 100)
-        count(seen.counts[REFUSED], 30, 2, 1, 100)
+        count(seen.counts[REFUSED], 30, 2, 1, 100, 1)
     assert seen.limits(100).several == 30.0  # nothing was refused up to there
     for _ in range(3):
         seen.started(60, 1, 10, 100)
