@@ -10,9 +10,14 @@ LIMIT = re.compile(
 """Slurm's words for limits."""
 
 _OWN = frozenset({
-    "BadConstraints", "BeginTime", "Dependency", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
-    "JobArrayTaskLimit", "JobHeldAdmin", "JobHeldUser", "Licenses", "NodeDown", "PartitionDown", "PartitionInactive",
-    "PartitionNodeLimit", "PartitionTimeLimit", "ReqNodeNotAvail", "Reservation", "ReservationDeleted",
+    "AccountNotAllowed", "AccountingPolicy", "AssociationJobLimit", "AssociationResourceLimit", "AssociationTimeLimit",
+    "BadConstraints", "BeginTime", "BurstBufferOperation", "BurstBufferResources", "BurstBufferStageIn", "Constraints",
+    "DeadLine", "Dependency", "DependencyNeverSatisfied", "FedJobLock", "FrontEndDown", "InactiveLimit",
+    "InvalidAccount", "InvalidQOS", "JobArrayTaskLimit", "JobHeldAdmin", "JobHeldUser", "JobHoldMaxRequeue",
+    "JobLaunchFailure", "Licenses", "NodeDown", "Nodes required for job are DOWN", "NonZeroExitCode", "OutOfMemory",
+    "PartitionConfig", "PartitionDown", "PartitionInactive", "PartitionNodeLimit", "PartitionTimeLimit", "Prolog",
+    "QOSJobLimit", "QOSNotAllowed", "QOSResourceLimit", "QOSTimeLimit", "QOSUsageThreshold", "RaisedSignal",
+    "ReqNodeNotAvail", "Reservation", "ReservationDeleted", "ReservationInvalid", "SystemFailure", "TimeLimit",
 })  # fmt: skip
 """Slurm's other words for what is not the queue."""
 
@@ -21,12 +26,14 @@ _QUEUE = frozenset({"Cleaning", "None", "Priority", "Resources", "WaitingForSche
 
 
 def word_of(reason: str) -> str:
-    """Its word, without what follows.
+    """Its word, without what follows; Slurm's one sentence comes with blanks or without.
 
     >>> word_of("ReqNodeNotAvail, UnavailableNodes:n1"), word_of("(QOSMaxCpuPerUserLimit)")
     ('ReqNodeNotAvail', 'QOSMaxCpuPerUserLimit')
+    >>> word_of("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions")
+    'Nodes required for job are DOWN'
     """
-    return reason.split(",")[0].strip(" ()")
+    return reason.split(",")[0].replace("_", " ").strip(" ()")
 
 
 @lru_cache(1024)
@@ -52,23 +59,40 @@ def is_known(reason: str) -> bool:
     return word in _OWN or word in _QUEUE or (word.endswith("Limit") and LIMIT.match(word) is not None)
 
 
-def is_of_user(reason: str) -> bool:
-    """Whether a job waits for a limit on what its user may have running.
+def is_of_user_cpus(reason: str) -> bool:
+    """Whether a job waits for a limit on how many processors, or nodes, its user may have at once.
 
-    >>> is_of_user("QOSMaxCpuPerUserLimit"), is_of_user("AssocMaxJobsLimit"), is_of_user("QOSGrpCpuLimit")
-    (True, True, False)
+    >>> is_of_user_cpus("QOSMaxCpuPerUserLimit"), is_of_user_cpus("AssocMaxJobsLimit")
+    (True, False)
     """
+    return _of_user(reason) in ("cpu", "node")
+
+
+def is_of_user_jobs(reason: str) -> bool:
+    """Whether a job waits for a limit on how many jobs its user may have running.
+
+    >>> is_of_user_jobs("AssocMaxJobsLimit"), is_of_user_jobs("QOSMaxGRESPerUser")
+    (True, False)
+    """
+    return _of_user(reason) == "jobs"
+
+
+def _of_user(reason: str) -> str | None:
+    """Of what a user has too much, by the scheduler's word; None where that is not why a job waits."""
     limit = LIMIT.match(word_of(reason))
-    if limit is None:
-        return False
-    return limit["per"] == "PerUser" or (limit["of"], limit["scope"], limit["per"]) == ("Assoc", "Max", None)
+    if limit is None or limit["minutes"]:
+        return None
+    of_one = limit["per"] == "PerUser" or (limit["of"], limit["scope"], limit["per"]) == ("Assoc", "Max", None)
+    return limit["what"].lower() if of_one else None
 
 
 def is_of_queue(reason: str) -> bool:
-    """Whether a job waits for a limit on what the jobs of its queue may hold together.
+    """Whether a job waits for a limit on the processors, or nodes, that the jobs of its queue may hold together.
 
-    >>> is_of_queue("QOSGrpCpuLimit"), is_of_queue("QOSMaxCpuPerUserLimit")
-    (True, False)
+    >>> is_of_queue("QOSGrpCpuLimit"), is_of_queue("QOSGrpCPUMinutesLimit"), is_of_queue("QOSMaxCpuPerUserLimit")
+    (True, False, False)
     """
     limit = LIMIT.match(word_of(reason))
-    return limit is not None and (limit["of"], limit["scope"]) == ("QOS", "Grp")
+    if limit is None or limit["minutes"]:
+        return False
+    return (limit["of"], limit["scope"]) == ("QOS", "Grp") and limit["what"].lower() in ("cpu", "node")

@@ -80,6 +80,7 @@ class SiteState:
         self.follower: Follower | None = None  # told what happens to the jobs here
         self._totals: dict[tuple[Scope, Phase], Totals] = {}
         self._later_attempts: dict[str, set[int]] = {}  # those but 0, by the name of the job
+        self._tasks: dict[str, int] = {}  # how many tasks of an array run, by its name
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -131,7 +132,7 @@ class SiteState:
         if job.attempt:
             self._later_attempts.setdefault(job.id, set()).add(job.attempt)
         self._count(job, 1)
-        self.table.enter(key, _values(job), _names(job, ask))
+        self.table.enter(key, self._values(job), _names(job, ask))
         if self.follower is not None:
             self.follower.enter(job)
         return key
@@ -156,7 +157,7 @@ class SiteState:
         if phase is Phase.RUNNING:
             job.start = at
         self._count(job, 1)
-        self.table.change(job.key, _values(job))
+        self.table.change(job.key, self._values(job))
         if self.follower is not None:
             self.follower.change(job)
 
@@ -166,7 +167,7 @@ class SiteState:
         for name, value in changes.items():
             setattr(job, name, value)
         self._count(job, 1)
-        self.table.change(job.key, _values(job), _names(job))
+        self.table.change(job.key, self._values(job), _names(job))
         if self.follower is not None:
             self.follower.change(job)
 
@@ -176,7 +177,7 @@ class SiteState:
         self._count(before, -1)
         self.jobs[job.key] = job
         self._count(job, 1)
-        self.table.change(job.key, _values(job), _names(job, ask))
+        self.table.change(job.key, self._values(job), _names(job, ask))
 
     def _count(self, job: Job, sign: int) -> None:
         phase = job.phase
@@ -191,24 +192,38 @@ class SiteState:
             totals.add(*counted)
             if totals.count == 0:
                 del self._totals[key]  # names come and go for years
+        if job.extras.array is not None and phase is Phase.RUNNING:
+            self._count_task(job.extras.array, sign)
+
+    def _count_task(self, array: str, sign: int) -> None:
+        """A task of an array has begun to run, or does no more; whether others may is another matter then."""
+        self._tasks[array] = self._tasks.get(array, 0) + sign
+        if not self._tasks[array]:
+            del self._tasks[array]
+        row = self.jobs.get((array, 0))
+        if row is not None and row.extras.array_limit:
+            self.table.change(row.key, self._values(row))
+
+    def _values(self, job: Job) -> Values:
+        submit, eligible, walltime, phase = job.submit, job.eligible, job.walltime or 0.0, job.phase
+        run_s = job.expected_run_s
+        cpus, start = job.cpus, 0.0
+        if phase is Phase.RUNNING:
+            cpus, start = job.counted_cpus, job.began or 0.0
+        ready = submit if eligible is None or eligible < submit else eligible
+        code, told = _PHASE_CODES.get(phase, DEAD), job.extras.priority
+        priority = nan if told is None else told
+        barred = code == QUEUED and self._is_barred(job)
+        return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, priority, code, barred, job.tasks_left
+
+    def _is_barred(self, job: Job) -> bool:
+        """Whether a queued job waits for something of its own, by the scheduler's word or by the limit of its array."""
+        reason, most = job.extras.pending_reason, job.extras.array_limit
+        return (reason is not None and is_own(reason)) or (bool(most) and self._tasks.get(job.id, 0) >= (most or 0))
 
 
 _PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING}
 """A job in any other phase neither queues nor has processors: to those who look at the table it is not there."""
-
-
-def _values(job: Job) -> Values:
-    submit, eligible, walltime, phase = job.submit, job.eligible, job.walltime or 0.0, job.phase
-    run_s = job.expected_run_s
-    cpus, start = job.cpus, 0.0
-    if phase is Phase.RUNNING:
-        cpus, start = job.counted_cpus, job.began or 0.0
-    ready = submit if eligible is None or eligible < submit else eligible
-    code, told = _PHASE_CODES.get(phase, DEAD), job.extras.priority
-    priority = nan if told is None else told
-    reason = job.extras.pending_reason
-    barred = reason is not None and code == QUEUED and is_own(reason)
-    return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, priority, code, barred, job.tasks_left
 
 
 def _names(job: Job, ask: Hashable = None) -> Names:

@@ -51,18 +51,18 @@ class Watching:
         self._before_s = before_s
         self._clock = clock
         self._gone: OrderedDict[JobPlace, None] = OrderedDict()
-        self._users: OrderedDict[JobPlace, str] = OrderedDict()
+        self._users: OrderedDict[tuple[str, str], str] = OrderedDict()  # by site and job: a requeued one has no Submit
         self._early: OrderedDict[JobPlace, WatchedJob] = OrderedDict()
         self._told: dict[JobPlace, list[Notice]] = {}
         self._latest: dict[str, tuple[float, bool]] = {}  # by site: its last record's time, and whether it is live
 
     def submitted(self, event: Submit) -> None:
         """Take an event: whose job it is."""
-        place = (event.site, event.job, event.attempt)
-        early = self._early.pop(place, None)
+        early = self._early.pop((event.site, event.job, event.attempt), None)
         if event.user is None or event.user not in self._wanted.users:
+            self._users.pop((event.site, event.job), None)  # of an earlier job of this name
             return
-        self._users[place] = event.user
+        self._users[event.site, event.job] = event.user
         if len(self._users) > MAX_USERS:
             self._users.popitem(last=False)
         if early is not None:
@@ -84,7 +84,7 @@ class Watching:
                 job.estimated(estimate)
             return
         job = watched(place, estimate, self._before_s, prediction.method)
-        if not self._wanted.users or place in self._users:
+        if not self._wanted.users or place[:2] in self._users:
             self._watch(job)
             return
         self._early[place] = job
@@ -92,7 +92,7 @@ class Watching:
             self._early.popitem(last=False)
 
     def _watch(self, job: WatchedJob) -> None:
-        job.user = self._users.get(job.place)
+        job.user = self._users.get(job.place[:2])
         for notice in self._told.pop(job.place, ()):
             job.was_told(notice, self._before_s)
         self.jobs[job.place] = job
@@ -106,7 +106,6 @@ class Watching:
         """No more notices of a job."""
         self.jobs.pop(place, None)
         self._early.pop(place, None)
-        self._users.pop(place, None)
         self._told.pop(place, None)
         self._gone[place] = None
         if len(self._gone) > MAX_GONE:

@@ -68,7 +68,19 @@ class LimitsSeen:
 @njit(cache=True, nogil=True)
 def count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int, times: int) -> None:
     """Add such a job to the counts, (4, `STEPS` + 1), so many times."""
+    count_cpus(counts, held, runs, cpus, site_cpus, times)
+    count_jobs(counts, runs, times)
+
+
+@njit(cache=True, nogil=True)
+def count_cpus(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int, times: int) -> None:
+    """Add the processors of such a job alone."""
     counts[SEVERAL if runs > 0 else ALONE, step_of(held + cpus, site_cpus, counts.shape[1] - 1)] += times
+
+
+@njit(cache=True, nogil=True)
+def count_jobs(counts: Counts, runs: int, times: int) -> None:
+    """Add how many running jobs its user would have."""
     counts[JOBS, min(runs + 1, STEPS)] += times
 
 

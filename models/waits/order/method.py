@@ -11,7 +11,7 @@ import numpy as np
 from models.arrays import Flags, Floats, Ints, Singles
 from models.method import Happened, Memory, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
-from models.site.reasons import is_of_queue, is_of_user
+from models.site.reasons import is_of_queue, is_of_user_cpus, is_of_user_jobs
 from models.stored import encode, reader
 from models.waits.order.contenders import alike, chosen
 from models.waits.order.limits import FADING, LimitsSeen
@@ -223,7 +223,8 @@ class LearntOrder(WaitMethod):
         due = ordered.due()
         due = due[sight.queued.age_s[due] >= SETTLED_S]
         if len(due):
-            elsewhere = Elsewhere(*(_waiting(sight, due, context, but_for) for but_for in (is_of_user, is_of_queue)))
+            limits_of_others = (is_of_user_cpus, is_of_user_jobs, is_of_queue)
+            elsewhere = Elsewhere(*(_waiting(sight, due, context, but_for) for but_for in limits_of_others))
             seen, in_rooms = (sight.queued, sight.running, sight.people, sight.cpus), sight.rooms is not None
             by_score = not self._priorities.trusted
             refuse(due, ordered.simulated, *seen, ordered.limits, self._learnt, elsewhere, in_rooms, by_score, looks)

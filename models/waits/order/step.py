@@ -12,7 +12,17 @@ from models.arrays import Flags, Floats, Ints
 from models.waits.order.aging import FIRST_S, Aging
 from models.waits.order.contenders import chosen, could_start
 from models.waits.order.features import People, Queued, Running, before_each, features_of
-from models.waits.order.limits import FADING, REFUSED, STARTED, Counts, count, count_place, limits_of
+from models.waits.order.limits import (
+    FADING,
+    REFUSED,
+    STARTED,
+    Counts,
+    count,
+    count_cpus,
+    count_jobs,
+    count_place,
+    limits_of,
+)
 from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
@@ -79,7 +89,7 @@ def foretell(
         due = _due(free, queued, running, people, simulated, site_cpus, weights)
         if queued.barred[due].any():
             return np.inf, 0, size, len(on), True
-        nothing = Elsewhere(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
+        nothing = Elsewhere(np.zeros(size, np.bool_), np.zeros(size, np.bool_), np.zeros(size, np.bool_))
         refuse(
             due, simulated, queued, running, people, site_cpus, limits, learnt, nothing, in_rooms, by_score, new.looks
         )
@@ -149,9 +159,12 @@ def _due(
 
 
 class Elsewhere(NamedTuple):
-    """Which queued jobs wait for something of their own that no limit of their users', or of their queues', is."""
+    """Which queued jobs wait for something of their own that is no limit on their users' processors, on their users'
+    jobs, or on their queues.
+    """
 
-    but_for_user: Flags
+    but_for_cpus: Flags
+    but_for_jobs: Flags
     but_for_queue: Flags
 
 
@@ -181,12 +194,18 @@ def refuse(
     """
     full, over = are_full(queued, running, limits), are_over(queued, people, limits)
     counts, queue_counts, in_queue = learnt.counts, learnt.queue_counts, held_in(running, len(limits.queues))
-    users, queues = np.zeros(len(people.users), np.bool_), np.zeros(len(limits.queues), np.bool_)
+    of_cpus, of_jobs = np.zeros(len(people.users), np.bool_), np.zeros(len(people.users), np.bool_)
+    queues = np.zeros(len(limits.queues), np.bool_)
     for job in due:
         user, queue, cpus = queued.user[job], queued.queue[job], queued.cpus[job]
-        if user > 0 and not full[job] and not users[user] and not elsewhere.but_for_user[job]:
-            users[user] = True
-            count(counts[REFUSED], people.held[user], people.runs[user], cpus, site_cpus, looks)
+        if user > 0 and not full[job]:
+            held, runs = people.held[user], people.runs[user]
+            if not of_cpus[user] and not elsewhere.but_for_cpus[job]:
+                of_cpus[user] = True
+                count_cpus(counts[REFUSED], held, runs, cpus, site_cpus, looks)
+            if not of_jobs[user] and not elsewhere.but_for_jobs[job]:
+                of_jobs[user] = True
+                count_jobs(counts[REFUSED], runs, looks)
         if in_rooms or over[job]:
             continue
         if not queues[queue] and not elsewhere.but_for_queue[job]:
@@ -195,8 +214,8 @@ def refuse(
         for place in range(len(LENGTHS_S)):
             if not queues[place] and queued.planned_s[job] > LENGTHS_S[place]:
                 queues[place] = True
-                held = held_by_long(running, LENGTHS_S[place])
-                count_in(queue_counts[place, REFUSED], held, cpus, site_cpus, looks)
+                long = held_by_long(running, LENGTHS_S[place])
+                count_in(queue_counts[place, REFUSED], long, cpus, site_cpus, looks)
     refused = first_due(due, order, full | over | queued.barred) if by_score and not in_rooms else 0
     if refused:
         count_place(counts[REFUSED], refused, looks)

@@ -99,7 +99,8 @@ class PublishedEstimates:
     `since` and `made` say when they were made: on the clock, and in Unix seconds. `shapes` are those that were sent,
     `waits` their predicted waits in seconds (None: no estimate), `work_left_s` the work left over the processors,
     `stale` whether the site was stale when they were made, `records` are the estimates as they were sent last.
-    `withdrawn` are shapes that are no longer offered, and of which the topic may still have estimates.
+    `withdrawn` are shapes that are no longer offered, and of which the topic may still have estimates. All is `sent`
+    once the broker has it.
     """
 
     engine: Engine
@@ -112,6 +113,7 @@ class PublishedEstimates:
     stale: bool = False
     records: dict[Shape, bytes] = field(default_factory=dict)
     withdrawn: frozenset[Shape] = frozenset()
+    sent: bool = False
 
 
 @dataclass(eq=False)
@@ -163,7 +165,7 @@ class StandingEstimates:
         if age < self.settings.seconds:
             return age >= self.settings.oldest_seconds
         turned = (self.freshness.of(handle).stale is not None) != estimates.stale
-        return age >= self.settings.oldest_seconds or turned or self._changed(estimates)
+        return age >= self.settings.oldest_seconds or turned or not estimates.sent or self._changed(estimates)
 
     def _changed(self, estimates: PublishedEstimates) -> bool:
         before, now, change = estimates.summary, StateSummary.of(estimates.engine), self.settings.change
@@ -209,7 +211,7 @@ class StandingEstimates:
         sent += [await self.send(key_of(engine.site, shape), None, handle.partition) for shape in withdrawn]
         self.scores.published(engine.site, {} if estimates.stale else told)
         await asyncio.gather(*sent)
-        estimates.withdrawn = frozenset()
+        estimates.withdrawn, estimates.sent = frozenset(), True
         self.records += len(sent)
 
     def shapes(self, engine: Engine) -> list[Shape]:

@@ -109,6 +109,19 @@ def test_a_prediction_may_be_read_before_whose_job_it_is() -> None:
     assert again.jobs[place].last_id == told.id
 
 
+def test_a_job_that_is_requeued_is_still_its_users() -> None:
+    found = watching([NOW], users=frozenset({"ada"}))
+    for job, user in (("1", "ada"), ("2", "bob")):
+        found.submitted(Submit(site="kth", time=NOW, job=job, user=user))
+        found.predicted(prediction(job, HOUR_S), NOW)
+        found.left(outcome(job), NOW)
+        found.predicted(prediction(job, HOUR_S, attempt=1), NOW)  # it has no Submit of its own
+    assert list(found.jobs) == [("kth", "1", 1)] and found.jobs["kth", "1", 1].user == "ada"
+    found.submitted(Submit(site="kth", time=NOW, job="1", attempt=2, user="bob"))  # another job of this name
+    found.predicted(prediction("1", HOUR_S, attempt=2), NOW)
+    assert ("kth", "1", 2) not in found.jobs
+
+
 def test_predictions_without_a_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.notify.watching.MAX_EARLY", 2)
     found = watching([NOW], users=frozenset({"ada"}))

@@ -194,6 +194,18 @@ def test_what_was_withdrawn_is_deleted_though_a_refresh_fails() -> None:
     assert gone == too_large != set()
 
 
+def test_a_refresh_that_failed_is_tried_again_though_nothing_happens_at_the_site() -> None:
+    here = handle()
+    standing, topic, clock = keeper(here)
+    topic.error = NodeNotReadyError()
+    with pytest.raises(NodeNotReadyError):
+        asyncio.run(standing.refresh(here))
+    topic.error, clock.now = None, clock.now + FREELY.seconds
+    assert standing.due(here)
+    asyncio.run(standing.refresh(here))
+    assert topic.values and not standing.due(here)
+
+
 def test_what_a_site_offers_no_longer_is_taken_back_after_it_was_made_again() -> None:
     here, standing, topic, too_large = halved()
     standing.handles, standing.is_unread = {}, lambda site: site == "alder"
