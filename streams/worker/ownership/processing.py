@@ -140,7 +140,7 @@ class Processing:
 
     async def _make_sure(self, raw: Any, site: str, number: int = 0) -> None:
         """Make sure that no workers have died on an event. Raises Unreadable: they have."""
-        if not await self.checkpoints.deaths.may(raw, number):
+        if not await self.checkpoints.deaths.may(raw, number, bool(self.lanes.waiting)):
             self.sites.pass_over(site)
             raise Unreadable("poison", f"{MOST_DEATHS} workers have died on it")
 

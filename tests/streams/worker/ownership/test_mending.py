@@ -66,7 +66,7 @@ def test_how_often_events_come_counts_messages_of_which_a_part_was_refused() -> 
 
 @pytest.mark.parametrize("poison", [(1,), (2, 5)])
 def test_that_events_were_lost_is_not_forgotten(monkeypatch: pytest.MonkeyPatch, poison: tuple[int, ...]) -> None:
-    async def may(_: Deaths, raw: Any, part: int) -> bool:
+    async def may(_: Deaths, raw: Any, part: int, passes_others: bool) -> bool:
         return raw.offset not in poison
 
     monkeypatch.setattr(Deaths, "may", may)

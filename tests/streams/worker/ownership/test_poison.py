@@ -1,7 +1,8 @@
 """An event on which workers die, and a site whose engine fails again and again: the stream goes on."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import checkpoint
 from streams.worker.checkpoint.stored import ASIDE_S, MOST_FAILURES
+from streams.worker.ownership import partition
+from streams.worker.ownership.sites import PartitionSites
 from tests.support.fakes import Process, World
 from tests.support.stored import heads, saved_state, whole
 
@@ -61,13 +64,14 @@ def unencodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def deaths(world: World) -> int:
+def deaths(world: World, before_each: Callable[[], None] = lambda: None) -> int:
     """Start workers until one lives; gives how many did not."""
-    for count in range(20):
+    for died in range(20):
+        before_each()
         process = Process(world, SETTINGS)
         try:
             asyncio.run(process.live())
-            return count
+            return died
         except Exception:
             continue
     raise AssertionError("they die for ever")
@@ -86,6 +90,32 @@ def test_an_event_on_which_workers_die_is_rejected() -> None:
     asyncio.run(Process(other, SETTINGS).live())
     birch = [value for value in dict.fromkeys(world.said("predictions", "outcomes")) if b'"birch"' in value]
     assert birch == other.said("predictions", "outcomes")
+
+
+@pytest.mark.usefixtures("unencodable")
+@pytest.mark.parametrize("slow", [False, True])
+def test_what_is_read_again_and_what_others_send_make_no_difference(
+    slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, names = world_of_two(), count(1000)
+    if slow:  # so events of the other site come first each time
+        monkeypatch.setattr(partition, "FIRST_S", 0.0)
+        read_back = PartitionSites._read_back
+
+        async def slowly(sites: PartitionSites, site: str) -> None:
+            await asyncio.sleep(0.2 if site == "alder" else 0.0)
+            await read_back(sites, site)
+
+        monkeypatch.setattr(PartitionSites, "_read_back", slowly)
+
+    def meanwhile() -> None:
+        """What was committed last is lost with the worker, and jobs come at the other site."""
+        world.committed.clear()
+        world.publish_events([Submit(site="birch", time=events("birch")[-1].time, job=str(next(names)))])
+
+    assert deaths(world, meanwhile) <= 5
+    (letter,) = [letter for letter in letters(world) if letter.reason == "poison"]
+    assert is_poison(events("alder")[letter.offset // 2]) and not world.marks
 
 
 @pytest.mark.usefixtures("unencodable")
