@@ -26,7 +26,7 @@ def micros(seconds: float) -> int:
 
 class Totals(msgspec.Struct, gc=False):
     """Exact sums over some jobs: how many, their processors, estimated run times, work (processors times these), and
-    the times at which they came in; in microseconds.
+    the times at which they came in, in microseconds; and how many they are with each task of an array for one.
     """
 
     count: int = 0
@@ -34,14 +34,16 @@ class Totals(msgspec.Struct, gc=False):
     planned_run_us: int = 0
     work: int = 0
     since: int = 0
+    tasks: int = 0
 
-    def add(self, cpus: int, planned_run_us: int, since: int, sign: int = 1) -> None:
+    def add(self, cpus: int, planned_run_us: int, since: int, sign: int = 1, tasks: int = 1) -> None:
         """Count one job in (`sign` 1) or out (-1); `planned_run_us` and `since` in microseconds."""
         self.count += sign
         self.cpus += sign * cpus
         self.planned_run_us += sign * planned_run_us
         self.work += sign * cpus * planned_run_us
         self.since += sign * since
+        self.tasks += sign * tasks
 
     def elapsed_s(self, now: float) -> float:
         """Sum of the jobs' times in here up to `now`, seconds; never negative."""
@@ -71,7 +73,7 @@ class SiteState:
     >>> state = SiteState()
     >>> _ = state.enter(Job(id="1", attempt=0, submit=10.0, user="ada", cpus=4, planned_run_s=60.0))
     >>> state.totals(SITE, Phase.QUEUED)
-    Totals(count=1, cpus=4, planned_run_us=60000000, work=240000000, since=10000000)
+    Totals(count=1, cpus=4, planned_run_us=60000000, work=240000000, since=10000000, tasks=1)
     """
 
     def __init__(self) -> None:
@@ -183,7 +185,8 @@ class SiteState:
         phase = job.phase
         since = job.began if phase in STARTED else job.submit
         assert since is not None
-        counted = job.counted_cpus * job.tasks_left, micros(job.planned_run_s), micros(since), sign
+        tasks = job.tasks_left
+        counted = job.counted_cpus * tasks, micros(job.planned_run_s), micros(since), sign, tasks
         for scope in _scopes(job):
             key = (scope, phase)
             totals = self._totals.get(key)

@@ -248,10 +248,7 @@ class LearntOrder(WaitMethod):
         """
         if withdrawn and (job.phase is not Phase.QUEUED or at < job.ready):
             return
-        others = 0 if job.user is None else context.everywhere.totals(("user", job.user), Phase.QUEUED).count
-        row = None if job.extras.array is None else context.state.jobs.get((job.extras.array, 0))
-        if row is not None and others:
-            others += row.tasks_left - 1
+        others = 0 if job.user is None else context.everywhere.totals(("user", job.user), Phase.QUEUED).tasks
         tasks = job.tasks_left
         self._sums.withdrawals.see(job.user, at - job.ready, withdrawn, tasks / (tasks + others), tasks)
 

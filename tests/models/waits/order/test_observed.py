@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import Alter, AnyEvent, Capacity, End, Pool, Requeue, Resume, Start, Submit, Suspend
+from models.records import Alter, AnyEvent, Cancel, Capacity, End, Pool, Requeue, Resume, Start, Submit, Suspend
 from models.waits.order import LearntOrder
 from models.waits.order.limits import JOBS, PLACE, REFUSED, STARTED
 from models.waits.order.sight import MOST_LOOKS
@@ -113,6 +113,25 @@ def test_what_is_refused_while_an_array_comes_counts_as_often_as_while_its_tasks
 
     whole, single = (learnt(events(as_arrays)).limits.counts[REFUSED] for as_arrays in (True, False))
     assert whole[JOBS].sum() > 30 and np.allclose(whole[:PLACE], single[:PLACE])
+
+
+def test_who_has_several_arrays_in_the_queue_withdraws_what_he_would_job_by_job() -> None:
+    def events(as_arrays: bool) -> Iterable[AnyEvent]:
+        for name, time in (("a", 1.0), ("b", 2.0)):
+            tasks = [f"{name}_{one}" for one in range(4)]
+            request = {"site": SITE, "time": time, "user": "ada", "cpus": 2, "walltime": 3600.0}
+            row = [Submit(job=name, array_size=4, **request)]
+            yield from row if as_arrays else [Submit(job=task, **request) for task in tasks]
+        for number, job in enumerate(["a_0", "a_1", "b_0", "b_1"]):
+            array = {"array": job[0]} if as_arrays else {}
+            yield Start(site=SITE, time=100.0 * number + 50.0, job=job, **array)
+        for number, job in enumerate(["a_2", "b_2"]):
+            array = {"array": job[0]} if as_arrays else {}
+            yield Cancel(site=SITE, time=100.0 * number + 1000.0, job=job, **array)
+
+    whole, single = (learnt(events(as_arrays))._sums.withdrawals for as_arrays in (True, False))
+    assert whole.seen[0].sum() > 0.0 and np.allclose(whole.seen, single.seen)
+    assert np.allclose(whole.users, single.users)
 
 
 def test_one_array_does_not_outweigh_all_that_was_seen() -> None:
