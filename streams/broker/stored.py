@@ -27,6 +27,16 @@ def messages(settings: Settings, place: TopicPartition, begin: int, end: int) ->
         yield from read_to(consumer, {place: end})
 
 
+def held(settings: Settings, topic: str) -> Iterator[ConsumerRecord]:
+    """The messages that a topic holds now, those of a partition in their order. Raises Unreachable: as `read_to`."""
+    with closing(_consumer(settings)) as consumer:
+        places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        consumer.seek_to_beginning(*places)
+        yield from read_to(consumer, ends)
+
+
 def read_to(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> Iterator[ConsumerRecord]:
     """The messages of the consumer's partitions from where it is in each, up to these offsets. Raises Unreachable: the
     broker gives nothing any longer.

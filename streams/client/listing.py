@@ -107,8 +107,8 @@ def show_jobs(found: Sequence[SiteJobs]) -> None:
         show_table(heads, [_waiting(of, job) for of, job in waiting])
     else:
         sys.stdout.write("no job queues\n")
-    running = [(of, job) for of in found for job in of.jobs if job.start is not None]
-    show_listed("running", [(job.job, _running(of, job)) for of, job in running])
+    running = [(of, job, job.start) for of in found for job in of.jobs if job.start is not None]
+    show_listed("running", [(job.job, _running(of, job, start)) for of, job, start in running])
     show_listed("why", _whys(waiting))
     show_listed("as of", [(of.site, _moment_of(of)) for of in found])
 
@@ -139,10 +139,9 @@ def _whys(waiting: Sequence[tuple[SiteJobs, LiveJob]]) -> Iterator[tuple[str, st
     yield from ((site, f"{', '.join(jobs)}: {said}") for (site, said), jobs in by_site.items() if len(jobs) > 1)
 
 
-def _running(of: SiteJobs, job: LiveJob) -> str:
-    started = "" if job.start is None else f" since {minute(job.start)}"
-    waited = "" if job.start is None else f", after {span(max(job.start - job.submit, 0.0))} in the queue"
-    return f"{job.phase} at {of.site} on {counted(job.cpus, 'cpu')}{started}{waited}"
+def _running(of: SiteJobs, job: LiveJob, start: float) -> str:
+    waited = span(max(start - job.submit, 0.0))
+    return f"{job.phase} at {of.site} on {counted(job.cpus, 'cpu')} since {minute(start)}, after {waited} in the queue"
 
 
 def _moment_of(of: SiteJobs) -> str:

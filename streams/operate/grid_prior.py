@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from kafka import TopicPartition
-
 from models.records import AnyEvent, UsePrior
 from models.waits.boosted.prior import Prior
 from streams.broker.admin import check_topics, kafka_errors
-from streams.broker.stored import ends_of, messages
+from streams.broker.stored import held
 from streams.broker.topics import event_topics
 from streams.client.blocking import Client
 from streams.errors import UserError
@@ -33,11 +31,10 @@ def stored_events(settings: Settings) -> Iterator[AnyEvent]:
     check_topics(settings, dict.fromkeys(topics, "read"))
     with kafka_errors(settings.kafka):
         for topic in topics:
-            for partition, end in ends_of(settings, topic).items():
-                for message in messages(settings, TopicPartition(topic, partition), 0, end):
-                    with suppress(Unreadable):  # it is among the dead letters
-                        found = read_told(message.key, message.value).parts
-                        yield from (part.found for part in found if not isinstance(part.found, Unreadable))
+            for message in held(settings, topic):
+                with suppress(Unreadable):  # it is among the dead letters
+                    found = read_told(message.key, message.value).parts
+                    yield from (part.found for part in found if not isinstance(part.found, Unreadable))
 
 
 def taught_by_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) -> tuple[Prior, list[str]]:

@@ -6,11 +6,10 @@ from contextlib import closing, suppress
 from typing import Any
 
 import msgspec
-from kafka import KafkaConsumer, TopicPartition
 
 from models.records import DeadLetter
 from streams.broker.admin import check_topics, kafka_errors
-from streams.broker.stored import read_to
+from streams.broker.stored import held
 from streams.broker.topics import Topics
 from streams.client.blocking import each
 from streams.client.watch import Tell, follow
@@ -50,12 +49,8 @@ def read_letters(settings: Settings, wanted: LetterFilter) -> Iterator[Letter]:
     UserError: the broker refuses or is away, also meanwhile, or the topic is missing or may not be read.
     """
     topic = _topic(settings)
-    with kafka_errors(settings.kafka), closing(KafkaConsumer(**settings.kafka.client_options())) as consumer:
-        places = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic) or ()]
-        consumer.assign(places)
-        ends = consumer.end_offsets(places)
-        consumer.seek_to_beginning(*places)
-        for message in read_to(consumer, ends):
+    with kafka_errors(settings.kafka):
+        for message in held(settings, topic):
             with suppress(*UNDECODABLE):
                 letter = letter_in(message)
                 if wanted.includes(letter[0]):

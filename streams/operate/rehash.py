@@ -19,7 +19,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 
 from models.records import without_first
 from streams.broker.admin import admin, group_of, kafka_errors
-from streams.broker.stored import ends_of, messages
+from streams.broker.stored import ends_of, held, messages
 from streams.broker.topics import (
     STATE_MESSAGE_BYTES,
     Topics,
@@ -120,19 +120,18 @@ def _await(client: KafkaAdminClient, wanted: Mapping[str, int]) -> None:
 def _states(settings: Settings) -> States:
     topic = Topics(settings.kafka.prefix).state
     states: dict[str, dict[int, StoredSite]] = {}
-    for partition, end in ends_of(settings, topic).items():
-        for message in messages(settings, TopicPartition(topic, partition), 0, end):
-            site = site_of(message.key)
-            found = states.setdefault(site.decode(), {})
-            before = found.pop(partition, StoredSite(None, {}))
-            if message.key == site:
-                before = before._replace(state=decode_stored(message.value) if message.value else None)
-            elif message.value:
-                before.segments[message.key] = message.value
-            else:
-                before.segments.pop(message.key, None)
-            if before.state is not None or before.segments:
-                found[partition] = before
+    for message in held(settings, topic):
+        site = site_of(message.key)
+        found = states.setdefault(site.decode(), {})
+        before = found.pop(message.partition, StoredSite(None, {}))
+        if message.key == site:
+            before = before._replace(state=decode_stored(message.value) if message.value else None)
+        elif message.value:
+            before.segments[message.key] = message.value
+        else:
+            before.segments.pop(message.key, None)
+        if before.state is not None or before.segments:
+            found[message.partition] = before
     return {site: found for site, found in states.items() if any(one.state for one in found.values())}
 
 

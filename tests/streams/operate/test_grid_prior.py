@@ -1,7 +1,6 @@
 """What the topics have of a deployment's sites, for those that are young."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,11 +18,7 @@ def test_a_history_that_came_in_bundles_teaches_as_any_other(monkeypatch: pytest
     values = [bundled("alder", encoded[:70]), b"no event", *encoded[70:]]
     messages = [SimpleNamespace(key=b"alder", value=value) for value in values]
 
-    def stored(*_: Any) -> list[SimpleNamespace]:
-        return messages
-
     monkeypatch.setattr(grid_prior, "check_topics", lambda *_: None)
     monkeypatch.setattr(grid_prior, "event_topics", lambda _: ["events"])
-    monkeypatch.setattr(grid_prior, "ends_of", lambda *_: {0: len(messages)})
-    monkeypatch.setattr(grid_prior, "messages", stored)
+    monkeypatch.setattr(grid_prior, "held", lambda *_: messages)
     assert list(grid_prior.stored_events(Settings())) == old
