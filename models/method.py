@@ -27,6 +27,7 @@ class Happened(Enum):
 
     SUBMITTED = "submitted"
     STARTED = "started"
+    TASK_STARTED = "task started"  # so did a task of an array that queues as one row: it leaves that row
     SUSPENDED = "suspended"
     RESUMED = "resumed"
     ENDED = "ended"  # it ran as long as it would

@@ -52,7 +52,7 @@ class Starts(AttemptHandler):
         if scored:
             yield from self._begin(row, event)
         task = self._arrays.begin(row, event, phase, scored)
-        self._observe(task, Happened.STARTED, event.time)
+        self._observe(task, Happened.TASK_STARTED, event.time)
 
     def _first_seen_running(self, event: Start) -> Anomaly:
         job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1)

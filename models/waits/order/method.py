@@ -231,8 +231,8 @@ class LearntOrder(WaitMethod):
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
         """An attempt started, or gave back its processors."""
-        if what is Happened.STARTED:
-            self._started(job, context)
+        if what is Happened.STARTED or what is Happened.TASK_STARTED:
+            self._started(job, context, what is Happened.TASK_STARTED)
             self._left(job, at, False, context)
         elif what is Happened.WITHDRAWN:
             self._left(job, at, True, context)
@@ -252,24 +252,24 @@ class LearntOrder(WaitMethod):
         tasks = job.tasks_left
         self._sums.withdrawals.see(job.user, at - job.ready, withdrawn, tasks / (tasks + others), tasks)
 
-    def _started(self, job: Job, context: SiteContext) -> None:
+    def _started(self, job: Job, context: SiteContext, is_task: bool) -> None:
         """Compare a job that started with those that could have, as things were just before."""
         assert job.start is not None
         self.preference.see(job.queue)
         row = context.state.table.row(job.key)
         if context.layout is not None:
-            self._started_in_rooms(job, row, context)
+            self._started_in_rooms(job, row, context, is_task)
             return
         if job.counted_cpus > context.cpus:
             return
         if job.queue is not None:
             self.queue_limits.begin(job.queue, self.preference.place(job.queue))
         columns = Columns.of(context, job.start, self._sums, self.preference)
-        named, is_task = job.queue is not None, job.extras.array is not None
+        named = job.queue is not None
         higher, lower = see_start(columns, self._learnt, row, job.counted_cpus, named, is_task)
         self._priorities.see(higher, lower)
 
-    def _started_in_rooms(self, job: Job, row: int, context: SiteContext) -> None:
+    def _started_in_rooms(self, job: Job, row: int, context: SiteContext, is_task: bool) -> None:
         """The same at a site that tells its topology."""
         assert job.start is not None
         sight = look(context, job.start, self._sums, self.preference, self._runs.known, as_queued=row)
@@ -281,8 +281,10 @@ class LearntOrder(WaitMethod):
             held, runs = int(people.held[user]), int(people.runs[user])
             self.limits.started(held, runs, job.counted_cpus, context.cpus)
         earlier = before(sight)
-        if job.extras.array is not None:
+        if is_task:  # its row came last, it itself with its array
             earlier[started] = before_task(queued, started, sight.stands_for * sight.tasks)
+            earlier += (queued.user == user) & (user > 0) & (queued.age_s <= queued.age_s[started])
+            earlier[started] -= 1.0 if user else 0.0
         others, nth = chosen(alike(queued, started) & sight.rooms.contenders(started), sight.tasks)
         weights, squares = self.preference.weights, self.preference.squares
         self._priorities.see(*compare(queued, people, sight.cpus, started, others, nth, earlier, weights, squares))

@@ -134,6 +134,28 @@ def test_who_has_several_arrays_in_the_queue_withdraws_what_he_would_job_by_job(
     assert np.allclose(whole.users, single.users)
 
 
+@pytest.mark.parametrize("topology", [False, True])
+def test_who_overtakes_whom_is_learnt_from_tasks_as_from_jobs_one_by_one(topology: bool) -> None:
+    def events(as_arrays: bool) -> Iterable[AnyEvent]:
+        if topology:
+            yield Capacity(site=SITE, time=0.5, cpus=80, pools=[Pool(name="p", nodes=10, cpus=8)])
+        for name, user in (("a", "ada"), ("b", "bob"), ("c", "ada")):
+            tasks = [f"{name}_{one}" for one in range(4)]
+            time = 1.0 + ord(name)
+            request = {"site": SITE, "time": time, "user": user, "cpus": 2, "walltime": 3600.0, "queue": name}
+            row = [Submit(job=name, array_size=4, **request)]
+            yield from row if as_arrays else [Submit(job=task, **request) for task in tasks]
+        for number, job in enumerate(["b_0", "a_0", "c_0", "a_1", "c_1", "b_1", "c_2"]):
+            time, array = 1000.0 + 100.0 * number, {"array": job[0]} if as_arrays else {}
+            yield Start(site=SITE, time=time, job=job, **array)
+            if job in ("a_0", "c_1"):
+                yield Requeue(site=SITE, time=time + 20.0, job=job, state="preempted")
+        yield from (Start(site=SITE, time=2000.0, job=job, attempt=1) for job in ("c_1", "a_0"))
+
+    whole, single = (learnt(events(as_arrays), cpus=80).preference.weights for as_arrays in (True, False))
+    assert np.abs(whole).max() > 0.0 and np.allclose(whole, single)
+
+
 def test_one_array_does_not_outweigh_all_that_was_seen() -> None:
     events = [Submit(site=SITE, time=1.0, job=f"{number}", user="ada", cpus=4, walltime=1e6) for number in (1, 2, 3)]
     events += [array_of(1_000_000, "eve", 1000.0, cpus=1)]
