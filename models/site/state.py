@@ -204,7 +204,7 @@ class SiteState:
         if not self._tasks[array]:
             del self._tasks[array]
         row = self.jobs.get((array, 0))
-        if row is not None and row.extras.array_limit:
+        if row is not None and row.phase is Phase.QUEUED and row.extras.array_limit:
             self.table.change(row.key, self._values(row))
 
     def _values(self, job: Job) -> Values:
@@ -221,7 +221,8 @@ class SiteState:
 
     def _is_barred(self, job: Job) -> bool:
         """Whether a queued job waits for something of its own, by the scheduler's word or by the limit of its array."""
-        reason, most = job.extras.pending_reason, job.extras.array_limit
+        reason = job.extras.pending_reason
+        most = None if job.attempt else job.extras.array_limit  # later attempts of tasks queue by themselves
         return (reason is not None and is_own(reason)) or (bool(most) and self._tasks.get(job.id, 0) >= (most or 0))
 
 

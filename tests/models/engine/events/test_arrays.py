@@ -167,3 +167,22 @@ def test_it_is_saved_and_goes_on_as_if_nothing_had_happened() -> None:
         again = Engine.load(state, changes.started, changes.runs, engine.settings, changes.rows)
         assert [*first, *applied(again, [*events[place:], *rest])] == said
         assert again.checkpoint()[0] == whole.checkpoint()[0]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [submit("7", 0.0, array="7", array_limit=1), start("7", 10.0, array="7")],  # it says that it is its own array
+        [ROW, begun(1, 150.0), begun(2, 150.0), Requeue(site="s", time=160.0, job="7"), end("7_1", 170.0)],
+    ],
+)
+def test_what_keeps_an_array_by_its_limit_is_the_same_when_it_is_read_back(events: list[AnyEvent]) -> None:
+    engine = new_engine()
+    applied(engine, events)
+    state, changes = engine.checkpoint()
+    again = Engine.load(state, changes.started, changes.runs, engine.settings, changes.rows)
+    barred, there = (
+        {key: table.columns().barred[row] for row, key in enumerate(table.keys) if key is not None}
+        for table in (one.context.state.table for one in (engine, again))
+    )
+    assert barred and barred == there
