@@ -12,7 +12,6 @@ log = logging.getLogger(__name__)
 MOST_DEATHS = 2  # workers that may die on one event; after that it is rejected
 FEW = 50  # events of a checkpoint after a worker's death: so many checkpoints cost some tenths of a second
 
-
 Place = tuple[str, int, int]  # of an event: its topic, its offset, and its number in its bundle
 MOST_BLAMED = 16  # events that are remembered because a worker died on them
 
@@ -67,7 +66,7 @@ class Deaths:
         found = await self._until_done("redis: reading marks", None, self._store.mark, self._partition)
         if found is None:
             return await self._write(Mark())
-        mark = _decode(found)
+        mark = _read(found)
         await self._write(mark.left())
         few = min(FEW, self._most)
         if mark.starts == 1:
@@ -120,3 +119,11 @@ class Deaths:
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Mark).decode
+
+
+def _read(found: bytes) -> Mark:
+    """A mark; one that another version wrote says no more than that a worker died."""
+    try:
+        return _decode(found)
+    except msgspec.MsgspecError:
+        return Mark()

@@ -131,6 +131,12 @@ def test_in_good_order_nothing_is_marked() -> None:
     assert deaths(world) == 0 and not world.marks and not letters(world)
 
 
+def test_a_mark_of_another_version_says_that_the_last_worker_died() -> None:
+    world = world_of_two()
+    world.marks[0] = msgspec.msgpack.encode((2, "queuecast.events", 7, 1, 0))
+    assert deaths(world) == 0 and not world.marks and not letters(world)
+
+
 def failing_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """The engine of alder fails in the middle of each submission after so many."""
     apply = Engine.apply
