@@ -18,6 +18,10 @@ ROWS_PER_MERGE = 32  # rows between two merges into the sorted array: 4096 jobs
 MAX_JOBS = 131_072
 """Jobs that are known by their fingerprints, give or take a merge: two weeks of 10,000 a day, in 1 MB."""
 
+LATE_S = 60.0
+"""Events come so late, and many times are whole seconds. Where it is lost which jobs have left, an unknown one of the
+minute before is new: few left within a minute, and a new one that is refused is missing for as long as it queues."""
+
 Fingerprints = npt.NDArray[np.uint64]
 
 
@@ -30,7 +34,7 @@ class LearntState(msgspec.Struct, array_like=True):
     lost_until: float = -math.inf
 
     def lose(self, now: float) -> None:
-        """Rows are lost: any job that is unknown may have left by now."""
+        """Rows are lost at this time: any older job that is unknown may have left."""
         self.lost_until = max(self.lost_until, now)
 
 
@@ -80,7 +84,7 @@ class LearntJobs:
 
         What was forgotten in the last hour is taken for new: so many jobs then come and go that some are late.
         """
-        return time <= self.state.lost_until or time <= min(self.state.forgotten_until, now - HOUR_S)
+        return time < self.state.lost_until - LATE_S or time <= min(self.state.forgotten_until, now - HOUR_S)
 
     def add(self, key: JobKey, at: float) -> None:
         """A job has left by an event of the time `at` (Unix seconds)."""

@@ -78,3 +78,13 @@ def test_where_the_rows_are_lost_what_left_within_the_hour_is_not_learnt_again(s
         again = Engine.load(state, None, None, SETTINGS)
     assert learnt(again, jobs(0, 600, every_s=1.0)) == 0
     assert learnt(again, jobs(700, 710, every_s=1.0)) == 20
+
+
+@pytest.mark.parametrize(("late_s", "is_taken"), [(0.0, True), (59.0, True), (61.0, False)])
+def test_where_the_rows_are_lost_who_comes_now_is_new_though_a_bit_late(late_s: float, is_taken: bool) -> None:
+    engine = Engine("s", SETTINGS)
+    learnt(engine, jobs(0, 200))
+    again = Engine.load(engine.checkpoint()[0], None, None, SETTINGS)
+    again.apply(submit("new", again.time - late_s))
+    assert (("new", 0) in again.context.state.jobs) is is_taken
+    assert again.anomalies.get("forgotten_job", 0) == (not is_taken)
