@@ -64,8 +64,6 @@ class Scores(msgspec.Struct, kw_only=True):
     `rivals` are those whose expectations are measured as the methods' estimates are, by name: for each the accuracy of
     the method that counts over the same jobs, those that started.
     `waits` are the waits that jobs had, whatever was predicted.
-    `bursts` has, by bound of the method that counts, what the jobs that had it weigh, and those of them that held: each
-    1/(1 + n), where n jobs of its user queued when it came.
     """
 
     method: str
@@ -84,7 +82,6 @@ class Scores(msgspec.Struct, kw_only=True):
     considered: Accuracy = msgspec.field(default_factory=Accuracy)
     considered_first: Accuracy = msgspec.field(default_factory=Accuracy)
     rivals: dict[str, Accuracy] = {}
-    bursts: dict[str, tuple[float, float]] = {}
     waits: ActualWaits = msgspec.field(default_factory=ActualWaits)
 
     @classmethod
@@ -129,7 +126,6 @@ class Scores(msgspec.Struct, kw_only=True):
         for name, estimate in job.estimates.items():
             if name in self.accuracy:
                 self.accuracy[name].add_wait(estimate.wait_s, wait_s, self._bounds(job, name))
-        self._add_burst(job, wait_s)
         self.waits.add(job, wait_s, self.counted_names)
         first = job.estimates.get(self.method)
         if first is None:
@@ -144,13 +140,6 @@ class Scores(msgspec.Struct, kw_only=True):
         for ours in beside:
             ours.add_wait(first.wait_s, wait_s, self._bounds(job, self.method))
 
-    def _add_burst(self, job: Job, wait_s: float) -> None:
-        """Count which bounds of the method that counts held, by the job's weight in its burst; 2 µs."""
-        weight = burst_weight(job)
-        for q, bound_s in (self._bounds(job, self.method) or {}).items() if self.method in job.estimates else ():
-            jobs, held = self.bursts.get(q, (0.0, 0.0))
-            self.bursts[q] = jobs + weight, held + weight * (wait_s <= bound_s)
-
     def add_ended(self, job: Job, wait_s: float, run_s: float) -> None:
         """A job has ended after it waited for `wait_s` and ran for `run_s` seconds."""
         for name, estimate in job.estimates.items():
@@ -162,7 +151,6 @@ class Scores(msgspec.Struct, kw_only=True):
 
     def add_cancelled(self, job: Job, waited_s: float) -> None:
         """A job was cancelled in the queue, after `waited_s` seconds."""
-        self._add_burst(job, waited_s)
         for name, accuracy in self.cancelled.items():
             if name in job.estimates:
                 estimate = job.estimates[name]
@@ -195,7 +183,7 @@ class Scores(msgspec.Struct, kw_only=True):
         for kind in ("rivals", "accuracy", "cancelled", "run_accuracy", "predictions", "run_predictions", "degraded"):
             mine, stored = getattr(self, kind), getattr(saved, kind)
             mine |= {name: stored[name] for name in stored if name in mine}
-        self.weeks, self.bursts, self.waits = saved.weeks, saved.bursts, saved.waits
+        self.weeks, self.waits = saved.weeks, saved.waits
         self.later, self.later_first = saved.later, saved.later_first
         if saved.what_if == self.what_if:
             self.considered, self.considered_first = saved.considered, saved.considered_first

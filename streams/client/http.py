@@ -35,7 +35,6 @@ class SiteSummary(msgspec.Struct, frozen=True):
     as_of: float | None = None
     lag_messages: int = 0
     stale: str | None = None
-    degraded: str | None = None
 
 
 class _Sites(msgspec.Struct, Generic[T]):

@@ -75,15 +75,16 @@ def longest_queued(answers: Mapping[str, SiteAnswer | None]) -> list[SiteJobs]:
 def site_rows(client: Client | HttpClient, names: Sequence[str] = ()) -> list[SiteRow]:
     """The sites with their state, also those whose worker is silent."""
     if isinstance(client, HttpClient):
-        return [_row(one) for one in client.summaries(names)]
+        return [_row(one, one.stale) for one in client.summaries(names)]
     return [
-        SiteRow(site, None, None, None, 0, "no worker answers") if answer is None else _row(answer)
+        SiteRow(site, None, None, None, 0, "no worker answers")
+        if answer is None
+        else _row(answer, answer.stale or answer.degraded)
         for site, answer in client.every_site(names).items()
     ]
 
 
-def _row(answer: SiteAnswer | SiteSummary) -> SiteRow:
-    problem = answer.stale or answer.degraded
+def _row(answer: SiteAnswer | SiteSummary, problem: str | None) -> SiteRow:
     return SiteRow(answer.site, answer.cpus, answer.live, answer.as_of, answer.lag_messages, problem)
 
 

@@ -19,11 +19,9 @@ counter sent kind: Notices that were delivered, by kind.
 counter failed kind: Notices that the webhook did not take and that were given up.
 counter dropped reason: Notices that were due and not told: the job is gone, or its start another one (outdated).
 counter retries: Requests to the webhook after a first one.
-counter unanswered: Times that no worker said anything of a job; it is asked again.
 gauge waiting: Notices that are due and not told yet.
 gauge jobs: Jobs that queue of which notices may come.
 gauge lag topic: Messages of a topic that are still to be read.
-gauge last_sent_age_seconds: Since the last notice was delivered.
 gauge webhook_failing_seconds: For how long the webhook has taken nothing; 0 where it took the last notice.
 """
 
@@ -36,12 +34,10 @@ class NotifyCounts(Collector):
         self.failed: Counter[str] = Counter(dict.fromkeys(get_args(Kind), 0))
         self.dropped: Counter[str] = Counter({GONE: 0, OUTDATED: 0})
         self.retried = 0
-        self.unanswered = 0
         self.waiting = 0
         self.lag: Counter[str] = Counter()
         self._jobs = jobs
         self._clock = clock
-        self._sent_at: float | None = None
         self._failing_since: float | None = None
 
     def told(self, kind: Kind, undelivered: str | None) -> None:
@@ -50,7 +46,6 @@ class NotifyCounts(Collector):
             self.failed[kind] += 1
             return
         self.sent[kind] += 1
-        self._sent_at = self._clock()
 
     def tried(self, taken: bool, again: bool) -> None:
         """Take what became of a request to the webhook; `again`: it was not the first for its notice."""
@@ -67,10 +62,8 @@ class NotifyCounts(Collector):
         for name, counts in by_label.items():
             for label, count in dict(counts).items():
                 found.add(name, [label], count)
-        values = {"retries": self.retried, "unanswered": self.unanswered, "waiting": self.waiting}
+        values = {"retries": self.retried, "waiting": self.waiting}
         for name, value in (values | {"jobs": len(self._jobs)}).items():
             found.add(name, [], value)
-        if self._sent_at is not None:
-            found.add("last_sent_age_seconds", [], now - self._sent_at)
         found.add("webhook_failing_seconds", [], 0.0 if self._failing_since is None else now - self._failing_since)
         return found.collect()

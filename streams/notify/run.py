@@ -191,7 +191,6 @@ class Teller:
             log.warning("nobody can be asked about job %s: %s", job_id, error, extra={"site": site})
             answer = None
         if answer is None:
-            self.counts.unanswered += 1
             await asyncio.sleep(PAUSE_S)
             return False
         live = answer.live

@@ -16,7 +16,6 @@ from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
 
 MAX_SHOWN_PARTITIONS = 16  # partitions that a site may have for Prometheus to be shown them
-MONTH_WEEKS = 4  # over so many weeks coverage is also shown: it may be off for a day and right in the end
 
 MOST_LONG_WAITS = 1000
 """Of so many jobs of a site, those that have queued longest, it is looked whether they wait unusually long."""
@@ -46,9 +45,6 @@ counter within_factor_2_jobs site,method,jobs: Jobs predicted within a factor of
 counter jobs_without_estimate site,method,jobs: Jobs that left without an estimate.
 counter bound_held_jobs site,method,jobs,bound: Jobs at or below a bound.
 counter bound_jobs site,method,jobs,bound: Jobs that had a bound.
-counter bound_burst_held_jobs site,method,bound: Jobs at or below a bound, each as 1/(1+n), n of its user queueing then.
-counter bound_burst_jobs site,method,bound: Jobs that had a bound, counted so.
-gauge bound_held_month_ratio site,method,bound: Share of jobs at or below a bound, of the last four weeks.
 histogram reestimated_wait_error_seconds site,method,estimate: Absolute error of the first and last estimate of a job.
 histogram beside_rival_wait_error_seconds site,method,rival: Absolute error where somebody else expected a start too.
 histogram run_error_seconds site,method: Absolute error of the predicted run time; no estimate counts as 0 s.
@@ -178,12 +174,6 @@ class SiteFamilies(Families):
         for estimate, accuracy in (("first", scores.later_first), ("last", scores.later)):
             if accuracy.jobs:
                 self._add_histogram("reestimated_wait_error_seconds", [site, ours, estimate], accuracy.error)
-        for q, (weighed, weighed_held) in scores.bursts.items():
-            self.add("bound_burst_held_jobs", [site, ours, q], weighed_held)
-            self.add("bound_burst_jobs", [site, ours, q], weighed)
-        for q, (jobs_with, held) in scores.lately(MONTH_WEEKS).bounds.items():
-            if jobs_with:
-                self.add("bound_held_month_ratio", [site, ours, q], held / jobs_with)
         for rival, accuracy in scores.rivals.items():
             self._add_histogram("beside_rival_wait_error_seconds", [site, ours, rival], accuracy.error)
 

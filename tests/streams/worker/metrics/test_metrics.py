@@ -20,7 +20,6 @@ from models.method import SiteContext, WaitMethod
 from models.records import Capacity, Hold, Partition, Pool, Start, Submit
 from models.registry import METHODS
 from models.simulation import generate, run
-from models.site.clock import WEEK_S
 from models.site.history import FEATURES
 from models.site.job import Estimate, Job
 from streams.settings import EstimateSettings
@@ -196,28 +195,6 @@ def test_bounds_are_counted_by_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         assert shown["queuecast_bound_jobs_total"][q, "started", "bounded", "alder"] == started.jobs
         assert shown["queuecast_bound_held_jobs_total"][q, "started", "bounded", "alder"] == started.bounds[q].held
     assert started.bounds["0.5"].held < started.bounds["0.95"].held
-
-
-def test_bounds_are_counted_by_burst_and_month(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "bounded", Bounded)
-    one = Engine("x", EngineSettings(method="bounded", shadows=(), history=50))
-    for number in range(4):  # a burst of one user, whose later jobs wait beyond the bound of a half
-        one.apply(Submit(site="x", time=0.0, job=f"{number}", user="u"))
-    one.apply(Submit(site="x", time=0.0, job="other", user="v"))
-    for job, at in (("0", 1.0), ("other", 2.0), ("1", 700.0), ("2", 700.0), ("3", 700.0)):
-        one.apply(Start(site="x", time=at, job=job))
-    for again in (one, Engine.load(one.checkpoint()[0], None, None, one.settings)):
-        shown = samples(metrics(again))
-        labels = ("0.5", "bounded", "x")
-        assert shown["queuecast_bound_burst_jobs_total"][labels] == pytest.approx(2 + 1 / 2 + 1 / 3 + 1 / 4)
-        assert shown["queuecast_bound_burst_held_jobs_total"][labels] == 2.0
-        assert shown["queuecast_bound_held_month_ratio"][labels] == 2 / 5
-    for week in range(1, 6):
-        now = week * WEEK_S
-        one.scores.begin_week(now)
-        one.apply(Submit(site="x", time=now, job=f"week {week}", user="u"))
-        one.apply(Start(site="x", time=now + 1.0, job=f"week {week}"))
-    assert samples(metrics(one))["queuecast_bound_held_month_ratio"][labels] == 1.0
 
 
 def test_sites_beyond_the_bound_are_left_out_and_yet_counted() -> None:
