@@ -28,12 +28,13 @@ _QUEUE = frozenset({"Cleaning", "None", "Priority", "Resources", "WaitingForSche
 def word_of(reason: str) -> str:
     """Its word, without what follows; Slurm's one sentence comes with blanks or without.
 
-    >>> word_of("ReqNodeNotAvail, UnavailableNodes:n1"), word_of("(QOSMaxCpuPerUserLimit)")
-    ('ReqNodeNotAvail', 'QOSMaxCpuPerUserLimit')
+    >>> word_of("ReqNodeNotAvail, UnavailableNodes:n1"), word_of("(QOSMaxCpuPerUserLimit)"), word_of("no_tape")
+    ('ReqNodeNotAvail', 'QOSMaxCpuPerUserLimit', 'no_tape')
     >>> word_of("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions")
     'Nodes required for job are DOWN'
     """
-    return reason.split(",")[0].replace("_", " ").strip(" ()")
+    word = reason.split(",")[0].strip(" ()")
+    return spaced if (spaced := word.replace("_", " ")) in _OWN else word
 
 
 @lru_cache(1024)
