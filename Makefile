@@ -7,7 +7,7 @@
 #   make lint, make bench   ruff and mypy alone; what measures speed
 #   make docs               the documentation site, in site/; a dead link is an error
 #   make drawn              Grafana's dashboards as pictures of the demo, in drawn/, without a Grafana
-#   make prior LOGS=...     what other sites taught, trained again on these logs (models/waits/boosted/prior.bin)
+#   make prior LOGS=...     what other sites taught, trained on these logs and made months (models/waits/boosted/prior.bin)
 #   make sbom               the bill of materials, sbom.json (CycloneDX): the lock file's packages and Kafka's jars
 #   make release            what a version consists of, in dist/: wheels, source, bill of materials, checksums
 #   make image              the image on a base pinned by its digest, which Docker looks up now
@@ -80,7 +80,7 @@ drawn: $(VENV)/dev
 	$(BIN)/python -m tests.drawn drawn
 
 prior: $(VENV)/dev
-	$(BIN)/queuecast prior $(LOGS) --out models/waits/boosted/prior.bin
+	$(BIN)/python -m tests.prior.train $(LOGS)
 
 sbom: $(VENV)/local
 	$(BIN)/python -m deploy.sbom > sbom.json

@@ -126,12 +126,15 @@ def generate(
     start_time: int = 0,
     users: int = 40,
     impatient: float = 0.1,
+    session_jobs: int = SESSION_JOBS,
+    session_spread: float = SESSION_SPREAD,
 ) -> list[SimulatedJob]:
     """Jobs for a machine of `cpus` processors, in the order of submission; the same for the same arguments.
 
     `load` is the offered load: the jobs' processor-seconds (up to their walltimes, as if none were withdrawn) over
     those of the machine from `start_time` (Unix seconds, UTC; the day's cycle follows it) to the last submission.
-    `impatient` is the share of jobs that are withdrawn if they queue too long. Raises ValueError for a load or a
+    `impatient` is the share of jobs that are withdrawn if they queue too long. `session_jobs` are sent at a time in the
+    mean, spread over `session_spread` of the site's submissions. Raises ValueError for a load or a
     number of jobs, processors or users that is not positive, and for a share outside 0 to 1.
     """
     if min(jobs, cpus, users) < 1 or load <= 0 or not 0 <= impatient <= 1:
@@ -139,9 +142,9 @@ def generate(
     rng = np.random.default_rng(seed)
     sizes = job_sizes(rng, jobs, cpus)
     runs = run_times(rng, sizes)
-    application, owner, session = _homes(rng, sizes, runs, users)
+    application, owner, session = _homes(rng, sizes, runs, users, session_jobs)
     walltimes = _walltimes(rng, runs, session)
-    order = _submission_order(rng, session)
+    order = _submission_order(rng, session, session_spread)
     work = float(np.sum(sizes * np.minimum(runs, walltimes)))
     submits = arrivals(rng, jobs, start_time, period=work / (cpus * load))
     executables = _zipf(rng, len(EXECUTABLES), owner.size)
@@ -231,7 +234,7 @@ def _at_most(limit: float, draw: Callable[[Ints], Floats], count: int) -> Floats
     return values
 
 
-def _homes(rng: Rng, sizes: Ints, runs: Ints, users: int) -> tuple[Ints, Ints, Ints]:
+def _homes(rng: Rng, sizes: Ints, runs: Ints, users: int, session_jobs: int) -> tuple[Ints, Ints, Ints]:
     """Each job's application, each application's user, and each job's session."""
     owner, popularity = _applications(rng, users)
     likeness = np.lexsort(
@@ -241,7 +244,7 @@ def _homes(rng: Rng, sizes: Ints, runs: Ints, users: int) -> tuple[Ints, Ints, I
         )
     )
     along = np.sort(rng.choice(owner.size, sizes.size, p=popularity))
-    begins = rng.random(sizes.size) < 1 / SESSION_JOBS
+    begins = rng.random(sizes.size) < 1 / session_jobs
     begins[1:] |= np.diff(along) > 0
     begins[0] = False
     application = np.empty_like(sizes)
@@ -274,10 +277,10 @@ def _walltimes(rng: Rng, runs: Ints, session: Ints) -> Ints:
     return np.where(too_little, WALLTIMES[np.maximum(below, 0)], enough)
 
 
-def _submission_order(rng: Rng, session: Ints) -> Ints:
+def _submission_order(rng: Rng, session: Ints, spread: float) -> Ints:
     """The jobs in the order of submission: a session begins anywhere, and its jobs follow close, among others'."""
     begins = rng.uniform(0.0, session.size, session.max() + 1)
-    return np.argsort(begins[session] + rng.exponential(SESSION_SPREAD, session.size), kind="stable")
+    return np.argsort(begins[session] + rng.exponential(spread, session.size), kind="stable")
 
 
 def _zipf(rng: Rng, kinds: int, count: int) -> Ints:

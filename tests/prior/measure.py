@@ -1,6 +1,7 @@
 """How much the prior is worth at sites it never saw: `python -m tests.prior.measure LOG... [--jobs 20000]`.
 
-For each log a prior is trained on the others. The default then predicts the log's first jobs, with it and without.
+For each log a prior is trained on the others and on made months. The default then predicts the log's first jobs, with
+it and without.
 """
 
 from argparse import ArgumentParser
@@ -18,6 +19,7 @@ from models.engine.settings import EngineSettings
 from models.records import Outcome, Submit
 from models.waits.boosted.prior import Lesson, Prior
 from streams.offline.prior import first_events, lesson_of, prior_of
+from tests.prior.months import lesson_of_months
 
 STRETCHES = ((1, 300), (301, 1000), (1001, 5000), (5001, 20_000))
 """The first and the last job of each row of the table."""
@@ -82,7 +84,8 @@ def main() -> None:
     print("| log | jobs | zero | median | default without a prior | with it | bound of 0.9 held |\n|" + "---|" * 7)
     with ProcessPoolExecutor() as cores:
         lessons = dict(zip(options.logs, cores.map(lesson_of, options.logs), strict=True))
-        others = [[lesson for other, lesson in lessons.items() if other != log] for log in options.logs]
+        made = lesson_of_months(cores)
+        others = [[*(lesson for other, lesson in lessons.items() if other != log), made] for log in options.logs]
         for lines in cores.map(_measure, options.logs, [options.jobs] * len(others), others):
             print("\n".join(lines), flush=True)
 

@@ -1,0 +1,65 @@
+"""Months of sites that never were, from which the package's prior learns beside the logs.
+
+What a site is like is drawn: its machine, load and users, how many jobs they send at a time, by which rules it is
+scheduled (`tests.simulation.drawn`), and what its events leave out. So the prior knows queues in general, and sites
+whose jobs say little.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from functools import reduce
+from operator import iadd
+from random import Random
+
+import msgspec
+import numpy as np
+
+from models.records import AnyEvent, Submit
+from models.simulation.workload import generate
+from models.waits.boosted.prior import Lesson
+from streams.offline.prior import Teachers
+from tests.simulation.drawn import Drawn, draw
+
+MONTHS = 200
+JOBS = 1500
+"""Jobs of each; with the same machine and load they take about a month."""
+
+TAUGHT = 300
+"""Of them so many are learnt from, at random: more would be like each other."""
+
+
+def events_of(seed: int) -> Iterator[AnyEvent]:
+    """What a scheduler tells of one month."""
+    by = Random(70_000 + seed)
+    cpus = by.choice((32, 64, 100, 128, 256, 430, 512, 1024, 2048))
+    load, users, impatient = by.uniform(0.5, 0.95), by.choice((10, 20, 40, 80, 160)), by.choice((0.0, 0.05, 0.1, 0.2))
+    sessions = {"session_jobs": by.choice((2, 4, 4, 10, 40)), "session_spread": by.choice((1, 10, 40, 40))}
+    untold = {"walltime": None} if by.random() < 0.4 else {}
+    untold |= {name: None for name in ("group", "queue", "executable") if by.random() < 0.5}
+    scheduler = Drawn("made", cpus, 0, draw(20_000 + seed))
+    jobs = generate(20_000 + seed, JOBS, cpus, load, users=users, impatient=impatient, **sessions)
+    events: list[AnyEvent] = reduce(iadd, map(scheduler.submit, jobs), [scheduler.capacity()])
+    for event in events + scheduler.finish():
+        yield msgspec.structs.replace(event, **untold) if isinstance(event, Submit) else event
+
+
+def lesson_of_month(seed: int) -> Lesson:
+    """What a month teaches; 1 s."""
+    teachers = Teachers()
+    for event in events_of(seed):
+        teachers.take(event)
+    (whole,) = teachers.lessons().values()
+    count = len(whole.weights)
+    few = np.sort(np.random.default_rng(seed).choice(count, min(TAUGHT, count), replace=False))
+    targets = {aim: values[few] for aim, values in whole.targets.items()}
+    return Lesson(whole.features[few], targets, whole.weights[few])
+
+
+def lesson_of_months(cores: Executor, months: int = MONTHS) -> Lesson:
+    """What they teach together, as one site of many kinds; 4 minutes of a core for 200."""
+    parts = list(cores.map(lesson_of_month, range(months), chunksize=5))
+    targets = {aim: np.concatenate([part.targets[aim] for part in parts]) for aim in parts[0].targets}
+    features, weights = (
+        np.concatenate(arrays) for arrays in zip(*((p.features, p.weights) for p in parts), strict=True)
+    )
+    return Lesson(features, targets, weights)

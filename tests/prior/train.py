@@ -1,0 +1,22 @@
+"""Train the prior of the package on logs and on made months: `python -m tests.prior.train LOG...`, or `make prior`."""
+
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from models.waits.boosted.prior import FILE
+from streams.offline.prior import lesson_of, prior_of
+from tests.prior.months import lesson_of_months
+
+
+def main() -> None:
+    """Write it where the package has it, the same bytes whatever the order of the logs."""
+    logs = sorted(map(Path, sys.argv[1:]))
+    with ProcessPoolExecutor() as cores:
+        found = prior_of([*cores.map(lesson_of, logs), lesson_of_months(cores)])
+    FILE.write_bytes(found.encode())
+    print(f"learnt from {found.jobs} jobs of {', '.join(log.name for log in logs)}, and made ones; {found.version}")
+
+
+if __name__ == "__main__":
+    main()
