@@ -26,6 +26,9 @@ ALONE, SEVERAL, JOBS, PLACE = 0, 1, 2, 3
 place in the learnt order, from 1, among those that no limit keeps.
 """
 
+ONCE = np.int64(1)
+"""What is counted one time: kernels would be compiled again for a 1 that is written there."""
+
 FADING = 0.999
 """What is kept of earlier counts at each start: sites change their limits."""
 

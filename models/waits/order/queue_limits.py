@@ -5,7 +5,7 @@ from numba import njit
 
 from models.arrays import Floats, Singles
 from models.waits.order.features import COUNT
-from models.waits.order.limits import FADING, REFUSED, STARTED, Counts, limit_of, step_of
+from models.waits.order.limits import FADING, ONCE, REFUSED, STARTED, Counts, limit_of, step_of
 from models.waits.order.preference import NO_QUEUE
 from models.waits.order.schedule import LENGTHS_S
 
@@ -66,7 +66,7 @@ class QueueLimitsSeen:
 def started_in(counts: Counts, held: int, cpus: int, site_cpus: int) -> None:
     """Count in a job that has started in a queue with these counts, (2, `STEPS` + 1), whose jobs held so many."""
     counts *= np.float32(FADING)
-    count_in(counts[STARTED], held, cpus, site_cpus, 1)
+    count_in(counts[STARTED], held, cpus, site_cpus, ONCE)
 
 
 @njit(cache=True, nogil=True)

@@ -14,6 +14,7 @@ from models.waits.order.contenders import chosen, could_start
 from models.waits.order.features import People, Queued, Running, before_each, features_of
 from models.waits.order.limits import (
     FADING,
+    ONCE,
     REFUSED,
     STARTED,
     Counts,
@@ -269,7 +270,7 @@ def see_start(
     user, queue = queued.user[its], queued.queue[its]
     counts *= np.float32(FADING)
     if user > 0:
-        count(counts[STARTED], people.held[user], people.runs[user], allocated, site_cpus, 1)
+        count(counts[STARTED], people.held[user], people.runs[user], allocated, site_cpus, ONCE)
     if named:
         held = held_in(running, len(weights))[queue]
         started_in(queue_counts[queue], held, allocated, site_cpus)
@@ -285,7 +286,7 @@ def see_start(
     kept = are_full(queued, running, limits) | are_over(queued, people, limits) | queued.barred
     # The order is learnt, and not well enough for so few starts behind a limit; so the order of coming counts too.
     place = min(place_of(its, scores, many, kept), place_of(its, queued.age_s, many, kept))
-    count_place(counts[STARTED], place, 1)
+    count_place(counts[STARTED], place, ONCE)
     free = max(site_cpus - running.cpus.sum(), 0)
     could = could_start(queued, running, people, site_cpus, free, its, before, weights, limits)
     others, nth = chosen(could, tasks)
