@@ -39,11 +39,6 @@ from streams.worker.ownership.partition import Means
 
 HEARTBEAT_S = 0.5  # seconds between heartbeats; by their answers a worker learns that others join or leave
 
-LINGER_S, BACKLOG_LINGER_S = 0.005, 0.05
-"""Seconds that a record waits for others to be sent with; the second with a backlog."""
-
-BACKLOG_MESSAGES = 1000  # so many that wait to be processed, which takes most of a second, are a backlog
-
 FETCHED_MESSAGES = 1000
 """Messages that Faust has fetched and that have no place yet: 64 MB where all are bundles. Beyond, it fetches none."""
 
@@ -96,10 +91,9 @@ def build_app(
 
     @app.timer(min(settings.worker.checkpoint_seconds / 2, 1.0))
     async def checkpoint() -> None:
-        """Begin the checkpoints that are due, also when no further event comes, and look for a backlog."""
+        """Begin the checkpoints that are due, also when no further event comes."""
         async with app.stopping_on_error():
             owner.checkpoint_due()
-            app.producer.linger(BACKLOG_LINGER_S if owner.behind > BACKLOG_MESSAGES else LINGER_S)
 
     _follow_partitions(app, owner, table, names, partitions)
     _add_estimates_and_answers(app, settings, owner, intake, metrics, freshness, scores, turns)
@@ -221,8 +215,7 @@ async def _send(
     partition: int | None,
     headers: Sequence[tuple[str, bytes]] = (),
 ) -> Awaitable[Any]:
-    # Without headers it is given none: Faust takes 4 µs to find out what kind of list it is.
-    sent: Awaitable[Any] = await app.producer.send(topic, key, value, partition, None, list(headers) or None)
+    sent: Awaitable[Any] = await app.producer.send(topic, key, value, partition, None, list(headers))
     return sent
 
 
@@ -254,7 +247,7 @@ def _options(settings: Settings, partitions: int) -> dict[str, Any]:
         "stream_wait_empty": False,  # what is not acknowledged yet comes again; waiting for it would never end
         "broker_commit_livelock_soft_timeout": float("inf"),  # a lag alone is no error; the metrics tell it
         "producer_acks": -1,
-        "producer_linger": LINGER_S,
+        "producer_linger": 0.005,
         "producer_max_batch_size": 65_536,
         "producer_max_request_size": STATE_MESSAGE_BYTES,
         "producer_compression_type": None,  # which would cost a tenth of the rate; states are compressed already

@@ -11,8 +11,6 @@ from typing import Any
 
 from aiokafka import conn
 from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, KafkaConnectionError, KafkaError
-from aiokafka.producer import producer
-from aiokafka.producer.message_accumulator import MessageAccumulator
 from faust.transport.drivers import aiokafka
 from faust.types import TP
 from mode.services import WaitResults
@@ -51,26 +49,6 @@ class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka's c
 
 
 conn.AIOKafkaConnection = Connection  # what `create_conn` makes, of all clients of this process
-
-
-class Accumulator(MessageAccumulator):  # type: ignore[misc]  # aiokafka's classes are untyped
-    """Has all that is to go to a broker sent together, once the first of it has waited long enough.
-
-    aiokafka 0.14 sends each partition's records when they have waited, so partitions seldom share a request, and one
-    takes 0.12 ms of processor time to send. Java's client does as this one.
-    """
-
-    def drain_by_nodes(self, ignore_nodes: Set[int], muted_partitions: Set[Any] = frozenset()) -> Any:
-        """The batches that are to be sent now, by broker."""
-        leaders = {tp: self._cluster.leader_for_partition(tp) for tp in self._batches.keys() - muted_partitions}
-        due = {leader for tp, leader in leaders.items() if not self._batches[tp][0].remaining_linger()}
-        for tp, leader in leaders.items():
-            if leader in due and leader not in ignore_nodes:
-                self._batches[tp][0]._linger_time = 0.0
-        return super().drain_by_nodes(ignore_nodes, muted_partitions)
-
-
-producer.MessageAccumulator = Accumulator
 
 
 class NameTaken(KafkaError):  # type: ignore[misc]  # aiokafka's classes are untyped
@@ -285,17 +263,7 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
             await self._thread.seek_to_beginning(*(self._new_topicpartition(*tp) for tp in new))
 
 
-class Producer(aiokafka.Producer):  # type: ignore[misc]  # faust's classes are untyped
-    """Faust's producer, which may be told how long records wait for others to be sent with."""
-
-    def linger(self, seconds: float) -> None:
-        """Have the records that come now wait so long."""
-        if self._producer is not None:
-            self._producer._message_accumulator._linger_time = seconds
-
-
 class Transport(aiokafka.Transport):  # type: ignore[misc]  # faust's classes are untyped
-    """Faust's way to Kafka, with our consumer and producer."""
+    """Faust's way to Kafka, with our consumer."""
 
     Consumer = Consumer
-    Producer = Producer

@@ -4,17 +4,15 @@ import asyncio
 import inspect
 import struct
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.admin import ApiVersionRequest
-from aiokafka.structs import TopicPartition
 from mode import Service
 
-from streams.worker.kafka_compat import Accumulator, Consumer, Producer
+from streams.worker.kafka_compat import Consumer
 from tests.support.loops import LOOPS
 
 
@@ -112,32 +110,5 @@ def test_a_message_for_which_there_is_room_is_handed_over_without_a_task_of_its_
         assert (await waits).results == [True]
         await asyncio.sleep(0)
         assert len(handed) == 2
-
-    asyncio.run(live())
-
-
-def test_what_is_to_go_to_a_broker_goes_together_once_the_first_of_it_has_waited() -> None:
-    """Also what would wait longer; what another broker is to have still waits, and one that is busy is left alone."""
-    at_first, at_second = [TopicPartition("mine", number) for number in (0, 1)], TopicPartition("others", 0)
-
-    async def live() -> None:
-        cluster = SimpleNamespace(leader_for_partition=lambda tp: int(tp == at_second))
-        kept = Accumulator(cluster, 65_536, 0, 60, linger_ms=0)
-        producer: Any = Producer.__new__(Producer)
-        producer._producer = SimpleNamespace(_message_accumulator=kept)
-
-        async def add(where: TopicPartition, linger_s: float) -> None:
-            producer.linger(linger_s)
-            await kept.add_message(where, b"key", b"value", 1.0)
-
-        await add(at_first[0], 3600.0)
-        await add(at_second, 3600.0)
-        assert kept.drain_by_nodes(ignore_nodes=set()) == ({}, False)
-        await add(at_first[1], 0.0)
-        assert kept.drain_by_nodes(ignore_nodes={0}) == ({}, False)
-        assert kept.drain_by_nodes(ignore_nodes=set(), muted_partitions={at_first[1]}) == ({}, False)
-        found, _ = kept.drain_by_nodes(ignore_nodes=set())
-        assert {broker: list(batches) for broker, batches in found.items()} == {0: at_first}
-        kept._wakeup_handle.cancel()
 
     asyncio.run(live())
