@@ -1,7 +1,7 @@
 """A worker whose Redis is a cluster of three nodes, or a primary that sentinels replace: real servers, on loopback."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +127,10 @@ def equal_after(here: Deployment, strikes: Sequence[Strike]) -> None:
 
 
 def newest(here: Deployment) -> int:
-    """The number of the newest entry that a site's history has in Redis, from 1; 0: it has none yet."""
-    return max((int(number) + 1 for number in here.redis.hkeys(history(here))), default=0)
+    """The number of the newest entry that a site's history has in Redis, from 1; 0: none yet, or no primary is there."""
+    with suppress(redis.ConnectionError):  # sentinels may call the new primary down for a moment
+        return max((int(number) + 1 for number in here.redis.hkeys(history(here))), default=0)
+    return 0
 
 
 def history(here: Deployment) -> str:
