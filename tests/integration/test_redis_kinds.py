@@ -127,7 +127,7 @@ def equal_after(here: Deployment, strikes: Sequence[Strike]) -> None:
 
 
 def newest(here: Deployment) -> int:
-    """The number of the newest entry that a site's history has in Redis, from 1; 0: none yet, or no primary is there."""
+    """How many entries a site's history has had in Redis; 0: none yet, or no primary is there."""
     with suppress(redis.ConnectionError):  # sentinels may call the new primary down for a moment
         return max((int(number) + 1 for number in here.redis.hkeys(history(here))), default=0)
     return 0
