@@ -7,8 +7,6 @@ whose jobs say little.
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from functools import reduce
-from operator import iadd
 from random import Random
 
 import msgspec
@@ -22,7 +20,7 @@ from tests.simulation.drawn import Drawn, draw
 
 MONTHS = 200
 JOBS = 1500
-"""Jobs of each; with the same machine and load they take about a month."""
+"""Jobs of each, which are sent in three to eight weeks."""
 
 TAUGHT = 300
 """Of them so many are learnt from, at random: more would be like each other."""
@@ -37,8 +35,9 @@ def events_of(seed: int) -> Iterator[AnyEvent]:
     untold = {"walltime": None} if by.random() < 0.4 else {}
     untold |= {name: None for name in ("group", "queue", "executable") if by.random() < 0.5}
     scheduler = Drawn("made", cpus, 0, draw(20_000 + seed))
-    jobs = generate(20_000 + seed, JOBS, cpus, load, users=users, impatient=impatient, **sessions)
-    events: list[AnyEvent] = reduce(iadd, map(scheduler.submit, jobs), [scheduler.capacity()])
+    events: list[AnyEvent] = [scheduler.capacity()]
+    for job in generate(20_000 + seed, JOBS, cpus, load, users=users, impatient=impatient, **sessions):
+        events += scheduler.submit(job)
     for event in events + scheduler.finish():
         yield msgspec.structs.replace(event, **untold) if isinstance(event, Submit) else event
 
@@ -59,7 +58,5 @@ def lesson_of_months(cores: Executor, months: int = MONTHS) -> Lesson:
     """What they teach together, as one site of many kinds; 4 minutes of a core for 200."""
     parts = list(cores.map(lesson_of_month, range(months), chunksize=5))
     targets = {aim: np.concatenate([part.targets[aim] for part in parts]) for aim in parts[0].targets}
-    features, weights = (
-        np.concatenate(arrays) for arrays in zip(*((p.features, p.weights) for p in parts), strict=True)
-    )
-    return Lesson(features, targets, weights)
+    weights = np.concatenate([part.weights for part in parts])
+    return Lesson(np.concatenate([part.features for part in parts]), targets, weights)

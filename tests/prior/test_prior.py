@@ -15,7 +15,7 @@ from models.waits.boosted.prior import FILE, SITE, Prior, shares
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline.prior import first_events, learnt_from, lesson_of
-from tests.prior import moved, week_one
+from tests.prior import months, moved, week_one
 from tests.prior.measure import errors_of, lines_of
 from tests.support.traces import made_trace
 
@@ -100,3 +100,26 @@ def test_a_new_machine_s_jobs_come_after_the_old_one_s_under_its_name(tmp_path: 
     assert np.isfinite(kept["blend"]).any()
     np.testing.assert_array_equal(kept["zero"][:1], anew["zero"][:1])
     assert not np.array_equal(kept["blend"], anew["blend"], equal_nan=True)
+
+
+def test_made_months_are_the_same_again_and_leave_out_what_they_draw() -> None:
+    made = [list(months.events_of(seed)) for seed in range(6)]
+    assert list(months.events_of(0)) == made[0] != made[1]
+    submits = [[event for event in month if isinstance(event, Submit)] for month in made]
+    assert [len(month) for month in submits] == [months.JOBS] * 6
+    told = [{event.walltime is not None for event in month} for month in submits]
+    assert {True} in told and {False} in told, "some months tell all walltimes, and some none"
+
+
+def test_a_month_teaches_some_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(months, "JOBS", 400)
+    lesson = months.lesson_of_month(0)
+    assert len(lesson.weights) == months.TAUGHT == len(lesson.features)
+    assert {len(values) for values in lesson.targets.values()} == {months.TAUGHT}
+    again = months.lesson_of_month(0)
+    np.testing.assert_array_equal(lesson.features, again.features)
+
+
+def test_the_package_s_prior_is_not_trained_on_made_months_alone() -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.prior.train"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "the following arguments are required: logs" in done.stderr

@@ -1,6 +1,6 @@
 """Train the prior of the package on logs and on made months: `python -m tests.prior.train LOG...`, or `make prior`."""
 
-import sys
+from argparse import ArgumentParser
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -11,7 +11,9 @@ from tests.prior.months import lesson_of_months
 
 def main() -> None:
     """Write it where the package has it, the same bytes whatever the order of the logs."""
-    logs = sorted(map(Path, sys.argv[1:]))
+    parser = ArgumentParser(prog="python -m tests.prior.train", description=__doc__)
+    parser.add_argument("logs", nargs="+", type=Path)
+    logs = sorted(parser.parse_args().logs)
     with ProcessPoolExecutor() as cores:
         found = prior_of([*cores.map(lesson_of, logs), lesson_of_months(cores)])
     FILE.write_bytes(found.encode())
