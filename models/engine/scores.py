@@ -8,12 +8,10 @@ from models.engine.outgoing import bounds_of
 from models.engine.settings import EngineSettings
 from models.measures import ERROR_BUCKETS, Accuracy, Histogram, RunAccuracy, Tally
 from models.site.clock import WEEK_S
-from models.site.history import FEATURES
 from models.site.job import Job
 
 MAX_RIVALS = 8  # so many others' expectations are scored at a site, at most
 MAX_WEEKS = 8  # for so many weeks the accuracy is kept by week
-USER_QUEUED = FEATURES.index("user_queued_jobs")
 OTHER = "other"  # the name of all queues, and of all accounts, beyond those that are counted by name
 
 
@@ -187,10 +185,3 @@ class Scores(msgspec.Struct, kw_only=True):
         self.later, self.later_first = saved.later, saved.later_first
         if saved.what_if == self.what_if:
             self.considered, self.considered_first = saved.considered, saved.considered_first
-
-
-def burst_weight(job: Job) -> float:
-    """What a job weighs where a burst is not to be thousands of pieces of evidence: 1/(1 + n), where n jobs of its user
-    queued, in its part of the machine, when it came.
-    """
-    return 1.0 if job.features is None else 1.0 / (1.0 + job.features.item(USER_QUEUED))

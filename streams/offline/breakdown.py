@@ -4,9 +4,9 @@ from bisect import bisect_right
 
 import msgspec
 
-from models.engine.scores import burst_weight
 from models.engine.settings import EngineSettings
 from models.records import Outcome
+from models.site.history import FEATURES
 from models.site.job import Job
 
 WAIT_EDGES = (60.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 48 * 3600.0)  # the classes of waits: their edges, seconds
@@ -16,6 +16,7 @@ WEEK_S = 7 * 86_400.0
 MAX_QUEUES = 200  # how many queues are told apart; jobs of further ones are counted together
 OTHER_QUEUES = "other queues"
 NO_QUEUE = "no queue"
+_USER_QUEUED = FEATURES.index("user_queued_jobs")
 
 
 class Cell(msgspec.Struct, array_like=True):
@@ -132,3 +133,10 @@ class Breakdowns:
                 rival, method = (outcome, other) if other.method in self._methods else (other, outcome)
                 self.found[method.method].beside.setdefault(rival.method, Cell()).add(method)
         same.append(outcome)
+
+
+def burst_weight(job: Job) -> float:
+    """What a job weighs where a burst is not to be thousands of pieces of evidence: 1/(1 + n), where n jobs of its user
+    queued, in its part of the machine, when it came.
+    """
+    return 1.0 if job.features is None else 1.0 / (1.0 + job.features.item(_USER_QUEUED))
