@@ -221,9 +221,12 @@ class SiteState:
 
     def _is_barred(self, job: Job) -> bool:
         """Whether a queued job waits for something of its own, by the scheduler's word or by the limit of its array."""
-        reason = job.extras.pending_reason
-        most = None if job.attempt else job.extras.array_limit  # later attempts of tasks queue by themselves
-        return (reason is not None and is_own(reason)) or (bool(most) and self._tasks.get(job.id, 0) >= (most or 0))
+        reason, most = job.extras.pending_reason, job.extras.array_limit
+        if reason is not None and is_own(reason):
+            return True
+        if job.attempt or not most:  # later attempts of tasks queue by themselves
+            return False
+        return self._tasks.get(job.id, 0) >= most
 
 
 _PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING}

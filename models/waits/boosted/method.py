@@ -94,7 +94,6 @@ class Boosted(WaitMethod):
         self.rows = self._notes.rows
         self._recent = Recent(p.window * ROWS_PER_JOB // 2)
         self._may_change, fit = False, self._starting_from(None)
-        self._unread: str | None = None  # that a stored prior cannot be used
         self.training: Training[Forests] = Training(self._notes, fit, Forests.encode, self._decode, schedule)
 
     @property
@@ -105,12 +104,13 @@ class Boosted(WaitMethod):
     def _starting_from(self, prior: Prior | None) -> "_Fit":
         """What trains from now on; until then the prior speaks."""
         self._prior, fit = prior, _Fit(self.parameters, prior)
+        self._unread: str | None = None  # that a stored prior cannot be used
         self._others = None if prior is None else Forests.of_others(prior, fit.aims, NAMES)
         return fit
 
     def begin_with(self, prior: Prior | None, may_change: bool = False) -> None:
         """Start from this prior, or from none; from another one that is stored with the notes where it `may_change`."""
-        self._may_change, self._unread = may_change, None
+        self._may_change = may_change
         self.training.begin_anew(self._starting_from(prior))
 
     def use_prior(self, encoded: bytes) -> None:
@@ -122,7 +122,6 @@ class Boosted(WaitMethod):
         prior = Prior.decode(encoded)
         if missing := {*POINT, *QUANTILES}.difference(prior.aims):
             raise ValueError(f"a prior that says nothing of {', '.join(map(str, missing))}")
-        self._unread = None
         self.training.begin_anew(self._starting_from(prior))
         self._notes.put(_PRIOR, encoded)
 
