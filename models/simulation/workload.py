@@ -134,11 +134,11 @@ def generate(
     `load` is the offered load: the jobs' processor-seconds (up to their walltimes, as if none were withdrawn) over
     those of the machine from `start_time` (Unix seconds, UTC; the day's cycle follows it) to the last submission.
     `impatient` is the share of jobs that are withdrawn if they queue too long. `session_jobs` are sent at a time in the
-    mean, spread over `session_spread` of the site's submissions. Raises ValueError for a load or a
-    number of jobs, processors or users that is not positive, and for a share outside 0 to 1.
+    mean, spread over `session_spread` of the site's submissions. Raises ValueError for a load or a number of jobs,
+    processors, users or jobs at a time that is not positive, and for a share outside 0 to 1.
     """
-    if min(jobs, cpus, users) < 1 or load <= 0 or not 0 <= impatient <= 1:
-        raise ValueError("jobs, cpus, users and load must be positive and impatient within 0 to 1")
+    if min(jobs, cpus, users, session_jobs) < 1 or load <= 0 or not 0 <= impatient <= 1:
+        raise ValueError("jobs, cpus, users, session_jobs and load must be positive and impatient within 0 to 1")
     rng = np.random.default_rng(seed)
     sizes = job_sizes(rng, jobs, cpus)
     runs = run_times(rng, sizes)

@@ -176,7 +176,16 @@ def test_the_share_of_the_impatient_is_the_one_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"jobs": 0}, {"cpus": 0}, {"load": 0.0}, {"users": 0}, {"impatient": 1.5}, {"impatient": -0.1}]
+    "wrong",
+    [
+        {"jobs": 0},
+        {"cpus": 0},
+        {"load": 0.0},
+        {"users": 0},
+        {"session_jobs": 0},
+        {"impatient": 1.5},
+        {"impatient": -0.1},
+    ],
 )
 def test_nonsense_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be positive"):
