@@ -86,7 +86,7 @@ def build_app(
         """Give every event to its partition, in order; acknowledging them is the checkpoints'."""
         async with app.stopping_on_error():
             inbox[:] = [stream.channel.queue]
-            async for message in stream.noack().events():
+            async for message in app.fetched(stream):
                 await owner.take(message)
 
     @app.timer(min(settings.worker.checkpoint_seconds / 2, 1.0))

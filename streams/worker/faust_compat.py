@@ -9,12 +9,14 @@ import logging
 import os
 import shutil
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 import faust
 from faust.tables import manager
+from faust.types import EventT, StreamT
 from faust.web.drivers.aiohttp import Web
 
 from streams.errors import UserError
@@ -137,6 +139,22 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
 
     def _new_transport(self) -> Transport:
         return Transport(self.conf.broker_consumer, self)
+
+    async def fetched(self, stream: StreamT[bytes]) -> AsyncIterator[EventT]:
+        """The messages of a stream, to be acknowledged by who takes them, as they have been fetched.
+
+        Mends Faust 0.15.3: its stream gives one in each turn of the event loop, which cost a fifth of the processor
+        time that a worker with a backlog takes beside its engines. As there, what was fetched before a rebalance is
+        left out, for it comes again; and it is noted when messages were taken, lest Faust says that none are.
+        """
+        queue, taken = stream.channel.queue, self.monitor.stream_inbound_time
+        with suppress(StopAsyncIteration):  # thrown into the queue when the agent is to stop
+            while True:
+                event = await queue.get()
+                message = event.message
+                if self.flow_control.is_active() and message.generation_id == self.consumer_generation_id:
+                    taken[message.tp] = time.monotonic()
+                    yield event
 
     @faust.Service.task
     async def _check_alive(self) -> None:

@@ -18,6 +18,7 @@ from aiokafka.consumer.fetcher import Fetcher, FetchResult
 from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, KafkaError
 from faust.transport.drivers import aiokafka
 from faust.types import TP
+from mode.utils.queues import ThrowableQueue
 
 from streams.broker.topics import Topics
 from streams.errors import Unreachable
@@ -306,6 +307,44 @@ def test_the_end_of_a_recovery_is_not_missed_by_who_waits_after_it(faust_app: An
     asyncio.run(wait_before_and_after_the_end())
 
 
+def test_what_was_fetched_is_given_at_once_but_for_what_a_rebalance_made_stale(faust_app: Any) -> None:
+    place = TP("x.events", 3)
+    faust_app.consumer_generation_id = 7
+
+    def message(generation: int) -> Any:
+        return SimpleNamespace(message=SimpleNamespace(tp=place, generation_id=generation))
+
+    async def read() -> None:
+        queue: ThrowableQueue[Any] = ThrowableQueue(flow_control=faust_app.flow_control)
+        given: list[Any] = []
+
+        async def take() -> None:
+            async for one in faust_app.fetched(SimpleNamespace(channel=SimpleNamespace(queue=queue))):
+                given.append(one)  # noqa: PERF401  # one by one
+
+        async def put(*messages: Any) -> None:
+            for one in messages:
+                queue.put_nowait(one)
+            for _ in range(3):  # the task begins, or is woken, and runs
+                await asyncio.sleep(0)
+
+        taking = asyncio.ensure_future(take())
+        faust_app.flow_control.resume()
+        fresh = [message(7) for _ in range(100)]
+        await put(message(6), *fresh[:99])
+        assert given == fresh[:99]
+        assert place in faust_app.monitor.stream_inbound_time
+        faust_app.flow_control.suspend()
+        await put(message(7))
+        faust_app.flow_control.resume()
+        await put(fresh[99])
+        assert given == fresh
+        await queue.throw(StopAsyncIteration())  # so Faust ends it
+        await taking
+
+    asyncio.run(read())
+
+
 @pytest.mark.parametrize(
     ("what", "fingerprint"),
     [
@@ -314,6 +353,8 @@ def test_the_end_of_a_recovery_is_not_missed_by_who_waits_after_it(faust_app: An
         ("faust.transport.drivers.aiokafka:AIOKafkaConsumerThread.on_start", "38b4e8bd1e10"),
         ("faust.transport.consumer:Consumer.perform_seek", "0e8c130ff4b0"),
         ("faust.transport.consumer:Consumer.on_stop", "45b1d2210ce2"),
+        ("faust.streams:Stream.events", "c62f4dd3a73f"),
+        ("faust.streams:Stream._py_aiter", "3a48ee257a65"),
         ("faust.tables.base:Collection.apply_changelog_batch", "b980a78d3ae9"),
         ("faust.tables.base:Collection.send_changelog", "3dd3884e1b5f"),
         ("faust.tables.recovery:Recovery.signal_recovery_end", "e35b4caa0b91"),
