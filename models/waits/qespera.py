@@ -209,22 +209,22 @@ def _sdm(waits: Floats, distance: Floats, longest: float, p: QesperaParameters) 
         within[jobs_within], wait[jobs_within] = distance[i], waits[i]
         jobs_within += distance[i] < p.reach
     within, wait = within[:jobs_within], wait[:jobs_within]
-    share, out = wait / longest, outliers(within, wait / longest, p.eps, p.min_pts)
-    windows = math.ceil(p.reach / p.window)
-    place = np.empty(jobs_within, np.int32)
-    count, mean, square = np.zeros(windows), np.zeros(windows), np.zeros(windows)
-    for i in range(jobs_within):
+    share = wait / longest
+    out, windows = outliers(within, share, p.eps, p.min_pts), math.ceil(p.reach / p.window)
+    place = np.empty(jobs_within, np.int64)
+    for i in range(jobs_within):  # by itself, so that several are divided at once
         place[i] = windows if out[i] else min(int(within[i] / p.window), windows - 1)
-        if not out[i]:
-            count[place[i]] += 1
-            mean[place[i]] += share[i]
-            square[place[i]] += share[i] * share[i]
+    sums = np.zeros((windows + 1, 3))  # of each window the jobs, their waits, and the squares of these
+    for i in range(jobs_within):
+        sums[place[i], 0] += 1.0
+        sums[place[i], 1] += share[i]
+        sums[place[i], 2] += share[i] * share[i]
     best, best_score = -1, math.inf
     jobs = total = squares = 0.0
     for i in range(windows):
         if not p.nested:
             jobs = total = squares = 0.0
-        jobs, total, squares = jobs + count[i], total + mean[i], squares + square[i]
+        jobs, total, squares = jobs + sums[i, 0], total + sums[i, 1], squares + sums[i, 2]
         if jobs >= p.least:
             variance = squares / jobs - (total / jobs) ** 2
             score = math.sqrt(variance) * (i + 1) if variance > MIN_VARIANCE else 0.0
@@ -232,7 +232,7 @@ def _sdm(waits: Floats, distance: Floats, longest: float, p: QesperaParameters) 
                 best, best_score = i, score
     if best < 0:
         return 0.0, 0, 0.0
-    chosen = np.flatnonzero((place == best) | (p.nested & (place < best)))
+    chosen = _between(place, 0 if p.nested else best, best)
     return _middle(wait[chosen], within[chosen], p), len(chosen), (best + 1) * p.window
 
 
@@ -303,4 +303,16 @@ def _nth(distance: Floats, n: int) -> float:
 
 @njit(cache=True)
 def _within(distance: Floats, most: float) -> Ints:
-    return np.flatnonzero(distance <= most)
+    """Where values are at most so much."""
+    places: Ints = _between(distance, -np.inf, most)
+    return places
+
+
+@njit(cache=True)
+def _between(values: Floats | Ints, least: float, most: float) -> Ints:
+    """Where values are within these; written so that no branch has to be guessed."""
+    found, count = np.empty(len(values), np.int64), 0
+    for i in range(len(values)):
+        found[count] = i
+        count += (values[i] >= least) & (values[i] <= most)
+    return found[:count]
