@@ -1,6 +1,7 @@
 """The live jobs of a site as columns, for methods that look at all of them at each prediction."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import repeat
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -224,11 +225,17 @@ class LiveTable:
 
 
 class ByCode:
-    """What `number` gives for each name of a table, or None, in the order of its codes, kept until either change."""
+    """The numbers of a table's names, in the order of its codes, kept until either change.
 
-    def __init__(self, number: Callable[[str | None], int]) -> None:
-        self._number = number
-        self._of: tuple[_Codes | None, int] = None, 0
+    Parameters:
+        numbers: by name.
+        nobody: that of None, and of names that have none.
+    """
+
+    def __init__(self, numbers: Mapping[str, int], nobody: int) -> None:
+        self._numbers, self._nobody = numbers, nobody
+        self._codes: _Codes | None = None
+        self._changes = 0
         self._found = np.zeros(0, np.int64)
 
     def of(self, table: LiveTable, kind: str) -> Ints:
@@ -236,14 +243,15 @@ class ByCode:
         are that of None.
         """
         codes = table.codes(kind)
-        if self._of != (codes, codes.changes):
-            self._of = codes, codes.changes
-            self._found = np.array([*map(self._number, (None, *codes.names, None))], np.int64)
+        if codes is not self._codes or codes.changes != self._changes:
+            self._codes, self._changes = codes, codes.changes
+            found = map(self._numbers.get, codes.names, repeat(self._nobody))
+            self._found = np.array([self._nobody, *found, self._nobody], np.int64)
         return self._found
 
     def forget(self) -> None:
         """The numbers have changed."""
-        self._of = None, 0
+        self._codes = None
 
 
 class _Codes:

@@ -153,8 +153,8 @@ class LearntOrder(WaitMethod):
 
     @property
     def _learnt(self) -> Learnt:
-        preference = self.preference
-        return Learnt(preference.weights, preference.squares, self.limits.counts, self.queue_limits.counts)
+        preference, of_queues = self.preference, self.queue_limits
+        return Learnt(preference.weights, preference.squares, self.limits.counts, of_queues.counts, of_queues.places)
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """See which jobs were not started though they could have been."""

@@ -47,7 +47,7 @@ class Preference:
             self.weights[NAMES.index(name)] = weight
         self.squares = np.full(NO_QUEUE + 1, FIRST_SQUARES)
         self._queues: dict[str, int] = {}
-        self.places = ByCode(self.place)
+        self.places = ByCode(self._queues, NO_QUEUE)
         """Where the weights of a table's queues are."""
 
     def place(self, queue: str | None) -> int:
@@ -74,7 +74,9 @@ class Preference:
 
     def restore(self, saved: SavedPreference) -> None:
         """Take back what was learnt."""
-        self._queues, self.weights, self.squares = saved.queues, saved.weights, saved.squares
+        self._queues.clear()
+        self._queues.update(saved.queues)
+        self.weights, self.squares = saved.weights, saved.squares
         self.places.forget()
 
 

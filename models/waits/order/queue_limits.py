@@ -42,6 +42,11 @@ class QueueLimitsSeen:
         self.counts: Counts = np.zeros((NO_QUEUE + 1, 2, STEPS + 1), np.float32)
         """By these places."""
 
+    @property
+    def places(self) -> int:
+        """How many places, the first ones, are all that have names: others have no limit."""
+        return max(self._names) + 1
+
     def begin(self, name: str, place: int) -> None:
         """A job of this queue, which has this place, is to be counted."""
         if self._names.get(place) != name:
@@ -50,7 +55,7 @@ class QueueLimitsSeen:
 
     def limits(self, site_cpus: int) -> Floats:
         """The limits that have been found, processors by place, infinity for none."""
-        return np.asarray(queue_limits(self.counts, site_cpus))
+        return np.asarray(queue_limits(self.counts, self.places, site_cpus))
 
     def save(self) -> SavedQueueLimits:
         """What was counted; 0.3 kB a queue."""
@@ -77,10 +82,14 @@ def count_in(counts: Counts, held: int, cpus: int, site_cpus: int, times: int) -
 
 
 @njit(cache=True, nogil=True)
-def queue_limits(counts: Counts, site_cpus: int) -> Floats:
-    """What the jobs of a queue may hold together, processors by the place of its weight, infinity for no limit."""
+def queue_limits(counts: Counts, places: int, site_cpus: int) -> Floats:
+    """What the jobs of a queue may hold together, processors by the place of its weight, infinity for no limit.
+
+    Parameters:
+        places: so many of them, the first ones, are all that may have a limit.
+    """
     found = np.full(len(counts), np.inf)
-    for place in range(NO_QUEUE):
+    for place in range(places):
         if (place < len(LENGTHS_S) or place >= COUNT) and counts[place, STARTED].sum() >= MIN_STARTED:
             found[place] = limit_of(counts[place, STARTED], counts[place, REFUSED]) * site_cpus / STEPS
     return found

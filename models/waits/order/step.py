@@ -48,12 +48,15 @@ class Foretold(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """What was learnt of a site's order: weights and their gradients' squares, what limits are reckoned from."""
+    """What was learnt of a site's order: weights and their gradients' squares, what limits are reckoned from, and of
+    how many places, the first ones, queues have counts.
+    """
 
     weights: Floats
     squares: Floats
     counts: Counts
     queue_counts: Counts
+    places: int
 
 
 @njit(cache=True, nogil=True)
@@ -77,7 +80,7 @@ def foretell(
     if trusted and size > 0 and np.isfinite(queued.priority).all():
         return np.inf, 0, size, len(on), True
     alone, several, most_jobs, depth = limits_of(counts, site_cpus)
-    limits = Limits(alone, several, most_jobs, queue_limits(queue_counts, site_cpus), depth)
+    limits = Limits(alone, several, most_jobs, queue_limits(queue_counts, learnt.places, site_cpus), depth)
     limited = limits.several < np.inf
     before = before_each(queued.user, len(people.users), many * tasks)
     scores = scores_of(queued, np.arange(size), before, people, site_cpus, weights, limited)
@@ -264,7 +267,7 @@ def see_start(
         named: whether it names a queue, for which there are counts.
         is_task: whether it is a task of an array, which has a row since its start alone.
     """
-    site_cpus, (weights, squares, counts, queue_counts) = columns.cpus, learnt
+    site_cpus, (weights, squares, counts, queue_counts, _) = columns.cpus, learnt
     rows, many, tasks, _, queued, running, people = seen_by(columns, row)
     its, stand_for = np.searchsorted(rows, row), many * tasks
     user, queue = queued.user[its], queued.queue[its]
@@ -281,7 +284,7 @@ def see_start(
     if is_task:
         before[its] = before_task(queued, its, stand_for)
     alone, several, most_jobs, depth = limits_of(counts, site_cpus)
-    limits = Limits(alone, several, most_jobs, queue_limits(queue_counts, site_cpus), depth)
+    limits = Limits(alone, several, most_jobs, queue_limits(queue_counts, learnt.places, site_cpus), depth)
     scores = scores_of(queued, np.arange(len(rows)), before, people, site_cpus, weights, limits.several < np.inf)
     kept = are_full(queued, running, limits) | are_over(queued, people, limits) | queued.barred
     # The order is learnt, and not well enough for so few starts behind a limit; so the order of coming counts too.

@@ -1,6 +1,6 @@
 """What users and accounts have used of a site lately: processor-seconds, with exponential decay."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -46,7 +46,7 @@ class Usage:
         self._most = most
         self._slots: dict[str, int] = {}  # in their order
         self.table = np.zeros((most + 1, 1 + len(HALF_LIVES_S)))
-        self.slots = ByCode(self.slot)
+        self.slots = ByCode(self._slots, most)
         """The rows of a table's users or accounts."""
 
     def slot(self, name: str | None) -> int:
@@ -65,15 +65,20 @@ class Usage:
     def _take_slot(self, name: str, now: float) -> int:
         names = list(self._slots)
         if len(names) < self._most:
-            slot = len(names)
-            names.append(name)
+            slot = self._slots[name] = len(names)
+            self.slots.forget()
         else:
-            slot = int(np.argmin(self.of(names, now)[:, -1]))
+            slot = int(np.argmin(used_by(np.arange(self._most), self.table, float(now))[:, -1]))
             names[slot] = name
-        self._slots = {name: place for place, name in enumerate(names)}
-        self.slots.forget()
+            self._name(names)
         self.table[slot, 0], self.table[slot, 1:] = now, 0.0
         return slot
+
+    def _name(self, names: Iterable[str]) -> None:
+        """These are the names of the rows."""
+        self._slots.clear()
+        self._slots.update({name: slot for slot, name in enumerate(names)})
+        self.slots.forget()
 
     def of(self, names: Sequence[str], now: float) -> Floats:
         """What each name had used, (names, half-lives), processor-seconds as they count `now`; 0 where unknown."""
@@ -86,10 +91,9 @@ class Usage:
 
     def restore(self, saved: SavedUsage) -> None:
         """Take back what was saved."""
-        count = len(saved.names)
-        self._slots = {name: slot for slot, name in enumerate(saved.names)}
-        self.slots.forget()
-        self.table[:count, 0], self.table[:count, 1:] = saved.times, saved.sums
+        self._name(saved.names)
+        names = len(saved.names)
+        self.table[:names, 0], self.table[:names, 1:] = saved.times, saved.sums
 
 
 @njit(cache=True, nogil=True)
@@ -99,8 +103,8 @@ def used_by(slots: Ints, table: Floats, now: float) -> Floats:
     for place in range(len(slots)):
         kept = table[slots[place]]
         age_s = max(now - kept[0], 0.0)
-        for half in range(len(HALVES)):
-            used[place, half] = kept[1 + half] * 2.0 ** (-age_s / HALVES[half])
+        for half in range(len(HALVES)):  # powers take long
+            used[place, half] = kept[1 + half] * 2.0 ** (-age_s / HALVES[half]) if kept[1 + half] else 0.0
     return used
 
 

@@ -54,7 +54,7 @@ class Withdrawals:
         self.users: Singles = np.zeros((MOST_USERS + 1, 2), np.float32)
         """By slot; the last is that of users of whom nothing is known."""
         self._slots: dict[str, int] = {}  # who left last is the last
-        self.slots = ByCode(self.slot)
+        self.slots = ByCode(self._slots, MOST_USERS)
         """The rows of a table's users."""
 
     def slot(self, user: str | None) -> int:
@@ -82,7 +82,8 @@ class Withdrawals:
     def restore(self, saved: SavedWithdrawals) -> None:
         """Take back what was saved."""
         self.seen, self.users[: len(saved.users)] = saved.seen, saved.of_users
-        self._slots = {user: slot for slot, user in enumerate(saved.users)}
+        self._slots.clear()
+        self._slots.update({user: slot for slot, user in enumerate(saved.users)})
         self.slots.forget()
 
 
