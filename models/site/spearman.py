@@ -32,7 +32,6 @@ bits is refused (`MAX_WINDOW_ROWS`).
 array([ 0.866, -1.   ])
 """
 
-from math import isfinite
 from typing import Final, Self
 
 import numpy as np
@@ -125,9 +124,7 @@ class RollingSpearman:
             raise ValueError(f"a row has {self.features} features, not the shape {np.shape(x)}")
         row = np.empty(self.features + 1)
         row[:-1], row[-1] = x, y
-        if all(map(isfinite, row.tolist())):
-            row += 0.0  # as `_checked` does
-        else:
+        if not _settle(row):
             _checked(row)
         count = min(self._count + 1, self.size)
         self._unread += 1
@@ -151,7 +148,8 @@ class RollingSpearman:
     @property
     def weights(self) -> Floats:
         """|ρ| of each feature, within 0 and 1; 0 where there is no correlation, for a constant tells nothing."""
-        return np.fmax(np.abs(self.correlations), 0.0)
+        self._read()
+        return np.asarray(_weights(self._sums))
 
     @property
     def minimum(self) -> Floats:
@@ -200,6 +198,16 @@ def _read_only(view: Floats) -> Floats:
 
 
 @njit(cache=True)
+def _settle(row: Floats) -> bool:
+    """Have 0.0 for -0.0 in a row, as `_checked` does; gives whether all is finite."""
+    for place in range(len(row)):
+        if not np.isfinite(row[place]):
+            return False
+        row[place] += 0.0
+    return True
+
+
+@njit(cache=True)
 def _push(columns: Floats, ranks: Ranks, sums: Ints, extremes: Floats, row: Floats, slot: int, count: int) -> None:
     """Puts a row into a slot, among `count` rows with it, and brings ranks, sums and extremes up to date."""
     for feature in range(len(columns) - 1, -1, -1):  # the target first, for the others' sums need its ranks
@@ -234,6 +242,14 @@ def _correlations(sums: Ints) -> Floats:
         both = np.float64(sums[1, feature]) * np.float64(sums[1, features])
         if both > 0.0:
             found[feature] = min(max(np.float64(sums[0, feature]) / np.sqrt(both), -1.0), 1.0)
+    return found
+
+
+@njit(cache=True)
+def _weights(sums: Ints) -> Floats:
+    found: Floats = _correlations(sums)
+    for feature in range(len(found)):
+        found[feature] = 0.0 if np.isnan(found[feature]) else abs(found[feature])
     return found
 
 
