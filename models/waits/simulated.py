@@ -166,8 +166,8 @@ class Simulated(WaitMethod):
         """The site as it is simulated, for `models.waits.schedules.wait_s` to ask of many jobs."""
         cpus, table = context.cpus, context.state.table
         seen, places = table.seen(), np.empty((3, len(table)), np.int64)
-        counts = _divide(table.records, seen.rows, float(now), cpus, places)
-        on, late, waits = (part[:count] for part, count in zip(places, counts, strict=True))
+        begun, outran, waiting = _divide(table.records, seen.rows, float(now), cpus, places)
+        on, late, waits = places[0, :begun], places[1, :outran], places[2, :waiting]
         rows, outlived = seen.rows[waits], self._outlived(context, on[late], now)
         longer_s = np.array([*outlived.values()], np.float64)
         running = self._jobs(table.records, on, float(now), late, longer_s)

@@ -149,6 +149,7 @@ class Blend(WaitMethod):
         self._nothing = np.full((QUANTILES, len(names)), np.nan)  # what experts say who say nothing
         self._deadlines = Deadlines()
         self._told: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
+        self._learnt = self._what_was_learnt()
         self.per_job = self._notes = PerJob(bytes)
         """Of queued jobs, their `_Note`s."""
 
@@ -274,8 +275,8 @@ class Blend(WaitMethod):
             if not judged:
                 self._notes.put(key, _HEAD.pack(put_off | 1 << place, ready, watched, queue) + value[_HEAD.size :])
 
-    @property
-    def _learnt(self) -> tuple[Any, ...]:
+    def _what_was_learnt(self) -> tuple[Any, ...]:
+        """What kernels judge by, and change in place."""
         return *self._quantiles.learnt, *self._guard.learnt, *self._at_once.learnt
 
     def _left(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
@@ -393,6 +394,7 @@ class Blend(WaitMethod):
         for name, expert in self.parts.items():
             expert.load(found.experts[name])
         self._quantiles.state, self._at_once.learnt, self._guard.state = found.quantiles, found.at_once, found.guard
+        self._learnt = self._what_was_learnt()
         noted = ((key, _Note.decode(self._notes.get(key) or b"", self._quantiles.experts)) for key in self._notes)
         self._deadlines.restore(found.reached, ((key, note.deadlines) for key, note in noted))
 

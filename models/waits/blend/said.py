@@ -61,9 +61,10 @@ class Said(NamedTuple):
     def around(self, wait_s: float, most_s: float) -> "Said":
         """The same with this estimate: the other bounds are not on the wrong side of it, and none is over `most_s`."""
         if self.alone:
-            return self._replace(wait_s=self.table.item(MEDIAN, BOUND))
-        _around(self.table, wait_s, most_s)
-        return self._replace(wait_s=wait_s)
+            wait_s = self.table.item(MEDIAN, BOUND)
+        else:
+            _around(self.table, wait_s, most_s)
+        return Said(self.table, self.kind, self.alone, self.weight, wait_s)
 
     @property
     def told(self) -> list[float]:

@@ -1,5 +1,6 @@
 """How long jobs like this one waited lately: the last waits by user, queue, size and so on."""
 
+from functools import lru_cache
 from math import log1p
 from operator import itemgetter
 from typing import NamedTuple
@@ -45,9 +46,9 @@ _PLACES = tuple(range(len(_PARTS)))
 _PICKED = tuple(itemgetter(len(_ATTRIBUTES) + place, *kind) for place, kind in enumerate(_PARTS))
 """Of a job's codes and `_PLACES` what tells whether it is of a kind: the place of that, and the codes it goes by."""
 
-_WAITS = _PICKED[: len(KINDS)]
-_FATES = _PICKED[len(KINDS) : len(KINDS) + len(FATES)]
-_PATIENCE = _PICKED[len(KINDS) + len(FATES) :]
+_STARTED = _PICKED[: len(KINDS) + len(FATES)]
+_CANCELLED = _PICKED[len(KINDS) :]
+"""Those by which a job is remembered that started, and that was cancelled."""
 
 _SHORT, _LONG = 20, 200
 """The last starts of the site that are summed up."""
@@ -96,6 +97,7 @@ def codes_of(job: Job) -> Codes:
     )
 
 
+@lru_cache(1024)
 def code_of(name: str | None) -> int:
     """A number that stands for a name, the same after a restart; 0 for none."""
     return 0 if name is None else crc32(name.encode())
@@ -165,10 +167,13 @@ class Recent:
         """
         if number < rows - self._horizon:
             return
-        wait, every = log1p(left.wait_s / SCALE_S), codes + _PLACES
-        for series, value in (_PATIENCE, wait) if left.cancelled else (_WAITS, wait), (_FATES, float(left.cancelled)):
-            slots = np.array([self._slot(picked(every)) for picked in series])
-            _push(slots, *self._kept, value, number, float(left.at))
+        every, series, fates = codes + _PLACES, *((_CANCELLED, 0) if left.cancelled else (_STARTED, len(KINDS)))
+        keys = [picked(every) for picked in series]
+        slots = [*map(self._slots.get, keys)]
+        if None in slots:
+            slots = [*map(self._slot, keys)]
+        values = log1p(left.wait_s / SCALE_S), float(left.cancelled), fates
+        _push(np.array(slots, np.int64), *self._kept, *values, number, float(left.at))
         self._pushed += 1
         if self._pushed % _PUSHED_PER_SWEEP == 0:
             self._forget(rows)
@@ -245,13 +250,20 @@ def _push(
     numbers: NDArray[np.int32],
     times: Floats,
     counts: Ints,
-    value: float,
+    wait: float,
+    cancelled: float,
+    fates: int,
     number: int,
     at: float,
 ) -> None:
-    for slot in slots:
+    """Push the wait of a job, but into the slots from `fates` on, as many as there are `FATES`, whether it was
+    cancelled.
+    """
+    for nth in range(len(slots)):
+        slot = slots[nth]
         place = counts[slot] % KEPT
-        values[slot, place], numbers[slot, place] = value, number
+        values[slot, place] = cancelled if fates <= nth < fates + len(FATES) else wait
+        numbers[slot, place] = number
         counts[slot] += 1
         times[slot] = at
 
