@@ -232,7 +232,7 @@ def _sdm(waits: Floats, distance: Floats, longest: float, p: QesperaParameters) 
                 best, best_score = i, score
     if best < 0:
         return 0.0, 0, 0.0
-    chosen = _between(place, 0 if p.nested else best, best)
+    chosen = _in_windows(place, np.int64(0 if p.nested else best), np.int64(best))
     return _middle(wait[chosen], within[chosen], p), len(chosen), (best + 1) * p.window
 
 
@@ -303,16 +303,19 @@ def _nth(distance: Floats, n: int) -> float:
 
 @njit(cache=True)
 def _within(distance: Floats, most: float) -> Ints:
-    """Where values are at most so much."""
-    places: Ints = _between(distance, -np.inf, most)
-    return places
+    """Where values are at most so much; written so that no branch has to be guessed."""
+    found, count = np.empty(len(distance), np.int64), 0
+    for i in range(len(distance)):
+        found[count] = i
+        count += distance[i] <= most
+    return found[:count]
 
 
 @njit(cache=True)
-def _between(values: Floats | Ints, least: float, most: float) -> Ints:
-    """Where values are within these; written so that no branch has to be guessed."""
-    found, count = np.empty(len(values), np.int64), 0
-    for i in range(len(values)):
+def _in_windows(place: Ints, first: np.int64, last: np.int64) -> Ints:
+    """Where places are those of these windows; as `_within`."""
+    found, count = np.empty(len(place), np.int64), 0
+    for i in range(len(place)):
         found[count] = i
-        count += (values[i] >= least) & (values[i] <= most)
+        count += (place[i] >= first) & (place[i] <= last)
     return found[:count]
