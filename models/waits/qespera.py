@@ -22,7 +22,7 @@ import numpy as np
 from msgspec import Meta
 from numba import njit
 
-from models.arrays import Floats, Ints
+from models.arrays import Flags, Floats, Ints
 from models.method import SiteContext, WaitMethod
 from models.site.job import Estimate, Job
 from models.waits.dbscan import NOISE, dbscan, outliers
@@ -177,9 +177,8 @@ def _choose(
 ) -> tuple[float, int, int, float]:
     """Lines 6 to 21 of algorithm 1: the wait, the model, and how many jobs within which distance it is from."""
     longest = max(waits.max(), 1.0)
-    close = _within(
-        state_distance, _nth(state_distance, max(int(len(waits) * p.nearest / 100.0), min(p.min_pts, len(waits))))
-    )
+    nearest = max(int(len(waits) * p.nearest / 100.0), min(p.min_pts, len(waits)))
+    close = _places(state_distance <= _nth(state_distance, nearest))
     if state_distance[close].mean() < p.dist_threshold and _clustered(state_distance[close], waits[close] / longest, p):
         wait, jobs, reach = _sdm(waits, state_distance, longest, p)
         if jobs > 0:
@@ -188,7 +187,7 @@ def _choose(
     if jobs > 0 and 0.0 <= wait <= longest:
         return wait, RIDGE, jobs, p.ridge_distance
     reach = _nth(distance, min(p.neighbours, len(waits)))
-    close = _within(distance, reach)
+    close = _places(distance <= reach)
     return _middle(waits[close], distance[close], p), WA, len(close), reach
 
 
@@ -232,7 +231,7 @@ def _sdm(waits: Floats, distance: Floats, longest: float, p: QesperaParameters) 
                 best, best_score = i, score
     if best < 0:
         return 0.0, 0, 0.0
-    chosen = _in_windows(place, np.int64(0 if p.nested else best), np.int64(best))
+    chosen = _places((place == best) | (p.nested & (place < best)))
     return _middle(wait[chosen], within[chosen], p), len(chosen), (best + 1) * p.window
 
 
@@ -266,7 +265,7 @@ def kernel_quantile(values: Floats, distance: Floats, q: float) -> float:
 @njit(cache=True)
 def _ridge(target: Floats, columns: Floats, waits: Floats, distance: Floats, p: QesperaParameters) -> tuple[float, int]:
     """Ridge regression on standardised features (section 3.3.3), and of how many jobs; O(d²·n)."""
-    close = _within(distance, p.ridge_distance)
+    close = _places(distance <= p.ridge_distance)
     if len(close) < 2:
         return 0.0, 0
     x = np.zeros((len(columns), len(close)))
@@ -302,20 +301,10 @@ def _nth(distance: Floats, n: int) -> float:
 
 
 @njit(cache=True)
-def _within(distance: Floats, most: float) -> Ints:
-    """Where values are at most so much; written so that no branch has to be guessed."""
-    found, count = np.empty(len(distance), np.int64), 0
-    for i in range(len(distance)):
+def _places(chosen: Flags) -> Ints:
+    """As `np.flatnonzero`, but written so that no branch has to be guessed."""
+    found, count = np.empty(len(chosen), np.int64), 0
+    for i in range(len(chosen)):
         found[count] = i
-        count += distance[i] <= most
-    return found[:count]
-
-
-@njit(cache=True)
-def _in_windows(place: Ints, first: np.int64, last: np.int64) -> Ints:
-    """Where places are those of these windows; as `_within`."""
-    found, count = np.empty(len(place), np.int64), 0
-    for i in range(len(place)):
-        found[count] = i
-        count += (place[i] >= first) & (place[i] <= last)
+        count += chosen[i]
     return found[:count]
