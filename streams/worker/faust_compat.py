@@ -159,16 +159,15 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
     @faust.Service.task
     async def _check_alive(self) -> None:
         # Not one of Faust's timers: those begin only when the tables have been read for the first time.
-        with self.pulse:
-            while not self.should_stop:
-                try:
-                    self.pulse.check()
-                    if lost := self.consumer._thread.lost():
-                        raise lost
-                except UserError as error:
-                    await self.give_up(error)
-                    raise
-                await self.sleep(1.0)
+        while not self.should_stop:
+            try:
+                self.pulse.check()
+                if lost := self.consumer._thread.lost():
+                    raise lost
+            except UserError as error:
+                await self.give_up(error)
+                raise
+            await self.sleep(1.0)
 
     @asynccontextmanager
     async def stopping_on_error(self) -> AsyncIterator[None]:

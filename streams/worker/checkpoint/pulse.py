@@ -1,13 +1,10 @@
 """Whether this process stood still so long that its partitions may have a new owner."""
 
-import threading
 import time
 from collections.abc import Callable
-from typing import Self
 
 from streams.errors import UserError
 
-BEAT_S = 0.5  # seconds between two beats of the thread
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -21,11 +18,11 @@ class StoodStill(UserError):
 
 
 class Pulse:
-    """Tells a process that was stopped or asleep from one whose event loop is merely busy.
+    """Tells a process whose event loop did not run for so long that the broker may have given it up.
 
-    Heartbeats to the broker leave from a thread, so a busy loop loses no partition; a process of which no thread ran
-    does. So a thread beats here too: only where neither it nor the loop ran for `most_s` seconds, the process stood
-    still. Once it did, it stays so: whatever it holds is of before.
+    Heartbeats to the broker leave from the event loop, which also looks here each second. Once it did not run for
+    `most_s` seconds (it was stopped, asleep, or busy with one thing), the process stood still, and stays so: whatever
+    it holds is of before.
 
     Parameters:
         most_s: how long it may stand still.
@@ -37,33 +34,15 @@ class Pulse:
         self._clock = clock
         self._last: float | None = None
         self._stood_still: float | None = None
-        self._ended = threading.Event()
 
-    def __enter__(self) -> Self:
-        """Begin to beat in a thread."""
-        self._ended.clear()
-        threading.Thread(target=self._keep_beating, name="pulse", daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-
-    def _keep_beating(self) -> None:
-        while not self._ended.wait(BEAT_S):
-            self.beat()
-
-    def beat(self) -> None:
-        """A thread of this process runs."""
+    def check(self) -> None:
+        """Make sure that this process never stood still for too long. Raises StoodStill: it did."""
         now = self._clock()
         still_s, self._last = now - (self._last or now), now
         if still_s > self._most_s and self._stood_still is None:
             self._stood_still = still_s
-
-    def check(self) -> None:
-        """Make sure that this process never stood still for too long. Raises StoodStill: it did."""
-        self.beat()
         if self._stood_still is not None:
             raise StoodStill(
-                f"this process stood still for {self._stood_still:.0f} s (stopped, swapped out or asleep); its "
-                "partitions may have a new owner, so it ends and begins afresh"
+                f"this process stood still for {self._stood_still:.0f} s (stopped, swapped out, asleep or busy with "
+                "one thing); its partitions may have a new owner, so it ends and begins afresh"
             )

@@ -27,7 +27,7 @@ from streams.worker import kafka_compat
 from streams.worker.app import build_app
 from streams.worker.checkpoint.stored import StoredState
 from streams.worker.faust_compat import RecoveryEnd
-from streams.worker.kafka_compat import Consumer, ConsumerThread, NameTaken
+from streams.worker.kafka_compat import Consumer, Member, NameTaken
 
 
 class Coordinator:
@@ -54,19 +54,19 @@ def coordinator() -> Coordinator:
 
 
 @pytest.fixture
-def thread(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> ConsumerThread:
+def member(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Member:
     async def on_start(_: Any) -> None:
         pass
 
     monkeypatch.setattr(aiokafka.AIOKafkaConsumerThread, "on_start", on_start)
     monkeypatch.setattr(kafka_compat, "AGAIN_S", 0.0)
-    found = ConsumerThread.__new__(ConsumerThread)
+    found = Member.__new__(Member)
     found._consumer = SimpleNamespace(_coordinator=coordinator)
     return found
 
 
 def test_a_member_that_was_forgotten_joins_again_unless_another_has_its_name(
-    thread: ConsumerThread, coordinator: Coordinator
+    member: Member, coordinator: Coordinator
 ) -> None:
     holders: list[str | Exception | None] = []
 
@@ -78,8 +78,8 @@ def test_a_member_that_was_forgotten_joins_again_unless_another_has_its_name(
         return holder
 
     async def live() -> None:
-        thread.holder_of = holder_of
-        await thread.on_start()
+        member.holder_of = holder_of
+        await member.on_start()
         join: Any = coordinator.ensure_active_group
         assert await join() == "assignment"  # the first time nobody is asked
         assert await join() == "assignment"  # nor while it is known
@@ -107,16 +107,16 @@ def test_a_member_that_was_forgotten_joins_again_unless_another_has_its_name(
     ],
 )
 def test_what_aiokafka_would_wait_over_for_ever_is_told(
-    thread: ConsumerThread, coordinator: Coordinator, error: Any, said: str
+    member: Member, coordinator: Coordinator, error: Any, said: str
 ) -> None:
     async def live() -> None:
         coordinator._closing = asyncio.get_running_loop().create_future()
         coordinator._coordination_task = asyncio.ensure_future(asyncio.sleep(0))  # type: ignore[attr-defined]
-        await thread.on_start()
-        assert thread.lost() is None
+        await member.on_start()
+        assert member.lost() is None
         pushing = asyncio.ensure_future(coordinator._push_error_to_user(error))  # type: ignore[attr-defined]
         await asyncio.sleep(0)
-        assert str(thread.lost()).startswith(said)
+        assert str(member.lost()).startswith(said)
         assert not pushing.done()  # nothing more is tried
         coordinator._closing.set_result(None)
         await pushing
@@ -124,22 +124,22 @@ def test_what_aiokafka_would_wait_over_for_ever_is_told(
     asyncio.run(live())
 
 
-def test_a_coordinator_that_died_is_told(thread: ConsumerThread, coordinator: Coordinator) -> None:
+def test_a_coordinator_that_died_is_told(member: Member, coordinator: Coordinator) -> None:
     async def dies() -> None:
         raise KafkaError("Unexpected error during coordination")
 
     async def live() -> None:
         task = coordinator._coordination_task = asyncio.ensure_future(dies())  # type: ignore[attr-defined]
-        assert thread.lost() is None
+        assert member.lost() is None
         await asyncio.wait([task])
-        assert "Unexpected error during coordination" in str(thread.lost())
+        assert "Unexpected error during coordination" in str(member.lost())
 
     asyncio.run(live())
 
 
-def test_before_it_has_begun_nothing_is_lost(thread: ConsumerThread) -> None:
-    thread._consumer = None
-    assert thread.lost() is None
+def test_before_it_has_begun_nothing_is_lost(member: Member) -> None:
+    member._consumer = None
+    assert member.lost() is None
 
 
 CHANGELOG, EVENTS = TP("changelog", 2), TP("events", 2)
@@ -168,37 +168,37 @@ class Fetched:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_what_comes_in_a_rebalance_is_left_for_who_reads_the_changelog(thread: ConsumerThread, stopped: bool) -> None:
+def test_what_comes_in_a_rebalance_is_left_for_who_reads_the_changelog(member: Member, stopped: bool) -> None:
     async def live() -> None:
         fetched, active = Fetched(), {EVENTS}
-        thread.consumer = SimpleNamespace(flow_active=True)
-        taking = asyncio.create_task(thread._fetch_records(fetched.consumer, active, timeout=0.2))
+        member.consumer = SimpleNamespace(flow_active=True)
+        taking = asyncio.create_task(member._fetch_records(fetched.consumer, active, timeout=0.2))
         await asyncio.sleep(0)
         active.clear()  # the partitions are revoked
-        thread.consumer.flow_active = not stopped
+        member.consumer.flow_active = not stopped
         fetched.come(CHANGELOG, EVENTS)  # those assigned next are fetched already
         assert await taking == {}
         active.add(CHANGELOG)
-        thread.consumer.flow_active = True
-        found = await thread._fetch_records(fetched.consumer, active, timeout=0.2)
+        member.consumer.flow_active = True
+        found = await member._fetch_records(fetched.consumer, active, timeout=0.2)
         assert found == {CHANGELOG: ["of changelog"]}
 
     asyncio.run(live())
 
 
-def test_records_are_taken_as_they_come_of_partitions_that_have_become_active(thread: ConsumerThread) -> None:
+def test_records_are_taken_as_they_come_of_partitions_that_have_become_active(member: Member) -> None:
     async def live() -> None:
         fetched, active = Fetched(), {CHANGELOG}
-        thread.consumer = SimpleNamespace(flow_active=True)
-        taking = asyncio.create_task(thread._fetch_records(fetched.consumer, active, timeout=60.0))
+        member.consumer = SimpleNamespace(flow_active=True)
+        taking = asyncio.create_task(member._fetch_records(fetched.consumer, active, timeout=60.0))
         await asyncio.sleep(0)
         active.add(EVENTS)
         fetched.come(EVENTS)
         assert await taking == {EVENTS: ["of events"]}
-        assert await thread._fetch_records(fetched.consumer, active) == {}
+        assert await member._fetch_records(fetched.consumer, active) == {}
         fetched.fetcher._closed = True
         with pytest.raises(ConsumerStoppedError):
-            await thread._fetch_records(fetched.consumer, active)
+            await member._fetch_records(fetched.consumer, active)
 
     asyncio.run(live())
 
@@ -359,7 +359,11 @@ def test_what_was_fetched_is_given_at_once_but_for_what_a_rebalance_made_stale(f
         ("faust.tables.base:Collection.send_changelog", "3dd3884e1b5f"),
         ("faust.tables.recovery:Recovery.signal_recovery_end", "e35b4caa0b91"),
         ("faust.tables.recovery:Recovery._wait", "ec7429b70176"),
-        ("mode.threads:ServiceThread._stopped_set", "af9b1ff77812"),
+        ("mode.threads:ServiceThread.start", "f11841038a03"),
+        ("mode.threads:ServiceThread.stop", "32d026539c36"),
+        ("mode.threads:ServiceThread._serve", "67809eae0957"),
+        ("mode.threads:ServiceThread._gather_remaining_tasks", "6f65b92dd101"),
+        ("mode.threads:QueueServiceThread.call_thread", "479edda75b54"),
         ("aiokafka.consumer.group_coordinator:GroupCoordinator._push_error_to_user", "743ff515bd7e"),
         ("aiokafka.consumer.group_coordinator:GroupCoordinator.ensure_active_group", "33c84c1a9301"),
         ("aiokafka.consumer.group_coordinator:GroupCoordinator._maybe_leave_group", "016cd88a16e6"),
