@@ -249,6 +249,10 @@ class ByCode:
             self._found = np.array([self._nobody, *found, self._nobody], np.int64)
         return self._found
 
+    def one(self, name: str | None) -> int:
+        """That of one name."""
+        return self._nobody if name is None else self._numbers.get(name, self._nobody)
+
     def forget(self) -> None:
         """The numbers have changed."""
         self._codes = None

@@ -263,7 +263,7 @@ class LearntOrder(WaitMethod):
         if job.counted_cpus > context.cpus:
             return
         if job.queue is not None:
-            self.queue_limits.begin(job.queue, self.preference.place(job.queue))
+            self.queue_limits.begin(job.queue, self.preference.places.one(job.queue))
         columns = Columns.of(context, job.start, self._sums, self.preference)
         named = job.queue is not None
         higher, lower = see_start(columns, self._learnt, row, job.counted_cpus, named, is_task)

@@ -50,10 +50,6 @@ class Preference:
         self.places = ByCode(self._queues, NO_QUEUE)
         """Where the weights of a table's queues are."""
 
-    def place(self, queue: str | None) -> int:
-        """Where the weight of a queue is."""
-        return NO_QUEUE if queue is None else self._queues.get(queue, NO_QUEUE)
-
     def see(self, queue: str | None) -> None:
         """A job of this queue has started: from now on the queue has a weight."""
         if queue is None:

@@ -219,10 +219,10 @@ class New(NamedTuple):
             float(job.walltime or run_s),
             float(now - job.ready),
             user or (0 if job.user is None else len(table.names("user")) + 1),
-            sums.users.slot(job.user),
+            sums.users.slots.one(job.user),
             account or (0 if job.account is None else len(table.names("account")) + 1),
-            sums.accounts.slot(job.account),
-            preference.place(job.queue),
+            sums.accounts.slots.one(job.account),
+            preference.places.one(job.queue),
             np.nan if told is None else told,
             looks_of(job),
         )

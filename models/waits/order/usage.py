@@ -49,10 +49,6 @@ class Usage:
         self.slots = ByCode(self._slots, most)
         """The rows of a table's users or accounts."""
 
-    def slot(self, name: str | None) -> int:
-        """The row of a name."""
-        return self._most if name is None else self._slots.get(name, self._most)
-
     def add(self, name: str, cpus: int, start: float, end: float) -> None:
         """A job has held so many processors between two times (Unix seconds). O(1); O(names) where one has to leave."""
         if len(name) > MAX_NAME:
@@ -82,7 +78,7 @@ class Usage:
 
     def of(self, names: Sequence[str], now: float) -> Floats:
         """What each name had used, (names, half-lives), processor-seconds as they count `now`; 0 where unknown."""
-        return np.asarray(used_by(np.array([*map(self.slot, names)], np.int64), self.table, float(now)))
+        return np.asarray(used_by(np.array([*map(self.slots.one, names)], np.int64), self.table, float(now)))
 
     def saved(self) -> SavedUsage:
         """What is kept; 30 bytes a name."""

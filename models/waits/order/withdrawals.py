@@ -57,10 +57,6 @@ class Withdrawals:
         self.slots = ByCode(self._slots, MOST_USERS)
         """The rows of a table's users."""
 
-    def slot(self, user: str | None) -> int:
-        """The row of a user."""
-        return MOST_USERS if user is None else self._slots.get(user, MOST_USERS)
-
     def see(self, user: str | None, queued_s: float, withdrawn: bool, weight: float, tasks: int = 1) -> None:
         """A job, or so many tasks of an array, has left the queue after so long; at the site it counts as `weight`."""
         slot = MOST_USERS

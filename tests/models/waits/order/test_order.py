@@ -90,7 +90,7 @@ def test_a_cap_on_what_a_user_holds_is_found() -> None:
 def test_a_limit_on_what_a_queue_holds_is_found(most: tuple[tuple[str, float], ...], found: float) -> None:
     jobs = generate(5, 1500, cpus=64, load=0.9, users=12)
     engine = engine_after(run_changing(jobs, 64, "alder", msgspec.structs.replace(TIERS, limits=most)))
-    places = [method(engine).preference.place(queue) for queue in ("short", "batch", "long")]
+    places = [method(engine).preference.places.one(queue) for queue in ("short", "batch", "long")]
     assert method(engine).queue_limits.limits(64)[places].tolist() == [np.inf, np.inf, pytest.approx(found)]
 
 
