@@ -34,7 +34,7 @@ from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
 from streams.worker.intake.intake import EventPlaces, Intake
 from streams.worker.metrics.process import Health, Metrics
 from streams.worker.ownership.outbox import Outbox
-from streams.worker.ownership.owner import Owner
+from streams.worker.ownership.owner import CHECKPOINT_TURNS, Owner
 from streams.worker.ownership.partition import Means
 
 HEARTBEAT_S = 0.5  # seconds between heartbeats; by their answers a worker learns that others join or leave
@@ -89,7 +89,7 @@ def build_app(
             async for message in app.fetched(stream):
                 await owner.take(message)
 
-    @app.timer(min(settings.worker.checkpoint_seconds / 2, 1.0))
+    @app.timer(settings.worker.checkpoint_seconds / CHECKPOINT_TURNS)
     async def checkpoint() -> None:
         """Begin the checkpoints that are due, also when no further event comes."""
         async with app.stopping_on_error():

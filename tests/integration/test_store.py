@@ -20,7 +20,7 @@ from models.site.runs import Run, RunHistory
 from streams.errors import UserError
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.client import check_redis, connect
-from streams.worker.checkpoint.store import SCAN_MEMBERS, SiteStore, StoredHistories, included
+from streams.worker.checkpoint.store import SCAN_MEMBERS, TRANSACTION_COMMANDS, SiteStore, StoredHistories, included
 from tests.support.deployment import parts, simulated
 
 T = TypeVar("T")
@@ -76,6 +76,25 @@ def store(local_stack: LocalStack, request: pytest.FixtureRequest) -> Iterator[S
     found = Store(local_stack.redis.url + getattr(request, "param", ""))
     yield found
     found.redis.close()
+
+
+def test_a_long_change_is_written_and_deleted_in_several_transactions(store: Store) -> None:
+    users = 2 * TRANSACTION_COMMANDS + 10
+    runs = [Run(number, ("user", f"u{number}"), 60.0, None, 1) for number in range(users)]
+
+    async def write_and_forget(own: SiteStore) -> tuple[StoredHistories, list[int]]:
+        writes = []
+        await own.write("alder", Changes(runs=runs))
+        writes.append(own.claims._held["alder"].writes)
+        found = await own.read("alder")
+        await own.trim("alder", 0, Changes(forgotten_runs=runs))
+        writes.append(own.claims._held["alder"].writes)
+        return found, writes
+
+    found, writes = store.do(write_and_forget)
+    assert sorted(found.runs, key=lambda run: run.number) == runs
+    assert writes == [3, 3 + 5 + 1]  # to delete runs takes two commands each, and then their categories go
+    assert store.dump() == {}
 
 
 @pytest.mark.parametrize("store", ["?protocol=2", "?protocol=3"], indirect=True)

@@ -22,9 +22,10 @@ method's rows as many as it remembers.
 
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -41,8 +42,10 @@ from streams.worker.checkpoint.client import Client
 
 log = logging.getLogger(__name__)
 BASE_KEYS = ("history", "categories", "methods")  # the keys that every site has, and by which its others are found
+TRANSACTION_COMMANDS = 50  # commands of a transaction: 1 ms of the event loop
 SCAN_MEMBERS = 2000  # members of a set that are read at a time
 RETIRED_S = 30 * 86_400  # seconds for which entries are kept that no state is known to count
+Command = tuple[Any, ...]  # a command of Redis and its arguments
 _encode = msgspec.msgpack.Encoder(enc_hook=encode_array).encode
 _decode_started = msgspec.msgpack.Decoder(Started, dec_hook=decode_array).decode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
@@ -96,27 +99,27 @@ class SiteStore:
         await (self._client.hdel(key, field) if mark is None else self._client.hset(key, field, mark))
 
     async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
-        """Add what was learnt, in one transaction; writing it twice changes nothing. About 15 µs a job."""
-        key = partial(self.key, site, generation=generation)
-        by_category = _by_category(changes.runs)
+        """Add what was learnt; writing it twice changes nothing. About 15 µs a job."""
+        key, commands = partial(self.key, site, generation=generation), list[Command]()
+        if changes.started:
+            commands.append(("HSET", key("history"), *_entries((row.number, _encode(row)) for row in changes.started)))
+        for category, runs in (by_category := _by_category(changes.runs)).items():
+            commands.append(("HSET", key("runs", category), *_entries((run.number, _encode(run)) for run in runs)))
+        if by_category:
+            commands.append(("SADD", key("categories"), *by_category))
+        for method, own in changes.rows.items():
+            if own:
+                values = _entries((row.number, row.value) for row in own)
+                commands.append(("HSET", key("rows", _quoted(method)), *values))
+                commands.append(("SADD", key("methods"), _quoted(method)))
+        await self._execute(site, commands)
 
-        def fill(pipe: Any) -> None:
-            if changes.started:
-                rows = {row.number: _encode(row) for row in changes.started}
-                pipe.hset(key("history"), mapping=rows)
-            for category, runs in by_category.items():
-                entries = {run.number: _encode(run) for run in runs}
-                pipe.hset(key("runs", category), mapping=entries)
-            if by_category:
-                pipe.sadd(key("categories"), *by_category)
-            for method, own in changes.rows.items():
-                if own:
-                    values = {row.number: row.value for row in own}
-                    pipe.hset(key("rows", _quoted(method)), mapping=values)
-                    pipe.sadd(key("methods"), _quoted(method))
-
-        if changes.started or changes.runs or any(changes.rows.values()):
-            await self.claims.execute(site, fill)
+    async def _execute(self, site: str, commands: Sequence[Command]) -> list[Any]:
+        """What commands give, in transactions of some each: the event loop goes on between two."""
+        found = []
+        for begin in range(0, len(commands), TRANSACTION_COMMANDS):
+            found += await self.claims.execute(site, partial(_fill, commands[begin : begin + TRANSACTION_COMMANDS]))
+        return found
 
     async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
         """Delete what fell out: started jobs before number `oldest`, forgotten runs, and categories without any left.
@@ -130,20 +133,13 @@ class SiteStore:
             first = changes.oldest[method]
             gone[key("rows", _quoted(method))] = range(max(first - len(own), 0), first)
 
-        def fill(pipe: Any) -> None:
-            for name, numbers in gone.items():
-                if numbers:
-                    pipe.hdel(name, *map(str, numbers))
-            for category, runs in forgotten.items():
-                pipe.hdel(key("runs", category), *(str(run.number) for run in runs))
-            for category in forgotten:
-                pipe.hlen(key("runs", category))
-
-        if forgotten or any(gone.values()):
-            found = await self.claims.execute(site, fill)
-            left = found[len(found) - len(forgotten) :]
-            empty = [name for name, runs in zip(forgotten, left, strict=True) if not runs]
-            await self._drop_categories(site, key("categories"), empty)
+        commands: list[Command] = [("HDEL", name, *numbers) for name, numbers in gone.items() if numbers]
+        for category, runs in forgotten.items():
+            commands.append(("HDEL", key("runs", category), *(run.number for run in runs)))
+        commands += [("HLEN", key("runs", category)) for category in forgotten]
+        left = (await self._execute(site, commands))[len(commands) - len(forgotten) :]
+        empty = [name for name, runs in zip(forgotten, left, strict=True) if not runs]
+        await self._drop_categories(site, key("categories"), empty)
 
     async def _drop_categories(self, site: str, key: str, empty: list[str]) -> None:
         """Take categories that have no runs from the set, lest it grows for ever where executables are unique."""
@@ -194,13 +190,7 @@ class SiteStore:
             more = {row.number for row in own} - {row.number for row in kept.rows.get(method, ())}
             gone[key("rows", _quoted(method))] = more
 
-        def fill(pipe: Any) -> None:
-            for name, entries in gone.items():
-                if entries:
-                    pipe.hdel(name, *map(str, sorted(entries)))
-
-        if any(gone.values()):
-            await self.claims.execute(site, fill)
+        await self._execute(site, [("HDEL", name, *sorted(entries)) for name, entries in gone.items() if entries])
 
     async def begin(self, site: str) -> int:
         """The generation for a site that begins again: one that has no entries yet. What there is is left as it is."""
@@ -269,6 +259,16 @@ def included(stored: StoredHistories, saved: SavedState, history: int) -> Stored
             for name, kept in counted.rows.items()
         },
     )
+
+
+def _entries(entries: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
+    """The fields and values of a hash, as a command has them."""
+    return chain.from_iterable(entries)
+
+
+def _fill(commands: Iterable[Command], pipe: Any) -> None:
+    for command in commands:
+        pipe.execute_command(*command)
 
 
 def _expire(keys: list[str], pipe: Any) -> None:

@@ -53,10 +53,15 @@ class Checkpoints:
         """Whether a site has lost its place, which is still to be made durable."""
         return site in self.pending.gone or (self._running is not None and site in self._running[0].gone)
 
-    def look(self) -> None:
-        """Begin a checkpoint if one is due and none is running."""
-        if self._running is None and not self.mending and self.pending.due and (self._due is None or self._due.done()):
-            self._due = self.begin(self._in_turn)
+    @property
+    def due(self) -> bool:
+        """Whether one is due, and none is running or about to begin."""
+        beginning = self._due is not None and not self._due.done()
+        return self.pending.due and self._running is None and not self.mending and not beginning
+
+    def begin_due(self) -> None:
+        """Begin the one that is due, after the event that is being processed."""
+        self._due = self.begin(self._in_turn)
 
     async def _in_turn(self) -> None:
         async with self.turn:

@@ -1,6 +1,7 @@
 """The partitions that are this worker's, and which of them has which site."""
 
 import asyncio
+import math
 from collections.abc import Collection, Iterator, Mapping
 
 import faust
@@ -10,6 +11,8 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.checkpoint.table import stored_sites
 from streams.worker.ownership.partition import Means, OwnedPartition
+
+CHECKPOINT_TURNS = 20  # times in `checkpoint_seconds` that it is looked which checkpoints are due
 
 
 class Owner(Mapping[str, SiteHandle]):
@@ -117,6 +120,12 @@ class Owner(Mapping[str, SiteHandle]):
         self._freshness.forget(partitions)
 
     def checkpoint_due(self) -> None:
-        """Begin a checkpoint of each partition that is due and has none running."""
-        for partition in self._partitions.values():
-            partition.checkpoint_due()
+        """Begin checkpoints that are due, of those partitions first whose events wait for longest.
+
+        To be called `CHECKPOINT_TURNS` times in `checkpoint_seconds`, in which each partition has its turn: those of
+        all at once would hold up events.
+        """
+        due = [partition for partition in self._partitions.values() if partition.is_due]
+        due.sort(key=lambda partition: partition.checkpoints.since or 0.0)
+        for partition in due[: math.ceil(len(self._partitions) / CHECKPOINT_TURNS)]:
+            partition.checkpoints.begin_due()

@@ -193,10 +193,10 @@ class OwnedPartition:
         self.checkpoints.acknowledgements.take(message)
         self._lanes.put(message)
 
-    def checkpoint_due(self) -> None:
-        """Begin a checkpoint if one is due and none is running."""
-        if self.is_served:
-            self.checkpoints.look()
+    @property
+    def is_due(self) -> bool:
+        """Whether a checkpoint is to begin."""
+        return self.is_served and self.checkpoints.due
 
 
 def _known(life: "asyncio.Future[None]") -> None:

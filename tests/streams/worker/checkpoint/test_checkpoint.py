@@ -22,6 +22,7 @@ from streams.worker.checkpoint.checkpoint import Pending
 from streams.worker.checkpoint.pulse import StoodStill
 from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored
 from streams.worker.checkpoint.table import RETRY_S, Token
+from streams.worker.ownership.owner import CHECKPOINT_TURNS
 from tests.support.fakes import MemoryStore, Process, World
 
 ENGINE = EngineSettings(method="median", shadows=(), history=20)
@@ -118,6 +119,28 @@ def test_a_checkpoint_that_is_due_is_made_without_a_further_event() -> None:
         assert world.committed == {0: 3} and world.log.count("table alder") == 1
         assert process.owner.checkpointed is not None
         await process.hand_over(0)
+
+    asyncio.run(scenario())
+
+
+def test_of_many_partitions_that_are_due_at_once_each_has_its_turn_in_good_time() -> None:
+    now, world, partitions = 1000.0, World(), range(50)
+    for partition in partitions:
+        a_few(world, f"site{partition}", partition)
+
+    async def scenario() -> None:
+        nonlocal now
+        process = Process(world, Settings(engine=ENGINE, worker=WORKER), now=lambda: now)
+        await process.take_on(*partitions)
+        now += 2.0
+        done = []
+        for _ in range(CHECKPOINT_TURNS):
+            process.owner.checkpoint_due()
+            for _ in range(200):
+                await asyncio.sleep(0)
+            done.append(len(world.committed))
+        assert done == [min(3 * turn, 50) for turn in range(1, CHECKPOINT_TURNS + 1)]
+        await process.hand_over(*partitions)
 
     asyncio.run(scenario())
 
