@@ -31,14 +31,22 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka's classes ar
         """The partitions of topics. Raises KafkaError: one is missing, or hidden from this user."""
         return [TopicPartition(topic, part) for topic in topics for part in await self._client._wait_on_metadata(topic)]
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where it is in each partition of which that is known: not while nobody says where one begins."""
+        known = self._subscription.subscription.assignment.all_consumed_offsets()
+        return {place: at.offset for place, at in known.items()}
+
     async def read_new_partitions(self) -> None:
-        """Read, from their beginning, the partitions too that were added to the topics of those which were assigned."""
+        """Read, from their beginning, the partitions too that were added to the topics of those which were assigned.
+
+        Not yet while it is not known where one of these is: the others must be read meanwhile.
+        """
         read = self.assignment()
         if self._subscription.partitions_auto_assigned():
             return  # the group sees to it
         parts = {topic: self.partitions_for_topic(topic) or () for topic in {place.topic for place in read}}
-        if new := {TopicPartition(topic, part) for topic in parts for part in parts[topic]} - read:
-            positions = {place: await self.position(place) for place in read}
+        new = {TopicPartition(topic, part) for topic in parts for part in parts[topic]} - read
+        if new and (positions := self.positions()).keys() == read:
             self.assign([*read, *new])
             for place, position in {**positions, **dict.fromkeys(new, 0)}.items():
                 self.seek(place, position)

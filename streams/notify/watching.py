@@ -195,8 +195,8 @@ class Reader:
         for message in messages:
             self._take(message.topic, message.value or b"", message.timestamp / 1000)
         lag: Counter[str] = Counter()
-        for place in consumer.assignment():
-            lag[place.topic] += max(0, (consumer.highwater(place) or 0) - await consumer.position(place))
+        for place, at in consumer.positions().items():
+            lag[place.topic] += max(0, (consumer.highwater(place) or 0) - at)
         self._counts.lag = lag
 
     def _take(self, topic: str, value: bytes, stamp: float) -> None:

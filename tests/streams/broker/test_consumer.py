@@ -1,8 +1,10 @@
 import asyncio
+from unittest.mock import AsyncMock, Mock
 
 import pytest
+from aiokafka import TopicPartition
 
-from streams.broker.consumer import started
+from streams.broker.consumer import Consumer, started
 from streams.errors import Unreachable
 from streams.settings import Settings
 
@@ -33,3 +35,24 @@ def test_a_client_that_never_gets_there_is_stopped(error: BaseException, told: t
 
     asyncio.run(use())
     assert client.stopped
+
+
+def test_partitions_that_are_new_are_read_once_it_is_known_where_all_others_are() -> None:
+    first, second = TopicPartition("answers", 0), TopicPartition("answers", 1)
+
+    async def follow() -> None:
+        consumer = Consumer()
+        consumer._fetcher = Mock(seek_to=consumer._subscription.seek, close=AsyncMock())  # it is not started
+        consumer.assign([first, second])
+        consumer.seek(first, 7)
+        consumer.partitions_for_topic = lambda _: {0, 1, 2}
+        async with asyncio.timeout(5.0):
+            await consumer.read_new_partitions()  # the second has no leader: nobody says where it begins
+        assert consumer.positions() == {first: 7}
+        assert consumer.assignment() == {first, second}
+        consumer.seek(second, 3)
+        await consumer.read_new_partitions()
+        assert consumer.positions() == {first: 7, second: 3, TopicPartition("answers", 2): 0}
+        await consumer.stop()
+
+    asyncio.run(follow())

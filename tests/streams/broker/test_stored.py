@@ -89,8 +89,8 @@ class GoneAsync:
     def assign(self, _: object) -> None:
         """It is."""
 
-    def assignment(self) -> set[TopicPartition]:
-        return {PLACE}
+    def positions(self) -> dict[TopicPartition, int]:
+        return {PLACE: self._broker.position()}
 
     def highwater(self, _: TopicPartition) -> int:
         return 3
