@@ -42,7 +42,7 @@ from streams.worker.checkpoint.client import Client
 
 log = logging.getLogger(__name__)
 BASE_KEYS = ("history", "categories", "methods")  # the keys that every site has, and by which its others are found
-TRANSACTION_COMMANDS = 50  # commands of a transaction: 1 ms of the event loop
+TRANSACTION_COMMANDS = 100  # commands of a transaction: 1.5 ms of the event loop
 SCAN_MEMBERS = 2000  # members of a set that are read at a time
 RETIRED_S = 30 * 86_400  # seconds for which entries are kept that no state is known to count
 Command = tuple[Any, ...]  # a command of Redis and its arguments
