@@ -97,6 +97,26 @@ def test_a_long_change_is_written_and_deleted_in_several_transactions(store: Sto
     assert store.dump() == {}
 
 
+def test_what_was_written_before_a_crash_between_two_transactions_is_found_again(store: Store) -> None:
+    runs = [Run(number, ("user", f"u{number}"), 60.0, None, 1) for number in range(2 * TRANSACTION_COMMANDS)]
+
+    async def crash(own: SiteStore) -> None:
+        execute, calls = own.claims.execute, iter([None])
+
+        async def once(*arguments: Any) -> list[Any]:
+            next(calls)
+            return await execute(*arguments)
+
+        own.claims.execute = once  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError):  # a StopIteration in a coroutine
+            await own.write("alder", Changes(runs=runs))
+
+    store.do(crash)
+    assert store.dump("*:runs:*")
+    store.do(lambda found: found.forget("alder"))
+    assert store.dump() == {}
+
+
 @pytest.mark.parametrize("store", ["?protocol=2", "?protocol=3"], indirect=True)
 def test_an_engine_that_is_stored_piece_by_piece_comes_back_as_it_was(store: Store) -> None:
     engine = Engine("alder", SETTINGS)
