@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 import faust
+from aiokafka.errors import KafkaError
 from faust.tables import manager
 from faust.types import EventT, StreamT
 from faust.web.drivers.aiohttp import Web
@@ -23,7 +24,7 @@ from streams.errors import UserError
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.stored import decode_stored
-from streams.worker.kafka_compat import Transport, is_of_broker
+from streams.worker.kafka_compat import Transport
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +192,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         if isinstance(error, UserError):
             log.error("the worker stops: %s", error)
         else:
-            log.error("the worker stops: %r", error, exc_info=None if is_of_broker(error) else error)
+            log.error("the worker stops: %r", error, exc_info=None if isinstance(error, KafkaError) else error)
         await self.crash(error)
 
     async def stop(self) -> None:

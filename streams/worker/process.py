@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from aiokafka.errors import KafkaError
 from mode import loop
 
 from models.engine.methods import SiteMethods
@@ -27,7 +28,6 @@ from streams.training.processes import processes
 from streams.worker.app import build_app
 from streams.worker.crew import StartSettings
 from streams.worker.faust_compat import run_until_stopped
-from streams.worker.kafka_compat import is_of_broker
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def run_process(
         return
     if isinstance(failed, UserError):
         raise failed
-    if is_of_broker(failed):
+    if isinstance(failed, KafkaError):
         raise UserError(f"kafka at {settings.kafka.bootstrap}: the broker closed the connections ({failed!r})")
     raise UserError(f"the worker stopped: {failed!r}; its log says more")
 
