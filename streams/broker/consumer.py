@@ -32,14 +32,14 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka's classes ar
         return [TopicPartition(topic, part) for topic in topics for part in await self._client._wait_on_metadata(topic)]
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Where it is in each partition of which that is known: not while nobody says where one begins."""
+        """The offset of the next message, by partition; without those of which no broker has said where they begin."""
         known = self._subscription.subscription.assignment.all_consumed_offsets()
         return {place: at.offset for place, at in known.items()}
 
     async def read_new_partitions(self) -> None:
         """Read, from their beginning, the partitions too that were added to the topics of those which were assigned.
 
-        Not yet while it is not known where one of these is: the others must be read meanwhile.
+        While no broker says where one of these begins, the new ones wait, and the others are read.
         """
         read = self.assignment()
         if self._subscription.partitions_auto_assigned():

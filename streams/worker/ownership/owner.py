@@ -122,8 +122,8 @@ class Owner(Mapping[str, SiteHandle]):
     def checkpoint_due(self) -> None:
         """Begin checkpoints that are due, of those partitions first whose events wait for longest.
 
-        To be called `CHECKPOINT_TURNS` times in `checkpoint_seconds`, in which each partition has its turn: those of
-        all at once would hold up events.
+        To be called `CHECKPOINT_TURNS` times in `checkpoint_seconds`, in which each partition has its turn: all
+        checkpoints at once would hold up events.
         """
         due = [partition for partition in self._partitions.values() if partition.is_due]
         due.sort(key=lambda partition: partition.checkpoints.since or 0.0)
