@@ -3,6 +3,9 @@
 import math
 
 DAY_S = 86_400.0
+SKEW_S = 60.0
+"""Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
+
 AT_ONCE_S = 60.0  # a job that waits less starts at once, seconds
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _STEPS = ((100 * 86_400, 86_400), (86_400, 3600), (600, 60))  # from which duration on it is rounded to what, seconds

@@ -31,9 +31,9 @@ Reply = WaitAnswer | StandingEstimate | str
 class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
     """A job that may be submitted to any site; `walltime` is in seconds at a site of speed 1, `memory` bytes in all.
 
-    `partition` is one, or several with commas between; they are its queue too, where it names none. `gpu_type` is the
-    type of all its GPUs; who names it asks for one at least. `constraint` says what its nodes have to have, in Slurm's
-    words: `ib&(a100|h100)`.
+    `unlimited` says that it has no time limit. `partition` is one, or several with commas between; they are its queue
+    too, where it names none. `gpu_type` is the type of all its GPUs; who names it asks for one at least. `constraint`
+    says what its nodes have to have, in Slurm's words: `ib&(a100|h100)`.
     """
 
     cpus: Size = 1
@@ -53,6 +53,7 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
     qos: Name | None = None
     reservation: Name | None = None
     constraint: Name | None = None
+    unlimited: bool = False
 
     @property
     def partitions(self) -> list[str]:
@@ -83,7 +84,7 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
 
     def walltime_at(self, speed: float) -> float | None:
         """The walltime in seconds to request at a site of this speed."""
-        return None if self.walltime is None else self.walltime / speed
+        return None if self.walltime is None or self.unlimited else self.walltime / speed
 
 
 class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
@@ -152,6 +153,8 @@ def exclusion(job: JobRequest, site: SiteSettings) -> str | None:
     if site.max_cpus is not None and job.cpus > site.max_cpus:
         return f"takes jobs of at most {site.max_cpus} processors"
     walltime = job.walltime_at(site.speed)
+    if job.unlimited and site.max_walltime is not None:
+        return f"takes jobs of at most {duration(site.max_walltime)}, this one has no time limit"
     if walltime is not None and site.max_walltime is not None and walltime > site.max_walltime:
         return f"takes jobs of at most {duration(site.max_walltime)}, this is one of {duration(walltime)} there"
     return None
@@ -186,7 +189,7 @@ def rank(
             found[site] = (told, known.speed)
             left_out.extend(_partitions_left_out(site, told))
     reference = run_s if run_s is not None else _reference(found.values())
-    limits = [seconds for seconds in (reference, job.walltime) if seconds is not None]
+    limits = [seconds for seconds in (reference, job.walltime_at(1.0)) if seconds is not None]
     reference = min(limits, default=None)
     ranking = [_ranked(job, site, told, speed, reference, start_within_s) for site, (told, speed) in found.items()]
     return Ranking(

@@ -6,7 +6,7 @@ from models.durations import AT_ONCE_S
 from models.engine.outgoing import nodes_down
 from models.method import SiteContext
 from models.site.job import Estimate, Job
-from models.site.topology import cannot_run
+from models.site.topology import ask_of, cannot_run
 
 
 def obstacle(job: Job, context: SiteContext, withhold_down: float) -> str | None:
@@ -15,6 +15,11 @@ def obstacle(job: Job, context: SiteContext, withhold_down: float) -> str | None
         return nodes_down(context.capacity, withhold_down)
     never = cannot_run(context.areas.topology, job)
     return never or nodes_down(context.of(job)[1].capacity, withhold_down)
+
+
+def default_walltime(context: SiteContext, job: Job) -> float | None:
+    """The time limit in seconds of a job that requests none: its partitions' default; None where they have none."""
+    return None if context.areas is None else context.areas.topology.default_s(ask_of(job))
 
 
 def no_earlier(estimate: Estimate, job: Job, context: SiteContext, now: float) -> Estimate:

@@ -34,6 +34,7 @@ EFFECTIVE = frozenset(
         "end_before_start",
         "late_submit",
         "unlimited_walltime",
+        "start_before_eligible",
         "end_of_array",
         "gave_up_unsubmitted",
     )

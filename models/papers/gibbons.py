@@ -296,7 +296,7 @@ class Gibbons(RunMethod):
         """Section 4.2's updateProfiler, for one job."""
         if len(self.rows.values) == self.rows.depth:
             self._count(_read(self.rows.values[0]), -1)
-        ran = Ran(job.user, job.executable, job.cpus, job.memory, job.walltime, run_s)
+        ran = Ran(job.user, job.executable, job.cpus, job.memory, job.limit_s, run_s)
         self.rows.append(encode(ran))
         self._count(ran, 1)
 
@@ -323,7 +323,7 @@ class Gibbons(RunMethod):
 
     def _entries(self, job: Job) -> Iterator[tuple[Category, ExecEntry, float]]:
         """What is known of such jobs, the closest first; with the unit of its run times in seconds."""
-        for relative, unit in self._units(job.walltime):
+        for relative, unit in self._units(job.limit_s):
             for category in _categories(job):
                 entry = self._repository.get((relative, category))
                 if entry is not None:

@@ -39,8 +39,8 @@ class LastTwo(RunMethod):
         kept = runs.of(self.templates[0].category(job))
         if len(kept) >= 2:
             expected, reason = (kept[-1].run_s + kept[-2].run_s) / 2, "mean of the user's last two"
-        elif job.walltime and job.walltime > 0:
-            expected, reason = job.walltime, "the user has not run twice: requested walltime"
+        elif job.limit_s and job.limit_s > 0:
+            expected, reason = job.limit_s, "the user has not run twice: requested walltime"
         elif kept:
             expected, reason = kept[-1].run_s, "the user's only run"
         else:

@@ -76,6 +76,9 @@ class Submit(JobEvent, kw_only=True, frozen=True):
     as from any other, but no prediction and no outcome of it goes out, and none is scored. One that is `old` besides
     is not even predicted: what was said of it would teach nothing any more. What became of it is learnt.
 
+    `unlimited` says that the job has no time limit; without it and without a `walltime` the limit is unknown, and the
+    `default_walltime` of its partition applies.
+
     `priority` (higher goes first) and `pending_reason` are the scheduler's own. `job_type` (serial, parallel,
     interactive …), `job_class`, `script`, `arguments` and `network` (adaptor) are the further characteristics by which
     Smith, Foster and Taylor (1998, table 2) tell jobs that are alike.
@@ -115,6 +118,7 @@ class Submit(JobEvent, kw_only=True, frozen=True):
     late: bool = False
     past: bool = False
     old: bool = False
+    unlimited: bool = False
 
 
 class Start(JobEvent, kw_only=True, frozen=True):
@@ -234,7 +238,7 @@ class Partition(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A partition, or queue with nodes: which pools it uses, and who may use it for what.
 
     Of `users`, `groups`, `accounts` and `qos` None means all. A higher `tier` goes first. A partition that is not `up`
-    starts no job.
+    starts no job. `default_walltime` is the time limit of jobs that request none.
     """
 
     name: Name
@@ -250,6 +254,7 @@ class Partition(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     qos: Names | None = None
     denied_accounts: Names | None = None
     denied_qos: Names | None = None
+    default_walltime: Seconds | None = None
 
 
 class Limit(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -273,8 +278,9 @@ class Limit(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 class Reservation(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Nodes that are kept free from `start` to `end` (Unix seconds), for maintenance or for some.
 
-    `nodes` of each of `pools`; None means all of them, no pools means every pool. Jobs that name the reservation, of
-    its `users` and `accounts`, run in it; every other job has to have ended by then.
+    `nodes` of each of `pools`; None means all of them, no pools means every pool. With `cpus` it takes that many CPUs
+    of these nodes, and not the nodes. Jobs that name the reservation, of its `users` and `accounts`, and not of the
+    denied ones, run in it; every other job has to have ended by then.
     """
 
     name: Name
@@ -285,6 +291,9 @@ class Reservation(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     users: Names | None = None
     accounts: Names | None = None
     maintenance: bool = False
+    cpus: Count | None = None
+    denied_users: Names | None = None
+    denied_accounts: Names | None = None
 
 
 class Capacity(Event, kw_only=True, frozen=True):

@@ -51,6 +51,7 @@ class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
     qos: Name | None = None
     reservation: Name | None = None
     node_features: Alternatives | None = None
+    unlimited: bool = False
 
 
 class JobsQuestion(Question, tag="jobs", kw_only=True, frozen=True):

@@ -48,7 +48,7 @@ class Closest(RunMethod):
 
 
 def _mean(job: Job, runs: list[Run]) -> float:
-    limit = job.walltime or 0.0
+    limit = job.limit_s or 0.0
     if limit <= 0:
         return _average(run.run_s for run in runs)
     return _average(limit * min(run.run_s / run.walltime, 1.0) if run.walltime else run.run_s for run in runs)

@@ -22,6 +22,6 @@ class Walltime(RunMethod):
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         """The walltime, or what the job has run where that is more; none where none was requested."""
-        if not job.walltime or job.walltime < 0:
+        if not job.limit_s or job.limit_s < 0:
             return RunEstimate(None, "no walltime requested")
-        return RunEstimate(within(job.walltime, job.walltime, elapsed_s), "requested walltime")
+        return RunEstimate(within(job.limit_s, job.limit_s, elapsed_s), "requested walltime")

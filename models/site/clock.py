@@ -158,7 +158,7 @@ def due(job: Job) -> float:
     """When a job in its present phase is given up, Unix seconds; far beyond what any scheduler lets it take."""
     if job.phase is Phase.RUNNING:
         assert job.began is not None
-        return job.began + (MAX_WALLTIMES * job.walltime + WEEK_S if job.walltime else MAX_LIVE_S)
+        return job.began + (MAX_WALLTIMES * job.limit_s + WEEK_S if job.limit_s else MAX_LIVE_S)
     if job.end is not None:
         return job.end + MAX_ENDED_S
     return (job.submit if job.start is None else job.start) + MAX_LIVE_S

@@ -107,6 +107,9 @@ def progress_at_start(start: Any, before: Progress) -> Progress:
 
 
 UNKNOWN_RUN_S = 3600.0
+NO_LIMIT_S = 400 * 86_400.0
+"""The walltime of a job without a time limit, seconds: longer than any limit that is believed (`max_walltime_s`)."""
+
 """How long a job is expected to run of which nothing is known, seconds."""
 
 
@@ -189,7 +192,8 @@ class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Job(msgspec.Struct, array_like=True, gc=False):
     """A live job: its request, its phase, and what was predicted of it when it was submitted.
 
-    `planned_run_s` is the requested walltime in seconds, or else the predicted run time. `unscored` marks a job
+    `walltime` is in seconds, `NO_LIMIT_S` for a job without a time limit, and None where the limit is unknown.
+    `planned_run_s` is the walltime, or else the predicted run time. `unscored` marks a job
     whose wait cannot be told: first seen at its start, or reported as started long before its submit. `requested`
     is False while its submit is still to come, `hold_time` is when it was last held or released, `alter_time` when
     it was last altered. `features` are those of `models.site.history`, at submission. `estimates` and
@@ -240,6 +244,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     def of(cls, event: Submit) -> "Job":
         """The job that a submit event describes."""
         request = dict(zip(REQUEST, _request_of(event), strict=True))
+        if event.unlimited:
+            request["walltime"] = NO_LIMIT_S
         job = cls(event.job, event.attempt, event.time, eligible=event.eligible, extras=extras_of(event), **request)
         if job.depends:
             job.phase = Phase.HELD
@@ -254,6 +260,11 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     def key(self) -> JobKey:
         """The job's identity within its site."""
         return (self.id, self.attempt)
+
+    @property
+    def limit_s(self) -> float | None:
+        """The time limit in seconds; None where the job has none, or it is unknown."""
+        return None if self.walltime is None or self.walltime >= NO_LIMIT_S else self.walltime
 
     @property
     def depends(self) -> bool:
@@ -273,7 +284,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     @property
     def expected_run_s(self) -> float:
         """How long it is expected to run, seconds: as predicted, but no longer than its walltime."""
-        run_s = (self.walltime or UNKNOWN_RUN_S) if self.run_s is None else self.run_s
+        run_s = (self.limit_s or UNKNOWN_RUN_S) if self.run_s is None else self.run_s
         return min(run_s, self.walltime) if self.walltime else run_s
 
     @property

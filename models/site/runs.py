@@ -139,7 +139,7 @@ class RunHistory:
             if category is not None:
                 category = self._shared(category)
                 self.count += 1
-                run = Run(self.count, category, run_s, job.walltime, job.cpus)
+                run = Run(self.count, category, run_s, job.limit_s, job.cpus)
                 new.append(run)
                 gone.extend(self._keep(run, template.depth))
         self._kept += len(new) - len(gone)

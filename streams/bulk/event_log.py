@@ -89,9 +89,25 @@ Shown = Callable[[str, int | None, Share], AbstractContextManager[Callable[[floa
 """Shows how far something is: what its steps are, how many there are. What it gives is told the time of each."""
 
 
+OnInvalid = Callable[[str], None]
+"""Is told of each event that no record can carry, and why."""
+
+
 def silent(_unit: str, _total: int | None, _share: Share) -> AbstractContextManager[Callable[[float], None]]:
     """Shows nothing."""
     return nullcontext(lambda _: None)
+
+
+def _refuse(problem: str) -> None:
+    raise UserError(problem)
+
+
+def _decoded(rows: Iterable[tuple[bytes]], on_invalid: OnInvalid) -> Iterator[AnyEvent]:
+    for (blob,) in rows:
+        try:
+            yield _decoder.decode(blob)
+        except msgspec.ValidationError as error:
+            on_invalid(str(error))
 
 
 class EventLog(msgspec.Struct):
@@ -111,13 +127,19 @@ class EventLog(msgspec.Struct):
 
     @classmethod
     def of(
-        cls, events: Iterable[AnyEvent], directory: Path, shown: Shown = silent, share: Share = lambda: None
+        cls,
+        events: Iterable[AnyEvent],
+        directory: Path,
+        shown: Shown = silent,
+        share: Share = lambda: None,
+        on_invalid: OnInvalid = _refuse,
     ) -> Self:
         """Sort events into a new file in this directory; some 15 µs an event. Raises UserError: there is no room for
         it.
 
         Duplicates are left out; of events at one moment see `in_order`. `shown` shows which `share` of the input was
         read.
+        An event with a value that no record can carry is left out, and `on_invalid` told why.
         """
         path, content = directory / "events.sqlite", blake2b(digest_size=8)
         surveyors: dict[str, Surveyor] = {}
@@ -130,7 +152,7 @@ class EventLog(msgspec.Struct):
                     count = base.executemany("INSERT INTO spare.given VALUES (?, ?)", rows).rowcount
                 with shown("events put in order", count, share) as advance:
                     given = base.execute("SELECT event FROM spare.given ORDER BY time, rowid")
-                    ordered = in_order(_passing((_decoder.decode(blob) for (blob,) in given), advance))
+                    ordered = in_order(_passing(_decoded(given, on_invalid), advance))
                     base.executemany("INSERT INTO events VALUES (?)", _counted(ordered, surveyors, content.update))
                 base.execute("COMMIT")
         except sqlite3.Error as error:

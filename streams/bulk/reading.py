@@ -149,7 +149,7 @@ def read_log(
             sources: list[Source] = []
             way = _Progress(paths, sources)
             events = _events(paths, site, format_name, options, skip, report, sources, last, way)
-            log = EventLog.of(events, directory, shown, way.share)
+            log = EventLog.of(events, directory, shown, way.share, lambda problem: skip(_invalid(files, problem)))
         except UserError as error:  # standard input is not known by the place where it is kept
             raise type(error)(str(error).replace(f"{directory}/", "")) from None
         for file in report.files:
@@ -159,6 +159,11 @@ def read_log(
         if not log.jobs:
             raise NotUnderstood(f"{', '.join(map(str, files))}: no job in it{_why_nothing(report)}")
         yield log, report
+
+
+def _invalid(files: Sequence[Path], problem: str) -> Skipped:
+    """An event that no record can carry; where its record stands is not known any more."""
+    return Skipped(", ".join(map(str, files)), None, None, problem, "a value that an event can carry")
 
 
 def _share_read(paths: Sequence[Path], read: dict[Path, int]) -> float:

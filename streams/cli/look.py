@@ -187,7 +187,9 @@ def watch(
 def ask(
     context: typer.Context,
     cpus: Annotated[int, opt("Processors.")] = 1,
-    walltime: Annotated[str | None, opt("Requested, with its unit: 4h, 90m, 1d12h, 04:00:00.", "DURATION")] = None,
+    walltime: Annotated[
+        str | None, opt("Requested, with its unit: 4h, 90m, 1d12h, 04:00:00; or unlimited.", "DURATION")
+    ] = None,
     nodes: Annotated[int | None, opt("Nodes.")] = None,
     tasks: Annotated[int | None, opt("Tasks.")] = None,
     exclusive: Annotated[bool, flag("--exclusive", "Whole nodes.")] = False,

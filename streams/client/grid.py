@@ -53,6 +53,7 @@ class JobFields(TypedDict, total=False):
     qos: str | None
     reservation: str | None
     constraint: str | None
+    unlimited: bool
 
 
 class RankFields(JobFields, total=False):
@@ -279,15 +280,22 @@ def constraint_of(text: str) -> str:
     return text
 
 
+UNLIMITED = frozenset({"unlimited", "infinite"})  # words for a job without a time limit, in lower case
+
+
 def job_request(**asked: Any) -> JobRequest:
-    """A job as it is described; `walltime` and `memory` may be text with a unit.
+    """A job as it is described; `walltime` and `memory` may be text with a unit, `walltime` also "unlimited".
 
     Raises:
         NotUnderstood: a field is not one, or its value is wrong.
 
     >>> job_request(cpus=64, walltime="4h").walltime
     14400.0
+    >>> job_request(walltime="unlimited").unlimited
+    True
     """
+    if isinstance(walltime := asked.get("walltime"), str) and walltime.strip().lower() in UNLIMITED:
+        asked |= {"walltime": None, "unlimited": True}
     if unknown := asked.keys() - set(JobRequest.__struct_fields__):
         raise NotUnderstood(f"{min(unknown)!r} is nothing that a job asks for")
     for name, read in (("walltime", seconds_of), ("memory", bytes_of), ("constraint", constraint_of)):

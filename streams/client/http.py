@@ -177,7 +177,11 @@ def _path(site: str) -> str:
 
 def _query(job: JobRequest, why: bool, **more: Any) -> str:
     fields = {**msgspec.structs.asdict(job), "walltime": _with_unit(job.walltime), **more}
-    fields |= {"exclusive": "true" if job.exclusive else None, "why": "true" if why else None}
+    fields |= {
+        "exclusive": "true" if job.exclusive else None,
+        "why": "true" if why else None,
+        "unlimited": "true" if job.unlimited else None,
+    }
     return urlencode({name: value for name, value in fields.items() if value is not None}, doseq=True)
 
 

@@ -208,7 +208,10 @@ def understood(job: JobRequest) -> str:
     if job.counted_gpus:
         words += f" and {counted(job.counted_gpus, 'gpu')}"
         words += f" of type {job.gpu_type}" if job.gpu_type else ""
-    words += " without a walltime" if job.walltime is None else f" for {span(job.walltime)}"
+    if job.unlimited:
+        words += " without a time limit"
+    else:
+        words += " without a walltime" if job.walltime is None else f" for {span(job.walltime)}"
     memory = None if job.memory is None else size_text(job.memory)
     named = ("queue", "partition", "user", "group", "account", "qos", "reservation", "constraint", "executable")
     more = {"nodes": job.nodes, "tasks": job.tasks, "memory": memory, **{name: getattr(job, name) for name in named}}

@@ -24,6 +24,12 @@ JOB = frozenset(JobRequest.__struct_fields__)  # the parameters that describe a 
 Duration = Annotated[
     str, Parameter(description=f"A duration: {EXPECTED}.", schema_extra={"pattern": f"^({PATTERN})?$"})
 ]
+Walltime = Annotated[
+    str,
+    Parameter(
+        description=f"A duration: {EXPECTED}; or unlimited.", schema_extra={"pattern": f"^(unlimited|{PATTERN})?$"}
+    ),
+]
 Memory = Annotated[
     str,
     Parameter(description=f"Memory in all: {EXPECTED_SIZE}.", schema_extra={"pattern": f"^({SAFE_SIZE_PATTERN})?$"}),
@@ -45,7 +51,7 @@ Reasons = Annotated[bool, Parameter(description="Whether to say why the job woul
 
 def job_request(
     cpus: Annotated[int, Parameter(ge=1, le=MAX_COUNT, description="Processors.")] = 1,
-    walltime: Duration = "",
+    walltime: Walltime = "",
     nodes: Whole = 0,
     gpus: Whole = 0,
     memory: Memory = "",
@@ -61,6 +67,7 @@ def job_request(
     qos: Word = "",
     reservation: Word = "",
     constraint: Annotated[Word, Parameter(description="What its nodes have to have: ib&(a100|h100).")] = "",
+    unlimited: Annotated[bool, Parameter(description="Whether it has no time limit.")] = False,
 ) -> JobRequest:
     """The job that a request describes; an empty value, or 0, means that it is not given."""
     given: dict[str, Any] = {name: value for name, value in locals().items() if value and str(value).strip()}

@@ -13,6 +13,7 @@ from models.engine.asking.pending import told_of
 from models.engine.asking.told import told
 from models.engine.asking.what_if import consider, not_told, weak
 from models.engine.asking.why import Orders, explained, why
+from models.engine.declared import default_walltime
 from models.engine.engine import Engine
 from models.engine.events.arrays import is_row
 from models.engine.outgoing import bounds_of, start_of
@@ -119,6 +120,8 @@ def work_left_s(engine: Engine, now: float) -> float | None:
 
 def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     job = considered(question, now)
+    if job.walltime is None:
+        job.walltime = default_walltime(engine.context, job)
     (prediction,) = consider(engine, [job])
     prediction = _doubted(prediction, job, engine, now)
     reason = never(engine, job)
@@ -229,7 +232,7 @@ def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> 
         phase=(job.phase if job.progress.suspended_at is None else Phase.SUSPENDED).value,
         queue=job.queue,
         cpus=job.counted_cpus,
-        walltime=job.walltime,
+        walltime=job.limit_s,
         submit=job.submit,
         start=job.start,
         predicted_wait_s=wait_s,

@@ -9,7 +9,7 @@ from models.engine.engine import Engine
 from models.method import SiteContext
 from models.records import PartitionState, WaitQuestion
 from models.site.areas import Areas
-from models.site.job import EXTRAS, REQUEST, Extras, Job, Phase
+from models.site.job import EXTRAS, NO_LIMIT_S, REQUEST, Extras, Job, Phase
 from models.site.table import QUEUED, RUNNING
 from models.site.topology import Ask, Topology, cannot_run
 from models.waits.order.placement import lie
@@ -20,6 +20,8 @@ def considered(question: WaitQuestion, now: float) -> Job:
     rare = {name: getattr(question, name) for name in Extras.__struct_fields__ if hasattr(question, name)}
     extras = Extras(**rare)
     request = {name: getattr(question, name) for name in REQUEST}
+    if question.unlimited:
+        request["walltime"] = NO_LIMIT_S
     return Job("", 0, now, extras=EXTRAS if extras == EXTRAS else extras, **request)
 
 

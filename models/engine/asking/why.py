@@ -259,8 +259,8 @@ def _sooner(engine: Engine, job: Job, prediction: Prediction) -> list[Alternativ
 def _variants(engine: Engine, job: Job) -> Iterator[Job]:
     """The same job, shorter, smaller, or in another queue."""
     for share in (0.5, 0.25):
-        if job.walltime is not None and job.walltime * share >= MIN_WALLTIME_S:
-            yield _like(job, walltime=job.walltime * share)
+        if job.limit_s is not None and job.limit_s * share >= MIN_WALLTIME_S:
+            yield _like(job, walltime=job.limit_s * share)
     for parts in (2, 4):
         if job.cpus >= 2 * parts:
             yield _like(job, cpus=job.cpus // parts)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from models.durations import SKEW_S
 from models.engine.events.arrays import is_row, scored_as, task_of
 from models.engine.outgoing import Anomaly, Record, bounds_of
 from models.engine.parts import AttemptHandler
@@ -12,9 +13,6 @@ from models.site.job import Job, Phase
 
 PREEMPTED = "preempted"  # the state of an end or a requeue by which a job made room for others
 INTERRUPTED = (PREEMPTED, "node_fail")  # the states of ends that say nothing of how long a job would have run
-
-SKEW_S = 60.0
-"""Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
 
 
 def end_of(tells_run_time: bool) -> Happened:

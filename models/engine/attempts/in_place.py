@@ -12,12 +12,12 @@ from models.method import Happened
 from models.records import Alter, Capacity, ExpectedStart, Hold, Release, Resume, Suspend
 from models.registry import METHODS, RUN_METHODS
 from models.site.clock import MAX_AHEAD_S
-from models.site.job import REQUEST, Estimate, Extras, Job, Phase
+from models.site.job import NO_LIMIT_S, REQUEST, Estimate, Extras, Job, Phase
 
 _ALTERED = Alter.__struct_fields__
 
 PLAIN = tuple(name for name in _ALTERED if name in (*REQUEST, "eligible") and name != "walltime")
-"""What a job itself has, by the fields' names in an alter event; its walltime may also be taken away."""
+"""What a job itself has, by the fields' names in an alter event; its walltime may also become unlimited."""
 
 RARE = tuple(name for name in _ALTERED if name in Extras.__struct_fields__ and name != "dependency")
 """What its extras have; what follows from its `dependency` is in `_depend`."""
@@ -52,7 +52,7 @@ class InPlace(AttemptHandler):
             unlimited = event.unlimited or (event.walltime or 0.0) > self._settings.max_walltime_s
             if unlimited and not event.unlimited:
                 yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
-            changes["walltime"] = None if unlimited else event.walltime
+            changes["walltime"] = NO_LIMIT_S if unlimited else event.walltime
             changes["planned_run_s"] = planned_run_s(changes["walltime"], job.run_s)
         rare = _changes(event, RARE)
         if rare:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from models.engine.attempts.ends import SKEW_S, Ends, end_of
+from models.durations import SKEW_S
+from models.engine.attempts.ends import Ends, end_of
 from models.engine.outgoing import Anomaly, Record
 from models.engine.parts import AttemptHandler, Parts
 from models.method import Happened
@@ -37,6 +38,9 @@ class Starts(AttemptHandler):
         elif event.time < job.submit - SKEW_S:
             self._begin_unscored(job, event)
             yield Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {job.submit}")
+        elif event.time < job.ready - SKEW_S:
+            self._begin_unscored(job, event)
+            yield Anomaly("start_before_eligible", f"job {event.job}: start {event.time} < eligible {job.ready}")
         elif job.unscored:
             self._begin_unscored(job, event)
         else:
@@ -49,6 +53,10 @@ class Starts(AttemptHandler):
             scored = False
             self._methods.forget(row.key)
             yield Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {row.submit}")
+        elif event.time < row.ready - SKEW_S:
+            scored = False
+            self._methods.forget(row.key)
+            yield Anomaly("start_before_eligible", f"job {event.job}: start {event.time} < eligible {row.ready}")
         if scored:
             yield from self._begin(row, event)
         task = self._arrays.begin(row, event, phase, scored)
@@ -76,7 +84,7 @@ class Starts(AttemptHandler):
             self._live.leave(job)
             job.phase, job.start, job.allocated = Phase.RUNNING, event.time, event.cpus
             self._observe(job, end_of(job.progress.interrupted is None), max(job.end, event.time))
-        if job.progress.late and event.time >= job.submit - SKEW_S:
+        if job.progress.late and event.time >= job.ready - SKEW_S:
             self._methods.learn_late(job, max(event.time - job.ready, 0.0), self._context)
 
     def _crowd_out(self) -> Iterator[Record]:

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 
-from models.engine.attempts.ends import SKEW_S, Ends
-from models.engine.declared import obstacle
+from models.durations import SKEW_S
+from models.engine.attempts.ends import Ends
+from models.engine.declared import default_walltime, obstacle
 from models.engine.events.arrays import extras_of_task
 from models.engine.outgoing import Anomaly, Record, count_from_eligible, nodes_down, withhold
 from models.engine.parts import AttemptHandler, Parts
 from models.engine.reestimates import worth_telling
 from models.method import Happened
 from models.records import Requeue, Submit
-from models.site.job import PROGRESS, Job, Phase
+from models.site.job import NO_LIMIT_S, PROGRESS, Job, Phase
 
 
 class Submits(AttemptHandler):
@@ -30,8 +31,10 @@ class Submits(AttemptHandler):
             yield Anomaly("late_submit", f"job {job.id} was submitted long ago: its wait is neither scored nor learnt")
         elif event.late:
             job.unscored, job.progress = True, job.progress.but(late=True)
-        if job.walltime is not None and job.walltime > self._settings.max_walltime_s:
-            job.walltime = None
+        if job.walltime is None:
+            job.walltime = default_walltime(self._context, job)
+        elif job.walltime > self._settings.max_walltime_s and not event.unlimited:
+            job.walltime = NO_LIMIT_S
             yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
         if event.array_size is not None and event.key not in self._context.state.jobs:
             yield from self._submit_of_tasks(job)

@@ -190,7 +190,9 @@ class Layout:
         places = {place for name in names for place in topology.pools_of(name)}
         possible = {place for place in places if topology.is_possible(ask, place)}
         places = possible or (places if runs else set())
-        inside = {one.name for one in self._reservations if not one.maintenance} & {ask.reservation}
+        inside = {one.name for one in self._reservations if not one.maintenance and one.cpus is None} & {
+            ask.reservation
+        }
         found = np.full((len(self.rooms), len(RESOURCES)), -1.0)
         for number, (place, reservation) in enumerate(self.rooms):
             named = reservation is None if not inside else reservation is not None and reservation.name in inside
@@ -293,7 +295,9 @@ class Layout:
         return max(available - reserved - max(others, 0), 0)
 
     def _taken(self, reservation: Reservation, place: int) -> int:
-        nodes = self.topology.pools[place].nodes
+        nodes, cpus = self.topology.pools[place].nodes, self.topology.pools[place].cpus
+        if reservation.cpus is not None:
+            return min(reservation.cpus // max(cpus, 1), nodes)
         return nodes if reservation.nodes is None else min(reservation.nodes, nodes)
 
 

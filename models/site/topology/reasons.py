@@ -44,7 +44,8 @@ def _reasons(topology: Topology, job: Job, ask: Ask, partition: Partition) -> It
             yield f"{kind} {one} may not use partition {name}"
     most_s = partition.max_walltime
     if job.walltime is not None and most_s is not None and job.walltime > most_s:
-        yield f"walltime {duration(job.walltime)}: at most {duration(most_s)} in {name}"
+        asked = "no time limit" if job.limit_s is None else f"walltime {duration(job.walltime)}"
+        yield f"{asked}: at most {duration(most_s)} in {name}"
     if ask.nodes is not None and partition.max_nodes is not None and ask.nodes > partition.max_nodes:
         yield f"{ask.nodes} nodes: at most {partition.max_nodes} in {name}"
     yield from _of_reservation(topology, job, ask)
@@ -61,6 +62,9 @@ def _of_reservation(topology: Topology, job: Job, ask: Ask) -> Iterator[str]:
         if one.name != ask.reservation:
             continue
         users, accounts = one.users, one.accounts
+        if job.user in (one.denied_users or ()) or job.account in (one.denied_accounts or ()):
+            yield f"not for reservation {one.name}"
+            continue
         if users is None and accounts is None:
             continue
         known = [(job.user, users), (job.account, accounts)]

@@ -204,6 +204,12 @@ class Topology:
         limits = [self.partitions[name].max_walltime for name in self.named(ask)]
         return max(np.inf if limit is None else limit for limit in limits)
 
+    def default_s(self, ask: Ask) -> float | None:
+        """The time limit of a job that requests none; None where one of its partitions has no default."""
+        limits = [self.partitions[name].default_walltime for name in self.named(ask)]
+        known = [limit for limit in limits if limit is not None]
+        return max(known) if known and len(known) == len(limits) else None
+
     def tier(self, ask: Ask) -> int:
         """The highest tier of its partitions: jobs of a higher one go first."""
         return max(self.partitions[name].tier for name in self.named(ask))

@@ -25,6 +25,7 @@ from tests.support.stories import (
     event,
     live,
     new_engine,
+    outcomes,
     story,
 )
 
@@ -230,3 +231,10 @@ def test_every_anomaly_that_comes_out_is_in_the_table_of_the_readme() -> None:
     assert reasons >= {"duplicate_submit", "stale_capacity", "state_full", "gave_up_held"}
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
     assert not {reason for reason in reasons if not any(f"`{reason}`" in row for row in rows)}
+
+
+def test_start_before_eligible_is_not_scored() -> None:
+    engine = new_engine()
+    records = applied(engine, [event("submit@100", eligible=900.0), event("start@150"), event("end@300")])
+    assert [found.reason for found in anomalies(records)] == ["start_before_eligible"]
+    assert not outcomes(records) and not live(engine)

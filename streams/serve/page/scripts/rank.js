@@ -137,9 +137,9 @@ export function verdict({ ranking, left_out }) {
 }
 
 /** The job as the service understood it. */
-function understood({ cpus, gpus, gpu_type: type, walltime, memory, queue, qos, partition, ...more }) {
+function understood({ cpus, gpus, gpu_type: type, walltime, unlimited, memory, queue, qos, partition, ...more }) {
   const cards = gpus || type ? ` and ${plural(gpus || 1, "GPU")}${type ? ` of type ${type}` : ""}` : "";
-  const words = `${plural(cpus, "CPU")}${cards}${walltime == null ? " without a walltime" : ` for ${duration(walltime)}`}`;
+  const words = `${plural(cpus, "CPU")}${cards}${unlimited ? " without a time limit" : walltime == null ? " without a walltime" : ` for ${duration(walltime)}`}`;
   const { nodes, tasks, exclusive, reservation, constraint, account, user } = more;
   const further = [
     nodes ? plural(nodes, "node") : "", tasks ? plural(tasks, "task") : "", exclusive ? "whole nodes" : "",

@@ -7,7 +7,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.records import Alter, End
-from models.site.job import Phase
+from models.site.job import NO_LIMIT_S, Phase
 from models.site.state import SITE
 from tests.support.stories import applied, assert_sound, event, new_engine, outcomes
 
@@ -74,7 +74,7 @@ def test_what_is_taken_back_is_none(name: str, value: object, none: object) -> N
 @pytest.mark.parametrize("walltime", [None, 60.0])
 def test_a_walltime_may_be_taken_away(walltime: float | None) -> None:
     job = job_after(event("submit@100", walltime=3600.0), event("alter@110", unlimited=True, walltime=walltime))
-    assert (job.walltime, job.planned_run_s) == (None, job.run_s or 0.0)
+    assert (job.walltime, job.planned_run_s) == (NO_LIMIT_S, NO_LIMIT_S)
 
 
 def test_a_running_job_is_resized_and_keeps_the_request_that_it_is_known_by() -> None:

@@ -16,6 +16,7 @@ from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Capacity, Outcome, Pool, Submit
 from models.simulation import generate, run
 from models.site.clock import WEEK_S
+from models.site.job import NO_LIMIT_S
 from tests.support.engines import MEDIAN
 from tests.support.events import cancel, capacity, end, start, submit
 from tests.support.stories import contents
@@ -138,18 +139,18 @@ def test_one_start_does_not_fix_an_undeclared_sites_size() -> None:
     assert engine.context.cpus == size
 
 
-def test_a_walltime_beyond_all_bounds_is_none() -> None:
+def test_walltime_beyond_all_bounds_is_no_limit() -> None:
     engine = Engine("s", SETTINGS)
     applied(engine, genuine()[:200], live=True)
     now = genuine()[199].time
     (anomaly, *_) = engine.apply(submit("long", now, cpus=1, walltime=1e11), now)
     assert isinstance(anomaly, Anomaly) and (anomaly.reason, anomaly.rejected) == ("unlimited_walltime", False)
     job = engine.context.state.jobs["long", 0]
-    assert job.walltime is None and job.planned_run_s < 100 * DAY_S
+    assert job.limit_s is None and job.planned_run_s == NO_LIMIT_S
     engine.apply(Alter(site="s", job="long", time=now + 1.0, walltime=3600.0), now)
     assert job.planned_run_s == 3600.0
     engine.apply(Alter(site="s", job="long", time=now + 2.0, walltime=1e11), now)
-    assert job.walltime is None and job.planned_run_s < 100 * DAY_S
+    assert job.limit_s is None and job.planned_run_s == NO_LIMIT_S
 
 
 @pytest.mark.parametrize("live", [False, True])
