@@ -73,6 +73,7 @@ def options_for(kind: type[Source], given: Iterable[str]) -> dict[str, Any]:
     return options
 
 
+_COBALT = re.compile(rb"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z]{1,2};")
 _NO_JOBS = re.compile(rb'^\s*\{.*"jobs"\s*:\s*\[\s*\]', re.DOTALL)
 _TABLE = re.compile(rb"[A-Za-z_][\w .-]*(?:[,;\t][A-Za-z_][\w .-]*)+\r?\n")
 _ROWS = re.compile(rb"(?:[^|\n]*\|){6,}[^|\n]*(?:\n|$)")
@@ -123,6 +124,8 @@ def _why_unknown(head: bytes) -> str | None:
     """What a file that nobody recognises looks like, and what to do about it; None where that is unknown."""
     if not head.strip():
         return "the file is empty"
+    if _COBALT.match(head):
+        return "the accounting log of Cobalt, which no source reads; a CSV with a row for each job made of it will do"
     if _NO_JOBS.search(head):
         return "there are no jobs in it: of the span that was asked for there is none, or none that one may see"
     if head.lstrip().startswith((b"{", b"[")):

@@ -134,12 +134,17 @@ class Stories:
         if self.phase(job) == GONE:
             self._forget(job)
 
-    def cancel(self, job: str, time: float) -> list[AnyEvent]:
-        """A queued job leaves the queue; nothing where it is not known to queue, or all its tasks have started."""
+    def cancel(self, job: str, time: float, again: bool = False) -> list[AnyEvent]:
+        """A queued job leaves the queue; nothing where it is not known to queue, or all its tasks have started. With
+        `again` more may be told of it, and says nothing new then.
+        """
         story = self.known.get(job)
         if story is None or story.phase not in (QUEUED, BARE, HELD):
             return []
-        self._forget(job)
+        if again:
+            self.known[job] = Story(GONE, story.attempt)
+        else:
+            self._forget(job)
         if story.tasks == ALL_STARTED:
             return []
         return [Cancel(site=self.site, time=time, job=job, attempt=story.attempt)]

@@ -62,12 +62,14 @@ def request(jobspec: object) -> dict[str, Any]:
     _add(totals, jobspec.get("resources"), 1, 0)
     system = fields.inside(jobspec, "attributes", "system")
     duration, dependencies = system.get("duration"), system.get("dependencies")
-    limit = float(duration) if isinstance(duration, int | float) else 0.0
+    duration = None if isinstance(duration, bool) or not isinstance(duration, int | float) else duration
+    limit = float(duration or 0.0)
     return fields.known(
         cpus=totals["core"] or None,
         nodes=totals["node"] or None,
         gpus=totals["gpu"] or None,
         walltime=limit if 0 < limit <= fields.MAX_SECONDS else None,
+        unlimited=True if duration == 0 else None,
         queue=fields.name_of(system.get("queue")),
         account=fields.name_of(system.get("bank")) or fields.name_of(system.get("project")),
         executable=fields.name_of(fields.inside(system, "job").get("name")),
@@ -166,8 +168,8 @@ class FluxRecords(Records):
             return self._exception(job, at, more)
         if name == "finish":
             return self._finish(job, at, more)
-        if name == "clean":
-            self.stories.forget(job)
+        if name in ("free", "clean"):
+            return self._freed(job, at, name)
         return None
 
     def _submit(self, job: str, at: float, context: fields.Object, jobspec: object) -> list[AnyEvent]:
@@ -200,8 +202,6 @@ class FluxRecords(Records):
             place[last] = value
         asked = request(jobspec)
         asked.pop("executable", None)
-        if context.get("attributes.system.duration") == 0:
-            asked["unlimited"] = True
         return self.stories.alter(job, at, **asked)
 
     def _priority(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
@@ -219,7 +219,19 @@ class FluxRecords(Records):
         if story is not None and story.phase in (RUNNING, SUSPENDED):
             story.note = str(context.get("type", ""))[:20]
             return []
-        return self.stories.cancel(job, at)
+        return self.stories.cancel(job, at, again=True)  # an allocation may still come, and is freed at once
+
+    def _freed(self, job: str, at: float, name: str) -> list[AnyEvent] | None:
+        """The resources are free, or the job is over: it ends where no finish came, as after a prolog that failed."""
+        phase = self.stories.phase(job)
+        events = None
+        if phase in (RUNNING, SUSPENDED):
+            events = self._finish(job, at, {"status": 1})
+        elif name == "clean" and phase != GONE:
+            events = self.stories.cancel(job, at)
+        if name == "clean":
+            self.stories.forget(job)
+        return events
 
     def _finish(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
         story = self.stories.known.get(job)

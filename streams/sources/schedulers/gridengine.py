@@ -22,6 +22,7 @@ from streams.sources.logs.fields import (
     by_name,
     bytes_of,
     count_of,
+    in_turn,
     job_of,
     name_of,
     object_of,
@@ -33,7 +34,7 @@ from streams.sources.logs.stories import GONE, QUEUED
 
 FIRST = re.compile(
     rb"^(?:(\d{9,10}):(?:new_job|job_log|acct|host|queue|host_consumable|queue_consumable|sharelog):"
-    rb"|[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:\d+:[^:\n]*:-?\d+:(\d{9,13}):\d+:\d+:\d+:\d+:"
+    rb"|(?:[^:\n]*:){4}[^\n]{0,512}?:\d+:[^:\n]*:-?\d+:(\d{9,13}):\d+:\d+:\d+:\d+:"
     rb'|\{"time":(\d{9,17}),"type":"(?:new_job|job_log|acct|host|queue|host_consumable|queue_consumable|sharelog)"'
     rb'|\{"job_number":\d+,"task_number":\d+,[^\n]{0,9999}?"(?:submission|start)_time":(\d{9,17}))',
     re.MULTILINE,
@@ -43,6 +44,7 @@ FIRST = re.compile(
 FIELDS = 43  # fields that each version of `accounting` has, up to maxvmem
 CATEGORY = 39  # the place of what a job asked for
 LEAST = {"new_job": 13, "job_log": 18}  # how many fields such a line of `reporting` has at least
+USUAL = {"new_job": 13, "job_log": 20}  # how many it has where no name has a colon
 WALLCLOCK = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
 
 FRACTION = re.compile(r"\d+\.\d+", re.ASCII)
@@ -55,6 +57,8 @@ RESCHEDULED = {"24", "25"}  # codes in the field `failed` of a run after which t
 BEFORE_START = set(map(str, range(1, 12))) | {"26", "28"}  # such codes of a run that never began
 RUNS_ON = {"-1", "4294967295"}  # the exit status of a run that goes on, as the master writes it
 SIGNALLED = 128
+MEMORY = ("h_vmem", "m_mem_free", "mem_free", "s_vmem", "virtual_free")  # resources of memory, for each slot
+NO_LIMIT = "INFINITY"  # a limit that is none
 
 PLACES = {
     kind: {name: int(place) for name, place in by_name(text).items()}
@@ -122,14 +126,18 @@ class GridEngineRecords(Records):
 
     def _of_text(self, parts: list[str]) -> Record:
         if len(parts) >= FIELDS and not parts[0].isdecimal():
-            return Record.of_text("acct", _with_category(parts))
+            return _run_of(_with_name(parts))
         kind = parts[1] if len(parts) > 2 else ""
         if kind == "acct" and len(parts) >= FIELDS + 2:
-            return Record.of_text(kind, _with_category(parts[2:]))
+            return _run_of(_with_name(parts[2:]))
         if kind in LEAST:
             if len(parts) < LEAST[kind]:
                 expected = f"{LEAST[kind]} or more, as in records of this type"
                 raise BadRecord(None, f"{len(parts)} fields", expected)
+            place = PLACES[kind]["job_name"]
+            spare = len(parts) - USUAL[kind]
+            if spare > 0:  # colons in the job's name
+                parts[place : place + spare + 1] = [":".join(parts[place : place + spare + 1])]
             return Record.of_text(kind, parts)
         if kind and parts[0].isdecimal():
             return Record(kind, {})
@@ -192,8 +200,8 @@ class GridEngineRecords(Records):
         ran_s = float(run["ru_wallclock"]) if WALLCLOCK.fullmatch(run["ru_wallclock"]) else 0.0  # in all
         if started - 1 > ended - ran_s >= submission:  # that was its last night
             started = ended - ran_s
-        started = max(started, submission) if started else 0.0
-        ended = max(ended, started, submission)
+        started = in_turn(started, submission) if started else 0.0
+        ended = in_turn(ended, started or submission)
         request = _request(run["category"], run["slots"], self.gpus_of_job)
         late: list[AnyEvent] = []
         if self.stories.phase(job) not in (None, GONE):
@@ -221,9 +229,9 @@ class GridEngineRecords(Records):
         An array that was submitted as a job of unknown size becomes the first of its tasks that is told of.
         """
         job, task = record.of["job_number"], count_of(record.of["task_number"]) or 0
-        if not task:
-            return job_of(job, record.where("job_number")), None
         story = self.stories.known.get(job)
+        if not task or (task == 1 and record.is_json and story is None):  # there a job that is no array has task 1
+            return job_of(job, record.where("job_number")), None
         if story is not None and story.task in (0, task) and story.phase != GONE:
             story.task = task
             return job, None
@@ -293,6 +301,35 @@ def _seconds(value: int) -> float:
     return seconds
 
 
+def _run_of(parts: list[str]) -> Record:
+    """The record of a run."""
+    if len(parts) < FIELDS:
+        raise BadRecord(None, f"{len(parts)} fields", f"{FIELDS} fields or more of accounting")
+    return Record.of_text("acct", _with_category(parts))
+
+
+def _with_name(parts: list[str]) -> list[str]:
+    """The fields of a run, where colons in the job's name have parted it: three times follow the job's number."""
+    if _is_head(parts, 4):
+        return parts
+    limit = min(len(parts) - 10, 4 + 200)
+    begin = next((place for place in range(5, limit) if _is_head(parts, place)), None)
+    if begin is None:
+        return parts
+    return [*parts[:4], ":".join(parts[4 : begin + 1]), *parts[begin + 1 :]]
+
+
+def _is_head(parts: list[str], name: int) -> bool:
+    """Whether the field after this one is the job's number: so are its account, its priority, three times, and two
+    codes after it.
+    """
+    number, priority, *times = (parts[name + 1], parts[name + 3], *parts[name + 4 : name + 7])
+    codes = parts[name + 7 : name + 9]
+    is_time = all(time == "0" or (time.isdecimal() and len(time) >= 9) for time in times)
+    is_number = number.isdecimal() and not number.startswith("0")
+    return is_number and is_time and all(word.lstrip("-").isdecimal() for word in (priority, *codes))
+
+
 def _with_category(parts: list[str]) -> list[str]:
     """The fields of a run, where a colon in the category (`-l h_rt=24:00:00`) has parted it: a fraction follows it."""
     if "." in parts[CATEGORY + 1]:
@@ -318,10 +355,12 @@ def _request(category: str, slots: str, gpus_of_job: bool) -> dict[str, Any]:
     )
     found: dict[str, Any] = {"cpus": granted}
     walltime = seconds_of(named.get("h_rt") or named.get("s_rt"))
-    memory = next((size for name in ("h_vmem", "mem_free", "s_vmem") if (size := bytes_of(named.get(name)))), None)
+    memory = next((size for name in MEMORY if (size := bytes_of(named.get(name)))), None)
     gpus = next((many for name in ("gpu", "gpus", "ngpus") if (many := count_of(named.get(name)))), None)
     if walltime is not None:
         found["walltime"] = walltime
+    elif named.get("h_rt", "").upper() == NO_LIMIT:
+        found["unlimited"] = True
     if memory is not None and memory * granted <= 1 << 60:
         found["memory"] = memory * granted
     if gpus is not None and (total := gpus if gpus_of_job else gpus * granted) <= 1_000_000_000:

@@ -36,6 +36,8 @@ from streams.sources.logs.fields import (
     object_of,
 )
 from streams.sources.logs.source import LogSource, Records
+from streams.sources.logs.stories import GONE
+from streams.sources.schedulers.htcondor_history import RunTimes, finished
 
 Ad = dict[str, Any]
 """The attributes of an ad whose values are numbers, strings or truth values; of others (expressions) the text."""
@@ -270,7 +272,8 @@ class HTCondorRecords(Records):
             return stories.start(Start(site=self.site, time=at, job=job, **given))
         if kind == TERMINATED:
             fine = ad.get("TerminatedNormally") is True and ad.get("ReturnValue") == 0
-            return stories.end(job, at, "completed" if fine else "failed") if stories.runs(job) else []
+            is_here = stories.phase(job) not in (None, GONE)  # it may have run without a record of its start
+            return stories.end(job, at, "completed" if fine else "failed") if is_here else []
         if kind == ABORTED:
             return stories.leave(job, at, "cancelled")
         if kind in (EVICTED, SHADOW_EXCEPTION, RECONNECT_FAILED):
@@ -299,20 +302,26 @@ class HTCondorRecords(Records):
         """An ad of a history: a job that left, with its last run; of an epoch history: a run that ended."""
         cluster, status = whole_of(ad, "ClusterId", MAX_SECONDS), whole_of(ad, "JobStatus")
         job = job_of("" if cluster is None else f"{cluster}.{whole_of(ad, 'ProcId') or 0}", "ClusterId")
-        submitted, ended, state = time_of(ad, "QDate"), time_of(ad, "EpochWriteDate"), None
+        submitted, ended = time_of(ad, "QDate"), time_of(ad, "EpochWriteDate")
+        state: str | None = None
         if submitted is None:
             raise BadRecord("QDate", ad.get("QDate", ""), "Unix seconds")
-        is_one = ended or (whole_of(ad, "NumShadowStarts") or whole_of(ad, "JobRunCount") or 0) <= 1
-        started = time_of(ad, *(("JobCurrentStartDate", "JobStartDate") if is_one else ("JobStartDate",)))
+        submit = Submit(site=self.site, time=submitted, job=job, **submit_fields(ad))
+        first, current = time_of(ad, "JobStartDate"), time_of(ad, "JobCurrentStartDate")
+        began, of_one_run = current or first, ended is not None
         if status in (REMOVED, COMPLETED):
             ended = time_of(ad, "CompletionDate", "EnteredCurrentStatus")
             fine = ad.get("ExitBySignal") is not True and ad.get("ExitCode", 0) == 0
             state = "cancelled" if status == REMOVED else "completed" if fine else "failed"
-        if ended is None:
+        if of_one_run and ended is not None:
+            start = None if began is None else Start(site=self.site, time=began, job=job)
+            return self.stories.ran(job, start, ended, state, lambda: submit)
+        if ended is None or state is None:
             return self.leave_out("ads of jobs that have not left")
-        start = None if started is None else Start(site=self.site, time=started, job=job)
-        submit = Submit(site=self.site, time=submitted, job=job, **submit_fields(ad))
-        return self.stories.ran(job, start, max(ended, started or 0.0), state, lambda: submit)
+        counts = [whole_of(ad, name) or 0 for name in ("NumJobStarts", "NumShadowStarts", "JobRunCount")]
+        total_s, last_s = time_of(ad, "RemoteWallClockTime"), time_of(ad, "LastRemoteWallClockTime")
+        runs = RunTimes(max(counts), first, current, total_s, last_s, whole_of(ad, "NumHolds") or 0)
+        return finished(self.stories, submit, runs, ended, state)
 
     def _time(self, text: str, field: str) -> float:
         value = seconds_at(text, self.zone) or self._without_year(text)

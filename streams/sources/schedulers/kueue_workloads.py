@@ -7,20 +7,15 @@ it says now; the times are those of the conditions.
 import math
 import re
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 from models.records import AnyEvent, Start, Submit
 from streams.sources.logs import fields
 from streams.sources.logs.source import Records
 from streams.sources.logs.stories import HELD, RUNNING
+from streams.sources.schedulers.kueue_pods import admitted, pod
 
 MAX_OBJECT_BYTES = 8 << 20  # of one object in a file; the API server stores none that is larger than some 1.5 MB
-MAX_CONTAINERS = 1000
-
-_QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", re.ASCII)
-_FACTORS = {None: 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
-_FACTORS |= {f"{letter}i": float(1 << 10 * power) for power, letter in enumerate("KMGTPE", 1)}
 
 PREEMPTED = "Preempted"
 
@@ -122,8 +117,8 @@ class KueueRecords(Records):
         return max([created, *(at for at, _ in conditions_of(workload).values())])
 
     def _began(self, name: str) -> float:
-        note = self.stories.known[name].note
-        return float(note) if note else 0.0
+        began = self.stories.known[name].note.partition(" ")[0]
+        return float(began) if began else 0.0
 
     def _name(self, workload: fields.Object) -> tuple[str, float]:
         metadata = fields.inside(workload, "metadata")
@@ -147,29 +142,54 @@ class KueueRecords(Records):
         return told
 
     def _moved(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
-        """What became of it since: it was admitted, evicted, held or released."""
+        """What became of it since: it was admitted, evicted, held or released.
+
+        The note is when it was admitted or evicted last, and when it was said to be eligible again. `Evicted` may be
+        true while `Admitted` still is, until its pods are gone.
+        """
         events: list[AnyEvent] = []
         story = self.stories.known[name]
         admitted, evicted = conditions.get("Admitted"), conditions.get("Evicted")
         began = self._began(name)
-        is_again = admitted is not None and began and admitted[0] > began
-        if story.phase == RUNNING and (admitted is None or is_again):
-            requeued = conditions.get("Requeued")
-            left = next((at for at, _ in filter(None, (evicted, requeued)) if at >= began), None)
-            if left is None:
-                left = admitted[0] if admitted is not None else began
-            reason = evicted[1] if evicted is not None else ""
-            events += self.stories.requeue(name, left, "preempted" if reason == PREEMPTED else None)
-            story.note = ""
+        is_over = evicted is not None and evicted[0] > max(began, admitted[0] if admitted is not None else 0.0)
+        if story.phase == RUNNING and (admitted is None or admitted[0] > began or is_over):
+            events += self._requeued(name, workload, conditions)
         if story.phase != RUNNING:
-            events += self._held(name, workload)
-        if admitted is not None and story.phase != RUNNING:
+            events += self._eligible(name, workload, conditions) + self._held(name, workload)
+        if admitted is not None and story.phase != RUNNING and admitted[0] > began:
             events += self._started(name, admitted[0], workload)
+            if is_over:
+                events += self._requeued(name, workload, conditions)
         return events
+
+    def _requeued(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
+        """It was evicted, and is eligible again after a backoff."""
+        began = self._began(name)
+        admitted, evicted, requeued = (conditions.get(kind) for kind in ("Admitted", "Evicted", "Requeued"))
+        left = next((at for at, _ in filter(None, (evicted, requeued)) if at >= began), None)
+        if left is None:
+            left = admitted[0] if admitted is not None else began
+        reason = evicted[1] if evicted is not None else ""
+        events = self.stories.requeue(name, left, "preempted" if reason == PREEMPTED else None)
+        self.stories.known[name].note = repr(left)
+        return events
+
+    def _eligible(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
+        """An evicted workload may be admitted again after a backoff, which does not count as a wait."""
+        story, requeued = self.stories.known[name], conditions.get("Requeued")
+        again = time_of(fields.inside(workload, "status", "requeueState").get("requeueAt"))
+        if requeued is not None:
+            again = requeued[0]
+        began, _, told = story.note.partition(" ")
+        if not story.attempt or not began or again is None or again <= float(began) or repr(again) == told:
+            return []
+        story.note = f"{began} {again!r}"
+        return self.stories.alter(name, min(again, self.latest(workload)), eligible=again)
 
     def _started(self, name: str, at: float, workload: fields.Object) -> list[AnyEvent]:
         queue = fields.name_of(fields.inside(workload, "status", "admission").get("clusterQueue"))
-        told = self.stories.start(Start(site=self.site, time=at, job=name, partition=queue))
+        start = Start(site=self.site, time=at, job=name, partition=queue, **admitted(workload))
+        told = self.stories.start(start)
         self.stories.known[name].note = repr(at)
         return told
 
@@ -209,7 +229,7 @@ def request(workload: fields.Object) -> dict[str, Any]:
     for pods in sets if isinstance(sets, list) else ():
         count = fields.inside(pods).get("count", 1)
         many = count if isinstance(count, int) and 0 <= count <= fields.MAX_COUNT else 1
-        one = _pod(fields.inside(pods, "template", "spec"))
+        one = pod(fields.inside(pods, "template", "spec"))
         tasks, cpus, memory, gpus = tasks + many, cpus + many * one[0], memory + many * one[1], gpus + many * one[2]
     limit, priority = spec.get("maximumExecutionTimeSeconds"), spec.get("priority")
     owners = fields.inside(workload, "metadata").get("ownerReferences")
@@ -227,35 +247,6 @@ def request(workload: fields.Object) -> dict[str, Any]:
         walltime=float(limit) if isinstance(limit, int) and 0 < limit <= fields.MAX_SECONDS else None,
         priority=float(priority) if isinstance(priority, int) and abs(priority) <= 1 << 53 else None,
     )
-
-
-def _pod(spec: fields.Object) -> tuple[float, float, float]:
-    cpus = memory = gpus = 0.0
-    containers = spec.get("containers")
-    for container in (containers if isinstance(containers, list) else [])[:MAX_CONTAINERS]:
-        resources = fields.inside(container, "resources")
-        asked = {**fields.inside(resources, "limits"), **fields.inside(resources, "requests")}
-        cpus += quantity(asked.get("cpu"))
-        memory += quantity(asked.get("memory"))
-        gpus += sum(quantity(value) for name, value in asked.items() if name.endswith("/gpu"))
-    return cpus, memory, gpus
-
-
-def quantity(value: object) -> float:
-    """A quantity of Kubernetes; 0 where it is none.
-
-    >>> quantity("500m"), quantity("1Gi"), quantity(2), quantity("much")
-    (0.5, 1073741824.0, 2.0, 0.0)
-    """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return min(max(float(value), 0.0), 1e18)
-    return _quantity(value) if isinstance(value, str) else 0.0
-
-
-@lru_cache(4096)
-def _quantity(text: str) -> float:
-    found = _QUANTITY.fullmatch(text)
-    return float(found[1]) * _FACTORS[found[2]] if found is not None else 0.0
 
 
 def time_of(value: object) -> float | None:

@@ -13,13 +13,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from models.records import AnyEvent, Start, Submit
+from models.records import AnyEvent, Cancel, Start, Submit
 from streams.sources.logs.fields import (
     MAX_COUNT,
+    MAX_NAME,
     MAX_SECONDS,
     BadRecord,
     by_name,
     count_of,
+    in_turn,
     name_of,
     text_of,
     unix_time,
@@ -46,6 +48,7 @@ HEAD = ("jobId", "userId", "options", "numProcessors")  # what a record of a job
 KINDS = by_name("JOB_NEW JOB_START JOB_EXECUTE JOB_STATUS JOB_REQUEUE JOB_SWITCH JOB_CLEAN JOB_FINISH JOB_FINISH2")
 """The types of records that are read, each by the method of its name."""
 
+NEVER_STARTED = -1  # the index in a record of elements that left the queue together
 USAGE = 19  # fields of resource usage
 
 
@@ -175,18 +178,45 @@ class LsfRecords(Records):
         index = fields.number("idx", 0)
         fields.skip(8)
         reason = "" if fields.is_over() else fields.text("exitInfo")
+        if index == NEVER_STARTED:
+            elements = fields.elements()
 
         def submit() -> dict[str, Any]:
             eligible = begin if begin > submitted > 0 else None
             return {"eligible": eligible, **_asked(named, options, cpus, _run_limit(line), line)}
 
         state = "completed" if status & DONE else lsf_fields.exit_state(exit_status, reason)
+        if index == NEVER_STARTED:
+            return self._never_started(number, elements, (submitted, at), submit)
         return self._finished(number, index, (submitted, started, at), submit, hosts, state)
+
+    def _never_started(
+        self,
+        number: int,
+        elements: list[range],
+        times: tuple[float, float],
+        submit: Callable[[], dict[str, Any]],
+    ) -> list[AnyEvent]:
+        """Elements of an array left the queue without having started, all told in one record."""
+        array, count = self._job(number, 0)[0], sum(map(len, elements))
+        story = self.stories.known.get(array)
+        if story is not None and story.tasks > count:  # others of the array queue on
+            story.tasks -= count
+            tasks = (f"{array}[{index}]" for part in elements for index in part)
+            return [Cancel(site=self.site, time=times[1], job=task, array=array) for task in tasks]
+        if story is not None:
+            return self.stories.cancel(array, times[1])
+        job = f"{array}[{','.join(f'{part[0]}-{part[-1]}' for part in elements)}]"[:MAX_NAME]
+        asked = Submit(site=self.site, time=times[0] or times[1], job=job, array_size=count, **submit())
+        return self.stories.submit(asked) + self.stories.cancel(job, times[1])
 
     def _job_finish2(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         """In `lsb.stream`: names and values."""
         number = fields.number("jobId")
-        named = {fields.text("name"): fields.text("value") for _ in range(fields.count("number of fields", 10_000))}
+        pairs = [
+            (fields.text("name"), fields.text("value")) for _ in range(fields.count("number of fields", 1_000_000))
+        ]
+        named = dict(pairs)
         times = [_seconds(named, name) for name in ("submitTime", "startTime", "endTime")]
 
         def submit() -> dict[str, Any]:
@@ -196,7 +226,7 @@ class LsfRecords(Records):
         done = (count_of(named.get("jStatus")) or 0) & DONE
         exit_status = count_of(named.get("exitStatus")) or 0
         state = "completed" if done else lsf_fields.exit_state(exit_status, named.get("exitInfo", ""))
-        hosts = named.get("execHosts", "").split()
+        hosts = lsf_fields.hosts_in(pairs)
         index = count_of(named.get("idx")) or 0
         return self._finished(number, index, (times[0], times[1], times[2] or at), submit, hosts, state)
 
@@ -226,7 +256,7 @@ class LsfRecords(Records):
             return Submit(site=self.site, time=submitted, job=job, array=array, **submit())
 
         start = Start(site=self.site, time=started, job=job, array=array, **lsf_fields.allocation(hosts))
-        return self.stories.ran(job, start if started else None, max(submitted, started, ended), state, asked)
+        return self.stories.ran(job, start if started else None, in_turn(ended, started or submitted), state, asked)
 
     def _told(self, fields: lsf_fields.LineFields, number: int) -> str:
         """The id of a job, or of the task that the next field names, where there is one."""

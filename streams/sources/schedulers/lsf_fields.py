@@ -74,6 +74,22 @@ class LineFields:
         """Strings, after the number of them."""
         return [self.text(name) for _ in range(self.count(name))]
 
+    def elements(self) -> list[range]:
+        """The elements of an array that a record is of: after five fractions (energy and its rates), the hosts with
+        their number, and a time, a number of ranges comes, each with its first, its last and its step.
+        """
+        tokens = self._tokens
+        for place in range(len(tokens) - 8, self._next, -1):
+            if all(map(_FRACTION.fullmatch, tokens[place : place + 5])):
+                self._next = place + 5
+                self.texts("numAllocSlots")
+                self.number("ineligiblePendingTime")
+                found = [self.numbers(("first", "last", "step")) for _ in range(self.count("indexRangeCnt", 10_000))]
+                ranges = [range(first, last + 1, step) for first, last, step in found if 0 < first <= last and step > 0]
+                if ranges and sum(map(len, ranges)) <= MAX_ELEMENTS:
+                    return ranges
+        raise BadRecord("indexRangeCnt", "", "the elements of an array that were never started")
+
     def is_text_next(self) -> bool:
         """Whether the next field is a string."""
         token = self._tokens[self._next] if self._next < len(self._tokens) else "0"
@@ -91,6 +107,9 @@ class LineFields:
 
 TIMEOUTS, CANCELLED, PREEMPTED = {"5", "6"}, {"8", "9", "14", "15", "23"}, {"1"}
 """Codes of why LSF or a user ended a job."""
+
+_FRACTION = re.compile(r"-?\d+\.\d+", re.ASCII)
+MAX_ELEMENTS = 1_000_000  # elements of one record
 
 _ARRAY = re.compile(r"\[([-\d,:]{1,1000})\](?:%(\d{1,9}))?$")
 _GPUS = re.compile(r"\bngpus(?:_physical|_excl_p|_shared)?=(\d{1,9})")
@@ -132,6 +151,24 @@ def allocation(hosts: list[str]) -> dict[str, Any]:
         slots += (count_of(times) or 1) if star else 1
         names.add(name if star else host)
     return {"cpus": slots, "nodes": len(names)} if 0 < slots <= MAX_COUNT else {}
+
+
+def hosts_in(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """The hosts of a record of names and values, as `12*n1`: `slotUsages` follows the hosts that it is of.
+
+    >>> hosts_in([("execHosts", "n1"), ("slotUsages", "12"), ("execHosts", "n2"), ("slotUsages", "4")])
+    ['12*n1', '4*n2']
+    """
+    found: list[str] = []
+    for name, value in pairs:
+        if name == "execHosts":
+            given = value.split()
+            found += given
+        elif name == "slotUsages" and found:
+            for place, slots in enumerate(value.split(), len(found) - len(given)):
+                if place < len(found) and "*" not in found[place] and count_of(slots):
+                    found[place] = f"{slots}*{found[place]}"
+    return found
 
 
 @lru_cache(4096)

@@ -16,7 +16,17 @@ from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from models.records import AnyEvent, Start, Submit
-from streams.sources.logs.fields import BadRecord, by_name, count_of, iso_time, job_of, name_of, seconds_of, unix_time
+from streams.sources.logs.fields import (
+    BadRecord,
+    by_name,
+    count_of,
+    in_turn,
+    iso_time,
+    job_of,
+    name_of,
+    seconds_of,
+    unix_time,
+)
 from streams.sources.logs.source import LinesRead, LogSource, Records
 from streams.sources.logs.stories import BARE, QUEUED, RUNNING
 from streams.sources.schedulers.pbs_request import (
@@ -31,6 +41,11 @@ from streams.sources.schedulers.pbs_request import (
 )
 
 HEADER = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];[^;\n]*;", re.MULTILINE)
+COBALT = re.compile(
+    rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;(?:(?:TS|TE|QA|HA|HR|YA);|[A-Za-z];[^;\n]*;(?:[^\n]* )?resource=)", re.MULTILINE
+)
+"""A record of Cobalt: it has types of two letters, and says which resource it is of. It counts nodes, not CPUs."""
+
 SECONDS_PER_ZONE_STEP = 900  # time zones differ by quarters of an hour
 ARRAY = re.compile(r"\d+\[\]", re.ASCII)  # the id of an array as a whole begins so
 MAX_OFFSET_S = 15 * 3600
@@ -109,7 +124,7 @@ class PbsRecords(Records):
         told = self._told_late(job, start, fields) if self.stories.phase(job) == BARE else []
         state = _state(fields, end - start)
         begun = self._start(job, start, fields)
-        return told + self.stories.ran(job, begun, max(end, start), state, lambda: self._submit(job, fields))
+        return told + self.stories.ran(job, begun, in_turn(end, start), state, lambda: self._submit(job, fields))
 
     def deleted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """D, M: a user deleted a job, or it was moved to another server; one that runs ends with a record E."""
@@ -223,6 +238,8 @@ class PbsSource(LogSource):
     @classmethod
     def first_time(cls, head: bytes) -> float | None:
         """The time of the first record, as if the site's time were UTC."""
+        if COBALT.search(head):
+            return None
         times = (_time(found[0][:19].decode(), None) for found in HEADER.finditer(head))
         return next((time for time in times if time is not None), None)
 

@@ -18,6 +18,7 @@ from streams.errors import UNDECODABLE
 from streams.sources.logs.fields import BadRecord, Object, by_name, job_of, name_of
 from streams.sources.logs.source import LogSource
 from streams.sources.logs.stories import HELD
+from streams.sources.schedulers import pbs_json
 from streams.sources.schedulers.pbs import SECONDS_PER_ZONE_STEP, SECONDS_TO_WRITE, PbsRecords
 from streams.sources.schedulers.pbs_request import LIST, Fields
 
@@ -36,12 +37,6 @@ RUNS, LEFT, SUSPENDED, QUEUES = frozenset("REBSU"), frozenset("FXM"), frozenset(
 NOT_ELIGIBLE = frozenset("HW")
 """States of jobs that are held, or wait for the time before which they may not start (`qsub -a`)."""
 
-BARE = re.compile(
-    r'^(\s*"(?:[^"\\]|\\.)*"\s*:\s*)(?!-?(?:0|[1-9]\d{0,17})(?:\.\d+)?,?$)([^\s"{\[,]+)(,?)$', re.MULTILINE
-)
-"""A line of an attribute with a value without quotes that need not be JSON's, such as 005: qstat leaves the quotes out
-wherever C's strtod reads a number (OpenPBS)."""
-
 KINDS = "k"  # stands in a job's note before the fingerprint of a request for nodes of some kind
 
 
@@ -50,29 +45,58 @@ class _Answer(msgspec.Struct):
     jobs: dict[str, Object] = msgspec.field(name="Jobs", default={})
 
 
+WHOLE = "a whole answer of `qstat -f -F json`"
+
+
 class QstatRecords(PbsRecords):
     """Answers, each from a line that begins with a brace to one that is nothing else."""
 
     def take(self, line: str) -> list[AnyEvent]:
         """The events of an answer, with its last line."""
         self.lines_before = len(self._lines)
-        if line.startswith("{") == bool(self._lines):
-            before, self._lines = self._lines, [line] if line.startswith("{") else []
-            if before or line.strip():
-                raise BadRecord(None, repr((before or [line])[0][:40]), "a whole answer of `qstat -f -F json`")
+        if line.startswith("{") and self._lines:
+            return self._broken(line)
+        if not line.startswith("{") and not self._lines:
+            if line.strip():
+                raise BadRecord(None, repr(line[:40]), WHOLE)
             return []
         self._lines.append(line)
-        if line.rstrip() != "}" and not (self.lines_before == 0 and line.rstrip().endswith("}}")):
+        bare = line.rstrip()
+        if bare != "}" and not bare.endswith("}}"):
             return []
-        text, self._lines = "\n".join(self._lines), []
-        try:
-            answer = _answer(text)
-        except UNDECODABLE:
-            try:
-                answer = _answer(BARE.sub(r'\1"\2"\3', text))
-            except UNDECODABLE as error:
-                raise BadRecord(None, str(error), "an answer of `qstat -f -F json`") from None
+        text = "\n".join(self._lines)
+        answer = _answer(text)
+        if answer is None and bare == "}" and (self.lines_before == 0 or self._lines[-2].strip() == "}"):
+            answer = self._in_part(text)  # the last two braces of an answer, as PBS writes it
+        if answer is None:
+            return []  # a user's text has such a line too
+        self._lines = []
         return self._look(answer)
+
+    def rest(self) -> list[AnyEvent]:
+        """An answer that is not whole, or cannot be recognised as such."""
+        answer = self._in_part("\n".join(self._taken()))
+        return [] if answer is None else self._look(answer)
+
+    def _broken(self, line: str) -> list[AnyEvent]:
+        """Another answer begins before the one before it has ended."""
+        before, self._lines = self._lines, []
+        answer = self._in_part("\n".join(before))
+        told = [] if answer is None else self._look(answer)
+        told += self.take(line)
+        if not told:
+            self.lines_before = len(before)
+            raise BadRecord(None, repr(before[0][:40]), WHOLE)
+        return told
+
+    def _in_part(self, text: str) -> _Answer | None:
+        """The jobs of an answer that can be read; those that cannot are counted."""
+        found = pbs_json.jobs_of(text)
+        if found is None:
+            return None
+        for _ in found[2]:
+            self.leave_out("jobs with text that is no JSON")
+        return _Answer(timestamp=found[0], jobs=found[1])
 
     def _look(self, answer: _Answer) -> list[AnyEvent]:
         told: list[AnyEvent] = []
@@ -160,8 +184,14 @@ class QstatRecords(PbsRecords):
         """Nothing: times here are all told in one way."""
 
 
-def _answer(text: str) -> _Answer:
-    return msgspec.json.decode(text, type=_Answer, strict=False)
+def _answer(text: str) -> _Answer | None:
+    """A whole answer; None where it is none, also when it is repaired."""
+    for repair in (str, pbs_json.repaired):
+        try:
+            return msgspec.json.decode(repair(text), type=_Answer, strict=False)
+        except UNDECODABLE:
+            continue
+    return None
 
 
 @lru_cache(4096)

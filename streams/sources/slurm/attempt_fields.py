@@ -257,7 +257,7 @@ def row_of(
             "priority": number_of(told.priority) or None,
             "pending_reason": name_of(reason),
         }
-        held = reason.startswith("JobHeld") or bool(told.hold)
+        held = _is_held(told, reason)
     elif started == ended and not (queue and phase == REQUEUED) and _left_queue(told, state, asked.has_cpus):
         started = None
     ran = started is not None
@@ -286,6 +286,14 @@ def row_of(
     )
 
 
+def _is_held(told: AttemptFields, reason: str) -> bool:
+    """Whether a queued attempt is held, by its reason, its state or its priority."""
+    if told.hold or reason.startswith("JobHeld") or not _HELD_STATES.isdisjoint(words_of(told.job_state)):
+        return True
+    return number_of(told.priority) == 0 or "held" in reason.lower().replace(" ", "_").split("_")
+
+
+_HELD_STATES = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _RAN = frozenset({"completed", "timeout", "out_of_memory", "preempted", "node_fail"})
 """States of jobs that began, however short they were."""
 

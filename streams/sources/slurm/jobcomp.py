@@ -35,6 +35,7 @@ _NAMES = by_name(
 )
 """The names that a record has for the fields of `AttemptFields`. Times are UTC, its `time_limit` is in seconds."""
 
+NO_NODES = "(null)"  # what stands for the nodes of a job that has none
 RESIZED = "RESIZING"  # the state in the record of a size that has ended: the job runs on with another one
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
@@ -48,13 +49,14 @@ def row_of(value: bytes) -> JobRow | str:
     except UnicodeDecodeError:
         found = _OBJECT.decode(value.decode("utf-8", "replace"))
     record = msgspec.convert({ours: found.get(theirs) for ours, theirs in _NAMES.items()}, AttemptFields, strict=False)
-    record.nodes = record.nodes or "(null)"
+    record.nodes = record.nodes or NO_NODES
     word = (words_of(record.job_state) or ("",))[0].partition(" ")[0]
     if record.end_time is None:
         word = "RUNNING"
     elif word != RESIZED and (phase := phase_of((word,))) is not None and phase[0] != ENDED:
         word = "REQUEUED"  # `scontrol requeue` writes PENDING
     record.job_state = word
+    record.unlimited = record.walltime is None and record.start_time is not None and record.nodes != NO_NODES
     row = attempt_fields.row_of(record, _time)
     if isinstance(row, JobRow) and row.phase == RUNNING and row.start is None:
         return "start_time"

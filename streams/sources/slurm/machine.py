@@ -114,6 +114,7 @@ class Node(msgspec.Struct, gc=False):
     memory: int | None
     weight: float = 1.0
     features: tuple[str, ...] = ()
+    cores: int = 0
 
 
 class Machine(msgspec.Struct):
@@ -162,7 +163,7 @@ def capacity_of(machine: Machine, site: str, time: float) -> Capacity | None:
         pools=pools,
         partitions=partitions,
         limits=[*limits, *machine.limits][:1024],
-        reservations=list(_reservations(machine.reservations, place))[:256],
+        reservations=list(_reservations(machine.reservations, place, {node.name: node for node in nodes}))[:256],
     )
 
 
@@ -203,14 +204,24 @@ def _pool(name: str, group: list[Node]) -> Pool:
     )
 
 
-def _reservations(found: Iterable[tuple[Reservation, list[str]]], place: Mapping[str, str]) -> Iterator[Reservation]:
+def _reservations(
+    found: Iterable[tuple[Reservation, list[str]]], place: Mapping[str, str], known: Mapping[str, Node]
+) -> Iterator[Reservation]:
     for reservation, nodes in found:
         counts: dict[str, int] = {}
         for node in nodes:
             if node in place:
                 counts[place[node]] = counts.get(place[node], 0) + 1
+        taken = _cpus_of_nodes(reservation.cpus, [known[node] for node in nodes if node in place])
         for pool, count in sorted(counts.items()):
-            yield msgspec.structs.replace(reservation, pools=[pool], nodes=count)
+            cpus = None if taken is None else taken * count // sum(counts.values())
+            yield msgspec.structs.replace(reservation, pools=[pool], nodes=count, cpus=cpus)
+
+
+def _cpus_of_nodes(cpus: int | None, nodes: list[Node]) -> int | None:
+    """The CPUs that a reservation takes of its nodes; None where it takes whole nodes, counted by cores or threads."""
+    every, cores = sum(node.cpus for node in nodes), sum(node.cores or node.cpus for node in nodes)
+    return cpus if cpus is not None and cpus < every and cpus != cores else None
 
 
 def state_of(words: Iterable[str]) -> str | None:
@@ -260,6 +271,7 @@ def nodes_of(found: Iterable[dict[str, str]]) -> list[Node]:
                     memory=None if memory is None else memory * MIB,
                     weight=float(count_in(words.get("Weight")) or 0),
                     features=tuple(sorted(listed(words.get("ActiveFeatures")) or ())),
+                    cores=(count_in(words.get("CoresPerSocket")) or 0) * (count_in(words.get("Sockets")) or 0),
                 )
             )
     return nodes
@@ -278,6 +290,7 @@ def partitions_of(found: Iterable[dict[str, str]]) -> list[tuple[Partition, str 
             default=words.get("Default") == "YES" or "DEFAULT" in words.get("Flags", "").upper().split(","),
             tier=count_in(words.get("PriorityTier")) or 0,
             max_walltime=walltime_of(words.get("MaxTime", ""))[0],
+            default_walltime=walltime_of(words.get("DefaultTime", ""))[0],
             max_nodes=count_in(words.get("MaxNodes")),
             groups=listed(words.get("AllowGroups")),
             accounts=listed(words.get("AllowAccounts")),
@@ -299,12 +312,25 @@ def reservations_of(found: Iterable[dict[str, str]]) -> list[tuple[Reservation, 
                 name=name[:MAX_NAMES],
                 start=start,
                 end=end,
-                users=listed(words.get("Users")),
-                accounts=listed(words.get("Accounts")),
+                users=_allowed(words.get("Users")),
+                accounts=_allowed(words.get("Accounts")),
+                denied_users=_denied(words.get("Users")),
+                denied_accounts=_denied(words.get("Accounts")),
+                cpus=resources_of(words.get("TRES", "")).cpus or count_in(words.get("CoreCnt")),
                 maintenance="MAINT" in words.get("Flags", "").upper().split(","),
             )
             kept.append((reservation, hosts(words.get("Nodes"))))
     return kept
+
+
+def _allowed(text: str | None) -> list[str] | None:
+    """The names of a list that are not excluded by a minus sign."""
+    return [name for name in listed(text) or () if not name.startswith("-")] or None
+
+
+def _denied(text: str | None) -> list[str] | None:
+    """The names of a list that a minus sign excludes: `-bob,-eve`."""
+    return [name[1:] for name in listed(text) or () if name.startswith("-") and len(name) > 1] or None
 
 
 _columns = partial(str.split, sep="|")
@@ -330,17 +356,18 @@ def _time(text: str | None) -> float | None:
 
 _NODE = by_name(
     "NodeName:name State:state CPUEfctv:effective_cpus CPUTot:cpus RealMemory:real_memory Gres:gres"
-    " Partitions:partitions Weight:weight ActiveFeatures:active_features"
+    " Partitions:partitions Weight:weight ActiveFeatures:active_features CoresPerSocket:cores Sockets:sockets"
 )
 _PARTITION = by_name(
     "PartitionName:name State:partition.state,state Flags:flags MaxTime:maximums.time,max_time_limit"
+    " DefaultTime:defaults.time,default_time_limit"
     " MaxNodes:maximums.nodes,maximum_nodes_per_job PriorityTier:priority.tier,priority_tier"
     " AllowGroups:groups.allowed AllowAccounts:accounts.allowed DenyAccounts:accounts.deny AllowQos:qos.allowed"
     " DenyQos:qos.deny QoS:qos.assigned,qos"
 )
 _RESERVATION = by_name(
     "ReservationName:name StartTime:start_time EndTime:end_time Nodes:node_list Users:users Accounts:accounts"
-    " Flags:flags"
+    " Flags:flags TRES:tres CoreCnt:core_count"
 )
 """Where scontrol's words are in JSON: the first of these places that is there."""
 

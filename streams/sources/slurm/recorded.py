@@ -93,8 +93,11 @@ Kind = Literal["records", "json", "text"]
 """Records of jobcomp, one a line; a document of squeue, slurmrestd or sacct; what sacct prints as text."""
 
 
-_DOCUMENTS = re.compile(rb"\n(?=\{)")
-"""Between answers that were appended to one file: within one, nothing but its first line begins so."""
+_DOCUMENTS = re.compile(rb'(\S?)\s*\n(?=\{(\s*"(?:meta|jobs|errors|warnings|last_\w+)")?)')
+"""Between answers that were appended to one file. A job may begin a line too, after a comma or a bracket."""
+
+_UNDECIDED = re.compile(rb'\S?\s*\n\{?[\s"\w]{0,40}$')
+"""The end of a block that may be such a place, which the next one shows."""
 
 
 def documents(blocks: Iterator[bytes]) -> Iterator[Iterator[bytes]]:
@@ -106,12 +109,15 @@ def _pieces(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Parts of answers, with the number of the answer."""
     number, kept = 0, b""
     for block in blocks:
-        *whole, begun = _DOCUMENTS.split(kept + block)
-        for piece in whole:
-            yield number, piece
-            number += 1
-        kept = NEWLINE if begun.endswith(NEWLINE) else b""  # the next block may begin with an answer
-        yield number, begun[: len(begun) - len(kept)]
+        text, begin = kept + block, 0
+        for found in _DOCUMENTS.finditer(text):
+            if found[2] is not None or found[1] not in (b",", b"[", b":"):
+                yield number, text[begin : found.end() - 1]
+                number, begin = number + 1, found.end()
+        undecided = _UNDECIDED.search(text, max(begin, len(text) - 200))
+        end = undecided.start() if undecided is not None else len(text)
+        kept = text[end:]
+        yield number, text[begin:end]
     yield number, kept
 
 

@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 
 from models.records import Alter, JobEvent, Submit
-from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_NAME, by_name, numbers_in
+from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_NAME, by_name, in_turn, numbers_in
 
 QUEUED, RUNNING, SUSPENDED, REQUEUED, ENDED, UNCLEAR = "queued", "running", "suspended", "requeued", "ended", "unclear"
 """The phases of a row. `requeued`: this attempt is over and another one follows. `unclear`: the next look will tell."""
@@ -57,11 +57,11 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     resized: bool = False
 
     def __post_init__(self) -> None:
-        """Clocks of several machines, and of summer and winter, differ: nothing comes before what it follows from."""
+        """Clocks differ a little. What is further apart stays as it was told: such a job is not scored."""
         if self.start is not None and self.start < self.submit:
             self.began, self.start = self.start, self.submit
         if self.end is not None:
-            self.end = max(self.end, self.submit if self.start is None else self.start)
+            self.end = in_turn(self.end, self.submit if self.start is None else self.start)
 
 
 def submit_of(row: JobRow, site: str, attempt: int = 0, late: bool = False) -> Submit:
@@ -69,6 +69,7 @@ def submit_of(row: JobRow, site: str, attempt: int = 0, late: bool = False) -> S
     cpus = row.asked.get("cpus") or row.started_cpus or 1  # what it got, where that is all one knows
     eligible = row.eligible if row.eligible is not None and row.eligible > row.submit else None
     own = {"job": row.job, "array": row.array, "array_size": row.array_size, "eligible": eligible, "cpus": cpus}
+    own["unlimited"] = row.unlimited
     return Submit(site=site, time=row.submit, attempt=attempt, late=late, **(row.asked | own))
 
 
@@ -222,10 +223,14 @@ def gres_of(text: str) -> dict[str, int]:
     return found
 
 
+NO_LIMIT = frozenset({"UNLIMITED", "INFINITE", "4294967295", "-1"})
+"""What stands for no time limit, in capitals."""
+
+
 @lru_cache(4096)
 def walltime_of(text: str) -> tuple[float | None, bool]:
     """Seconds from `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS` or whole minutes, and whether it says that there is no limit."""
-    if text in ("UNLIMITED", "INFINITE"):
+    if text.upper() in NO_LIMIT:
         return None, True
     days, dash, rest = text.partition("-")
     try:

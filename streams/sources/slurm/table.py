@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from models.records import Alter, Cancel, End, ExpectedStart, Hold, JobEvent, Release, Requeue, Resume, Start, Suspend
+from streams.sources.logs.fields import in_turn
 from streams.sources.slurm.rows import (
     QUEUED,
     REQUEUED,
@@ -346,7 +347,7 @@ class _Steps:
         entry.phase, entry.since, entry.request = RUNS, int(row.start), 0
         yield Start(
             **self._name,
-            time=row.start,
+            time=row.start if row.began is None else in_turn(row.began, row.submit),
             cpus=row.started_cpus,
             nodes=row.started_nodes,
             gpus=row.started_gpus,

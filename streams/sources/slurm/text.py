@@ -7,13 +7,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, tzinfo
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import itemgetter
 
 from streams.sources.contract import OnSkipped, Skipped
-from streams.sources.logs.fields import by_name, time_in
+from streams.sources.logs.fields import by_name
 from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields, RequestFields, asked_of, row_of
-from streams.sources.slurm.rows import JobRow, time_of, walltime_of
+from streams.sources.slurm.local_times import LocalTimes
+from streams.sources.slurm.rows import JobRow, walltime_of
+from streams.sources.slurm.separators import put_together
 
 COLUMNS = tuple(
     by_name(
@@ -24,6 +26,7 @@ COLUMNS = tuple(
 """The columns of a file without a header: the 26 that XDMoD's collectors write."""
 
 MAX_RECORD = 1 << 16  # characters of one record; what is longer is no record
+MAX_PLAIN = 500  # rows that are kept to tell names by, where separators in others hide which column is which
 NEEDED = ("State", "Submit", "Start", "End")  # columns without which nothing can be said of a job
 _HEADER = re.compile(r"^(?:[A-Za-z]+)([^A-Za-z0-9_%./ ]+)[A-Za-z]")
 _BLANKS = re.compile(r"\s*JobID(?:Raw)?\s+\w", re.IGNORECASE)
@@ -48,6 +51,7 @@ def read_sacct(
     """
     reader: Callable[[list[str]], JobRow | str | None] | None = None
     layout, head = ColumnLayout(separator), ""
+    plain: list[list[str]] = []
     for number, text in records(lines, layout):
         if reader is None:
             header = layout.read_header(text)
@@ -65,11 +69,16 @@ def read_sacct(
                 return
         elif text == head:  # of files that were put together
             continue
-        width, name_at = len(layout.columns), layout.name_at
-        fields = text.split(layout.separator)
-        if len(fields) > width and name_at is not None:  # separators in a job's name
-            end = name_at + len(fields) - width + 1
-            fields[name_at:end] = [layout.separator.join(fields[name_at:end])]
+        width, fields = len(layout.columns), text.split(layout.separator)
+        if len(fields) > width:  # separators in what users wrote
+            cells = put_together(fields, layout.columns, layout.separator, plain)
+            if isinstance(cells, str):
+                ambiguous = f"{len(fields)} columns, {cells}"
+                on_skipped(Skipped(file, number, None, ambiguous, f"{width} columns; use {DELIMITER} of sacct"))
+                continue
+            fields = cells
+        elif len(fields) == width and len(plain) < MAX_PLAIN:
+            plain.append(fields)
         if len(fields) != width:
             on_skipped(Skipped(file, number, None, f"{len(fields)} columns", f"{width} columns"))
             continue
@@ -83,7 +92,11 @@ def read_sacct(
             left_out["job steps"] += 1
 
 
-COMMAND = "TZ=UTC sacct -XDP -a -S now-180days -o JobID,User,Partition,Submit,Eligible,Start,End,State,TimelimitRaw,…"
+DELIMITER = "--delimiter=$'\\x1f'"
+"""A delimiter that no user types, as a shell is told it."""
+
+_USUAL = "JobID,User,Partition,Submit,Eligible,Start,End,State,TimelimitRaw,…"
+COMMAND = f"TZ=UTC sacct -XDP -a {DELIMITER} -S now-180days -o {_USUAL}"
 
 
 def _unlike(text: str) -> str | None:
@@ -102,7 +115,6 @@ class ColumnLayout:
     def __init__(self, separator: str | None) -> None:
         self.separator = separator or "|"
         self.columns: tuple[str, ...] = ()
-        self.name_at: int | None = None
         self._given = separator is not None
 
     def value(self, fields: list[str], column: str) -> str:
@@ -120,7 +132,6 @@ class ColumnLayout:
         if header:
             self.separator = separator
         self.columns = names if header else COLUMNS
-        self.name_at = self.columns.index("jobname") if "jobname" in self.columns else None
         return header
 
 
@@ -173,9 +184,9 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRo
     nothing = len(columns)
     own, common = ({ours: place[name] for name, ours in of.items() if name in place} for of in (_COLUMNS, _ASKED))
     request = itemgetter(nothing, nothing, *common.values())
-    raw, elapsed = place.get("jobidraw", nothing), place.get("elapsed", nothing)
-    jobid = place.get("jobid", raw)
-    time = lru_cache(4096)(partial(_time, zone=zone))  # most come twice in a row or never again
+    raw, elapsed = place.get("jobidraw", nothing), place.get("elapsed", place.get("elapsedraw", nothing))
+    jobid, in_seconds = place.get("jobid", raw), "elapsed" not in place
+    times = LocalTimes(zone)
 
     @lru_cache(65536)
     def asked(request: tuple[str, ...]) -> RequestFields:
@@ -187,15 +198,15 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRo
     def read(fields: list[str]) -> JobRow | str | None:
         fields.append("")  # the place of every column that is not there
         identity = fields[jobid]
-        if "." in identity:
+        if _STEP.match(identity):
             return None
         named = _identity(identity, fields[raw] or identity)
         if named is None:
             return "job_id"
         told = AttemptFields(**{ours: fields[at] for ours, at in own.items()}, **named)  # type: ignore[arg-type]
         told.job_state = fields[place["state"]].partition(" ")[0].rstrip("+")
-        told.elapsed = walltime_of(fields[elapsed])[0]
-        row = row_of(told, time, asked=asked(request(fields)))
+        told.elapsed = _elapsed(fields[elapsed], in_seconds)
+        row = row_of(told, times.of(told), asked=asked(request(fields)))
         if isinstance(row, JobRow) and "+" in identity and not _is_number(fields[raw]):
             row.job = identity
         return row
@@ -220,10 +231,15 @@ def _identity(text: str, raw: str) -> dict[str, str] | None:
     return None
 
 
+_STEP = re.compile(r"[^.\[]+\.")
+"""How the id of a step begins; a list of tasks that Slurm cut has dots too: `302_[1,3,...]`."""
+
+
+def _elapsed(text: str, in_seconds: bool) -> float | None:
+    if in_seconds:
+        return float(text) if _is_number(text) else None
+    return 0.0 if text == "00:00:00" else walltime_of(text)[0]
+
+
 def _is_number(text: str) -> bool:
     return len(text) < 20 and text.isdecimal() and text.isascii()
-
-
-def _time(text: str | None, zone: tzinfo) -> float | None:
-    """Unix seconds of `2026-11-22T12:00:00` there, or of Unix seconds; None for Slurm's words for no time."""
-    return None if text is None else time_of(float(text)) if text.isdecimal() else time_in(text, zone)

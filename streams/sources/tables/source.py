@@ -4,7 +4,8 @@ import csv
 import hashlib
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta, tzinfo
+from contextlib import suppress
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -13,67 +14,20 @@ import msgspec
 from models.records import AnyEvent, Cancel, End, Start, Submit
 from streams.errors import NotUnderstood, UserError, of_file
 from streams.sources import contract
-from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, BadRecord, iso_time, job_of, name_of
+from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, BadRecord, in_turn, job_of, name_of
 from streams.sources.logs.files import BROKEN, open_text
 from streams.sources.logs.source import zone_of
-from streams.sources.slurm.rows import phase_of, walltime_of
+from streams.sources.slurm.rows import ENDED, phase_of
+from streams.sources.tables.attempts import Attempts, Place, RowKey
+from streams.sources.tables.cells import Cell, amount_of, seconds_of, text_of, time_of
 from streams.sources.tables.mapping import MappedColumn, Mapping, mapping_for, numbers, places_of, read_mapping, ready
 
 MAGIC = b"PAR1"  # how a file of Parquet begins
 NAMES = ("user", "group", "account", "queue", "qos", "executable")
 WITHOUT = "jobs that neither started nor left"
+STEPS = "job steps"
 
 csv.field_size_limit(1 << 20)
-
-
-Cell = object  # text, a number, a date, a span of time, or None; Parquet's own kinds come as Python's
-
-NOTHING = frozenset({"", "nan", "nat", "none", "null", "n/a", "-", "-1", "unknown"})
-"""How tables say in words that something is unknown, lower case."""
-
-
-def text_of(cell: Cell) -> str:
-    """A name: whole numbers without a fraction; empty where it is unknown."""
-    if cell is None or (isinstance(cell, float) and (math.isnan(cell) or cell < 0)):
-        return ""
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    text = str(cell).strip()
-    return "" if text.lower() in NOTHING else text.removesuffix(".0")
-
-
-def amount_of(cell: Cell) -> float | None:
-    """A number from 0; None where it is unknown or none."""
-    if isinstance(cell, timedelta):
-        return cell.total_seconds()
-    try:
-        value = float(cell)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
-    return value if math.isfinite(value) and value >= 0 else None
-
-
-def seconds_of(cell: Cell, times: float) -> float | None:
-    """A span of time in seconds: a number of its unit, or `1-00:00:00`, or `1 days 00:00:00`."""
-    number = amount_of(cell)
-    if number is not None:
-        return number if isinstance(cell, timedelta) else number * times
-    if not isinstance(cell, str) or ":" not in cell:
-        return None
-    days, _, rest = cell.strip().rpartition(" ")
-    return walltime_of(f"{days.partition(' ')[0]}-{rest}" if days else rest)[0]
-
-
-def time_of(cell: Cell, zone: tzinfo) -> float | None:
-    """Unix seconds of a date, or of a number of seconds, thousandths, millionths or billionths; None where unknown."""
-    if isinstance(cell, datetime):
-        return (cell if cell.tzinfo else cell.replace(tzinfo=zone)).timestamp()
-    value = amount_of(cell)
-    if value is None:
-        return iso_time(cell.strip().replace(" UTC", "Z").replace("/", "-"), zone) if isinstance(cell, str) else None
-    while value > MAX_SECONDS:
-        value /= 1000.0
-    return value or None
 
 
 class _RowCursor(msgspec.Struct):
@@ -149,20 +103,35 @@ class TableSource(contract.Source):
         if cursor is not None:
             passed = contract.decode_cursor(cursor, _RowCursor)
         content = hashlib.blake2b(repr(self._header).encode(), digest_size=8)
+        attempts = Attempts(self._keys(), self._keys())
         for number, (line, row) in enumerate(self._rows(), 1):
             content.update(repr(row).encode())
             here = _RowCursor(number, content.hexdigest())
             if number > passed.rows:
                 self.records += 1
-                yield from contract.steps_of(self._events_of(line, row), contract.encode_cursor(here))
+                yield from contract.steps_of(self._events_of(line, row, attempts), contract.encode_cursor(here))
             elif number == passed.rows and here != passed:
                 break
         if here.rows <= passed.rows and here != passed:
             raise contract.CursorError(f"{self._path}: the cursor is of another table, or its rows have changed")
 
-    def _events_of(self, line: int, row: list[Cell]) -> list[AnyEvent]:
+    def _keys(self) -> Iterator[RowKey]:
+        """The rows that can be read, by their jobs and times."""
+        for _, row in self._rows():
+            with suppress(BadRecord, IndexError):
+                yield self._key(row)
+
+    def _key(self, row: list[Cell]) -> RowKey:
+        cell = self._cell(row, "job")
+        return RowKey(str(cell).strip(), job_of(text_of(cell), self._places["job"].name), *self._times(row))
+
+    def _events_of(self, line: int, row: list[Cell], attempts: Attempts) -> list[AnyEvent]:
         try:
-            return self._told(row)
+            if attempts.is_step(str(self._cell(row, "job")).strip()):
+                self._left_out[STEPS] += 1
+                return []
+            key = self._key(row)
+            return self._told(row, Times(key.submit, key.start, key.end), attempts.place(key))
         except BadRecord as bad:
             self._on_skipped(bad.skipped(str(self._path), line))
         except IndexError:
@@ -170,21 +139,20 @@ class TableSource(contract.Source):
             self._on_skipped(contract.Skipped(str(self._path), line, None, found, expected))
         return []
 
-    def _told(self, row: list[Cell]) -> list[AnyEvent]:
-        """What became of a job; some 11 µs with reading the row."""
-        job = job_of(text_of(self._cell(row, "job")), self._places["job"].name)
-        state, times = self._state(row), self._times(row)
+    def _told(self, row: list[Cell], times: Times, place: Place) -> list[AnyEvent]:
+        """What became of an attempt at a job; some 11 µs with reading the row."""
         if times.start is None and times.end is None:
             self._left_out[WITHOUT] += 1
             return []
-        name: dict[str, Any] = {"site": self.sites[0], "job": job}
-        told: list[AnyEvent] = [Submit(**name, time=times.submit, **self._request(row))]
+        submitted = max(times.submit, place.since)
+        name: dict[str, Any] = {"site": self.sites[0], "job": place.job, "attempt": place.attempt}
+        told: list[AnyEvent] = [Submit(**name, time=submitted, **self._request(row))]
         if times.start is None:
-            return [*told, Cancel(**name, time=max(times.end or 0.0, times.submit))]
-        start = max(times.start, times.submit)
+            return [*told, Cancel(**name, time=max(times.end or 0.0, submitted))]
+        start = in_turn(times.start, submitted)
         told.append(Start(**name, time=start))
         if times.end is not None:
-            told.append(End(**name, time=max(times.end, start), state=state or "unknown"))
+            told.append(End(**name, time=in_turn(times.end, start), state=self._state(row) or "unknown"))
         return told
 
     def _times(self, row: list[Cell]) -> Times:
@@ -196,6 +164,9 @@ class TableSource(contract.Source):
             start = submit + wait
         if "end" not in self._places and start is not None and run is not None:
             end = start + run
+        if end is None and self._is_over(row) and {"end", "run"} & self._places.keys():
+            field = "end" if "end" in self._places else "run"
+            raise BadRecord(self._places[field].name, self._cell(row, field), "a value, for a job that has ended")
         if self._state(row) == "cancelled" and start is not None and end is not None and end <= start:
             return Times(submit, None, end)  # it was cancelled in the queue
         return Times(submit, start, end)
@@ -206,7 +177,9 @@ class TableSource(contract.Source):
         found["nodes"] = self._count(row, "nodes", MAX_COUNT) or None
         found["gpus"] = self._count(row, "gpus", MAX_COUNT) or 0
         found["memory"] = self._count(row, "memory", MAX_BYTES) or None
-        found["walltime"] = self._seconds(row, "walltime") or None
+        walltime = self._seconds(row, "walltime") or None
+        found["unlimited"] = walltime == math.inf
+        found["walltime"] = None if walltime == math.inf else walltime
         found["eligible"] = self._time(row, "eligible")
         return found
 
@@ -215,11 +188,17 @@ class TableSource(contract.Source):
         return None if place is None else row[place.column]
 
     def _time(self, row: list[Cell], field: str) -> float | None:
-        return time_of(self._cell(row, field), self._zone)
+        try:
+            return time_of(self._cell(row, field), self._zone)
+        except ValueError:
+            raise BadRecord(self._places[field].name, self._cell(row, field), "a time") from None
 
     def _seconds(self, row: list[Cell], field: str) -> float | None:
         place: MappedColumn | None = self._places.get(field)
-        return None if place is None else seconds_of(row[place.column], place.times)
+        try:
+            return None if place is None else seconds_of(row[place.column], place.times)
+        except ValueError:
+            raise BadRecord(self._places[field].name, self._cell(row, field), "a duration") from None
 
     def _count(self, row: list[Cell], field: str, most: int) -> int:
         place: MappedColumn | None = self._places.get(field)
@@ -232,6 +211,11 @@ class TableSource(contract.Source):
             return self._mapping.states[text]
         known = phase_of((text.upper().partition(" ")[0],))
         return known[1] if known else ""
+
+    def _is_over(self, row: list[Cell]) -> bool:
+        """Whether the state is one of Slurm's of a job that has ended."""
+        known = phase_of((text_of(self._cell(row, "state")).upper().partition(" ")[0],))
+        return known is not None and known[0] == ENDED
 
     def _rows(self) -> Iterator[tuple[int, list[Cell]]]:
         if _is_parquet(self._path):

@@ -1,0 +1,73 @@
+"""The runs of a job, as the ad of a history has them: of several starts it has the first and the last alone."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from models.records import AnyEvent, Start, Submit
+from streams.sources.logs.stories import Stories
+
+APART_S = 60.0  # clocks of the schedd and of the ad's totals differ by less, seconds
+
+
+class RunTimes(NamedTuple):
+    """What an ad states of a job's runs; times are Unix seconds, None where it does not state them.
+
+    Attributes:
+        starts: how often the job was started.
+        first: when it was started first.
+        last: when it was started last.
+        total_s: how long it ran in all.
+        last_s: how long its last run took.
+        holds: how often it was held.
+    """
+
+    starts: int
+    first: float | None
+    last: float | None
+    total_s: float | None
+    last_s: float | None
+    holds: int
+
+
+def finished(stories: Stories, submit: Submit, runs: RunTimes, left: float, state: str) -> list[AnyEvent]:
+    """The events of a job that left at `left` (Unix seconds).
+
+    The wait between two runs is known only where there are two, and the job was never held.
+    """
+    if runs.starts > 1 and runs.first is not None and runs.last is not None and runs.last - runs.first > APART_S:
+        return _several(stories, submit, runs, left, state)
+    began = runs.first if runs.last is None else runs.last
+    if began is None:
+        return stories.ran(submit.job, None, left, state, lambda: submit)
+    start = Start(site=submit.site, time=began, job=submit.job)
+    ran_s = runs.total_s if runs.last_s is None else runs.last_s
+    if state == "cancelled" and ran_s is not None and 0.0 < ran_s < left - began - APART_S:
+        stopped = began + ran_s  # it was held, or put back, and removed from the queue
+        events = stories.start(start, lambda: submit) + stories.requeue(submit.job, stopped)
+        return events + stories.hold(submit.job, stopped) + stories.cancel(submit.job, left)
+    return stories.ran(submit.job, start, left, state, lambda: submit)
+
+
+def _several(stories: Stories, submit: Submit, runs: RunTimes, left: float, state: str) -> list[AnyEvent]:
+    assert runs.first is not None and runs.last is not None  # looked at before
+    job, site = submit.job, submit.site
+    last_s = left - runs.last if runs.last_s is None else runs.last_s
+    before_s = None if runs.total_s is None else runs.total_s - last_s
+    last = Start(site=site, time=runs.last, job=job)
+    if before_s is None or before_s <= 0.0 or runs.first + before_s > runs.last:
+        return stories.ran(job, last, left, state, lambda: _late(submit, submit.time))
+    events = stories.start(Start(site=site, time=runs.first, job=job), lambda: submit)
+    stopped = runs.first + before_s
+    if runs.starts == 2 and not runs.holds:
+        return events + stories.requeue(job, stopped, "preempted") + stories.ran(job, last, left, state, lambda: submit)
+    attempt = stories.attempt(job) + 1
+    events += stories.end(job, stopped, "preempted")
+    events += stories.submit(_late(submit, stopped, attempt))
+    stories.known[job].attempt = attempt
+    return events + stories.ran(job, last, left, state, lambda: submit)
+
+
+def _late(submit: Submit, at: float, attempt: int = 0) -> Submit:
+    """The submission of an attempt whose wait is unknown."""
+    return msgspec.structs.replace(submit, time=at, attempt=attempt, late=True)
