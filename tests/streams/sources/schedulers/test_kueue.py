@@ -144,6 +144,7 @@ def test_changes_are_compared_with_what_was_told(tmp_path: Path, indent: int | N
         ("release", 0, 0),
         ("start", 6, 0),
         ("requeue", 8, 0),
+        ("alter", 9, 1),  # eligible after the backoff
         ("start", 11, 1),
         ("requeue", 12, 1),
         ("start", 13, 2),

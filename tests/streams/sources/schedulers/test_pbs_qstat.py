@@ -113,7 +113,7 @@ class TestQstat(SourceContract):
     events = 9
     bad = (
         BadPart(line=1, field=None, expected="a whole answer of"),
-        BadPart(line=2, field=None, expected="an answer of"),
+        BadPart(line=2, field=None, expected="a whole answer of"),
     )
 
     def write(self, directory: Path) -> str:

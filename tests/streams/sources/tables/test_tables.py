@@ -15,8 +15,9 @@ from models.records import JobEvent
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.registry import format_of
+from streams.sources.tables.cells import seconds_of, text_of, time_of
 from streams.sources.tables.mapping import mapping_for, read_mapping, ready
-from streams.sources.tables.source import TableSource, seconds_of, text_of, time_of
+from streams.sources.tables.source import TableSource
 from tests.support.logs import plain
 from tests.support.source_contract import BadPart, SourceContract
 
@@ -280,8 +281,8 @@ def test_values() -> None:
     noon = NOON.timestamp()
     times = ["2023-03-01T12:00:00Z", "2023-03-01 12:00:00 UTC", "2023/03/01 12:00", noon, str(int(noon)), noon * 1e9]
     assert {time_of(cell, UTC) for cell in times} == {noon}
-    assert [time_of(cell, UTC) for cell in (None, "", "soon", 0, float("nan"))] == [None] * 5
-    assert [seconds_of(cell, 60.0) for cell in (2, "2", "1-00:00:00", "1 days 00:00:00", "x")] == [
+    assert [time_of(cell, UTC) for cell in (None, "", "unknown", 0, float("nan"))] == [None] * 5
+    assert [seconds_of(cell, 60.0) for cell in (2, "2", "1-00:00:00", "1 days 00:00:00", "-")] == [
         *(120.0, 120.0, 86400.0, 86400.0),
         None,
     ]
