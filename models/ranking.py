@@ -95,7 +95,8 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     `cautious_wait_s` is the wait by which it is ranked, the longer the less sure `predicted_wait_s` is.
     `p_start` is the probability that it starts within the ranking's `start_within_s`: at most that of
     the highest bound.
-    `as_of` and what follows it is as in `models.records.Answer`. `weak` says why the estimate rests on little. `recent`
+    `as_of` and what follows it is as in `models.records.Answer`. `unverified` says what the job requests and
+    the site does not state whether it has. `weak` says why the estimate rests on little. `recent`
     is how right the site's predictions were in the last week or two; null where its worker did not answer.
     `source`: "what-if" is an answer to this question; "standing" is the estimate of a shape that the job fits into.
     """
@@ -121,6 +122,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     lag_s: float = 0.0
     stale: str | None = None
     weak: str | None = None
+    unverified: str | None = None
     why: Why | None = None
     recent: MethodAccuracy | None = None
 
@@ -135,8 +137,8 @@ class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
 
 class Ranking(msgspec.Struct, kw_only=True, frozen=True):
     """The sites for a job, sorted by response time, a less sure wait counting as a longer one (`cautious_s`). Behind
-    those whose estimates rest on enough come those whose do not (`weak`), then those without an estimate, then stale
-    ones.
+    those whose estimates rest on enough come those whose do not (`weak`), then those without an estimate, then those
+    that do not state whether they have what the job requests (`unverified`), then stale ones.
 
     `reference_run_s` is the job's run time at a site of speed 1, in seconds. `start_within_s` is what was asked for.
     """
@@ -247,6 +249,7 @@ def _ranked(
         speed=speed,
         source=source,
         weak="; ".join(filter(None, (told.weak or None, any_nodes))) or None,
+        unverified=_unverified(job, told),
         why=told.why if isinstance(told, WaitAnswer) else None,
         recent=(told.recent or None) if isinstance(told, WaitAnswer) else None,
         **{name: getattr(told, name) for name in _AS_TOLD},
@@ -280,9 +283,17 @@ def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:
     return (msgspec.structs.replace(ranked, p_best=chances.get(ranked.site)) for ranked in ranking)
 
 
-def _order(ranked: RankedSite) -> tuple[bool, bool, bool, float, bool, float, str]:
+def _unverified(job: JobRequest, told: WaitAnswer | StandingEstimate) -> str | None:
+    """What the job requests and the estimate does not count."""
+    if isinstance(told, WaitAnswer):
+        return told.unverified or None
+    return "a standing estimate is for jobs without GPUs" if job.counted_gpus and not (told.gpus or 0) else None
+
+
+def _order(ranked: RankedSite) -> tuple[bool, bool, bool, bool, float, bool, float, str]:
     wait_s, run_s = ranked.predicted_wait_s, ranked.predicted_run_s
-    trusted = (ranked.stale is not None, ranked.predicted_response_s is None, ranked.weak is not None)
+    unsure = (ranked.stale is not None, ranked.unverified is not None)
+    trusted = (*unsure, ranked.predicted_response_s is None, ranked.weak is not None)
     compared_s = ranked.cautious_wait_s or 0.0
     response_s = 0.0 if ranked.predicted_response_s is None else compared_s + (run_s or 0.0)
     return *trusted, response_s, wait_s is None, compared_s, ranked.site

@@ -151,7 +151,8 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
     `cannot_run` says why it could never start there, and is left out where it could. `left_out` are those of the
     partitions that it names where it could not, and why. `recent` is how right the site's predictions were in the last
     week or two. `source` is "standing" where the worker had too much to do: it is the standing estimate of a shape that
-    the job fits into then, made at `made_at`, and never says why. `weak` says why the estimate rests on little; it is
+    the job fits into then, made at `made_at`, and never says why. `unverified` says what the job requests and
+    the site does not state whether it has. `weak` says why the estimate rests on little; it is
     left out where it does not. `cautious_wait_s` is the wait by which sites are compared, the longer the less sure it
     is.
     """
@@ -172,6 +173,7 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
     left_out: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     recent: MethodAccuracy | msgspec.UnsetType = msgspec.UNSET
     weak: str | msgspec.UnsetType = msgspec.UNSET
+    unverified: str | msgspec.UnsetType = msgspec.UNSET
     cautious_wait_s: float | msgspec.UnsetType = msgspec.UNSET
     source: Literal["what-if", "standing"] = "what-if"
 

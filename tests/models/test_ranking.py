@@ -212,3 +212,18 @@ def test_a_standing_estimate_knows_no_kinds_of_nodes_and_ranks_behind() -> None:
     found = rank(JobRequest(constraint="ib"), {"stood": stands(10.0), "asked": said(20.0)}, {})
     weak = "a standing estimate is for any nodes"
     assert [(one.site, one.weak) for one in found.ranking] == [("asked", None), ("stood", weak)]
+
+
+def test_rank_site_without_stated_gpus_comes_last() -> None:
+    asked = JobRequest(gpus=4, gpu_type="a100", walltime=7200.0)
+    unsure = msgspec.structs.replace(said(0.0), weak="whether it has such GPUs is not told", unverified="GPUs")
+    weak = msgspec.structs.replace(said(7200.0), weak="only 3 of its jobs started so far")
+    found = rank(asked, {"cpus": unsure, "stands": stands(0.0), "mute": said(None), "gpus": weak}, {})
+    assert [one.site for one in found.ranking] == ["gpus", "mute", "stands", "cpus"]
+    assert ranked(found)["stands"].unverified == "a standing estimate is for jobs without GPUs"
+
+
+@pytest.mark.parametrize(("limit_s", "left_out"), [(None, []), (86400.0, ["short"])])
+def test_rank_unlimited_job_leaves_out_limited_site(limit_s: float | None, left_out: list[str]) -> None:
+    found = rank(JobRequest(unlimited=True), {"short": said(0.0)}, {"short": SiteSettings(max_walltime=limit_s)})
+    assert [one.site for one in found.left_out] == left_out

@@ -125,7 +125,8 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     (prediction,) = consider(engine, [job])
     prediction = _doubted(prediction, job, engine, now)
     reason = never(engine, job)
-    doubts = (weak(engine.context, prediction.bounds), *not_told(job, engine.context))
+    unverified = list(not_told(job, engine.context))
+    doubts = (weak(engine.context, prediction.bounds), *unverified)
     return WaitAnswer(
         id=question.id,
         site=engine.site,
@@ -137,6 +138,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
         left_out=(left_out(engine, job) if reason is None else {}) or msgspec.UNSET,
         recent=recent(engine),
         weak=_known("; ".join(filter(None, doubts)) or None),
+        unverified=_known("; ".join(unverified) or None),
         **_answered(prediction),
     )
 

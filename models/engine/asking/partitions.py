@@ -28,7 +28,12 @@ def considered(question: WaitQuestion, now: float) -> Job:
 def never(engine: Engine, job: Job) -> str | None:
     """Why a job can never run at the site; None where it can, and where the site has no topology."""
     topology = Topology.of(engine.context.capacity)
-    return None if topology is None else cannot_run(topology, job)
+    if topology is None:
+        return None
+    named = job.extras.partitions or ()
+    if named and topology.partitions.keys().isdisjoint(named):
+        return f"there is no partition {' or '.join(named)}"
+    return cannot_run(topology, job)
 
 
 def left_out(engine: Engine, job: Job) -> dict[str, str]:

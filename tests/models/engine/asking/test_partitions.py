@@ -134,3 +134,18 @@ def test_of_a_site_without_kinds_of_nodes_the_estimate_is_weak() -> None:
     engine = Engine("a", EngineSettings(method="median", shadows=()))
     found = answer(WaitQuestion(id="1", site="a", node_features=[["ib"]]), engine, 10.0)
     assert isinstance(found, WaitAnswer) and str(found.weak).endswith("which nodes have ib is not told")
+
+
+def test_missing_partition_cannot_run() -> None:
+    engine = Engine("a", EngineSettings(method="median", shadows=()))
+    engine.apply(Capacity(site="a", time=0.0, cpus=128, pools=POOLS, partitions=PARTITIONS))
+    asked = WaitQuestion(id="1", site="a", gpus=4, gpu_types={"a100": 4}, partitions=["cards"], queue="cards")
+    found = answer(asked, engine, 10.0)
+    assert isinstance(found, WaitAnswer) and found.cannot_run == "there is no partition cards"
+
+
+def test_gpus_not_stated_are_unverified() -> None:
+    engine = Engine("a", EngineSettings(method="median", shadows=()))
+    engine.apply(Capacity(site="a", time=0.0, cpus=128))
+    found = answer(WaitQuestion(id="1", site="a", gpus=4), engine, 10.0)
+    assert isinstance(found, WaitAnswer) and found.unverified == "whether it has such GPUs is not told"
