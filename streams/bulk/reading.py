@@ -1,5 +1,6 @@
 """Files of whatever format into one log, with a report of what was read, and what was skipped and why."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from models.records import AnyEvent
 from streams.bulk.event_log import EventLog, Shown, silent
 from streams.errors import NotUnderstood, UserError
 from streams.process.scratch import scratch
-from streams.sources.contract import Cursor, OnSkipped, Skipped, Source
+from streams.sources.contract import Cursor, LeftOut, OnSkipped, Skipped, Source
 from streams.sources.registry import format_of, is_own, options_for, source_named
 
 MAX_REASONS = 50  # how many reasons are told apart; parts that were skipped for others are counted together
@@ -24,6 +25,9 @@ TO_LOOK_OVER = 0.25
 """What it takes at most to look over the rows before, where old ones are to be passed over, as a share of it all."""
 
 OTHER_REASONS = "other reasons"
+
+LOST = re.compile(r"jobs with|arrays whose")
+"""Kinds of records that are left out although they are of jobs; others say nothing of a job, or nothing new."""
 
 
 class ReadFile(msgspec.Struct):
@@ -44,7 +48,8 @@ class SkippedParts(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What was read. `skipped` is by reason, `left_out` counts what is no event by its nature, such as job steps.
+    """What was read. `skipped` is by reason, `left_out` counts what is no event by its nature, such as job steps;
+    `examples` has the first record of each kind.
 
     `reached` is where a live source goes on after it, where one can. `jobs` is how many there are, where old ones were
     passed over.
@@ -53,6 +58,7 @@ class Report(msgspec.Struct):
     files: list[ReadFile] = []
     skipped: dict[str, SkippedParts] = {}
     left_out: Counter[str] = msgspec.field(default_factory=Counter)
+    examples: dict[str, str] = {}
     reached: Cursor | None = None
     jobs: int = 0
 
@@ -60,6 +66,17 @@ class Report(msgspec.Struct):
     def events(self) -> int:
         """How many events the files had, duplicates among them."""
         return sum(file.events for file in self.files)
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """The records that gave no event and should have, by the reason."""
+        skipped = {reason: parts.count for reason, parts in self.skipped.items()}
+        return skipped | {what: count for what, count in self.left_out.items() if LOST.match(what)}
+
+    @property
+    def records(self) -> int:
+        """How many records the files had, also those without an event."""
+        return max(sum(file.records for file in self.files), sum(self.lost.values()))
 
     def skip(self, part: Skipped) -> None:
         """Count a part that was skipped."""
@@ -227,6 +244,8 @@ def _events(
         for source in sources:
             read[id(source)].records = source.records
             report.left_out.update(source.left_out)
+            if isinstance(source.left_out, LeftOut):
+                report.examples = source.left_out.examples | report.examples
 
 
 def _why_nothing(report: Report) -> str:

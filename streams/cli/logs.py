@@ -184,7 +184,7 @@ def replay(
             return
         show_accuracy(found, "waits")
         show_accuracy(scores.run_rows(), "run times")
-        findings.show_verdict(breakdowns.found, settings.method, breakdowns.rivals)
+        findings.show_verdict(breakdowns.found, settings.method, breakdowns.rivals, report)
         for reason, count in anomalies.most_common():
             tell(f"{count} × {reason}")
 
@@ -240,7 +240,7 @@ def compare(
     show_accuracy(found.run_times, "run times")
     if found.bounds:
         show_accuracy(found.bounds, "bounds")
-    findings.show_verdict(found.breakdowns, ours, found.rivals)
+    findings.show_verdict(found.breakdowns, ours, found.rivals, report)
 
 
 def _check_ranges(given: Mapping[str, Any]) -> None:

@@ -15,6 +15,8 @@ from streams.errors import NotUnderstood, UserError
 IDLE_S = 1.0  # seconds within which a live source gives its next step, whether anything has happened or not
 HEAD_BYTES = 1 << 16  # the most of a file that is looked at to tell its format, bytes
 
+MAX_EXAMPLE = 200  # characters of a record that is shown as an example
+
 MAX_CURSOR_BYTES = 1 << 24
 """The largest cursor, bytes. It is written to a file up to once a second; most need less than 100 bytes.
 
@@ -75,6 +77,26 @@ def refuse(skipped: Skipped) -> None:
     raise UserError(str(skipped))
 
 
+class LeftOut(Counter[str]):
+    """Counts the records that give no event, by what they are, with the first of each kind as an example.
+
+    >>> left_out = LeftOut()
+    >>> left_out.add("job steps", "7.batch|COMPLETED")
+    >>> dict(left_out), left_out.examples
+    ({'job steps': 1}, {'job steps': '7.batch|COMPLETED'})
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.examples: dict[str, str] = {}
+
+    def add(self, what: str, example: str = "") -> None:
+        """Count a record of this kind."""
+        self[what] += 1
+        if example and what not in self.examples:
+            self.examples[what] = " ".join(example.split())[:MAX_EXAMPLE]
+
+
 class Calls(msgspec.Struct):
     """How often a source called something outside, such as a command, and what that took there, in seconds."""
 
@@ -129,7 +151,7 @@ class Source(ABC):
         name = location if site is None else site
         check_site(name)
         self.sites, self._location, self._on_skipped = (name,), location, on_skipped
-        self.records, self._left_out = 0, Counter[str]()
+        self.records, self._left_out = 0, LeftOut()
         self.left_out = self._left_out
 
     @classmethod

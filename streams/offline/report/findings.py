@@ -17,6 +17,7 @@ from streams.offline.breakdown import WAIT_NAMES, Breakdown, Cell
 from streams.text.terminal import minute, printable
 
 FEW_JOBS = 2000  # with fewer jobs than this a method has hardly learnt when the log ends
+MAX_LOST = 0.01  # the share of records without an event above which the verdict states it first
 MANY = 0.5  # what fewer jobs than this share say is called missing
 MAX_PARTITIONS = 12  # how many partitions are listed, those with the most jobs
 COLUMNS = 80
@@ -28,7 +29,7 @@ def findings(log: EventLog, report: Report) -> list[tuple[str, list[str]]]:
     if report.skipped:
         found.append(("skipped", _skipped(report)))
     if report.left_out:
-        found.append(("left out", [f"{count:,} {what}" for what, count in sorted(report.left_out.items())]))
+        found.append(("left out", _left_out(report)))
     found += [("machine", _machine(log, site)) for site in log.surveys]
     lacks = [line for survey in log.surveys.values() for line in lacking(survey)]
     found.append(("missing for good predictions", lacks or ["nothing that a log can have"]))
@@ -150,6 +151,29 @@ def _skipped(report: Report) -> list[str]:
     return lines
 
 
+def _left_out(report: Report) -> list[str]:
+    """How many of each kind, with the first as an example."""
+    lines = []
+    for what, count in sorted(report.left_out.items()):
+        example = report.examples.get(what)
+        lines.append(f"{count:,} {what}" + (f"; the first is {example}" if example else ""))
+    return lines
+
+
+def losses(report: Report) -> list[str]:
+    """Whether so many records gave no event that the rest may mislead, as a sentence."""
+    lost = report.lost
+    count, records = sum(lost.values()), report.records
+    if not count or count <= MAX_LOST * records:
+        return []
+    what, most = max(lost.items(), key=lambda item: item[1])
+    reason = f"expected {what}" if what in report.skipped else what
+    return [
+        f"{count:,} of {records:,} records ({100 * count / records:.1f} %) gave no event, so what follows may mislead; "
+        f"most of them, {most:,}: {reason}."
+    ]
+
+
 def _machine(log: EventLog, site: str) -> list[str]:
     survey, capacity = log.surveys[site], _capacity(log, site)
     size = counted(capacity.cpus, "cpu") + (f" on {counted(capacity.nodes, 'node')}" if capacity.nodes else "")
@@ -193,8 +217,17 @@ def better_rule(breakdowns: Mapping[str, Breakdown]) -> str | None:
     return min(known, key=lambda name: breakdowns[name].every.error_h, default=None)
 
 
-def verdict(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[str] = ()) -> list[str]:
-    """What a method was worth, sentence by sentence: in all, its bounds, beside rivals, and where it loses."""
+def verdict(
+    breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[str] = (), report: Report | None = None
+) -> list[str]:
+    """What a method was worth, sentence by sentence: in all, its bounds, beside rivals, and where it loses.
+
+    Before that, where many records of the log gave no event, how many.
+    """
+    return [*(losses(report) if report is not None else ()), *_worth(breakdowns, method, rivals)]
+
+
+def _worth(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[str]) -> list[str]:
     ours = breakdowns[method]
     rule = better_rule(breakdowns)
     jobs = "1 job is scored; it" if ours.every.jobs == 1 else f"{ours.every.jobs:,} jobs are scored; they"
@@ -208,10 +241,12 @@ def verdict(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[s
     return said + _losses(ours, breakdowns[rule], rule)
 
 
-def show_verdict(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[str] = ()) -> None:
+def show_verdict(
+    breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[str] = (), report: Report | None = None
+) -> None:
     """Print what a method was worth, if it ran."""
     if method in breakdowns:
-        worth = ("what it would have been worth", verdict(breakdowns, method, rivals))
+        worth = ("what it would have been worth", verdict(breakdowns, method, rivals, report))
         sys.stdout.write(f"\n{text_of([worth])}\n")
 
 

@@ -107,7 +107,7 @@ def page_of(
     shown = {method: "ours"} | ({} if rule in (None, method) else {str(rule): "rule"})
     shown |= dict(zip(rivals, ("rival", "rival2"), strict=False))
     sections = [
-        _section("What it would have been worth", _paragraphs(verdict(breakdowns, method, rivals))),
+        _section("What it would have been worth", _paragraphs(verdict(breakdowns, method, rivals, report))),
         _section("Mean error by method", _methods(breakdowns, shown)),
         _section("Errors by how long jobs waited", _by_wait(breakdowns, shown)),
         _section("Bounds", _bounds(breakdowns[method])),

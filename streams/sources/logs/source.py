@@ -6,7 +6,6 @@ its lines become events.
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
@@ -55,15 +54,17 @@ class Records(ABC):
         memory: what is kept with the place.
         is_whole: True where a log is read whole, and events need not come in the order of its lines.
         file: the file that is read.
+        line: the line of it that was taken last.
         lines_before: how many lines of the record come before the last line that was taken.
         left_out: counts the records that give no event by their nature, by what they are.
     """
 
     is_whole = False
     file = Path()
+    line = ""
     lines_before = 0
 
-    def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: Counter[str]) -> None:
+    def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: contract.LeftOut) -> None:
         self.site, self.memory, self.zone, self.left_out = site, memory, zone, left_out
         self.stories = Stories(site, memory.known)
         self._lines: list[str] = []
@@ -88,7 +89,7 @@ class Records(ABC):
 
     def leave_out(self, what: str) -> list[AnyEvent]:
         """A record that gives no event, counted."""
-        self.left_out[what] += 1
+        self.left_out.add(what, self.line)
         return []
 
 
@@ -214,7 +215,8 @@ class LogSource(contract.Source):
     def _events_of(self, raw: bytes, records: Records, lines: Lines) -> list[AnyEvent]:
         records.file = lines.path
         try:
-            events = records.take(raw.decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff"))
+            records.line = raw.decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
+            events = records.take(records.line)
         except BadRecord as bad:
             events = []
             self._on_skipped(bad.skipped(str(lines.path), lines.line - records.lines_before))

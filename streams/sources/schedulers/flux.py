@@ -341,7 +341,7 @@ class FluxSource(contract.Source):
             self._on_skipped(bad.skipped(f"flux at {self._location}"))
             return []
         if not events:
-            self._left_out[f"journal: {entry.name}"] += 1
+            self._left_out.add(f"journal: {entry.name}")
         return events or []
 
 

@@ -8,7 +8,6 @@ What the logs do not say: that a job is held or released, that nodes go down, ho
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from models.records import AnyEvent, Start, Submit
+from streams.sources.contract import LeftOut
 from streams.sources.logs.fields import (
     BadRecord,
     by_name,
@@ -57,7 +57,7 @@ SIGNALLED = 256  # exit statuses from here on: the job was ended by the signal o
 class PbsRecords(Records):
     """Accounting records as events."""
 
-    def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: Counter[str]) -> None:
+    def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: LeftOut) -> None:
         super().__init__(site, memory, zone, left_out)
         self._bare: dict[str, Submit] = {}  # of a log that is read whole: submissions that say the queue alone
 
@@ -247,7 +247,7 @@ class PbsSource(LogSource):
     def offset_of(cls, head: bytes) -> int:
         """The site's time minus UTC (seconds), from the first record that tells a time in both ways."""
         memory = LinesRead(known={})
-        records = PbsRecords("site", memory, None, Counter())
+        records = PbsRecords("site", memory, None, LeftOut())
         for line in head.decode("utf-8", "replace").split("\n")[:-1]:
             with suppress(BadRecord):
                 records.take(line)

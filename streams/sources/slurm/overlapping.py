@@ -126,7 +126,7 @@ def _counted_once(files: Sequence[OneFile], told: Sequence[Telling]) -> tuple[li
     records = [telling for telling in told if files[telling.file].kind == "records"]
     kept, repeated = once([telling for telling in told if files[telling.file].kind != "records"])
     for telling in repeated:
-        files[telling.file].left_out[TWICE] += 1
+        files[telling.file].left_out.add(TWICE, f"job {telling.row.job}")
     return [*kept, *records], repeated
 
 

@@ -1,7 +1,6 @@
 """Looks that were written to files: what sacct printed, and folders of looks at a queue."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import tzinfo
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streams.errors import BROKEN_ZIP, UserError, of_file
-from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.contract import LeftOut, OnSkipped, Skipped
 from streams.sources.logs.files import BROKEN, is_zipped, open_log
 from streams.sources.slurm.days import NO_ROWS, DayCounts, OldRows, RowDays
 from streams.sources.slurm.jobcomp import look_at
@@ -172,7 +171,7 @@ class OneFile(Way):
         kind: Kind,
         on_skipped: OnSkipped,
         zone: tzinfo,
-        left_out: Counter[str],
+        left_out: LeftOut,
         cluster: str | None = None,
         old: OldRows = NO_ROWS,
     ) -> None:
@@ -197,7 +196,7 @@ class OneFile(Way):
         for row in self._read():
             self.records += 1
             if self._cluster is not None and row.cluster not in (None, self._cluster):
-                self.left_out[OTHERS] += 1
+                self.left_out.add(OTHERS, f"job {row.job} of {row.cluster}")
                 continue
             if row.cluster is not None:
                 self._count(row.cluster)

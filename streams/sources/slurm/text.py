@@ -4,18 +4,17 @@ What users put into names is not escaped there: a name may have line breaks, sep
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, tzinfo
 from functools import lru_cache
 from operator import itemgetter
 
-from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.contract import LeftOut, OnSkipped, Skipped
 from streams.sources.logs.fields import by_name
 from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields, RequestFields, asked_of, row_of
 from streams.sources.slurm.local_times import LocalTimes
 from streams.sources.slurm.rows import JobRow, walltime_of
-from streams.sources.slurm.separators import put_together
+from streams.sources.slurm.separators import FREE, put_together
 
 COLUMNS = tuple(
     by_name(
@@ -38,7 +37,7 @@ def read_sacct(
     file: str = "sacct",
     zone: tzinfo = UTC,
     separator: str | None = None,
-    left_out: Counter[str] | None = None,
+    left_out: LeftOut | None = None,
 ) -> Iterator[JobRow]:
     """The rows of jobs, in their order; those of steps are passed over. Some 5 µs a row.
 
@@ -89,7 +88,7 @@ def read_sacct(
         elif found is not None:
             yield found
         elif left_out is not None:
-            left_out["job steps"] += 1
+            left_out.add("job steps", text)
 
 
 DELIMITER = "--delimiter=$'\\x1f'"
@@ -117,6 +116,11 @@ class ColumnLayout:
         self.columns: tuple[str, ...] = ()
         self._given = separator is not None
 
+    @property
+    def ends_free(self) -> bool:
+        """Whether users write the last column, and not the first."""
+        return len(self.columns) > 1 and self.columns[-1] in FREE and self.columns[0] not in FREE
+
     def value(self, fields: list[str], column: str) -> str:
         """What stands in a column; the first one's where that is not there."""
         name = column.lower()
@@ -136,6 +140,25 @@ class ColumnLayout:
 
 
 def records(lines: Iterable[str], layout: ColumnLayout) -> Iterator[tuple[int, str]]:
+    """Records with the numbers of their first lines. One whose last column users write goes on in lines that have no
+    separator at all.
+    """
+    last: tuple[int, str] | None = None
+    for number, text in _records(lines, layout):
+        if last is not None and layout.ends_free and layout.separator not in text and len(last[1]) < MAX_RECORD:
+            last = (last[0], f"{last[1]}\n{text}")
+            continue
+        if last is not None:
+            yield last
+        last = (number, text)
+        if not layout.ends_free:
+            yield last
+            last = None
+    if last is not None:
+        yield last
+
+
+def _records(lines: Iterable[str], layout: ColumnLayout) -> Iterator[tuple[int, str]]:
     """Records with the numbers of their first lines: a line with too few columns goes on in the next one.
 
     Unless that is a whole record by itself: then the short one was broken, and comes alone.

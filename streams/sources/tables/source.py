@@ -128,7 +128,7 @@ class TableSource(contract.Source):
     def _events_of(self, line: int, row: list[Cell], attempts: Attempts) -> list[AnyEvent]:
         try:
             if attempts.is_step(str(self._cell(row, "job")).strip()):
-                self._left_out[STEPS] += 1
+                self._left_out.add(STEPS, _shown(row))
                 return []
             key = self._key(row)
             return self._told(row, Times(key.submit, key.start, key.end), attempts.place(key))
@@ -142,7 +142,7 @@ class TableSource(contract.Source):
     def _told(self, row: list[Cell], times: Times, place: Place) -> list[AnyEvent]:
         """What became of an attempt at a job; some 11 µs with reading the row."""
         if times.start is None and times.end is None:
-            self._left_out[WITHOUT] += 1
+            self._left_out.add(WITHOUT, _shown(row))
             return []
         submitted = max(times.submit, place.since)
         name: dict[str, Any] = {"site": self.sites[0], "job": place.job, "attempt": place.attempt}
@@ -231,6 +231,11 @@ class TableSource(contract.Source):
                         yield rows.line_num, cast("list[Cell]", row)
         except (csv.Error, *BROKEN) as error:
             raise of_file(self._path, error) from None
+
+
+def _shown(row: list[Cell]) -> str:
+    """A row as an example."""
+    return ",".join("" if cell is None else str(cell) for cell in row)
 
 
 def _is_parquet(path: Path) -> bool:
