@@ -45,6 +45,7 @@ class _Answer(msgspec.Struct):
     jobs: dict[str, Object] = msgspec.field(name="Jobs", default={})
 
 
+BEGIN = re.compile(r'\{\s*"timestamp"')
 WHOLE = "a whole answer of `qstat -f -F json`"
 
 
@@ -54,7 +55,7 @@ class QstatRecords(PbsRecords):
     def take(self, line: str) -> list[AnyEvent]:
         """The events of an answer, with its last line."""
         self.lines_before = len(self._lines)
-        if line.startswith("{") and self._lines:
+        if self._lines and self._begins(line):
             return self._broken(line)
         if not line.startswith("{") and not self._lines:
             if line.strip():
@@ -73,6 +74,13 @@ class QstatRecords(PbsRecords):
         self._lines = []
         return self._look(answer)
 
+    def _begins(self, line: str) -> bool:
+        """Whether another answer begins with this line, or with the brace on the one before; users' lines do too."""
+        if BEGIN.match(line):
+            return True
+        is_first = len(self._lines) > 1 and self._lines[-1].rstrip() == "{"
+        return is_first and line.lstrip().startswith('"timestamp"')
+
     def rest(self) -> list[AnyEvent]:
         """An answer that is not whole, or cannot be recognised as such."""
         answer = self._in_part("\n".join(self._taken()))
@@ -80,12 +88,13 @@ class QstatRecords(PbsRecords):
 
     def _broken(self, line: str) -> list[AnyEvent]:
         """Another answer begins before the one before it has ended."""
-        before, self._lines = self._lines, []
+        begun = [] if BEGIN.match(line) else [self._lines.pop()]
+        before, self._lines = self._lines, list(begun)
         answer = self._in_part("\n".join(before))
         told = [] if answer is None else self._look(answer)
         told += self.take(line)
         if not told:
-            self.lines_before = len(before)
+            self.lines_before = len(before) + len(begun)
             raise BadRecord(None, repr(before[0][:40]), WHOLE)
         return told
 
