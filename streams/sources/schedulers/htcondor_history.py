@@ -40,13 +40,20 @@ def finished(stories: Stories, submit: Submit, runs: RunTimes, left: float, stat
     began = runs.first if runs.last is None else runs.last
     if began is None:
         return stories.ran(submit.job, None, left, state, lambda: submit)
-    start = Start(site=submit.site, time=began, job=submit.job)
     ran_s = runs.total_s if runs.last_s is None else runs.last_s
-    if state == "cancelled" and ran_s is not None and 0.0 < ran_s < left - began - APART_S:
-        stopped = began + ran_s  # it was held, or put back, and removed from the queue
-        events = stories.start(start, lambda: submit) + stories.requeue(submit.job, stopped)
-        return events + stories.hold(submit.job, stopped) + stories.cancel(submit.job, left)
-    return stories.ran(submit.job, start, left, state, lambda: submit)
+    return _last_run(stories, submit, began, ran_s, left, state)
+
+
+def _last_run(
+    stories: Stories, submit: Submit, began: float, ran_s: float | None, left: float, state: str
+) -> list[AnyEvent]:
+    """The last run; a job that was removed long after it had stopped was held, or queued again, in between."""
+    job, start = submit.job, Start(site=submit.site, time=began, job=submit.job)
+    if state != "cancelled" or ran_s is None or not 0.0 < ran_s < left - began - APART_S:
+        return stories.ran(job, start, left, state, lambda: submit)
+    stopped = began + ran_s
+    events = stories.start(start, lambda: submit) + stories.requeue(job, stopped)
+    return events + stories.hold(job, stopped) + stories.cancel(job, left)
 
 
 def _several(stories: Stories, submit: Submit, runs: RunTimes, left: float, state: str) -> list[AnyEvent]:
@@ -54,18 +61,18 @@ def _several(stories: Stories, submit: Submit, runs: RunTimes, left: float, stat
     job, site = submit.job, submit.site
     last_s = left - runs.last if runs.last_s is None else runs.last_s
     before_s = None if runs.total_s is None else runs.total_s - last_s
-    last = Start(site=site, time=runs.last, job=job)
     if before_s is None or before_s <= 0.0 or runs.first + before_s > runs.last:
-        return stories.ran(job, last, left, state, lambda: _late(submit, submit.time))
+        return _last_run(stories, _late(submit, submit.time), runs.last, runs.last_s, left, state)
     events = stories.start(Start(site=site, time=runs.first, job=job), lambda: submit)
     stopped = runs.first + before_s
     if runs.starts == 2 and not runs.holds:
-        return events + stories.requeue(job, stopped, "preempted") + stories.ran(job, last, left, state, lambda: submit)
+        events += stories.requeue(job, stopped, "preempted")
+        return events + _last_run(stories, submit, runs.last, runs.last_s, left, state)
     attempt = stories.attempt(job) + 1
     events += stories.end(job, stopped, "preempted")
     events += stories.submit(_late(submit, stopped, attempt))
     stories.known[job].attempt = attempt
-    return events + stories.ran(job, last, left, state, lambda: submit)
+    return events + _last_run(stories, submit, runs.last, runs.last_s, left, state)
 
 
 def _late(submit: Submit, at: float, attempt: int = 0) -> Submit:
