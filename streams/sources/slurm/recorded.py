@@ -92,8 +92,10 @@ Kind = Literal["records", "json", "text"]
 """Records of jobcomp, one a line; a document of squeue, slurmrestd or sacct; what sacct prints as text."""
 
 
-_DOCUMENTS = re.compile(rb'(\S?)\s*\n(?=\{(\s*"(?:meta|jobs|errors|warnings|last_\w+)")?)')
+_DOCUMENTS = re.compile(rb'\n(?=\{(\s*"(?:meta|jobs|errors|warnings|last_\w+)")?)')
 """Between answers that were appended to one file. A job may begin a line too, after a comma or a bracket."""
+
+MAX_BLANKS = 64  # blanks between a comma and the job after it
 
 _UNDECIDED = re.compile(rb'\S?\s*\n\{?[\s"\w]{0,40}$')
 """The end of a block that may be such a place, which the next one shows."""
@@ -110,7 +112,8 @@ def _pieces(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     for block in blocks:
         text, begin = kept + block, 0
         for found in _DOCUMENTS.finditer(text):
-            if found[2] is not None or found[1] not in (b",", b"[", b":"):
+            before = text[max(begin, found.start() - MAX_BLANKS) : found.start()].rstrip()[-1:]
+            if found[1] is not None or before not in (b",", b"[", b":"):
                 yield number, text[begin : found.end() - 1]
                 number, begin = number + 1, found.end()
         undecided = _UNDECIDED.search(text, max(begin, len(text) - 200))
@@ -223,7 +226,7 @@ class OneFile(Way):
 
     def _read(self) -> Iterator[JobRow]:
         if self.kind == "text":
-            yield from read_sacct(self._lines(), self._on_skipped, str(self._path), self._zone, left_out=self.left_out)
+            yield from read_sacct(self._lines(), self._skip_row, str(self._path), self._zone, left_out=self.left_out)
             return
         if self.kind == "records":
             for number, line in enumerate(self._raw_lines(), 1):
@@ -301,6 +304,10 @@ class OneFile(Way):
         if not jobs.is_whole:
             where = f"line {line + jobs.lines}, byte {place + jobs.end}"
             self._skip(f"it breaks off in {where}, after {jobs.jobs} whole jobs", "a whole answer, as JSON")
+
+    def _skip_row(self, part: Skipped) -> None:
+        self.records += 1
+        self._on_skipped(part)
 
     def _skip(self, found: str, expected: str) -> None:
         self._on_skipped(Skipped(str(self._path), None, None, found, expected))
