@@ -1,7 +1,7 @@
 """What a method of prediction is: it predicts from what is known now and learns from what became known."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
@@ -261,6 +261,14 @@ class WaitMethod(Method):
         Asking changes nothing.
         """
         return None
+
+    def refresh(self, jobs: Sequence[Job], context: SiteContext, now: float) -> list[Estimate | None]:
+        """Estimate the whole waits of queued jobs from the state of the site `now` (Unix seconds).
+
+        The engine calls this when something may have changed for the jobs, and the method may learn from it. Later
+        `re_estimate` continues from what was published of each.
+        """
+        return [self.re_estimate(job, context, now) for job in jobs]
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
         """Something has befallen an attempt at a time (`at`, Unix seconds).

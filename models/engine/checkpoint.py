@@ -11,14 +11,14 @@ from models.engine.live import SavedLive, StoredJob
 from models.engine.methods import SavedMethods
 from models.engine.past import SavedPast
 from models.engine.queues import QueueSeen
-from models.engine.reestimates import Due
+from models.engine.reestimates import EstimateBudget
 from models.engine.scores import Scores
 from models.records import Capacity
 from models.site.history import COUNT
 from models.site.job import Shared
 from models.site.size import SizeSeen
 
-STATE_VERSION = 25
+STATE_VERSION = 26
 """Version of what `encode` writes, and the only one that is read: raise it with whatever the engine or a method saves
 otherwise than before."""
 
@@ -53,7 +53,7 @@ class SavedState(msgspec.Struct):
     queues: dict[str, QueueSeen]
     past: SavedPast
     early_tasks: dict[str, int]
-    looked_at: Due
+    estimate_budget: EstimateBudget
 
 
 class _SavedVersion(msgspec.Struct):

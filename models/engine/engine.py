@@ -119,7 +119,7 @@ class Engine:
         self.clock.tick(event.time, arrived)
         self.past.pass_to(self.clock.now, self.context.state)
         if parts.reestimates.any_due(self.clock.now):
-            records.extend(self._submits.estimate_again())
+            records.extend(self._submits.estimate_again(self.events))
         return records
 
     def forget_job(self, key: JobKey) -> str:
@@ -215,7 +215,7 @@ class Engine:
             queues=parts.queues.seen,
             past=parts.past.save(),
             early_tasks=parts.arrays.early,
-            looked_at=parts.reestimates.passed,
+            estimate_budget=parts.reestimates.budget,
         )
 
     @classmethod
@@ -262,4 +262,4 @@ class Engine:
         self.scores.restore(state.scores)
         parts.gaps, parts.queues.seen, parts.arrays.early = state.gaps, state.queues, state.early_tasks
         parts.past.restore(state.past)
-        parts.reestimates.restore(state.looked_at)
+        parts.reestimates.restore(state.estimate_budget)

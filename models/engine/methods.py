@@ -1,7 +1,8 @@
 """The methods that run at one site, made from its settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -113,10 +114,19 @@ class SiteMethods:
                 method.notice(seen, there)
 
     def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
-        """What the method that counts says `now` of a job that still queues."""
+        """Return the estimate in force of a queued job, by the method that counts."""
         seen, there = context.of(job)
         estimate = self.counting.re_estimate(seen, there, now)
         return None if estimate is None else no_earlier(estimate, seen, there, now)
+
+    def refresh(self, jobs: Sequence[Job], context: SiteContext, now: float) -> Iterator[Estimate | None]:
+        """Yield estimates of queued jobs from the state of the site now, by the method that counts, area by area."""
+        found = dict[JobKey, Estimate | None]()
+        for _, some in groupby(sorted(map(context.of, jobs), key=_area_number), key=_area_number):
+            seen, theres = zip(*some, strict=True)
+            for job, estimate in zip(seen, self.counting.refresh(seen, theres[0], now), strict=True):
+                found[job.key] = None if estimate is None else no_earlier(estimate, job, theres[0], now)
+        return (found[job.key] for job in jobs)
 
     def starts(self, context: SiteContext, now: float) -> Floats:
         """When the jobs of an area that are looked at will start as things are `now` (Unix seconds); nan: unknown.
@@ -207,6 +217,11 @@ def _with_parts(name: str, method: Method) -> Iterator[tuple[str, Method]]:
     yield name, method
     for part, inner in method.parts.items():
         yield from _with_parts(f"{name}.{part}", inner)
+
+
+def _area_number(job_in_area: tuple[Job, SiteContext]) -> int:
+    layout = job_in_area[1].layout
+    return -1 if layout is None else layout.area.number
 
 
 def plan_run(job: Job, runtimes: str) -> None:

@@ -38,8 +38,8 @@ class Parts:
         self.past = Past()
         self.gaps = Gaps()
         self.outgoing = Outgoing(site, settings, self.scores.rivals)
-        self.reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates)
         self.live = LiveJobs(self.context, settings.live_jobs, self.methods.per_job)
+        self.reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates, self.live.touch)
         self.observe: Callable[[Job, Happened, float], None] = partial(self.methods.observe, context=self.context)
         """Called with what befalls an attempt, whether or not it is scored, and when: methods see it."""
         self.arrays = Arrays(self.live, self.methods.forget)

@@ -1,121 +1,176 @@
-"""Which jobs that still queue are to be estimated again, and whether the new estimate is worth telling."""
+"""Which queued jobs are estimated again after an event, and whether the new estimate is published."""
 
-from collections.abc import Iterator
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import islice
 
+import msgspec
+
+from models.durations import DAY_S
 from models.records import JobKey
 from models.site.job import Estimate, Job, LaterEstimate, Phase
-from models.site.state import SiteState
+from models.site.state import SITE, SiteState
 
-FIRST_LOOK_S = 600.0
-"""A job is looked at again after it has waited so long, then each time that it has waited twice as long."""
+FIRST_S = 120.0
+"""A job is estimated again after it has waited this long."""
 
-MAX_LOOKS_PER_EVENT = 2  # jobs that are looked at after one event; the others have their turn after the next ones
+REMAINING_SHARE = 0.4
+"""The next estimate is due after this share of what is left until the expected start, within the limits below."""
 
-MAX_TAKEN_PER_EVENT = 64
-"""Looks that are taken after one event: where more are due of one job, all but its last are passed over; 0.2 ms."""
+MIN_INTERVAL_S, MIN_INTERVAL_SHARE = 120.0, 0.35
+MAX_INTERVAL_S, MAX_INTERVAL_SHARE = 300.0, 0.8
+"""The least and the greatest time until the next estimate: seconds, or a share of the age, whichever is longer."""
+
+BOUND_SHARE = 0.8
+"""The next estimate is due before this share of the time until the upper bound has passed."""
+
+ESTIMATES_PER_EVENT, MAX_ESTIMATES = 2, 64
+"""Each event allows so many estimates; those that are not used add up to so many, for news that concerns many jobs."""
+
+MAX_NEWS_JOBS = 512
+"""Queued jobs that are due immediately after news about the whole queue: the first ones."""
+
+LARGE_SHARE = 0.2
+"""A job that leaves the queue without a start is news for the others if it has this share of the queued work."""
 
 MIN_ENTRIES = 256
-"""Up to so many entries, and two a live job, are kept before those that no longer count are sought out."""
+"""The heap is rebuilt when it has more than so many entries, and two a live job, of which most no longer count."""
 
 MIN_MOVE_S, MIN_MOVE_RATIO = 300.0, 0.25
-"""An expected start has moved enough to be told where it did by both: seconds, and a share of the time left till it."""
+"""An estimate or a bound is published when it moved by both: seconds, and a share of what is left until it."""
 
-Due = tuple[float, JobKey]  # when a job is to be looked at again (Unix seconds), and which
+MAX_SILENCE_S = DAY_S
+"""At least one record a day is published of a job that waits."""
+
+UPPER_BOUND = "0.9"
+
+
+class EstimateBudget(msgspec.Struct, array_like=True):
+    """The estimates that were left after the event number `event`, the last that used some. It is stored."""
+
+    left: int = 0
+    event: int = 0
+
+    def at(self, event: int) -> int:
+        """Return how many estimates are allowed after an event."""
+        return min(self.left + ESTIMATES_PER_EVENT * (event - self.event), MAX_ESTIMATES)
 
 
 class Reestimates:
-    """The jobs that queue, by when they are to be looked at again. O(log queued) a look.
+    """The queued jobs by when they are due to be estimated again (`Job.due`). O(log queued) an estimate.
 
-    They are looked at in the order of these times, and `passed` is the last time that was taken. A job's next one
-    follows from that and from when the job was ready, so nothing is stored with the job: a look that tells nothing
-    changes no state but `passed`. An entry counts while its job queues and it is the job's next one; the others are
-    dropped when they come up, or when they are too many.
+    What is due follows from the jobs alone, so a restored site goes on with the same ones: an entry of the heap counts
+    while its job queues and is due at that time; the others are dropped when they come up.
 
-    Parameters:
-        state: the site's live jobs.
+    Args:
+        state: the live jobs of the site.
         active: whether the site's method estimates queued jobs again; without it nothing is kept.
+        touch: marks a job as changed, so that it is stored.
     """
 
-    def __init__(self, state: SiteState, active: bool) -> None:
-        self.passed: Due = 0.0, ("", -1)  # before those of all jobs; it is stored
-        self._state = state
-        self._active = active
-        self._due: list[Due] = []
+    def __init__(self, state: SiteState, active: bool, touch: Callable[[Job], None]) -> None:
+        self.budget = EstimateBudget()
+        self._state, self._active, self._touch = state, active, touch
+        self._heap: list[tuple[float, JobKey]] = []
 
-    def watch(self, job: Job) -> None:
-        """Look at a job when it is due: it has come, was released, or is eligible at another time."""
-        if self._active:
-            heappush(self._due, next_due(job, self.passed))
-            if len(self._due) > MIN_ENTRIES + 2 * len(self._state):
-                self.watch_all()
+    def watch(self, job: Job, at: float | None = None) -> None:
+        """Estimate a job again `at` a time (Unix seconds), by default after its first minutes in the queue."""
+        if not self._active:
+            return
+        job.due = job.ready + FIRST_S if at is None else max(at, job.ready)
+        self._touch(job)
+        heappush(self._heap, (job.due, job.key))
+        if len(self._heap) > MIN_ENTRIES + 2 * len(self._state):
+            self._rebuild()
 
-    def watch_all(self) -> None:
-        """Look at all queued jobs when they are due; O(live jobs)."""
-        if self._active:
-            self._due = []
-            for job in self._state.in_phase(Phase.QUEUED):  # one by one: `heapify` would stop all other threads
-                heappush(self._due, next_due(job, self.passed))
+    def _rebuild(self) -> None:
+        queued = self._state.in_phase(Phase.QUEUED) if self._active else ()
+        self._heap = [(job.due, job.key) for job in queued if job.due]
+        heapify(self._heap)
 
-    def restore(self, passed: Due) -> None:
-        """Go on from the last look that was taken."""
-        self.passed = passed
-        self.watch_all()
+    def restore(self, budget: EstimateBudget) -> None:
+        """Continue with the live jobs that were restored. O(live jobs)."""
+        self.budget = budget
+        self._rebuild()
+
+    def news(self, now: float) -> None:
+        """Estimate the first queued jobs again: something changed that concerns all of them."""
+        for job in [*islice(self._state.in_phase(Phase.QUEUED), MAX_NEWS_JOBS)]:
+            if job.due > now:
+                self.watch(job, now)
+
+    def left_queue(self, job: Job, now: float) -> None:
+        """A job left the queue without a start, which is news for the others if it was a large one."""
+        rest = self._state.totals(SITE, Phase.QUEUED)
+        if job.cpus * job.planned_run_s >= LARGE_SHARE * rest.work / 1e6:
+            self.news(now)
 
     def any_due(self, now: float) -> bool:
-        """Whether `take` may give a job at `now` (Unix seconds); O(1)."""
-        return bool(self._due) and self._due[0][0] <= now
+        """Return whether `take` may yield a job at `now` (Unix seconds). O(1)."""
+        return bool(self._heap) and self._heap[0][0] <= now
 
-    def take(self, now: float) -> Iterator[Job]:
-        """The jobs whose turn it is at `now` (Unix seconds), those first that have been due for longest.
+    def take(self, now: float, event: int) -> Iterator[Job]:
+        """Yield the jobs that are due at `now` (Unix seconds), those first that have been due for longest.
 
-        Of the looks at one job that are due only the last counts.
+        The caller says with `plan` or `watch` when each is due next.
+
+        Args:
+            event: the number of the event that has just been applied.
         """
-        looked = taken = 0
-        while self.any_due(now):
-            if looked >= MAX_LOOKS_PER_EVENT or taken >= MAX_TAKEN_PER_EVENT:
-                return
-            due = heappop(self._due)
-            job = self._state.jobs.get(due[1])
-            if job is None or job.phase is not Phase.QUEUED or due != next_due(job, self.passed):
-                continue  # it takes no share of what may be taken: who was read back does not have it
-            self.passed, taken = due, taken + 1
-            following = next_due(job, due)
-            heappush(self._due, following)
-            if following[0] > now:
-                looked += 1
-                yield job
+        left = self.budget.at(event)
+        while left and self.any_due(now):
+            due, key = heappop(self._heap)
+            job = self._state.jobs.get(key)
+            if job is None or job.phase is not Phase.QUEUED or due != job.due:
+                continue
+            left -= 1
+            self.budget, job.due = EstimateBudget(left, event), 0.0  # the job may have a second entry of this time
+            yield job
+
+    def plan(self, job: Job, estimate: Estimate | None, now: float) -> None:
+        """Estimate a job again when its next estimate may differ from the one just made."""
+        age_s = max(now - job.ready, 0.0)
+        least_s, most_s = (
+            max(MIN_INTERVAL_S, MIN_INTERVAL_SHARE * age_s),
+            max(MAX_INTERVAL_S, MAX_INTERVAL_SHARE * age_s),
+        )
+        wait_s = None if estimate is None else estimate.wait_s
+        interval_s = most_s if wait_s is None else min(max(REMAINING_SHARE * (wait_s - age_s), least_s), most_s)
+        bounds = (estimate.bounds if estimate else None) or {}
+        if UPPER_BOUND in bounds:
+            interval_s = min(interval_s, max(BOUND_SHARE * (bounds[UPPER_BOUND] - age_s), MIN_INTERVAL_S))
+        self.watch(job, now + interval_s)
 
 
-def next_due(job: Job, passed: Due) -> Due:
-    """The first look at a queued job after those that were taken.
+def worth_publishing(job: Job, method: str, estimate: Estimate | None, now: float) -> LaterEstimate | None:
+    """Return the new estimate of a job's whole wait if it is worth publishing, else None.
 
-    >>> next_due(Job("1", 0, 1000.0), (0.0, ("", 0))), next_due(Job("1", 0, 1000.0), (1600.0, ("1", 0)))
-    ((1600.0, ('1', 0)), (2200.0, ('1', 0)))
-    """
-    after_s, key, ready = FIRST_LOOK_S, job.key, job.ready
-    while (due := (ready + after_s, key)) <= passed:
-        after_s *= 2.0
-    return due
-
-
-def worth_telling(job: Job, method: str, estimate: Estimate | None, now: float) -> LaterEstimate | None:
-    """The new estimate of a job's whole wait, where it is worth telling; None where it is not.
-
-    It is where the start that is expected has moved enough from the one that was told last, or none was.
+    It is where the expected start or the upper bound moved enough from what was published last, where that bound has
+    passed, and after a day without a record.
 
     >>> job = Job("1", 0, 0.0, estimates={"m": Estimate(3600.0, "")})
-    >>> worth_telling(job, "m", Estimate(3700.0, ""), 600.0) is None
+    >>> worth_publishing(job, "m", Estimate(3700.0, ""), 600.0) is None
     True
-    >>> worth_telling(job, "m", Estimate(7200.0, ""), 600.0).estimate.wait_s
+    >>> worth_publishing(job, "m", Estimate(7200.0, ""), 600.0).estimate.wait_s
     7200.0
     """
     if estimate is None or estimate.wait_s is None:
         return None
-    last = job.estimates.get(method) if job.later is None else job.later.estimate
-    if last is not None and last.wait_s is not None:
-        moved_s = abs(estimate.wait_s - last.wait_s)
-        left_s = max(estimate.wait_s, last.wait_s) - (now - job.ready)
-        if moved_s < MIN_MOVE_S or moved_s < MIN_MOVE_RATIO * left_s:
+    last, made_at = job.estimates.get(method), job.ready
+    if job.later is not None:
+        last, made_at = job.later.estimate, job.later.made_at
+    if last is not None and last.wait_s is not None and now - made_at < MAX_SILENCE_S:
+        age_s, upper_s = now - job.ready, (last.bounds or {}).get(UPPER_BOUND)
+        passed = upper_s is not None and upper_s <= age_s
+        new_upper_s = (estimate.bounds or {}).get(UPPER_BOUND)
+        if not passed and not _moved(last.wait_s, estimate.wait_s, age_s) and not _moved(upper_s, new_upper_s, age_s):
             return None
     return LaterEstimate.after(job.later, now, estimate)
+
+
+def _moved(before_s: float | None, now_s: float | None, age_s: float) -> bool:
+    """Return whether an estimate of the whole wait moved by much of what is left until it, of both the later one."""
+    if before_s is None or now_s is None:
+        return before_s is not now_s
+    moved_s, left_s = abs(now_s - before_s), max(now_s, before_s) - age_s
+    return moved_s >= MIN_MOVE_S and moved_s >= MIN_MOVE_RATIO * left_s

@@ -158,15 +158,14 @@ class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
-MOST_LATER = 32
+MOST_LATER = 16
 """Later estimates of a job that are kept."""
 
 
 class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A later estimate of a job's whole wait, made while it queued, at `made_at` (Unix seconds), and the one `before`.
 
-    They are few, for a job is looked at again after it has waited twice as long; and `MOST_LATER` at most, since each
-    change of when its wait begins lets that begin anew.
+    The latest `MOST_LATER` are kept.
     """
 
     made_at: float
@@ -200,7 +199,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     `run_estimates` are by the method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated`
     is what its start said that it got. `later` is the last estimate of those made while it queued that was told.
     `extras` and `progress` are what few jobs have. `asked_cpus` are what it asked for where `cpus` is its share of
-    an area (`Areas`). The job is stored as an array.
+    an area (`Areas`). `due` is when a queued job is to be estimated again (Unix seconds; 0: not). The job is stored as
+    an array.
     """
 
     id: str
@@ -239,6 +239,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     extras: Extras = EXTRAS
     progress: Progress = PROGRESS
     asked_cpus: int | None = None
+    due: float = 0.0
 
     @classmethod
     def of(cls, event: Submit) -> "Job":

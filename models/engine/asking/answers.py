@@ -221,9 +221,12 @@ def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
 def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> LiveJob:
     method, expected_start = engine.settings.method, orders.start(job)
     estimate = job.estimates.get(method) if job.later is None else job.later.estimate
-    wait_s = None if estimate is None else estimate.wait_s
     first = bounds_of(job, method, engine.settings.bounds)
     bounds = first if job.later is None else job.later.estimate.bounds
+    in_force = engine.methods.re_estimate(job, engine.context, orders.now) if job.phase is Phase.QUEUED else None
+    if in_force is not None:
+        estimate, bounds = in_force, in_force.bounds
+    wait_s = None if estimate is None else estimate.wait_s
     held = held_back.of(job, expected_start) if job.phase is Phase.QUEUED else None
     why = held or "" if held or expected_start is None else explained(orders, job, expected_start - job.ready).text
     share = 0.0 if held else passed(job, first, orders.now)

@@ -126,6 +126,7 @@ class Ends(AttemptHandler):
         self._live.leave(job)
         self._observe(job, Happened.WITHDRAWN, at)
         self._methods.forget(job.key)
+        self._reestimates.left_queue(job, self._live.clock.now)
         if job.unscored:
             return
         self.note_past(job, waited_s)

@@ -4,6 +4,8 @@ start; and the site's size."""
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from models.engine.methods import planned_run_s
 from models.engine.outgoing import Anomaly, Record, stale
 from models.engine.parts import AttemptHandler
@@ -38,7 +40,7 @@ class InPlace(AttemptHandler):
             yield Anomaly("alter_of_unknown_job", f"job {event.job} is not here")
             return
         yield from self._alter(job, event)
-        self._reestimates.watch(job)
+        self._reestimates.watch(job, self._live.clock.now)
 
     def _alter(self, job: Job, event: Alter) -> Iterator[Record]:
         """What the event leaves out stays as it was."""
@@ -84,7 +86,7 @@ class InPlace(AttemptHandler):
     def _enqueue(self, job: Job, at: float) -> None:
         job.eligible = max(at, job.ready)
         self._live.move(job, Phase.QUEUED)
-        self._reestimates.watch(job)
+        self._reestimates.watch(job, job.ready)
 
     def hold(self, event: Hold) -> Iterator[Record]:
         """A job that has not started may not start until it is released."""
@@ -97,6 +99,7 @@ class InPlace(AttemptHandler):
             yield stale(event)
         elif job.phase is Phase.QUEUED:
             self._live.move(job, Phase.HELD)
+            self._reestimates.left_queue(job, self._live.clock.now)
         else:
             job.progress = job.progress.but(held=True)
 
@@ -172,6 +175,8 @@ class InPlace(AttemptHandler):
             yield stale(event)
         else:
             self._context.resize(event)
+            if known is None or msgspec.structs.replace(known, time=event.time) != event:
+                self._reestimates.news(self._live.clock.now)
 
 
 def _hold_overtaken(job: Job, time: float) -> bool:

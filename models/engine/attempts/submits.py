@@ -8,7 +8,7 @@ from models.engine.declared import default_walltime, obstacle
 from models.engine.events.arrays import extras_of_task
 from models.engine.outgoing import Anomaly, Record, count_from_eligible, nodes_down, withhold
 from models.engine.parts import AttemptHandler, Parts
-from models.engine.reestimates import worth_telling
+from models.engine.reestimates import worth_publishing
 from models.method import Happened
 from models.records import Requeue, Submit
 from models.site.job import NO_LIMIT_S, PROGRESS, Job, Phase
@@ -139,23 +139,24 @@ class Submits(AttemptHandler):
             again.progress = PROGRESS.but(requeued=event.state, past=event.past, old=old)
         yield from self._admit(again)
 
-    def estimate_again(self) -> Iterator[Record]:
-        """Look again at the queued jobs whose turn it is; tell the estimates that have moved."""
+    def estimate_again(self, event: int) -> Iterator[Record]:
+        """Estimate the queued jobs that are due after an event; yield the estimates that have moved."""
         context, method, now = self._context, self._methods.counting, self._live.clock.now
         withhold_down = self._settings.withhold_down
         if context.areas is None and nodes_down(context.capacity, withhold_down) is not None:
             return
         self._live.keep_still(now)
-        for job in self._reestimates.take(now):
-            if job.progress.past:
-                continue
-            if context.areas is not None and obstacle(job, context, withhold_down) is not None:
-                continue
-            told = self._methods.re_estimate(job, context, now)
-            if told is not None and job.extras.het_group is not None:
-                told = self._groups.latest(job, method.name, told, again=True)
-            later = worth_telling(job, method.name, told, now)
+        due = [*self._reestimates.take(now, event)]
+        able = [job for job in due if not job.progress.past]
+        if context.areas is not None:
+            able = [job for job in able if obstacle(job, context, withhold_down) is None]
+        estimates = dict(zip((job.key for job in able), self._methods.refresh(able, context, now), strict=True))
+        for job in due:
+            estimate = estimates.get(job.key)
+            if estimate is not None and job.extras.het_group is not None:
+                estimate = self._groups.latest(job, method.name, estimate, again=True)
+            later = worth_publishing(job, method.name, estimate, now)
             if later is not None and not job.unscored:
                 job.later = later
-                self._live.touch(job)
                 yield self._outgoing.again(job, later, self._parts.degraded)
+            self._reestimates.plan(job, estimate, now)

@@ -39,6 +39,24 @@ def waits_after(waited_s: Floats, probabilities: Floats, bounds_s: Floats, wante
     return found
 
 
+def in_force(waited_s: Floats, probabilities: Floats, bounds_s: Floats, median: int) -> Floats:
+    """Return the quantiles of whole waits as they stand while jobs wait, (jobs, probabilities) in seconds.
+
+    They are as published until the estimate has passed, then those of the rest of the distribution. None lies in the
+    past.
+
+    Args:
+        waited_s: how long each job has waited, (jobs,).
+        bounds_s: as published, (jobs, probabilities); nan stays nan.
+        median: the place of the estimate among the probabilities.
+    """
+    passed = bounds_s[:, median] <= waited_s
+    found = np.maximum(bounds_s, waited_s[:, None])
+    if passed.any():
+        found[passed] = waits_after(waited_s[passed], probabilities, bounds_s[passed], probabilities)
+    return found
+
+
 @njit(cache=True, nogil=True)
 def _share(value: float, shares: Floats, values: Floats, halving: float) -> float:
     """The share of waits that are shorter."""

@@ -2,9 +2,9 @@
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import chain, tee
+from itertools import tee
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -12,23 +12,22 @@ import numpy as np
 
 from models.arrays import Floats
 from models.durations import AT_ONCE_S
-from models.method import Happened, Memory, SiteContext, WaitMethod
+from models.method import Happened, Memory, Method, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
 from models.site.rows import PerJob
-from models.site.seen import Seen
 from models.site.size import MIN_STARTED_JOBS
-from models.site.table import QUEUED
 from models.stored import encode, reader
 from models.waits.blend.at_once import AtOnce, AtOnceLearnt
-from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.deficits import DEFICIT_JOBS
 from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
 from models.waits.blend.known import HEAD_BYTES, MARKS, exceeded, left
 from models.waits.blend.mixture import KIND_JOBS, SITE_JOBS
+from models.waits.blend.published import Published
 from models.waits.blend.quantiles import Quantiles, QuantilesState
-from models.waits.blend.said import BOUND, MEDIAN, PROBABILITIES, QUANTILES, Said
+from models.waits.blend.remaining.method import RemainingWait
+from models.waits.blend.said import BOUND, BOUNDS, MEDIAN, PROBABILITIES, QUANTILES, Said
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
@@ -65,14 +64,8 @@ JUDGED = range(MEDIAN, QUANTILES)
 MIN_NAMED = 0.05
 """The least weight with which an expert is named in the reason."""
 
-_PROBABILITIES = np.array(PROBABILITIES)
-
 HOOKS = ("observe", "learn", "cancelled", "ended", "forget", "degraded", "pending")
 """What is handed on to the experts that have it; of the others a call would do nothing."""
-
-_UNKNOWN = (np.nan,) * QUANTILES
-
-BOUNDS = tuple(f"{probability:g}" for probability in PROBABILITIES)
 
 _HEAD = struct.Struct("<HddI")
 
@@ -140,15 +133,16 @@ class Blend(WaitMethod):
         self._boosted = Boosted()
         self._order, self.site_policy = LearntOrder(), SitePolicy(lambda: self._quantiles.schedule_is_near)
         self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": self._order, "policy": self.site_policy}
-        self._parts: dict[str, WaitMethod] = {**self._points, "boosted": self._boosted}
-        self._experts_with = {hook: [part for part in self._parts.values() if _has(part, hook)] for hook in HOOKS}
+        self._experts: dict[str, WaitMethod] = {**self._points, "boosted": self._boosted}
+        self._remaining = RemainingWait(self._order, self._boosted)
+        self._experts_with = {hook: [part for part in self._experts.values() if _has(part, hook)] for hook in HOOKS}
         names = [*TRIVIAL, *self._points, *FORESTS]
         self._quantiles = Quantiles(names, [FIRST_WEIGHTS[name] for name in names], schedules=("policy", "order"))
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
         self._at_once = AtOnce(len(names) + QUANTILES)
         self._nothing = np.full((QUANTILES, len(names)), np.nan)  # what experts say who say nothing
         self._deadlines = Deadlines()
-        self._told: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
+        self._published = Published(self.name)
         self._learnt = self._what_was_learnt()
         self.per_job = self._notes = PerJob(bytes)
         """Of queued jobs, their `_Note`s."""
@@ -159,9 +153,9 @@ class Blend(WaitMethod):
         return Memory(0, round(max(SITE_JOBS, KIND_JOBS, DEFICIT_JOBS)))
 
     @property
-    def parts(self) -> Mapping[str, WaitMethod]:
-        """The experts that are methods."""
-        return self._parts
+    def parts(self) -> Mapping[str, Method]:
+        """The experts that are methods, and the model of remaining waits."""
+        return {**self._experts, self._remaining.name: self._remaining}
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait, its bounds, and whether the job starts at once.
@@ -179,6 +173,7 @@ class Blend(WaitMethod):
             note = _Note(0, job.ready, self._deadlines.begin, code_of(job.queue), choice.waits_s, said)
             self._notes.put(job.key, note.encode())
             self._deadlines.add(job.key, note.deadlines)
+            self._remaining.submitted(job, context)
         self._pass(job.submit, context)  # last, so that a considered job is told the same
         return estimate
 
@@ -315,12 +310,14 @@ class Blend(WaitMethod):
         for expert in self._experts_with["learn"]:
             expert.learn(job, wait_s, context)
         assert job.start is not None
+        self._remaining.left(job, wait_s, cancelled=False)
         self._left(job, wait_s, job.start, context, started=True)
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
         """A job was cancelled in the queue. It counts as if it had started then, as in the measures."""
         for expert in self._experts_with["cancelled"]:
             expert.cancelled(job, waited_s, context)
+        self._remaining.left(job, waited_s, cancelled=True)
         self._left(job, waited_s, job.ready + waited_s, context, started=False)
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
@@ -332,55 +329,34 @@ class Blend(WaitMethod):
         """The job's wait will not be known."""
         for expert in self._experts_with["forget"]:
             expert.forget(key)
+        self._remaining.forget(key)
         self._notes.pop(key)
 
     @property
     def degraded(self) -> str | None:
         """What an expert lacks, such as a model that was lost: the others still predict."""
-        found = (expert.degraded for expert in self._experts_with["degraded"])
+        parts: list[WaitMethod | RemainingWait] = [*self._experts_with["degraded"], self._remaining]
+        found = (part.degraded for part in parts)
         return next((reason for reason in found if reason is not None), None)
 
     def pending(self) -> Future[Any] | None:
         """The training that the next event would have to wait for, if there is one."""
-        found = (expert.pending() for expert in self._experts_with["pending"])
+        parts: list[WaitMethod | RemainingWait] = [*self._experts_with["pending"], self._remaining]
+        found = (part.pending() for part in parts)
         return next((future for future in found if future is not None), None)
 
     def starts(self, context: SiteContext, now: float) -> Floats:
-        """When the queued jobs will start: what is left of their waits, given that they waited so long. 1 µs a job."""
-        rows, ready = context.state.table.seen().rows, context.state.table.columns().ready
-        waited_s = np.maximum(now - ready[rows], 0.0)
-        medians_s = waits_after(waited_s, _PROBABILITIES, self._bounds(context), np.array([0.5]))[:, 0]
-        return np.asarray(ready[rows] + medians_s)
-
-    def _bounds(self, context: SiteContext) -> Floats:
-        """The bounds that the jobs that are looked at were told, (seen, probabilities); nan for those that were not.
-
-        The last are kept until something changes.
-        """
-        state, seen = context.state, context.state.table.seen()
-        if self._told[0] is not seen:
-            bounds: list[Iterable[float]] = []
-            for row, phase in zip(seen.rows.tolist(), state.table.columns().phase[seen.rows].tolist(), strict=True):
-                key = state.table.keys[row] if phase == QUEUED else None
-                first = None if key is None else state.jobs[key].estimates.get(self.name)
-                told = None if first is None else first.bounds
-                bounds.append(_UNKNOWN if told is None or len(told) != QUANTILES else told.values())
-            flat = np.fromiter(chain.from_iterable(bounds), np.float64, QUANTILES * len(bounds))
-            self._told = seen, flat.reshape(-1, QUANTILES)
-        return self._told[1]
+        """Return when the queued jobs will start by the estimates in force, Unix seconds. 1 µs a job."""
+        return self._published.starts(context, now)
 
     def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
-        """The whole wait of a queued job, from what was said at its submission, given that it has waited since.
+        """Return the estimate in force: the latest published one, of which nothing lies in the past."""
+        return self._published.in_force(job, now)
 
-        What is left in the simulated schedule of `order` does not help: halfway to it, the mean error on KTH was 1 %
-        less, but only 64 % of the waits were within the bound of 0.9, and 87 % are without it.
-        """
-        first = job.estimates.get(self.name)
-        if first is None or first.wait_s is None or first.bounds is None:
-            return None
-        waited_s, told_s = np.array([max(now - job.ready, 0.0)]), np.array([[*first.bounds.values()]])
-        waits_s: list[float] = waits_after(waited_s, _PROBABILITIES, told_s, _PROBABILITIES)[0].tolist()
-        return Estimate(waits_s[MEDIAN], "given how long it has waited", dict(zip(BOUNDS, waits_s, strict=True)))
+    def refresh(self, jobs: Sequence[Job], context: SiteContext, now: float) -> list[Estimate | None]:
+        """Estimate the whole waits of queued jobs from the state of the site now (`models.waits.blend.remaining`)."""
+        self._published.forget()
+        return self._remaining.refresh(jobs, [job.estimates.get(self.name) for job in jobs], context, now)
 
     def save(self) -> bytes:
         """What was learnt, and what the experts keep; up to 30 KB."""

@@ -12,6 +12,9 @@ from models.waits.blend.mixture import Mixed, seconds
 PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
 """The bounds that are given; that of a half is the point estimate."""
 
+BOUNDS = tuple(f"{probability:g}" for probability in PROBABILITIES)
+"""Their names in an estimate."""
+
 QUANTILES = len(PROBABILITIES)
 MEDIAN = PROBABILITIES.index(0.5)
 

@@ -144,6 +144,17 @@ class Forests:
         medians = {scale: said[place] for scale, place in self._medians}
         return Said(medians, self._uncrossed(said), self._extent.unlike(row), elsewhere=not self.jobs)
 
+    def quantiles(self, rows: Singles) -> Floats:
+        """Return the quantiles of the waits of several jobs in ascending order, (jobs, quantiles) seconds.
+
+        They are those of `say`, without a prior.
+
+        Args:
+            rows: the features of the jobs, (jobs, f).
+        """
+        said = [_from_scale(self._logarithmic, values) for values in self._grove.predict(rows).tolist()]
+        return np.array([[*self._uncrossed(values).values()] for values in said])
+
     def _uncrossed(self, said: Sequence[float]) -> dict[float, float]:
         """The quantiles, which never cross each other nor the point, that of 0.5: the mean of the medians."""
         point = lower = upper = sum(said[place] for _, place in self._medians) / len(self._medians)

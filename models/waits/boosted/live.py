@@ -63,7 +63,7 @@ its user was submitted. Jobs that the scheduler says to wait for something of th
 is the `head`.
 """
 
-_NEVER_S = 1e7
+NEVER_S = 1e7
 _NEW_QUEUE = -2  # of a job whose queue no live job has: not that of jobs without one
 
 
@@ -95,7 +95,7 @@ def live_features(job: Job, table: LiveTable, now: float, site_cpus: int, out: F
 def _live_features(live: Ints, stands_for: Floats, table: Records, job: _About, site_cpus: float, out: Floats) -> None:
     queued, running = np.zeros((len(GROUPS), len(SUMS))), np.empty(len(live), np.int64)
     count = 0
-    head, head_ready, in_use, latest = -1, np.inf, 0.0, -_NEVER_S
+    head, head_ready, in_use, latest = -1, np.inf, 0.0, -NEVER_S
     after = len(GROUPS) * len(SUMS)
     held = len(NAMES) - 2
     for number, row in enumerate(live):
@@ -155,7 +155,7 @@ def _live_features(live: Ints, stands_for: Floats, table: Records, job: _About, 
     out[place + 12] = out[place + 5] - job.planned_s
     spare = out[place + 8] if head >= 0 else room
     out[place + 14] = 1.0 if room >= 0.0 and (head < 0 or slack >= 0.0 or spare >= job.cpus) else 0.0
-    out[place + 15] = min(max(job.now - latest, 0.0), _NEVER_S)
+    out[place + 15] = min(max(job.now - latest, 0.0), NEVER_S)
     left_work = out[after + 2 * len(HORIZONS_S) + 1]
     out[place + 9] = (left_work + queued[0, 2]) / site_cpus
     out[place + 10] = (left_work + queued[3, 2]) / site_cpus
@@ -227,4 +227,4 @@ def _fits_in(
         free += float(table[running[place]].cpus)
         if free >= wanted:
             return left[place], free - wanted
-    return _NEVER_S, free - wanted
+    return NEVER_S, free - wanted

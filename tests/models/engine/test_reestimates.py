@@ -1,5 +1,6 @@
-"""Jobs that still queue are estimated again."""
+"""Queued jobs are estimated again when it is time or when something happened, and published when it matters."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
@@ -8,13 +9,20 @@ import pytest
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.outgoing import Record
-from models.engine.reestimates import FIRST_LOOK_S, MAX_LOOKS_PER_EVENT, MAX_TAKEN_PER_EVENT, MIN_ENTRIES
+from models.engine.reestimates import (
+    ESTIMATES_PER_EVENT,
+    FIRST_S,
+    MAX_ESTIMATES,
+    MIN_ENTRIES,
+    EstimateBudget,
+    worth_publishing,
+)
 from models.method import SiteContext, WaitMethod
-from models.records import Alter, Hold, JobAnswer, JobQuestion, Outcome, Prediction, Release
+from models.records import Alter, AnyEvent, Hold, JobAnswer, JobQuestion, Outcome, Prediction, Release, Submit
 from models.registry import METHODS
-from models.site.job import MOST_LATER, Estimate, Job
-from tests.support.engines import MEDIAN, encoded, nodes_at
-from tests.support.events import start, submit
+from models.site.job import MOST_LATER, Estimate, Job, LaterEstimate
+from tests.support.engines import MEDIAN, encoded, nodes_at, workload
+from tests.support.events import cancel, capacity, start, submit
 
 SETTINGS = msgspec.structs.replace(MEDIAN, method="pessimist", shadows=())
 
@@ -43,143 +51,16 @@ def again(records: list[Record]) -> list[Prediction]:
 
 
 def tick(engine: Engine, time: float) -> list[Record]:
-    """An event that changes none of the jobs of the test."""
+    """Apply an event that changes none of the jobs of the test, nor what the site has."""
     return engine.apply(nodes_at(time))
 
 
-def test_a_job_that_queues_is_estimated_anew_where_its_start_has_moved() -> None:
+def engine_with(*events: AnyEvent) -> Engine:
     engine = Engine("s", SETTINGS)
-    engine.apply(submit("1", 1000.0))
-    assert again(tick(engine, 1000.0 + FIRST_LOOK_S - 1)) == []
-    [told] = again(tick(engine, 1000.0 + FIRST_LOOK_S))
-    assert (told.job, told.made_at, told.waited_s) == ("1", 1600.0, 600.0)
-    assert (told.predicted_wait_s, told.predicted_start, told.bounds) == (1200.0, 2200.0, {"0.9": 1800.0})
-    assert again(tick(engine, 2100.0)) == []  # its next turn comes later
-    [later] = again(tick(engine, 2500.0))
-    assert later.predicted_wait_s == 3000.0
-    answered = answer(JobQuestion(id="1", site="s", job="1"), engine, 2600.0)
-    assert isinstance(answered, JobAnswer)
-    assert [(told.at, told.start, told.starts_by) for told in answered.told] == [
-        (1000.0, 4600.0, {"0.9": 8200.0}),
-        (1600.0, 2200.0, {"0.9": 2800.0}),
-        (2500.0, 4000.0, {"0.9": 5500.0}),
-    ]
-    [outcome] = [record for record in engine.apply(start("1", 4000.0)) if isinstance(record, Outcome)]
-    assert outcome.predicted_wait_s == 3600.0  # what was said at its submission is what is scored
-    assert engine.scores.later_first.error.total == 600.0
-    assert engine.scores.later.error.total == 0.0
-
-
-def test_a_start_that_has_hardly_moved_is_left_out() -> None:
-    engine = Engine("s", SETTINGS)
-    engine.apply(submit("1", 1000.0))
-    assert again(tick(engine, 1000.0 + 1700.0)) == []  # 3400 s instead of 3600
-    assert again(tick(engine, 1000.0 + 2399.0)) == []  # its next turn comes later
-    assert again(tick(engine, 1000.0 + 2400.0)) != []
-
-
-def test_an_event_that_comes_twice_gives_no_job_its_turn() -> None:
-    engine = Engine("s", SETTINGS)
-    jobs = [submit(str(number), 1000.0) for number in range(MAX_LOOKS_PER_EVENT + 2)]
-    for event in jobs:
+    engine.apply(nodes_at(1.0))
+    for event in events:
         engine.apply(event)
-    assert len(again(tick(engine, 10_000.0))) == MAX_LOOKS_PER_EVENT
-    assert again(engine.apply(jobs[0])) == []
-    assert len(again(tick(engine, 10_000.0))) == 2
-
-
-def test_jobs_that_do_not_queue_have_no_turn() -> None:
-    engine = Engine("s", SETTINGS)
-    for job in ("1", "2", "3"):
-        engine.apply(submit(job, 1000.0))
-    engine.apply(Hold(site="s", job="1", time=1001.0))
-    engine.apply(start("2", 1002.0))
-    assert [told.job for told in again(tick(engine, 1600.0))] == ["3"]
-    engine.apply(Release(site="s", job="1", time=1700.0))
-    assert [told for told in again(tick(engine, 2200.0)) if told.job == "1"] == []
-    assert [told.waited_s for told in again(tick(engine, 2300.0)) if told.job == "1"] == [600.0]
-
-
-def test_a_job_that_becomes_eligible_later_is_looked_at_later() -> None:
-    engine = Engine("s", SETTINGS)
-    engine.apply(submit("1", 1000.0))
-    engine.apply(Alter(site="s", job="1", time=1001.0, eligible=5000.0))
-    assert again(tick(engine, 5599.0)) == []
-    [told] = again(tick(engine, 5600.0))
-    assert (told.waited_s, told.predicted_start) == (600.0, 6200.0)
-
-
-def test_a_job_whose_wait_begins_anew_again_and_again_keeps_some_of_its_estimates(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def now_and_then(_self: Pessimist, _job: Job, _context: SiteContext, now: float) -> Estimate:
-        return Estimate(3600.0 if now // 7000 % 2 else 108_000.0, "")
-
-    monkeypatch.setattr(Pessimist, "re_estimate", now_and_then)
-    engine = Engine("s", SETTINGS)
-    engine.apply(submit("1", 1000.0))
-    for number in range(1100):
-        begins = 2000.0 + 7000.0 * number
-        engine.apply(Alter(site="s", job="1", time=begins - 10.0, eligible=begins))
-        assert again(tick(engine, begins + FIRST_LOOK_S))
-    engine.checkpoint()
-    answered = answer(JobQuestion(id="1", site="s", job="1"), engine, begins + FIRST_LOOK_S)
-    assert isinstance(answered, JobAnswer)
-    assert len(answered.told) == 1 + MOST_LATER
-    assert [told.at for told in answered.told[-2:]] == [begins + FIRST_LOOK_S - 7000.0, begins + FIRST_LOOK_S]
-
-
-def test_after_one_event_only_some_jobs_have_their_turn() -> None:
-    engine = Engine("s", SETTINGS)
-    for number in range(MAX_LOOKS_PER_EVENT + 2):
-        engine.apply(submit(str(number), 1000.0 + number))
-    jobs = [str(number) for number in range(MAX_LOOKS_PER_EVENT + 2)]
-    assert [told.job for told in again(tick(engine, 1700.0))] == jobs[:-2]
-    assert [told.job for told in again(tick(engine, 1700.0))] == jobs[-2:]
-
-
-def test_while_nodes_are_down_nothing_is_told() -> None:
-    engine = Engine("s", SETTINGS)
-    engine.apply(submit("1", 1000.0))
-    assert again(engine.apply(nodes_at(1700.0, down_nodes=9))) == []
-    assert [told.made_at for told in again(tick(engine, 1800.0))] == [1800.0]
-
-
-def test_a_site_that_is_read_back_goes_on_as_if_nothing_had_happened() -> None:
-    engine = Engine("s", SETTINGS)
-    for number in range(9):
-        engine.apply(submit(str(number), 1000.0 + 100.0 * number))
-    tick(engine, 1650.0)
-    saved, changes = engine.checkpoint()
-    other = Engine.load(saved, changes.started, changes.runs, SETTINGS, changes.rows)
-    assert any(job.later is not None for job in other.context.state.jobs.values())
-    for event in [nodes_at(1700.0 + 50.0 * n) for n in range(60)] + [start("3", 6000.0)]:
-        assert encoded(engine.apply(event)) == encoded(other.apply(event))
-    assert engine.checkpoint()[0] == other.checkpoint()[0]
-
-
-def test_of_the_looks_that_are_due_only_some_are_taken_after_one_event() -> None:
-    engine = Engine("s", SETTINGS)
-    jobs = MAX_TAKEN_PER_EVENT // 2
-    for number in range(jobs):
-        engine.apply(submit(f"{number:03}", 1000.0))  # at the same time
-    told, events = [], 0
-    while len(told) < jobs:  # each is due three times by then: at 1600, 2200 and 3400
-        told += [record.job for record in again(tick(engine, 4000.0))]
-        engine, events = restored(engine), events + 1
-    assert len(set(told)) == jobs
-    assert events == 1 + jobs // MAX_LOOKS_PER_EVENT  # after the first one the earlier looks were passed over
-    assert again(tick(engine, 4000.0)) == []
-
-
-def test_a_look_that_tells_nothing_leaves_the_job_as_it_is_stored() -> None:
-    engine = Engine("s", SETTINGS)
-    engine.apply(submit("1", 1000.0))
-    engine.cut()
-    assert again(tick(engine, 1000.0 + 1700.0)) == []
-    assert engine.cut().jobs == {}
-    assert again(tick(engine, 1000.0 + 2400.0)) != []
-    assert len(engine.cut().jobs) == 1
+    return engine
 
 
 def restored(engine: Engine) -> Engine:
@@ -187,17 +68,167 @@ def restored(engine: Engine) -> Engine:
     return Engine.load(saved, changes.started, changes.runs, SETTINGS, changes.rows)
 
 
-def test_a_job_that_is_altered_all_the_time_takes_no_more_room() -> None:
-    engine = Engine("s", SETTINGS)
-    engine.apply(submit("1", 1000.0))
+def test_queued_job_is_estimated_again_and_scored_by_its_first() -> None:
+    engine = engine_with(submit("1", 1000.0))
+    assert again(tick(engine, 1000.0 + FIRST_S - 1)) == []
+    [later] = again(tick(engine, 1000.0 + FIRST_S))
+    assert (later.job, later.made_at, later.waited_s) == ("1", 1120.0, 120.0)
+    assert (later.predicted_wait_s, later.predicted_start, later.bounds) == (240.0, 1240.0, {"0.9": 360.0})
+    answered = answer(JobQuestion(id="1", site="s", job="1"), engine, 1150.0)
+    assert isinstance(answered, JobAnswer)
+    assert [(one.at, one.start, one.starts_by) for one in answered.told] == [
+        (1000.0, 4600.0, {"0.9": 8200.0}),
+        (1120.0, 1240.0, {"0.9": 1360.0}),
+    ]
+    [outcome] = [record for record in engine.apply(start("1", 1240.0)) if isinstance(record, Outcome)]
+    assert outcome.predicted_wait_s == 3600.0
+    assert engine.scores.later_first.error.total == 3360.0
+    assert engine.scores.later.error.total == 0.0
+
+
+def test_next_estimate_is_due_after_a_share_of_what_is_left() -> None:
+    engine = engine_with(submit("1", 1000.0))
+    job = engine.context.state.jobs["1", 0]
+    for wait_s, bound_s, interval_s in (
+        (1100.0, 90_000.0, 350.0),  # soon: the least share of its age
+        (2250.0, 90_000.0, 500.0),  # the share of the 1250 s that are left
+        (90_000.0, 99_000.0, 800.0),  # late: the greatest share of its age
+        (2000.0, 1200.0, 160.0),  # before its bound passes
+    ):
+        engine.parts.reestimates.plan(job, Estimate(wait_s, "", {"0.9": bound_s}), 2000.0)
+        assert job.due - 2000.0 == pytest.approx(interval_s)
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "bound_s", "now", "published"),
+    [
+        (3700.0, 7200.0, 600.0, False),
+        (3600.0, 7200.0, 600.0, False),
+        (7000.0, 7200.0, 600.0, True),  # the estimate moved
+        (3600.0, 12_000.0, 600.0, True),  # the bound moved
+        (7205.0, 7210.0, 7201.0, True),  # the bound has passed
+        (9000.0, 9100.0, 86_401.0, True),  # a day without a record
+    ],
+)
+def test_estimate_is_published_if_it_moved_passed_or_is_a_day_old(
+    wait_s: float, bound_s: float, now: float, published: bool
+) -> None:
+    far = {"0.9": 1e6} if now > 86_400.0 else {"0.9": 7200.0}
+    job = Job("1", 0, 0.0, estimates={"m": Estimate(1e6 if now > 86_400.0 else 3600.0, "", far)})
+    last = job.estimates["m"]
+    new = Estimate(last.wait_s if now > 86_400.0 else wait_s, "", far if now > 86_400.0 else {"0.9": bound_s})
+    assert (worth_publishing(job, "m", new, now) is not None) == published
+
+
+def test_budget_allows_a_few_estimates_per_event_and_saves_up() -> None:
+    jobs = [submit(f"{number:03}", 1000.0) for number in range(2 * MAX_ESTIMATES)]
+    engine = engine_with(*jobs)
+    assert len(again(tick(engine, 5000.0))) == MAX_ESTIMATES  # saved up while the jobs came
+    assert len(again(tick(engine, 5000.0))) == ESTIMATES_PER_EVENT
+    assert EstimateBudget(left=0, event=10).at(12) == 2 * ESTIMATES_PER_EVENT
+
+
+def test_duplicate_event_gives_no_job_its_estimate() -> None:
+    first = submit("1", 1000.0)
+    engine = engine_with(first)
+    assert again(engine.apply(first)) == []
+    assert len(again(tick(engine, 10_000.0))) == 1
+
+
+def test_held_and_running_jobs_are_not_estimated() -> None:
+    engine = engine_with(*(submit(job, 1000.0) for job in ("1", "2", "3")))
+    engine.apply(start("2", 1002.0))
+    engine.apply(Hold(site="s", job="1", time=1003.0))
+    assert {record.job for number in range(9) for record in again(tick(engine, 1120.0 + 99.0 * number))} == {"3"}
+    engine.apply(Release(site="s", job="1", time=2000.0))
+    assert {record.job for record in again(tick(engine, 4400.0))} == {"1", "3"}
+
+
+def test_changed_capacity_concerns_every_queued_job_immediately() -> None:
+    engine = engine_with(*(submit(str(number), 1000.0) for number in range(5)))
+    tick(engine, 1120.0)
+    assert again(tick(engine, 1130.0)) == []
+    assert {record.job for record in again(engine.apply(capacity(900, 2000.0)))} == set("01234")
+
+
+def test_large_cancelled_job_concerns_every_queued_job_immediately() -> None:
+    events = [submit(str(number), 1000.0, cpus=1, walltime=60.0) for number in range(3)]
+    engine = engine_with(*events, submit("large", 1000.0, cpus=64, walltime=7200.0))
+    tick(engine, 1120.0)
+    jobs = engine.context.state.jobs
+    later = max(jobs[key].due for key in jobs)
+    engine.apply(cancel("0", later - 200.0))  # a small one concerns nobody
+    waiting = [jobs[key].due for key in jobs]
+    engine.apply(cancel("large", later - 199.0))
+    assert all(jobs[key].due > later - 199.0 for key in jobs)
+    assert [jobs[key].due for key in jobs] != waiting
+
+
+def test_job_eligible_later_is_estimated_from_then_on() -> None:
+    engine = engine_with(submit("1", 1000.0))
+    engine.apply(Alter(site="s", job="1", time=1001.0, eligible=5000.0))
+    assert again(tick(engine, 4999.0)) == []
+    [later] = again(tick(engine, 5600.0))
+    assert (later.waited_s, later.predicted_start) == (600.0, 6200.0)
+
+
+def test_latest_estimates_are_kept_up_to_a_limit() -> None:
+    kept: LaterEstimate | None = None
+    for number in range(3 * MOST_LATER):
+        kept = LaterEstimate.after(kept, float(number), Estimate(1.0, ""))
+    made = []
+    while kept is not None:
+        made.append(kept.made_at)
+        kept = kept.before
+    assert made == [float(number) for number in range(3 * MOST_LATER - 1, 2 * MOST_LATER - 1, -1)]
+
+
+def test_nothing_is_published_while_nodes_are_down() -> None:
+    engine = engine_with(submit("1", 1000.0))
+    assert again(engine.apply(nodes_at(1700.0, down_nodes=9))) == []
+    assert [record.made_at for record in again(engine.apply(nodes_at(1800.0)))] == [1800.0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_restored_site_estimates_the_same_jobs_at_random_points(seed: int) -> None:
+    events = _disordered(seed)
+    for restart in range(seed, len(events), 37):
+        engine = Engine("s", SETTINGS)
+        for event in events[:restart]:
+            engine.apply(event)
+        other = restored(engine)
+        for event in events[restart:]:
+            assert encoded(engine.apply(event)) == encoded(other.apply(event)), (restart, event)
+
+
+def _disordered(seed: int) -> Sequence[AnyEvent]:
+    """A workload in which some submissions come late or are of the site's history, and jobs are held and altered."""
+    events = list[AnyEvent]()
+    for number, event in enumerate(workload(seed)):
+        kind = (number * 31 + seed) % 13
+        if isinstance(event, Submit) and kind in (1, 2):
+            event = msgspec.structs.replace(event, **({"late": True} if kind == 1 else {"past": True, "old": True}))
+        events.append(event)
+        if isinstance(event, Submit) and kind == 3:
+            events += [
+                Hold(site="s", job=event.job, time=event.time + 1.0),
+                Release(site="s", job=event.job, time=event.time + 2.0),
+            ]
+        if isinstance(event, Submit) and kind == 4:
+            events.append(Alter(site="s", job=event.job, time=event.time + 1.0, walltime=1234.0))
+    return events
+
+
+def test_often_altered_job_takes_no_more_room() -> None:
+    engine = engine_with(submit("1", 1000.0))
     for number in range(3 * MIN_ENTRIES):
         engine.apply(Alter(site="s", job="1", time=1001.0 + number / 100, walltime=60.0 + number))
-    assert len(engine.parts.reestimates._due) <= MIN_ENTRIES + 2
-    assert [told.job for told in again(tick(engine, 1600.0))] == ["1"]
+    assert len(engine.parts.reestimates._heap) <= MIN_ENTRIES + 3
+    assert [record.job for record in again(tick(engine, 1600.0))] == ["1"]
 
 
-def test_a_method_that_estimates_nothing_anew_keeps_nothing() -> None:
+def test_method_without_later_estimates_keeps_nothing() -> None:
     engine = Engine("s", MEDIAN)
     engine.apply(submit("1", 1000.0))
     assert again(tick(engine, 9000.0)) == []
-    assert engine.parts.reestimates._due == []
+    assert engine.parts.reestimates._heap == []

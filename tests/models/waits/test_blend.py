@@ -149,7 +149,7 @@ def test_sites_are_compared_by_no_less_than_the_simulated_schedule() -> None:
     engine = engine_after(*steady(30, 700.0), *full, settings=BLEND)
     job = Job("", 0, 40_100.0, cpus=100, walltime=600.0)
     [told] = consider(engine, [job])
-    [schedule] = blend_of(engine).parts["order"].what_ifs([job], engine.context)
+    [schedule] = blend_of(engine)._order.what_ifs([job], engine.context)
     assert told.predicted_wait_s is not None and schedule.wait_s is not None
     known_s = cautious_s(told.predicted_wait_s, told.bounds)
     assert told.cautious_wait_s == schedule.wait_s > known_s
@@ -245,7 +245,7 @@ def test_a_queue_longer_than_any_is_told_and_counted() -> None:
 def test_forests_go_by_what_the_order_simulates() -> None:
     events = [capacity(100), submit("whole", 0.0, cpus=100, walltime=3600.0), start("whole", 0.0)]
     engine, asked = engine_after(*events, settings=BLEND), Job("", 0, 600.0, cpus=4, walltime=600.0)
-    [told] = blend_of(engine).parts["order"].what_ifs([asked], engine.context)
+    [told] = blend_of(engine)._order.what_ifs([asked], engine.context)
     for event in submit("next", 600.0, cpus=4, walltime=600.0), start("next", 4000.0):
         engine.apply(event)
     forests = blend_of(engine).parts["boosted"]

@@ -1,0 +1,32 @@
+"""Classes of ages: how long a job has waited, each class twice as old as the one before."""
+
+from typing import Final
+
+import numpy as np
+
+from models.arrays import Floats, Ints
+
+FIRST_AGE_S: Final = 300.0
+"""Jobs that have waited for less are in class 0, seconds."""
+
+AGES: Final = 13
+"""The number of classes; the last one begins after 7 days."""
+
+LANDMARKS_S: Final = tuple(FIRST_AGE_S * 2.0**number for number in range(AGES - 1))
+"""Where the classes from 1 on begin, seconds."""
+
+_LANDMARKS = np.array(LANDMARKS_S)
+
+
+def age_class(age_s: float) -> int:
+    """Return the class of an age in seconds.
+
+    >>> [age_class(age_s) for age_s in (0.0, 299.0, 300.0, 600.0, 1e9)]
+    [0, 0, 1, 2, 12]
+    """
+    return int(np.searchsorted(_LANDMARKS, age_s, side="right"))
+
+
+def age_classes(ages_s: Floats) -> Ints:
+    """Return the classes of ages in seconds, (jobs,)."""
+    return np.searchsorted(_LANDMARKS, ages_s, side="right")

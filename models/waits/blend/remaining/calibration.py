@@ -1,0 +1,74 @@
+"""Bounds of remaining waits that cover what they should at every age."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numba import njit
+
+from models.arrays import Floats, Ints
+from models.waits.blend.mixture import SITE_SHARE, scaled, seconds
+from models.waits.blend.remaining.ages import AGES
+from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES
+
+STEPS: Final = (0.06, 0.0, 0.1, 0.1)
+"""How far one landmark moves the shift of each bound, on the scale of `mixture.scaled`; the median is not shifted."""
+
+
+MIN_BOUND_S: Final = 120.0
+"""No upper bound lies nearer than this: a scheduler takes a minute or two to start a job."""
+
+
+class CalibrationState(msgspec.Struct, array_like=True):
+    """What is added to the bounds on the scale: of the whole site, (QUANTILES,), and by age, (AGES, QUANTILES)."""
+
+    site: Floats
+    by_age: Floats
+
+
+class Calibration:
+    """Quantile trackers by age class (A. Angelopoulos, E. Candès, R. Tibshirani, "Conformal PID control for time series
+    prediction", NeurIPS 2023).
+
+    >>> calibration = Calibration()
+    >>> for _ in range(50):
+    ...     calibration.learn(2, [False] * 4)
+    >>> bounds_s = calibration.bounds(np.array([2]), np.array([600.0]), np.array([[60.0, 600.0, 3600.0, 7200.0]]))
+    >>> bounds_s[0, 2] > 3600.0
+    True
+    """
+
+    def __init__(self) -> None:
+        self.state = CalibrationState(np.zeros(QUANTILES), np.zeros((AGES, QUANTILES)))
+
+    def bounds(self, numbers: Ints, estimates_s: Floats, quantiles_s: Floats) -> Floats:
+        """Return ascending bounds around the estimates of jobs of these age classes, (jobs, QUANTILES) seconds.
+
+        Args:
+            numbers: the classes, (jobs,).
+            estimates_s: what is expected to be left of each wait, (jobs,).
+            quantiles_s: its quantiles before they are shifted, (jobs, QUANTILES).
+        """
+        found = np.empty_like(quantiles_s)
+        _bounds(quantiles_s, estimates_s, self.state.site + self.state.by_age[numbers], found)
+        return found
+
+    def learn(self, number: int, covered: Sequence[bool], weight: float = 1.0) -> None:
+        """Learn whether each of the bounds in force at an age class covered the wait of a job."""
+        for place, (held, probability) in enumerate(zip(covered, PROBABILITIES, strict=True)):
+            moved = weight * STEPS[place] * (probability - 1.0 if held else probability)
+            self.state.site[place] += SITE_SHARE * moved
+            self.state.by_age[number, place] += moved
+
+
+@njit(cache=True, nogil=True)
+def _bounds(quantiles_s: Floats, estimates_s: Floats, shifts: Floats, found: Floats) -> None:
+    for job in range(len(quantiles_s)):
+        for place in range(QUANTILES):
+            found[job, place] = seconds(scaled(max(quantiles_s[job, place], 0.0)) + shifts[job, place])
+        found[job, MEDIAN] = estimates_s[job]
+        for place in range(MEDIAN - 1, -1, -1):
+            found[job, place] = min(found[job, place], found[job, place + 1])
+        for place in range(MEDIAN + 1, QUANTILES):
+            found[job, place] = max(found[job, place], found[job, place - 1], MIN_BOUND_S)

@@ -1,0 +1,277 @@
+"""The model of what is left of a wait: forests over landmarks, weighed with other estimates, with calibrated bounds."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from math import isnan
+from struct import Struct
+from typing import Any, ClassVar, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from models.arrays import Floats
+from models.method import Memory, Method, SiteContext
+from models.records import JobKey
+from models.site.job import Estimate, Job, Phase
+from models.site.notes import JobNotes, Pair
+from models.site.rows import PerJob, Rows
+from models.site.state import SITE
+from models.stored import encode, reader
+from models.trainer import trainer
+from models.waits.blend.remaining.ages import LANDMARKS_S, age_class, age_classes
+from models.waits.blend.remaining.calibration import Calibration, CalibrationState
+from models.waits.blend.remaining.experts import (
+    CONDITIONAL,
+    EXPERTS,
+    FORESTS,
+    NOW,
+    RECENT,
+    SCHEDULE,
+    AgeExperts,
+    ExpertsState,
+)
+from models.waits.blend.remaining.features import NAMES
+from models.waits.blend.remaining.snapshot import QueueReader, QueueSnapshot
+from models.waits.blend.said import BOUNDS, MEDIAN
+from models.waits.boosted.features import Stored
+from models.waits.boosted.forest import Boosting
+from models.waits.boosted.forests import POINT, Forests, TrainingRows
+from models.waits.boosted.forests import QUANTILES as FAR_QUANTILES
+from models.waits.boosted.method import Boosted
+from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
+from models.waits.order import LearntOrder
+
+WINDOW_JOBS: Final = 2500
+"""Jobs with landmarks that the forests learn from; 2 MB."""
+
+MAX_LANDMARKS: Final = 10_000
+"""Landmarks that one training learns from at most, the latest."""
+
+CANCELLED_WEIGHT: Final = 0.5
+"""What a job that was cancelled in the queue counts, beside one that started then."""
+
+TRAININGS: Final = Schedule(first=60, every=1200, most=100)
+
+BOOSTING: Final = Boosting(trees=60, leaves=15, leaf_rows=40, rate=0.1, features=0.3, rows=0.7, bins=63)
+
+MAX_QUEUED: Final = 2**32 - 1
+
+BY_SCHEDULE: Final = "by the simulated schedule: too few jobs have started for bounds"
+
+_AIMS = (*POINT, *FAR_QUANTILES)
+
+_HEAD = Struct("<dI")  # when the wait of the job began, and how many jobs queued at its submission
+_LANDMARK = Struct(f"<dB{len(EXPERTS)}f")  # when (Unix seconds), the age class, and what the experts said; then the row
+_AGE_CLASS = 8  # the place of the age class in a landmark
+_LANDMARK_BYTES = _LANDMARK.size + 2 * len(NAMES)
+_LEFT = Struct("<d?")  # when the job left the queue (Unix seconds), and whether it was cancelled
+
+
+class Landmark(NamedTuple):
+    """What was noted of a job at an age: when, the age's class, the experts' estimates, and the features' bytes."""
+
+    at: float
+    age_class: int
+    estimates_s: tuple[float, ...]
+    row: bytes
+
+
+class _Saved(msgspec.Struct, array_like=True, frozen=True):
+    experts: ExpertsState
+    calibration: CalibrationState
+    training: bytes
+
+
+_read = reader(_Saved, "a model of remaining waits")
+
+
+class RemainingWait(Method):
+    """Forests, experts and calibration of what is left of a wait. See the package.
+
+    A job is noted at most once per age class, as the first estimate in that class found it, and all its landmarks are
+    learned when it leaves the queue. An estimate takes some 0.2 ms, less where several jobs are due at one event.
+
+    Args:
+        order: simulates the schedule.
+        boosted: knows what a job finds that is submitted now.
+    """
+
+    name: ClassVar[str] = "remaining"
+    rows: Rows
+
+    def __init__(self, order: LearntOrder, boosted: Boosted) -> None:
+        self._reader = QueueReader(order, boosted)
+        self._notes = JobNotes(ROWS_PER_JOB * WINDOW_JOBS, TRAININGS.behind_rows)
+        self.rows = self._notes.rows
+        self.per_job = self._landmarks = PerJob(bytes)
+        """The landmarks of queued jobs."""
+        self._training: Training[Forests] = Training(self._notes, _fit, Forests.encode, _decode, TRAININGS)
+        self._experts, self._calibration = AgeExperts(), Calibration()
+
+    @property
+    def memory(self) -> Memory:
+        """The jobs that it learns from; they must have been predicted while they queued."""
+        return Memory(0, WINDOW_JOBS)
+
+    @property
+    def degraded(self) -> str | None:
+        """Whether the model was lost."""
+        return self._training.degraded
+
+    def pending(self) -> Future[Any] | None:
+        """Return the training that must be done before the next event."""
+        return self._training.pending()
+
+    def submitted(self, job: Job, context: SiteContext) -> None:
+        """Note a job that is being submitted and is not yet part of the state."""
+        queued = context.state.totals(SITE, Phase.QUEUED).tasks
+        self._landmarks.put(job.key, _HEAD.pack(job.ready, min(queued, MAX_QUEUED)))
+
+    def refresh(
+        self, jobs: Sequence[Job], firsts: Sequence[Estimate | None], context: SiteContext, now: float
+    ) -> list[Estimate | None]:
+        """Estimate the whole waits of queued jobs, and note what they find.
+
+        Args:
+            jobs: the jobs as they are seen in their area.
+            firsts: their first predictions. One without bounds gives way to the simulated schedule.
+            context: the area.
+            now: Unix seconds.
+        """
+        found: list[Estimate | None] = [None] * len(jobs)
+        bounded = [(place, [*first.bounds.values()]) for place, first in enumerate(firsts) if first and first.bounds]
+        if bounded:
+            places, bounds_s = zip(*bounded, strict=True)
+            some = [jobs[place] for place in places]
+            for place, estimate in zip(places, self._refresh(some, np.array(bounds_s), context, now), strict=True):
+                found[place] = estimate
+        if len(bounded) < len(jobs):
+            starts_s: list[float] = self._reader.starts(jobs, context, now).tolist()
+            for place, (job, first, start_s) in enumerate(zip(jobs, firsts, starts_s, strict=True)):
+                if first is not None and first.wait_s is not None and not first.bounds and not isnan(start_s):
+                    found[place] = Estimate(max(now - job.ready, 0.0) + start_s, BY_SCHEDULE)
+        return found
+
+    def _refresh(self, jobs: Sequence[Job], bounds_s: Floats, context: SiteContext, now: float) -> Iterator[Estimate]:
+        """Yield the estimates of jobs whose first predictions had these bounds, (jobs, QUANTILES) in seconds."""
+        snapshot = self._reader.read(jobs, bounds_s, context, now)
+        schedule_s = None if self._training.model else self._reader.starts(jobs, context, now)
+        remaining_s, experts_s = self._estimate(snapshot, schedule_s)
+        waits_s = (snapshot.ages_s[:, None] + remaining_s).tolist()
+        for number, (job, told_s) in enumerate(zip(jobs, waits_s, strict=True)):
+            if not job.unscored:
+                self._note(job, now, experts_s[number], snapshot.rows[number])
+            reason = snapshot.reason(number, self._queued_at_submission(job), context)
+            yield Estimate(told_s[MEDIAN], reason, dict(zip(BOUNDS, told_s, strict=True)))
+
+    def _queued_at_submission(self, job: Job) -> int | None:
+        value = self._landmarks.get(job.key)
+        return None if value is None else int(_HEAD.unpack_from(value)[1])
+
+    def _estimate(self, found: QueueSnapshot, schedule_s: Floats | None) -> tuple[Floats, Floats]:
+        """Estimate what is left of the waits of queued jobs. Changes nothing.
+
+        Args:
+            found: what the jobs find.
+            schedule_s: in how many seconds they start in the simulated schedule, (jobs,). It is simulated until the
+                forests are trained: beside them it does not pay (0.7 % less error, for twice the time).
+
+        Returns:
+            The quantiles of `PROBABILITIES`, (jobs, QUANTILES) seconds, of which the median is the estimate; and what
+            each expert says, (jobs, EXPERTS) seconds, for `note`.
+        """
+        numbers, model = age_classes(found.ages_s), self._training.model
+        quantiles_s = found.conditional_s if model is None else model.quantiles(found.rows.astype(np.float32))
+        estimates_s = np.empty((len(numbers), len(EXPERTS)))
+        estimates_s[:, CONDITIONAL] = found.conditional_s[:, MEDIAN]
+        estimates_s[:, FORESTS] = np.nan if model is None else quantiles_s[:, MEDIAN]
+        estimates_s[:, SCHEDULE] = np.nan if schedule_s is None else schedule_s
+        estimates_s[:, RECENT], estimates_s[:, NOW] = self._experts.recent(numbers), 0.0
+        combined_s = self._experts.combine(numbers, estimates_s)
+        return self._calibration.bounds(numbers, combined_s, quantiles_s), estimates_s
+
+    def _note(self, job: Job, at: float, estimates_s: Floats, row: Stored) -> None:
+        """Note a job as a landmark of its age class, unless the class has one. `at` is in Unix seconds."""
+        value, number = self._landmarks.get(job.key), age_class(at - job.ready)
+        ready, queued = (job.ready, 0) if value is None else _HEAD.unpack_from(value)
+        if value is None or ready != job.ready:
+            value = _HEAD.pack(job.ready, queued)  # the wait was restarted, and earlier landmarks do not belong to it
+        if len(value) == _HEAD.size or value[_AGE_CLASS - _LANDMARK_BYTES] < number:
+            landmark = _LANDMARK.pack(at, number, *estimates_s.tolist()) + row.tobytes()
+            self._landmarks.put(job.key, value + landmark)
+
+    def left(self, job: Job, wait_s: float, cancelled: bool) -> None:
+        """Learn that a job left the queue after `wait_s` seconds."""
+        value = self._landmarks.pop(job.key)
+        if value is None or len(value) == _HEAD.size:
+            return
+        if _HEAD.unpack_from(value)[0] == job.ready:
+            weight, at = CANCELLED_WEIGHT if cancelled else 1.0, job.ready + wait_s
+            for landmark in _landmarks(value):
+                self._experts.learn(landmark.age_class, landmark.estimates_s, max(at - landmark.at, 0.0), weight)
+            self._judge_bounds(job, wait_s, weight)
+            self._notes.note(job.key, value)
+            self._notes.settle(job.key, _LEFT.pack(at, cancelled))
+        self._training.step(begins=not job.progress.old)
+
+    def _judge_bounds(self, job: Job, wait_s: float, weight: float) -> None:
+        """Learn which of the bounds in force at each landmark age covered the wait."""
+        records, later = list[tuple[float, Estimate]](), job.later
+        while later is not None:
+            records.append((later.made_at - job.ready, later.estimate))
+            later = later.before
+        for age_s in LANDMARKS_S:
+            if age_s >= wait_s:
+                return
+            made_s, found = next(((made_s, one) for made_s, one in records if made_s <= age_s), (0.0, None))
+            if found is not None and found.bounds is not None:
+                covered = [wait_s <= bound_s for bound_s in found.bounds.values()]
+                self._calibration.learn(age_class(made_s), covered, weight)
+
+    def forget(self, key: JobKey) -> None:
+        """Forget a job whose wait will not be known."""
+        self._landmarks.pop(key)
+
+    def save(self) -> bytes:
+        """Return what was learned beside the rows; 2 KB."""
+        return encode(_Saved(self._experts.state, self._calibration.state, self._training.save()))
+
+    def load(self, saved: bytes) -> None:
+        """Restore what `save` returned, and lay out the rows.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        found = _read(saved)
+        self._notes.load()
+        self._experts.state, self._calibration.state = found.experts, found.calibration
+        self._training.load(found.training)
+
+
+def _landmarks(value: bytes) -> Iterator[Landmark]:
+    """Yield the landmarks of a job, the first one first."""
+    for begin in range(_HEAD.size, len(value), _LANDMARK_BYTES):
+        at, number, *estimates_s = _LANDMARK.unpack_from(value, begin)
+        yield Landmark(at, number, tuple(estimates_s), value[begin + _LANDMARK.size : begin + _LANDMARK_BYTES])
+
+
+def training_rows(jobs: Iterable[Pair]) -> TrainingRows:
+    """Return the landmarks of jobs that left the queue as rows, with what was left of their waits."""
+    rows, remaining_s, weights = list[bytes](), list[float](), list[float]()
+    for value, settled in jobs:
+        left_at, cancelled = _LEFT.unpack(settled)
+        for landmark in _landmarks(value):
+            rows.append(landmark.row)
+            remaining_s.append(max(left_at - landmark.at, 0.0))
+            weights.append(CANCELLED_WEIGHT if cancelled else 1.0)
+    last = slice(-MAX_LANDMARKS, None)
+    features = np.frombuffer(b"".join(rows[last]), np.float16).reshape(-1, len(NAMES)).astype(np.float32)
+    return TrainingRows(features, np.array(remaining_s[last]), np.array(weights[last]))
+
+
+def _fit(jobs: Iterable[Pair]) -> Forests:
+    return Forests.fit(training_rows(jobs), _AIMS, NAMES, BOOSTING, threads=trainer().threads)
+
+
+def _decode(encoded: bytes) -> Forests:
+    return Forests.decode(encoded, NAMES)

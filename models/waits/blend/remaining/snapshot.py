@@ -1,0 +1,94 @@
+"""What queued jobs find at a moment: their features, and when they start in the simulated schedule."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from models.arrays import Floats
+from models.durations import counted, duration
+from models.method import SiteContext
+from models.site.job import Job
+from models.waits.blend.conditional import waits_after
+from models.waits.blend.remaining.features import OF_QUEUE, queue_features, rows_of
+from models.waits.blend.said import PROBABILITIES
+from models.waits.boosted.features import NAMES as SUBMISSION_NAMES
+from models.waits.boosted.features import Stored
+from models.waits.boosted.live import NEVER_S
+from models.waits.boosted.method import Boosted
+from models.waits.order import LearntOrder
+
+_PROBABILITIES = np.array(PROBABILITIES)
+
+
+_FITS_IN = SUBMISSION_NAMES.index("fits_in_planned")
+_AHEAD, _FREE, _CPUS = OF_QUEUE.index("ahead_jobs"), OF_QUEUE.index("free"), OF_QUEUE.index("cpus")
+
+
+class QueueSnapshot(NamedTuple):
+    """Queued jobs at a moment.
+
+    Attributes:
+        ages_s: how long each has waited, (jobs,) seconds.
+        conditional_s: quantiles of what is left by their first predictions, (jobs, 4) seconds.
+        queue: what is queued and running around them, (jobs, `OF_QUEUE`).
+        fits_in_s: seconds until enough CPUs are free by time limits if no other job starts, (jobs,).
+        rows: their features as they are stored, (jobs, features).
+    """
+
+    ages_s: Floats
+    conditional_s: Floats
+    queue: Floats
+    fits_in_s: Floats
+    rows: Stored
+
+    def reason(self, number: int, queued_at_submission: int | None, context: SiteContext) -> str:
+        """Return what a job waits for: the jobs ahead of it and the CPUs that it lacks."""
+        ahead = round(self.queue.item(number, _AHEAD))
+        then = "" if queued_at_submission is None else f" ({max(queued_at_submission, ahead):,} at its submission)"
+        reason = f"{counted(ahead, 'job')} queued before it {'waits' if ahead == 1 else 'wait'}{then}"
+        if context.layout is not None:
+            return reason  # there CPUs stand for the scarcest resource
+        short = round(self.queue.item(number, _CPUS) - self.queue.item(number, _FREE))
+        if short <= 0:
+            return f"{reason}; enough CPUs are free"
+        fits_in_s = self.fits_in_s.item(number)
+        limits = f", by time limits within {duration(fits_in_s)}" if fits_in_s < NEVER_S / 2 else ""
+        return f"{reason}; {counted(short, 'more CPU')} must become free{limits}"
+
+
+class QueueReader:
+    """Takes snapshots of queued jobs.
+
+    Args:
+        order: simulates the schedule.
+        boosted: knows what a job finds that is submitted now.
+    """
+
+    def __init__(self, order: LearntOrder, boosted: Boosted) -> None:
+        self._order, self._boosted = order, boosted
+
+    def starts(self, jobs: Sequence[Job], context: SiteContext, now: float) -> Floats:
+        """Return in how many seconds the jobs start in the simulated schedule, (jobs,); nan: unknown, or never."""
+        rows, starts_s = self._order.ordered(context, now).starts()
+        known = dict(zip(rows.tolist(), starts_s.tolist(), strict=True))
+        found = np.array([known.get(context.state.table.row(job.key), np.nan) for job in jobs])
+        return np.where(np.isfinite(found), found, np.nan)
+
+    def read(self, jobs: Sequence[Job], bounds_s: Floats, context: SiteContext, now: float) -> QueueSnapshot:
+        """Take a snapshot of jobs whose first predictions had these bounds, (jobs, 4) in seconds."""
+        table, seen = context.state.table, context.state.table.seen()
+        ages_s = np.array([max(now - job.ready, 0.0) for job in jobs])
+        conditional_s = waits_after(ages_s, _PROBABILITIES, bounds_s, _PROBABILITIES) - ages_s[:, None]
+        queue, rows = np.zeros((len(jobs), len(OF_QUEUE))), np.array([table.row(job.key) for job in jobs])
+        queue_features(table.records, seen.rows, seen.stands_for, rows, float(context.cpus), queue)
+        submissions = np.array([self._boosted.features(_submitted(job, now), context, None) for job in jobs])
+        fits_in_s = np.exp2(submissions[:, _FITS_IN].astype(np.float64)) - 1.0
+        return QueueSnapshot(
+            ages_s, conditional_s, queue, fits_in_s, rows_of(ages_s, conditional_s, bounds_s, queue, submissions)
+        )
+
+
+def _submitted(job: Job, now: float) -> Job:
+    """Return the same job as if it were submitted now."""
+    return Job("", 0, now, **job.request, run_s=job.run_s, planned_run_s=job.planned_run_s)

@@ -1,0 +1,157 @@
+"""The blend estimates queued jobs from the present state of the site, and everything that reads it agrees."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+
+from models.engine.asking.answers import answer
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Cancel, JobAnswer, JobQuestion, JobsAnswer, JobsQuestion, Prediction
+from models.site.job import Phase
+from models.waits.blend import Blend
+from models.waits.blend.remaining.ages import AGES, LANDMARKS_S
+from models.waits.blend.remaining.calibration import Calibration
+from models.waits.blend.remaining.experts import EXPERTS, FORESTS, AgeExperts
+from models.waits.blend.remaining.method import _landmarks
+from models.waits.blend.said import BOUNDS, MEDIAN
+from tests.support.engines import encoded, engine_after
+from tests.support.events import capacity, end, start, submit
+
+BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if="blend")
+
+
+def busy_days(seed: int, jobs: int = 260) -> Iterator[AnyEvent]:
+    """A site of one server of 16 CPUs for which jobs queue for hours; some are cancelled, and nodes come and go."""
+    dice = np.random.default_rng(seed)
+    yield capacity(16, 0.0)
+    events, free_at, now = list[AnyEvent](), 0.0, 100.0
+    for number in range(jobs):
+        now += float(dice.exponential(1500.0 if number % 60 < 40 else 4000.0))
+        run_s, job, user = float(dice.uniform(600.0, 3600.0)), str(number), f"u{number % 5}"
+        events.append(submit(job, now, cpus=16, walltime=4000.0, user=user))
+        begins = max(free_at, now + 1.0)
+        if dice.random() < 0.08:
+            events.append(Cancel(site="s", job=job, time=now + 0.5 * (begins - now)))
+            continue
+        free_at = begins + run_s
+        events += [start(job, begins), end(job, free_at)]
+        if dice.random() < 0.03:
+            events.append(capacity(16 + int(dice.integers(0, 3)), now + 50.0))
+    yield from sorted(events, key=lambda event: event.time)
+
+
+def blend_of(engine: Engine) -> Blend:
+    method = engine.methods.waits["blend"]
+    assert isinstance(method, Blend)
+    return method
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_answer_about_a_queued_job_agrees_at_any_moment(seed: int) -> None:
+    engine, asked = Engine("s", BLEND), 0
+    for number, event in enumerate(busy_days(seed)):
+        for record in engine.apply(event):
+            if isinstance(record, Prediction) and record.bounds is not None:
+                bounds = list(record.bounds.values())
+                assert bounds == sorted(bounds) and bounds[MEDIAN] == record.predicted_wait_s
+                assert record.waited_s is msgspec.UNSET or bounds[0] >= record.waited_s
+        if number % 7:
+            continue
+        for now in (engine.time, engine.time + 500.0, engine.time + 90_000.0):
+            asked += _answers_agree(engine, now)
+    assert asked > 100
+
+
+def _answers_agree(engine: Engine, now: float) -> int:
+    """Compare what is said of each queued job; return how many there were."""
+    context, count = engine.context, 0
+    starts = dict(zip(context.state.table.seen().rows.tolist(), engine.methods.starts(context, now), strict=True))
+    for job in list(context.state.in_phase(Phase.QUEUED)):
+        one = answer(JobQuestion(id="1", site="s", job=job.id), engine, now)
+        several = answer(JobsQuestion(id="1", site="s", user=job.user or "", most=100), engine, now)
+        assert isinstance(one, JobAnswer) and isinstance(several, JobsAnswer) and one.live is not None
+        [listed] = [live for live in several.jobs if live.job == job.id]
+        assert listed == one.live
+        if one.expected_start is None or not one.starts_by:
+            continue
+        count += 1
+        by = list(one.starts_by.values())
+        assert one.expected_start == pytest.approx(starts[context.state.table.row(job.key)])
+        assert listed.predicted_start == listed.expected_start == one.expected_start
+        assert by == sorted(by) and by[0] >= now and by[MEDIAN] == pytest.approx(one.expected_start)
+    return count
+
+
+def test_site_restored_in_the_middle_publishes_the_same_bytes() -> None:
+    events = list(busy_days(3))
+    engine = engine_after(*events[:400], settings=BLEND)
+    saved, changes = engine.checkpoint()
+    other = Engine.load(saved, changes.started, changes.runs, BLEND, changes.rows)
+    for event in events[400:]:
+        assert encoded(engine.apply(event)) == encoded(other.apply(event))
+    assert engine.checkpoint()[0] == other.checkpoint()[0]
+
+
+def test_forests_take_over_once_enough_landmarks_are_known() -> None:
+    engine = engine_after(*list(busy_days(4, jobs=400))[:-60], settings=BLEND)
+    remaining = blend_of(engine)._remaining
+    assert remaining._training.model is not None
+    queued = [job for job in engine.context.state.in_phase(Phase.QUEUED) if job.key in remaining._landmarks]
+    noted = [_landmarks(remaining._landmarks.get(job.key) or b"") for job in queued]
+    last = [landmark for landmarks in noted for landmark in landmarks][-1]
+    assert np.isfinite(last.estimates_s[FORESTS])
+
+
+def test_young_site_follows_the_simulated_schedule_when_capacity_doubles() -> None:
+    events = [capacity(16, 0.0), submit("running", 1.0, cpus=16, walltime=36_000.0), start("running", 1.0)]
+    engine = engine_after(*events, submit("queued", 10.0, cpus=16, walltime=3600.0), settings=BLEND)
+    before = engine.context.state.jobs["queued", 0].estimates["blend"]
+    assert before.wait_s is not None and before.wait_s > 3600.0
+    [after] = engine.apply(capacity(32, 20.0))
+    assert isinstance(after, Prediction) and after.predicted_wait_s is not None
+    assert after.predicted_wait_s < 0.7 * before.wait_s
+
+
+def test_reason_states_the_queue_as_it_is_now() -> None:
+    engine = Engine("s", BLEND)
+    later = [
+        record
+        for event in busy_days(5)
+        for record in engine.apply(event)
+        if isinstance(record, Prediction) and record.waited_s is not msgspec.UNSET
+    ]
+    reasons = [record.reason for record in later if record.bounds is not None]
+    assert any("jobs queued before it wait (" in reason and "at its submission)" in reason for reason in reasons)
+    assert any("16 more CPUs must become free, by time limits within" in reason for reason in reasons)
+
+
+def test_experts_follow_the_best_of_their_age_class() -> None:
+    experts = AgeExperts()
+    for _ in range(300):
+        experts.learn(2, [9000.0, 3000.0, 9000.0, 0.0, 0.0], 3000.0)
+        experts.learn(8, [90_000.0, 9000.0, 9000.0, 0.0, 0.0], 90_000.0)
+    estimates_s = np.array([[9000.0, 3000.0, np.nan, 0.0, 0.0], [9000.0, 3000.0, np.nan, 0.0, 0.0]])
+    young, old = experts.combine(np.array([2, 8]), estimates_s).tolist()
+    assert young == pytest.approx(3000.0, rel=0.01) and old > 8000.0
+    assert len(EXPERTS) == experts.state.errors.shape[1]
+
+
+@pytest.mark.parametrize("number", [0, 3, AGES - 1])
+def test_bounds_cover_what_they_should_after_calibration(number: int) -> None:
+    dice, calibration, covered = np.random.default_rng(number), Calibration(), np.zeros(len(BOUNDS))
+    told = np.array([[10.0, 600.0, 900.0, 1000.0]])  # far too narrow
+    for turn in range(4000):
+        wait_s = float(dice.exponential(3000.0))
+        bounds_s = calibration.bounds(np.array([number]), told[:, MEDIAN], told)[0]
+        held = [wait_s <= bound_s for bound_s in bounds_s]
+        calibration.learn(number, held)
+        covered += np.array(held) * (turn >= 2000)
+    assert (covered / 2000)[[2, 3]].tolist() == pytest.approx([0.9, 0.95], abs=0.02)
+
+
+def test_landmarks_double() -> None:
+    assert [later / sooner for sooner, later in pairwise(LANDMARKS_S)] == [2.0] * (AGES - 2)
