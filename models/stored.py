@@ -1,10 +1,14 @@
 """What is kept, as bytes and back: MessagePack; of arrays the kind of their numbers, their shape and the numbers."""
 
+import zlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
+
+MAX_DECOMPRESSED_BYTES: Final = 64 * 2**20
+"""What is decompressed may be no larger than this. The package's prior is 4 MB, a mature site's forests 1 MB."""
 
 T = TypeVar("T")
 
@@ -29,6 +33,25 @@ def reader(kind: type[T], what: str) -> Callable[[bytes], T]:
             raise ValueError(f"not {what}: {error}") from error
 
     return read
+
+
+def decompress(compressed: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """Return what zlib compressed, without ever holding more than `max_bytes` of it.
+
+    Raises:
+        ValueError: it was not compressed by zlib, is cut off, or is larger.
+
+    >>> decompress(zlib.compress(b"forest"))
+    b'forest'
+    """
+    inflater = zlib.decompressobj()
+    try:
+        found = inflater.decompress(compressed, max_bytes)
+    except zlib.error as error:
+        raise ValueError(f"not compressed by zlib: {error}") from error
+    if not inflater.eof:
+        raise ValueError(f"cut off, or more than {max_bytes:,} bytes when decompressed")
+    return found
 
 
 def _plain(value: object) -> tuple[str, tuple[int, ...], bytes]:

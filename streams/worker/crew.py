@@ -236,7 +236,7 @@ def merged(pages: dict[int, str]) -> str:
     for number, page in pages.items():
         known = set(families)
         family = ""
-        for line in page.splitlines():
+        for line in filter(None, page.split("\n")):  # names may hold other line separators
             if line.startswith("# HELP "):
                 family = line.split(" ", 3)[2]
             if not line.startswith("#"):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from numba import njit
 
 from models.arrays import Floats, Records, Singles
+from models.stored import decompress
 
 Rows = Singles
 Ints = npt.NDArray[np.int32]
@@ -229,17 +230,45 @@ class Forest:
         """The inverse of `encode`.
 
         Raises:
-            ValueError: it is no forest, or one of other features or of another version.
+            ValueError: it is no forest, one of other features or of another version, or its trees are not sound.
         """
         try:
-            read = msgspec.msgpack.decode(zlib.decompress(encoded), type=_Encoded)
-        except (zlib.error, msgspec.MsgspecError) as error:
+            read = msgspec.msgpack.decode(decompress(encoded), type=_Encoded)
+        except ValueError as error:  # msgspec's errors are such too
             raise ValueError(f"not a forest: {error}") from error
         if (read.version, read.names) != (VERSION, list(names)):
             raise ValueError(f"a forest of version {read.version}, or of other features")
-        return cls(
-            names, Trees(*(np.frombuffer(part, kind).copy() for part, kind in zip(read.trees, _KINDS, strict=True)))
-        )
+        if len(read.trees) != len(_KINDS):
+            raise ValueError(f"not a forest: {len(read.trees)} arrays, expected {len(_KINDS)}")
+        trees = Trees(*(np.frombuffer(part, kind).copy() for part, kind in zip(read.trees, _KINDS, strict=True)))
+        _check(trees, len(names))
+        return cls(names, trees)
+
+
+def _check(trees: Trees, features: int) -> None:
+    """Check that a kernel can walk the trees: it trusts every index, and a walk must come to an end.
+
+    Raises:
+        ValueError: lengths do not fit, a child is not a later node or a leaf of its tree, or a value is not finite.
+    """
+    leaves = trees.leaves.astype(np.int64)
+    if (leaves < 1).any():
+        raise ValueError("a tree without leaves; expected one or more")
+    nodes = leaves - 1
+    lengths = [len(trees.feature), len(trees.threshold), len(trees.left), len(trees.right), len(trees.value)]
+    expected = [int(nodes.sum())] * 4 + [int(leaves.sum())]
+    if lengths != expected:
+        raise ValueError(f"arrays of {lengths} numbers; expected {expected} by the number of leaves")
+    if ((trees.feature < 0) | (trees.feature >= features)).any():
+        raise ValueError(f"a feature out of range; expected 0 to {features - 1}")
+    own = np.arange(len(trees.feature)) - np.repeat(np.cumsum(nodes) - nodes, nodes)  # each node's number in its tree
+    last = np.repeat(leaves, nodes)
+    for children in (trees.left.astype(np.int64), trees.right.astype(np.int64)):
+        is_node = children >= 0
+        if (is_node & ((children <= own) | (children >= last - 1))).any() or (~is_node & (~children >= last)).any():
+            raise ValueError("a child that is neither a later node nor a leaf of its tree")
+    if np.isnan(trees.threshold).any() or not np.isfinite(trees.value).all():
+        raise ValueError("a threshold or a leaf's value is not a number")
 
 
 class Grove:

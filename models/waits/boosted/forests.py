@@ -3,6 +3,7 @@
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import isfinite
 from typing import Final, NamedTuple
 
 import msgspec
@@ -180,6 +181,10 @@ class Forests:
         if read.prior != (0 if prior is None else prior.version):
             raise ValueError("forests that start from another prior")
         forests = {Aim(scale, q): Forest.decode(forest, names) for scale, q, forest in read.forests}
+        if forests.keys().isdisjoint(POINT):
+            raise ValueError("forests without a median; expected one or both of the point estimate")
+        if not all(map(isfinite, read.most.values())) or not read.most.keys() <= {*names}:
+            raise ValueError("the range of a feature that is missing, or is not finite")
         return cls(forests, read.jobs, Extent(names, read.most), prior)
 
 

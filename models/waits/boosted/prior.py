@@ -119,6 +119,8 @@ class Prior:
 def _decoded(encoded: bytes) -> Prior:
     read = _read(encoded)
     forests = {Aim(scale, q): Forest.decode(part, NAMES) for scale, q, part in read.forests}
+    if not forests:
+        raise ValueError("a prior without forests; expected one for each target")
     return Prior(forests, read.jobs, zlib.crc32(encoded))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import faust
 
 from models.engine.operations import begun_anew, operate
-from models.records import AnyOperation, BeginAnew, Rebuild
+from models.records import AnyOperation, BeginAnew, ForgetJob, Rebuild, SetCapacity, UsePrior
 from streams.worker.checkpoint.checkpoint import AppliedEvent
 from streams.worker.checkpoint.deaths import MOST_DEATHS
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
@@ -199,7 +199,7 @@ class Processing:
                 handle = await self.sites.replace(handle, begun_anew(handle.engine))
                 note(handle, operation, raw.timestamp, "begun anew: nothing is learnt yet")
             elif not isinstance(operation, Rebuild):
-                note(handle, operation, raw.timestamp, operate(handle.engine, operation))
+                note(handle, operation, raw.timestamp, _operated(handle, operation))
             elif rebuilt_lately(handle, raw.timestamp):
                 raise Unreadable("rebuilt_lately", "the site was rebuilt less than ten minutes before")
             else:
@@ -211,6 +211,19 @@ class Processing:
                 note(handle, operation, raw.timestamp, f"made again from {count} messages", rebuilt=True)
             handle.offset = raw.offset
         self.checkpoints.pending.batch.sites.add(site)
+
+
+def _operated(handle: SiteHandle, operation: ForgetJob | SetCapacity | UsePrior) -> str:
+    """Return what an operation did at a site.
+
+    Raises:
+        Unreadable: it failed, whatever the error. An operation is no reason for a worker to end.
+    """
+    try:
+        return operate(handle.engine, operation)
+    except Exception as error:
+        log.exception("Rejected an operation of site %s", handle.engine.site)
+        raise Unreadable("operation_failed", f"{type(error).__name__}: {error}"[:500]) from None
 
 
 def _pending(handle: SiteHandle) -> "asyncio.Future[Any] | None":

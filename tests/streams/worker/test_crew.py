@@ -62,3 +62,10 @@ def test_what_a_process_is_told_has_no_name_on_the_disk(tmp_path: Path, monkeypa
     for _ in range(2):
         asyncio.run(member.start())
     assert told == [member._orders] * 2 and told[0].settings.kafka.password == "hunter2"
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e"])
+def test_merged_metrics_keep_names_with_line_separators(separator: str) -> None:
+    page = f'# HELP queuecast_x X.\n# TYPE queuecast_x gauge\nqueuecast_x{{site="a{separator}b"}} 1.0\n'
+    [family] = text_string_to_metric_families(merged({1: page}))
+    assert [sample.labels for sample in family.samples] == [{"process": "1", "site": f"a{separator}b"}]

@@ -11,6 +11,7 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, Prediction, UsePrior
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
+from streams.worker.ownership import processing
 from tests.models.waits.boosted.test_prior import own_prior
 from tests.support.fakes import Crash, Process, World
 
@@ -61,3 +62,21 @@ def test_a_prediction_says_that_it_rests_on_others_jobs() -> None:
     later = [one for one in found if one.made_at > before[-1].time]
     assert later and all(one.predicted_wait_s == pytest.approx(3600.0, rel=0.1) for one in later)
     assert not all(one.predicted_wait_s == pytest.approx(3600.0, rel=0.1) for one in found)
+
+
+def test_operation_that_fails_becomes_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> str:
+        raise TypeError("a forest of nothing")
+
+    monkeypatch.setattr(processing, "operate", fail)
+    before, prior, after = told()
+    world = World()
+    world.publish_events(before)
+    world.publish(b"alder", msgspec.json.encode(prior))
+    world.publish_events(after)
+    asyncio.run(Process(world, SETTINGS).live())
+    letters = [msgspec.json.decode(value) for value in world.said("dead-letters")]
+    assert [letter["detail"] for letter in letters if letter["reason"] == "operation_failed"] == [
+        "TypeError: a forest of nothing"
+    ]
+    assert len(world.said("predictions")) == 40

@@ -1,0 +1,105 @@
+"""Forests from outside are decoded only if a kernel can walk them: it checks no index."""
+
+import zlib
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.stored import MAX_DECOMPRESSED_BYTES, decompress, encode
+from models.waits.boosted.features import NAMES as FEATURES
+from models.waits.boosted.forest import VERSION, Boosting, Forest, Trees
+from models.waits.boosted.forests import QUANTILES, Forests, TrainingRows
+from models.waits.boosted.prior import Prior, shipped
+from tests.models.waits.boosted.test_forest import data, names
+
+ROWS, TARGET = data(3, 120)
+NAMES = names(ROWS)
+VALID = Forest.fit(ROWS, TARGET, 0.5, Boosting(trees=3, leaves=6, leaf_rows=3), NAMES)
+
+
+def encoded_with(change: Callable[[Trees], None]) -> bytes:
+    """Return the valid forest with its trees changed in place."""
+    trees = Trees(*(part.copy() for part in VALID.trees))
+    change(trees)
+    return Forest(NAMES, trees).encode()
+
+
+def _set(part: str, place: int, value: float) -> Callable[[Trees], None]:
+    def change(trees: Trees) -> None:
+        getattr(trees, part)[place] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (_set("left", 0, 0), "child"),  # its own child: a walk would never end
+        (_set("right", 2, 1), "child"),  # back to an earlier node
+        (_set("left", 0, 32_000), "child"),  # beyond the tree
+        (_set("left", 1, 5), "child"),  # a node of the next tree
+        (_set("right", 0, -7), "child"),  # a leaf of the next tree
+        (_set("right", 0, -32_768), "child"),
+        (_set("feature", 0, 4), "feature"),
+        (_set("feature", 0, -1), "feature"),
+        (_set("value", 1, np.nan), "not a number"),
+        (_set("value", 1, np.inf), "not a number"),
+        (_set("threshold", 1, np.nan), "not a number"),
+        (_set("leaves", 0, 0), "without leaves"),
+        (_set("leaves", 0, 9), "arrays of"),
+    ],
+)
+def test_unsound_tree_is_rejected(change: Callable[[Trees], None], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        Forest.decode(encoded_with(change), NAMES)
+
+
+@pytest.mark.parametrize("parts", [5, 7])
+def test_wrong_number_of_arrays_is_rejected(parts: int) -> None:
+    trees = [part.tobytes() for part in VALID.trees]
+    encoded = zlib.compress(msgspec.msgpack.encode([VERSION, NAMES, (trees + trees)[:parts]]))
+    with pytest.raises(ValueError, match="arrays, expected 6"):
+        Forest.decode(encoded, NAMES)
+
+
+@settings(max_examples=60)
+@given(place=st.integers(0, 10**6), byte=st.integers(0, 255), cut=st.integers(0, 40))
+def test_mutated_forest_is_rejected_or_can_be_walked(place: int, byte: int, cut: int) -> None:
+    plain = bytearray(zlib.decompress(VALID.encode()))
+    plain[place % len(plain)] = byte
+    try:
+        forest = Forest.decode(zlib.compress(bytes(plain[: len(plain) - (cut if cut > 35 else 0)])), NAMES)
+    except ValueError:
+        return
+    assert forest.predict(ROWS).shape == (len(ROWS),)
+
+
+def test_empty_forest_and_shipped_prior_are_decoded() -> None:
+    empty = Forest.decode(Forest.empty(NAMES).encode(), NAMES)
+    assert empty.predict(ROWS[:2]).tolist() == [0.0, 0.0]
+    assert Prior.decode(shipped().encode()).jobs == shipped().jobs
+
+
+def test_prior_without_forests_is_rejected() -> None:
+    with pytest.raises(ValueError, match="without forests"):
+        Prior.decode(encode([10, list(FEATURES), []]))
+
+
+def test_forests_without_a_median_are_rejected() -> None:
+    rows = TrainingRows(ROWS, np.abs(TARGET), np.ones(len(ROWS)))
+    one = Forests.fit(rows, QUANTILES[:1], NAMES, Boosting(trees=2, leaf_rows=3))
+    with pytest.raises(ValueError, match="without a median"):
+        Forests.decode(one.encode(), NAMES)
+
+
+def test_decompression_stops_at_its_limit() -> None:
+    bomb = zlib.compress(bytes(MAX_DECOMPRESSED_BYTES + 1), 9)
+    assert len(bomb) < 100_000
+    with pytest.raises(ValueError, match="more than"):
+        decompress(bomb)
+    with pytest.raises(ValueError, match="not a forest: cut off"):
+        Forest.decode(bomb, NAMES)
