@@ -1,5 +1,6 @@
 """Reads a message as an event or a question, or says why it is none."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
@@ -27,6 +28,10 @@ class _MessageHead(msgspec.Struct):
 
 
 _decode_head = msgspec.json.Decoder(_MessageHead).decode
+
+
+MOST_REASONS = 5
+"""Reasons that the dead letter of a bundle counts at most."""
 
 
 class Unreadable(Exception):
@@ -71,7 +76,27 @@ def read_told(key: bytes | None, value: bytes | None) -> SiteMessage:
     parts = [EventPart(_old(found.site, raw), raw, number) for number, raw in enumerate(found.events)]
     if isinstance(first := parts[0].found, Unreadable) and all(isinstance(one.found, Unreadable) for one in parts):
         raise Unreadable(first.reason, f"none of {len(parts)} events can be read, the first: {first.detail}"[:500])
-    return SiteMessage(found.site, parts)
+    return SiteMessage(found.site, _with_one_unreadable(parts))
+
+
+def _with_one_unreadable(parts: list[EventPart]) -> list[EventPart]:
+    """Return the parts of a bundle with the first unreadable one in place of all: a bundle has one dead letter at most.
+
+    Each letter repeats its part and is kept for weeks, so that many would take far more room than the bundle did.
+    """
+    unreadable = [part for part in parts if isinstance(part.found, Unreadable)]
+    if len(unreadable) < 2:
+        return parts
+    first = unreadable[0]
+    assert isinstance(first.found, Unreadable)
+    reasons = Counter(part.found.reason for part in unreadable if isinstance(part.found, Unreadable))
+    counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(MOST_REASONS))
+    detail = f"{len(unreadable)} of {len(parts)} events cannot be read ({counts}), the first: {first.found.detail}"[
+        :500
+    ]
+    kept = first._replace(found=Unreadable(first.found.reason, detail))
+    readable = (part for part in parts if part is first or not isinstance(part.found, Unreadable))
+    return [kept if part is first else part for part in readable]
 
 
 def _old(site: str, raw: msgspec.Raw) -> AnyEvent | Unreadable:

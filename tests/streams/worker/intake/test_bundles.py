@@ -190,13 +190,31 @@ def test_a_bundle_of_which_nothing_can_be_read_is_one_letter() -> None:
     assert not world.table and world.committed[0] == 1
 
 
+def test_bundle_with_several_unreadable_events_is_one_letter_with_counts() -> None:
+    old, rest = told()
+    good = list(map(msgspec.json.encode, old[:LENGTH]))
+    bad = [b"17", LINE.replace(b'"v":1', b'"v":2') + b"}", b"18"]
+    world = World()
+    world.publish(b"alder", bundled("alder", [bad[0], *good[:5], bad[1], *good[5:], bad[2]]))
+    for event in [*old[LENGTH:], *rest]:
+        world.publish_events([event])
+    asyncio.run(Process(world, SETTINGS).live())
+    (letter,) = letters(world)
+    assert (letter.reason, letter.part, letter.value) == ("malformed", 0, "17")
+    counts = f"3 of {LENGTH + 3} events cannot be read (2 malformed, 1 version), the first: "
+    assert letter.detail.startswith(counts) and "Expected `object`" in letter.detail
+    other = sent(old, rest)
+    asyncio.run(Process(other, SETTINGS).live())
+    assert learnt(world) == learnt(other)
+
+
 def test_a_bundle_of_more_events_than_a_worker_reads_is_one_letter() -> None:
     world = World()
     for more in (0, 1):
         world.publish(b"alder", bundled("alder", [LINE + b"}", *[b"1"] * (MOST_EVENTS - 1 + more)]))
     asyncio.run(Process(world, SETTINGS).live())
     found = list(letters(world))
-    assert [one.offset for one in found] == [0] * (MOST_EVENTS - 1) + [1] and found[-1].reason == "malformed"
+    assert [one.offset for one in found] == [0, 1] and found[-1].reason == "malformed"
     assert found[-1].detail == "Expected `array` of length <= 1200 - at `$.events`" and world.committed[0] == 2
 
 
