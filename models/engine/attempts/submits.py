@@ -147,9 +147,9 @@ class Submits(AttemptHandler):
             return
         self._live.keep_still(now)
         due = [*self._reestimates.take(now, event)]
-        able = [job for job in due if not job.progress.past]
+        able = due
         if context.areas is not None:
-            able = [job for job in able if obstacle(job, context, withhold_down) is None]
+            able = [job for job in due if obstacle(job, context, withhold_down) is None]
         estimates = dict(zip((job.key for job in able), self._methods.refresh(able, context, now), strict=True))
         for job in due:
             estimate = estimates.get(job.key)
@@ -158,5 +158,6 @@ class Submits(AttemptHandler):
             later = worth_publishing(job, method.name, estimate, now)
             if later is not None and not job.unscored:
                 job.later = later
-                yield self._outgoing.again(job, later, self._parts.degraded)
+                if not job.progress.past:  # else it is of the site's history, which is learnt and not told of
+                    yield self._outgoing.again(job, later, self._parts.degraded)
             self._reestimates.plan(job, estimate, now)

@@ -19,7 +19,7 @@ from models.waits.blend.remaining.experts import EXPERTS, FORESTS, AgeExperts
 from models.waits.blend.remaining.method import _landmarks
 from models.waits.blend.said import BOUNDS, MEDIAN
 from tests.support.engines import encoded, engine_after
-from tests.support.events import capacity, end, start, submit
+from tests.support.events import as_history, capacity, end, start, submit
 
 BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if="blend")
 
@@ -104,6 +104,23 @@ def test_forests_take_over_once_enough_landmarks_are_known() -> None:
     noted = [_landmarks(remaining._landmarks.get(job.key) or b"") for job in queued]
     last = [landmark for landmarks in noted for landmark in landmarks][-1]
     assert np.isfinite(last.estimates_s[FORESTS])
+
+
+def test_history_of_a_site_trains_the_forests_and_publishes_nothing() -> None:
+    engine, records = Engine("s", BLEND), []
+    for event in as_history(list(busy_days(4))):
+        records += engine.apply(event)
+    assert not [record for record in records if isinstance(record, Prediction)]
+    assert blend_of(engine)._remaining._training.model is not None
+
+
+def test_unsound_landmarks_are_rejected_when_a_site_is_restored() -> None:
+    engine = engine_after(*list(busy_days(4))[:300], settings=BLEND)
+    remaining = blend_of(engine)._remaining
+    saved, key = remaining.save(), next(iter(remaining._landmarks))
+    remaining._landmarks.put(key, (remaining._landmarks.get(key) or b"") + b"x")
+    with pytest.raises(ValueError, match=f"job {key[0]}: not landmarks"):
+        remaining.load(saved)
 
 
 def test_young_site_follows_the_simulated_schedule_when_capacity_doubles() -> None:

@@ -243,6 +243,10 @@ class RemainingWait(Method):
             ValueError: it is something else.
         """
         found = _read(saved)
+        for key in self._landmarks:
+            value = self._landmarks.get(key) or b""
+            if len(value) < _HEAD.size or (len(value) - _HEAD.size) % _LANDMARK_BYTES:
+                raise ValueError(f"{len(value)} bytes of job {key[0]}: not landmarks of {_LANDMARK_BYTES} bytes each")
         self._notes.load()
         self._experts.state, self._calibration.state = found.experts, found.calibration
         self._training.load(found.training)

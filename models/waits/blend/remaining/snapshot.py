@@ -70,8 +70,9 @@ class QueueReader:
 
     def starts(self, jobs: Sequence[Job], context: SiteContext, now: float) -> Floats:
         """Return in how many seconds the jobs start in the simulated schedule, (jobs,); nan: unknown, or never."""
-        rows, starts_s = self._order.ordered(context, now).starts()
-        known = dict(zip(rows.tolist(), starts_s.tolist(), strict=True))
+        ordered = self._order.ordered(context, now)
+        places, first = np.unique(ordered.simulated, return_index=True)
+        known = dict(zip(ordered.sight.rows[places].tolist(), ordered.begun_s[first].tolist(), strict=True))
         found = np.array([known.get(context.state.table.row(job.key), np.nan) for job in jobs])
         return np.where(np.isfinite(found), found, np.nan)
 
