@@ -38,9 +38,9 @@ class Published:
         return job.estimates.get(self._method) if job.later is None else job.later.estimate
 
     def in_force(self, job: Job, now: float) -> Estimate | None:
-        """Return the estimate in force `now` (Unix seconds); None for a job without bounds."""
+        """Return the estimate in force `now` (Unix seconds); None without bounds of this method."""
         latest = self.latest(job)
-        if latest is None or latest.wait_s is None or latest.bounds is None:
+        if latest is None or latest.wait_s is None or latest.bounds is None or len(latest.bounds) != QUANTILES:
             return None
         waited_s, bounds_s = max(now - job.ready, 0.0), np.array([[*latest.bounds.values()]])
         waits_s: list[float] = in_force(np.array([waited_s]), _PROBABILITIES, bounds_s, MEDIAN)[0].tolist()

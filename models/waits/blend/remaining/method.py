@@ -32,7 +32,7 @@ from models.waits.blend.remaining.experts import (
 )
 from models.waits.blend.remaining.features import NAMES
 from models.waits.blend.remaining.snapshot import QueueReader, QueueSnapshot
-from models.waits.blend.said import BOUNDS, MEDIAN
+from models.waits.blend.said import BOUNDS, MEDIAN, QUANTILES
 from models.waits.boosted.features import Stored
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, Forests, TrainingRows
@@ -224,7 +224,7 @@ class RemainingWait(Method):
             if age_s >= wait_s:
                 return
             made_s, found = next(((made_s, one) for made_s, one in records if made_s <= age_s), (0.0, None))
-            if found is not None and found.bounds is not None:
+            if found is not None and found.bounds is not None and len(found.bounds) == QUANTILES:
                 covered = [wait_s <= bound_s for bound_s in found.bounds.values()]
                 self._calibration.learn(age_class(made_s), covered, weight)
 
