@@ -29,6 +29,9 @@ VERSION = 1
 BIN_SAMPLE_ROWS = 20_000
 """Rows by which the bins are chosen; LightGBM copies these, at 8 bytes a feature."""
 
+MAX_TREES = 2000
+"""Trees that a forest from outside may have; each costs every prediction a walk."""
+
 NODE_LINES = ("split_feature", "threshold", "left_child", "right_child")
 """The lines of a tree in LightGBM's text that are about its nodes, in the order of `Trees`."""
 
@@ -252,6 +255,8 @@ def _check(trees: Trees, features: int) -> None:
         ValueError: lengths do not fit, a child is not a later node or a leaf of its tree, or a value is not finite.
     """
     leaves = trees.leaves.astype(np.int64)
+    if len(leaves) > MAX_TREES:
+        raise ValueError(f"{len(leaves):,} trees; expected {MAX_TREES:,} at most")
     if (leaves < 1).any():
         raise ValueError("a tree without leaves; expected one or more")
     nodes = leaves - 1

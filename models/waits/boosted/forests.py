@@ -11,7 +11,7 @@ import numpy as np
 
 from models.arrays import Floats, Singles
 from models.stored import encode, reader
-from models.waits.boosted.extent import Extent
+from models.waits.boosted.extent import WORDS, Extent
 from models.waits.boosted.forest import Binned, Boosting, Forest, Grove
 from models.waits.boosted.prior import Aim, Lesson, Prior
 
@@ -183,8 +183,8 @@ class Forests:
         forests = {Aim(scale, q): Forest.decode(forest, names) for scale, q, forest in read.forests}
         if forests.keys().isdisjoint(POINT):
             raise ValueError("forests without a median; expected one or both of the point estimate")
-        if not all(map(isfinite, read.most.values())) or not read.most.keys() <= {*names}:
-            raise ValueError("the range of a feature that is missing, or is not finite")
+        if not all(map(isfinite, read.most.values())) or not read.most.keys() <= {*names} & WORDS.keys():
+            raise ValueError("the range of a feature that has none, or is not finite")
         return cls(forests, read.jobs, Extent(names, read.most), prior)
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from models.stored import MAX_DECOMPRESSED_BYTES, decompress, encode
 from models.waits.boosted.features import NAMES as FEATURES
-from models.waits.boosted.forest import VERSION, Boosting, Forest, Trees
-from models.waits.boosted.forests import QUANTILES, Forests, TrainingRows
+from models.waits.boosted.forest import MAX_TREES, VERSION, Boosting, Forest, Trees
+from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
 from models.waits.boosted.prior import Prior, shipped
 from tests.models.waits.boosted.test_forest import data, names
 
@@ -94,6 +94,23 @@ def test_forests_without_a_median_are_rejected() -> None:
     one = Forests.fit(rows, QUANTILES[:1], NAMES, Boosting(trees=2, leaf_rows=3))
     with pytest.raises(ValueError, match="without a median"):
         Forests.decode(one.encode(), NAMES)
+
+
+def test_more_trees_than_allowed_are_rejected() -> None:
+    many = np.ones(MAX_TREES + 1, np.int16)
+    none, no_threshold = np.zeros(0, np.int16), np.zeros(0, np.float32)
+    trees = Trees(many, none, no_threshold, none, none, np.zeros(len(many)))
+    with pytest.raises(ValueError, match="2,001 trees"):
+        Forest.decode(Forest(NAMES, trees).encode(), NAMES)
+
+
+def test_range_of_a_feature_without_words_is_rejected() -> None:
+    rows = TrainingRows(np.zeros((50, len(FEATURES)), np.float32), np.arange(50.0), np.ones(50))
+    encoded = Forests.fit(rows, POINT, FEATURES, Boosting(trees=2, leaf_rows=3)).encode()
+    jobs, forests, most, prior = msgspec.msgpack.decode(encoded)
+    assert Forests.decode(encode([jobs, forests, most, prior]), FEATURES).jobs == 50
+    with pytest.raises(ValueError, match="range of a feature"):
+        Forests.decode(encode([jobs, forests, {"cpus": 1.0}, prior]), FEATURES)
 
 
 def test_decompression_stops_at_its_limit() -> None:
