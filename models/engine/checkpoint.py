@@ -11,7 +11,6 @@ from models.engine.live import SavedLive, StoredJob
 from models.engine.methods import SavedMethods
 from models.engine.past import SavedPast
 from models.engine.queues import QueueSeen
-from models.engine.reestimates import EstimateBudget
 from models.engine.scores import Scores
 from models.records import Capacity
 from models.site.history import COUNT
@@ -53,7 +52,7 @@ class SavedState(msgspec.Struct):
     queues: dict[str, QueueSeen]
     past: SavedPast
     early_tasks: dict[str, int]
-    estimate_budget: EstimateBudget
+    estimate_budget: int
 
 
 class _SavedVersion(msgspec.Struct):

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
-import msgspec
-
 from models.durations import DAY_S
 from models.records import JobKey
 from models.site.job import Estimate, Job, LaterEstimate, Phase
@@ -25,7 +23,8 @@ BOUND_SHARE = 0.8
 """The next estimate is due before this share of the time until the upper bound has passed."""
 
 ESTIMATES_PER_EVENT, MAX_ESTIMATES = 2, 64
-"""Each event allows so many estimates; those that are not used add up to so many, for news that concerns many jobs."""
+"""Each event that changes something allows so many estimates; those that are not used add up to so many, for news that
+concerns many jobs."""
 
 MAX_NEWS_JOBS = 512
 """Queued jobs that are due immediately after news about the whole queue: the first ones."""
@@ -45,17 +44,6 @@ MAX_SILENCE_S = DAY_S
 UPPER_BOUND = "0.9"
 
 
-class EstimateBudget(msgspec.Struct, array_like=True):
-    """The estimates that were left after the event number `event`, the last that used some. It is stored."""
-
-    left: int = 0
-    event: int = 0
-
-    def at(self, event: int) -> int:
-        """Return how many estimates are allowed after an event."""
-        return min(self.left + ESTIMATES_PER_EVENT * (event - self.event), MAX_ESTIMATES)
-
-
 class Reestimates:
     """The queued jobs by when they are due to be estimated again (`Job.due`). O(log queued) an estimate.
 
@@ -69,7 +57,7 @@ class Reestimates:
     """
 
     def __init__(self, state: SiteState, active: bool, touch: Callable[[Job], None]) -> None:
-        self.budget = EstimateBudget()
+        self.budget = 0  # the estimates that are allowed now; it is stored
         self._state, self._active, self._touch = state, active, touch
         self._heap: list[tuple[float, JobKey]] = []
 
@@ -88,7 +76,11 @@ class Reestimates:
         self._heap = [(job.due, job.key) for job in queued if job.due]
         heapify(self._heap)
 
-    def restore(self, budget: EstimateBudget) -> None:
+    def allow(self) -> None:
+        """Allow the estimates of one event. A duplicate allows none, so that it changes nothing."""
+        self.budget = min(self.budget + ESTIMATES_PER_EVENT, MAX_ESTIMATES)
+
+    def restore(self, budget: int) -> None:
         """Continue with the live jobs that were restored. O(live jobs)."""
         self.budget = budget
         self._rebuild()
@@ -109,22 +101,18 @@ class Reestimates:
         """Return whether `take` may yield a job at `now` (Unix seconds). O(1)."""
         return bool(self._heap) and self._heap[0][0] <= now
 
-    def take(self, now: float, event: int) -> Iterator[Job]:
+    def take(self, now: float) -> Iterator[Job]:
         """Yield the jobs that are due at `now` (Unix seconds), those first that have been due for longest.
 
         The caller says with `plan` or `watch` when each is due next.
-
-        Args:
-            event: the number of the event that has just been applied.
         """
-        left = self.budget.at(event)
-        while left and self.any_due(now):
+        while self.budget and self.any_due(now):
             due, key = heappop(self._heap)
             job = self._state.jobs.get(key)
             if job is None or job.phase is not Phase.QUEUED or due != job.due:
                 continue
-            left -= 1
-            self.budget, job.due = EstimateBudget(left, event), 0.0  # the job may have a second entry of this time
+            self.budget -= 1
+            job.due = 0.0  # it may have a second entry of this time
             yield job
 
     def plan(self, job: Job, estimate: Estimate | None, now: float) -> None:

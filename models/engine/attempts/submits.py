@@ -139,14 +139,14 @@ class Submits(AttemptHandler):
             again.progress = PROGRESS.but(requeued=event.state, past=event.past, old=old)
         yield from self._admit(again)
 
-    def estimate_again(self, event: int) -> Iterator[Record]:
+    def estimate_again(self) -> Iterator[Record]:
         """Estimate the queued jobs that are due after an event; yield the estimates that have moved."""
         context, method, now = self._context, self._methods.counting, self._live.clock.now
         withhold_down = self._settings.withhold_down
         if context.areas is None and nodes_down(context.capacity, withhold_down) is not None:
             return
         self._live.keep_still(now)
-        due = [*self._reestimates.take(now, event)]
+        due = [*self._reestimates.take(now)]
         able = due
         if context.areas is not None:
             able = [job for job in due if obstacle(job, context, withhold_down) is None]

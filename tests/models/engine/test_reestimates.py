@@ -14,7 +14,6 @@ from models.engine.reestimates import (
     FIRST_S,
     MAX_ESTIMATES,
     MIN_ENTRIES,
-    EstimateBudget,
     worth_publishing,
 )
 from models.method import SiteContext, WaitMethod
@@ -125,14 +124,15 @@ def test_budget_allows_a_few_estimates_per_event_and_saves_up() -> None:
     engine = engine_with(*jobs)
     assert len(again(tick(engine, 5000.0))) == MAX_ESTIMATES  # saved up while the jobs came
     assert len(again(tick(engine, 5000.0))) == ESTIMATES_PER_EVENT
-    assert EstimateBudget(left=0, event=10).at(12) == 2 * ESTIMATES_PER_EVENT
 
 
-def test_duplicate_event_gives_no_job_its_estimate() -> None:
-    first = submit("1", 1000.0)
-    engine = engine_with(first)
-    assert again(engine.apply(first)) == []
-    assert len(again(tick(engine, 10_000.0))) == 1
+def test_duplicate_events_change_nothing_of_what_is_estimated() -> None:
+    jobs = [submit(f"{number:03}", 1000.0) for number in range(2 * MAX_ESTIMATES)]
+    once, twice = engine_with(*jobs), engine_with(*(job for job in jobs for _ in range(2)))
+    assert again(twice.apply(jobs[0])) == []
+    for _ in range(9):
+        assert encoded(tick(once, 5000.0)) == encoded(tick(twice, 5000.0))
+        assert again(twice.apply(jobs[0])) == []
 
 
 def test_held_and_running_jobs_are_not_estimated() -> None:

@@ -41,7 +41,8 @@ def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace
     assert {line[11] for line in lines} == {"71"}
     assert " ".join(of_runs) == "run times AAE h share missing jobs"
     assert run_times[0] == "closest"
-    assert worth.startswith("what it would have been worth:\n  71 jobs are scored; they waited ")
+    assert worth.startswith("what it would have been worth:\n  3 of 120 records (2.5 %) gave no event, ")
+    assert "\n  71 jobs are scored; they waited " in worth
     said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
     assert len(said) > 100
     assert {(record["site"], record["method"]) for record in said} == {("here", "median")}

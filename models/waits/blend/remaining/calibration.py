@@ -35,7 +35,7 @@ class Calibration:
     >>> for _ in range(50):
     ...     calibration.learn(2, [False] * 4)
     >>> bounds_s = calibration.bounds(np.array([2]), np.array([600.0]), np.array([[60.0, 600.0, 3600.0, 7200.0]]))
-    >>> bounds_s[0, 2] > 3600.0
+    >>> bounds_s.item(0, 2) > 3600.0
     True
     """
 
