@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 MAX_DECOMPRESSED_BYTES: Final = 64 * 2**20
-"""What is decompressed may be no larger than this. The package's prior is 4 MB, a mature site's forests 1 MB."""
+"""What is decompressed may be no larger than this, unless the caller expects less."""
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from numba import njit
 
 from models.arrays import Floats, Records, Singles
-from models.stored import decompress
+from models.stored import MAX_DECOMPRESSED_BYTES, decompress
 
 Rows = Singles
 Ints = npt.NDArray[np.int32]
@@ -229,14 +229,19 @@ class Forest:
         return zlib.compress(msgspec.msgpack.encode(_Encoded(VERSION, list(self.names), trees)))
 
     @classmethod
-    def decode(cls, encoded: bytes, names: Sequence[str]) -> "Forest":
+    def decode(cls, encoded: bytes, names: Sequence[str], max_bytes: int = MAX_DECOMPRESSED_BYTES) -> "Forest":
         """The inverse of `encode`.
+
+        Args:
+            encoded: what `encode` returned.
+            names: the features that it must have.
+            max_bytes: how large it may be when decompressed.
 
         Raises:
             ValueError: it is no forest, one of other features or of another version, or its trees are not sound.
         """
         try:
-            read = msgspec.msgpack.decode(decompress(encoded), type=_Encoded)
+            read = msgspec.msgpack.decode(decompress(encoded, max_bytes), type=_Encoded)
         except ValueError as error:  # msgspec's errors are such too
             raise ValueError(f"not a forest: {error}") from error
         if (read.version, read.names) != (VERSION, list(names)):

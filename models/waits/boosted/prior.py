@@ -26,6 +26,9 @@ FILE: Final = Path(__file__).with_name("prior.bin")
 """The prior of this package."""
 
 
+MAX_FORESTS, MAX_FOREST_BYTES = 8, 4 * 2**20
+"""Forests of a prior, and the bytes of each when decompressed, at most: operators send priors in messages."""
+
 SITE: Final = NAMES.index("site")
 
 WHOLE: Final = 1000.0
@@ -118,9 +121,9 @@ class Prior:
 @lru_cache(8)
 def _decoded(encoded: bytes) -> Prior:
     read = _read(encoded)
-    forests = {Aim(scale, q): Forest.decode(part, NAMES) for scale, q, part in read.forests}
-    if not forests:
-        raise ValueError("a prior without forests; expected one for each target")
+    if not 0 < len(read.forests) <= MAX_FORESTS:
+        raise ValueError(f"a prior of {len(read.forests)} forests; expected 1 to {MAX_FORESTS}")
+    forests = {Aim(scale, q): Forest.decode(part, NAMES, MAX_FOREST_BYTES) for scale, q, part in read.forests}
     return Prior(forests, read.jobs, zlib.crc32(encoded))
 
 

@@ -13,7 +13,7 @@ from models.stored import MAX_DECOMPRESSED_BYTES, decompress, encode
 from models.waits.boosted.features import NAMES as FEATURES
 from models.waits.boosted.forest import MAX_TREES, VERSION, Boosting, Forest, Trees
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
-from models.waits.boosted.prior import Prior, shipped
+from models.waits.boosted.prior import MAX_FOREST_BYTES, Prior, shipped
 from tests.models.waits.boosted.test_forest import data, names
 
 ROWS, TARGET = data(3, 120)
@@ -85,8 +85,17 @@ def test_empty_forest_and_shipped_prior_are_decoded() -> None:
 
 
 def test_prior_without_forests_is_rejected() -> None:
-    with pytest.raises(ValueError, match="without forests"):
+    with pytest.raises(ValueError, match="a prior of 0 forests"):
         Prior.decode(encode([10, list(FEATURES), []]))
+
+
+def test_prior_that_grows_when_decompressed_is_rejected() -> None:
+    large = Forest.empty(FEATURES).encode()
+    with pytest.raises(ValueError, match="a prior of 9 forests; expected 1 to 8"):
+        Prior.decode(encode([10, list(FEATURES), [("log", number / 10, large) for number in range(1, 10)]]))
+    bomb = zlib.compress(bytes(MAX_FOREST_BYTES + 1), 9)
+    with pytest.raises(ValueError, match="more than 4,194,304 bytes"):
+        Prior.decode(encode([10, list(FEATURES), [("log", 0.5, bomb)]]))
 
 
 def test_forests_without_a_median_are_rejected() -> None:
