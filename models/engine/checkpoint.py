@@ -11,6 +11,7 @@ from models.engine.live import SavedLive, StoredJob
 from models.engine.methods import SavedMethods
 from models.engine.past import SavedPast
 from models.engine.queues import QueueSeen
+from models.engine.reestimates import EstimateBudget
 from models.engine.scores import Scores
 from models.records import Capacity
 from models.site.history import COUNT
@@ -52,7 +53,7 @@ class SavedState(msgspec.Struct):
     queues: dict[str, QueueSeen]
     past: SavedPast
     early_tasks: dict[str, int]
-    estimate_budget: int
+    estimate_budget: EstimateBudget
 
 
 class _SavedVersion(msgspec.Struct):

@@ -118,7 +118,6 @@ class Engine:
         live.expiry.tick(self.clock.of(event.time, arrived))
         self.clock.tick(event.time, arrived)
         self.past.pass_to(self.clock.now, self.context.state)
-        parts.reestimates.allow()
         if parts.reestimates.any_due(self.clock.now):
             records.extend(self._submits.estimate_again())
         return records

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
+import msgspec
+
 from models.durations import DAY_S
 from models.records import JobKey
 from models.site.job import Estimate, Job, LaterEstimate, Phase
@@ -22,9 +24,9 @@ MAX_INTERVAL_S, MAX_INTERVAL_SHARE = 300.0, 0.8
 BOUND_SHARE = 0.8
 """The next estimate is due before this share of the time until the upper bound has passed."""
 
-ESTIMATES_PER_EVENT, MAX_ESTIMATES = 2, 64
-"""Each event that changes something allows so many estimates; those that are not used add up to so many, for news that
-concerns many jobs."""
+SECONDS_PER_ESTIMATE, MAX_ESTIMATES = 2.0, 64
+"""One estimate is allowed for so much of the site's time, and those that are not used add up to so many, for news that
+concerns many jobs. Time, and not events, so that a duplicate changes nothing."""
 
 MAX_NEWS_JOBS = 512
 """Queued jobs that are due immediately after news about the whole queue: the first ones."""
@@ -44,6 +46,18 @@ MAX_SILENCE_S = DAY_S
 UPPER_BOUND = "0.9"
 
 
+class EstimateBudget(msgspec.Struct, array_like=True):
+    """The estimates that are left `at` a time (Unix seconds). It is stored."""
+
+    left: float = 0.0
+    at: float = 0.0
+
+    def renew(self, now: float) -> None:
+        """Add what is allowed for the time until `now`."""
+        self.left = min(self.left + max(now - self.at, 0.0) / SECONDS_PER_ESTIMATE, float(MAX_ESTIMATES))
+        self.at = max(self.at, now)
+
+
 class Reestimates:
     """The queued jobs by when they are due to be estimated again (`Job.due`). O(log queued) an estimate.
 
@@ -57,7 +71,7 @@ class Reestimates:
     """
 
     def __init__(self, state: SiteState, active: bool, touch: Callable[[Job], None]) -> None:
-        self.budget = 0  # the estimates that are allowed now; it is stored
+        self.budget = EstimateBudget()
         self._state, self._active, self._touch = state, active, touch
         self._heap: list[tuple[float, JobKey]] = []
 
@@ -76,11 +90,7 @@ class Reestimates:
         self._heap = [(job.due, job.key) for job in queued if job.due]
         heapify(self._heap)
 
-    def allow(self) -> None:
-        """Allow the estimates of one event. A duplicate allows none, so that it changes nothing."""
-        self.budget = min(self.budget + ESTIMATES_PER_EVENT, MAX_ESTIMATES)
-
-    def restore(self, budget: int) -> None:
+    def restore(self, budget: EstimateBudget) -> None:
         """Continue with the live jobs that were restored. O(live jobs)."""
         self.budget = budget
         self._rebuild()
@@ -106,12 +116,13 @@ class Reestimates:
 
         The caller says with `plan` or `watch` when each is due next.
         """
-        while self.budget and self.any_due(now):
+        self.budget.renew(now)
+        while self.budget.left >= 1.0 and self.any_due(now):
             due, key = heappop(self._heap)
             job = self._state.jobs.get(key)
             if job is None or job.phase is not Phase.QUEUED or due != job.due:
                 continue
-            self.budget -= 1
+            self.budget.left -= 1.0
             job.due = 0.0  # it may have a second entry of this time
             yield job
 

@@ -10,10 +10,10 @@ from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.outgoing import Record
 from models.engine.reestimates import (
-    ESTIMATES_PER_EVENT,
     FIRST_S,
     MAX_ESTIMATES,
     MIN_ENTRIES,
+    SECONDS_PER_ESTIMATE,
     worth_publishing,
 )
 from models.method import SiteContext, WaitMethod
@@ -119,11 +119,12 @@ def test_estimate_is_published_if_it_moved_passed_or_is_a_day_old(
     assert (worth_publishing(job, "m", new, now) is not None) == published
 
 
-def test_budget_allows_a_few_estimates_per_event_and_saves_up() -> None:
+def test_budget_follows_the_time_of_the_site_and_saves_up() -> None:
     jobs = [submit(f"{number:03}", 1000.0) for number in range(2 * MAX_ESTIMATES)]
     engine = engine_with(*jobs)
-    assert len(again(tick(engine, 5000.0))) == MAX_ESTIMATES  # saved up while the jobs came
-    assert len(again(tick(engine, 5000.0))) == ESTIMATES_PER_EVENT
+    assert len(again(tick(engine, 5000.0))) == MAX_ESTIMATES  # saved up while nothing was due
+    assert again(tick(engine, 5000.0)) == []
+    assert len(again(tick(engine, 5000.0 + 3 * SECONDS_PER_ESTIMATE))) == 3
 
 
 def test_duplicate_events_change_nothing_of_what_is_estimated() -> None:
