@@ -46,16 +46,15 @@ MAX_SILENCE_S = DAY_S
 UPPER_BOUND = "0.9"
 
 
-class EstimateBudget(msgspec.Struct, array_like=True):
+class EstimateBudget(msgspec.Struct, array_like=True, frozen=True):
     """The estimates that are left `at` a time (Unix seconds). It is stored."""
 
     left: float = 0.0
     at: float = 0.0
 
-    def renew(self, now: float) -> None:
-        """Add what is allowed for the time until `now`."""
-        self.left = min(self.left + max(now - self.at, 0.0) / SECONDS_PER_ESTIMATE, float(MAX_ESTIMATES))
-        self.at = max(self.at, now)
+    def until(self, now: float) -> float:
+        """Return how many estimates are allowed `now`."""
+        return min(self.left + max(now - self.at, 0.0) / SECONDS_PER_ESTIMATE, float(MAX_ESTIMATES))
 
 
 class Reestimates:
@@ -116,13 +115,14 @@ class Reestimates:
 
         The caller says with `plan` or `watch` when each is due next.
         """
-        self.budget.renew(now)
-        while self.budget.left >= 1.0 and self.any_due(now):
+        left = self.budget.until(now)
+        while left >= 1.0 and self.any_due(now):
             due, key = heappop(self._heap)
             job = self._state.jobs.get(key)
             if job is None or job.phase is not Phase.QUEUED or due != job.due:
                 continue
-            self.budget.left -= 1.0
+            left -= 1.0
+            self.budget = EstimateBudget(left, max(self.budget.at, now))
             job.due = 0.0  # it may have a second entry of this time
             yield job
 
