@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import quote
 
 import typer
 
@@ -219,14 +220,15 @@ def _login_link(serve: "ServeSettings", name: str | None, url: str) -> str:
     """A link to the service at this address that lets in whom the token of this name lets in. Raises UserError: there
     is no such token.
     """
-    from streams.serve.access import LINK_S, signed
+    from streams.serve.sessions import LINK_S, signed
 
     tokens = serve.all_tokens()
     chosen = name or ("token" if "token" in tokens else next(iter(tokens), None))
     if chosen not in tokens:
         known = f"the settings have tokens of: {', '.join(tokens)}" if tokens else "the settings have no token"
         raise UserError(f"no link can be made: {known}")
-    return f"{url.rstrip('/')}/login?key={signed('link', chosen, tokens[chosen].token, time.time() + LINK_S)}"
+    key = signed("link", chosen, tokens[chosen].token, time.time() + LINK_S)
+    return f"{url.rstrip('/')}/login?key={quote(key, safe='')}"
 
 
 site_commands = typer.Typer(no_args_is_help=True)

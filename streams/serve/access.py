@@ -1,9 +1,4 @@
-"""Who may ask what: tokens and their rights, tokens that change while the service runs, and the log of who asked.
-
-A browser is let in by a link, which it exchanges for a session. Both are a token's name, until when they count, and a
-signature that the token makes. So nothing of them is stored, and a token that is changed or taken away ends the
-sessions that came from it.
-"""
+"""Who may ask what: tokens and their rights, tokens that change while the service runs, and the log of who asked."""
 
 import asyncio
 import hmac
@@ -15,7 +10,7 @@ from hashlib import blake2s
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import parse_qs, quote, unquote
+from urllib.parse import parse_qs
 
 from litestar.connection import ASGIConnection
 from litestar.exceptions import NotAuthorizedException, PermissionDeniedException
@@ -24,6 +19,7 @@ from litestar.types import Message, Scope
 
 from streams.client.questions import asking_for
 from streams.errors import NotUnderstood, UserError
+from streams.serve.sessions import SESSION, SESSION_S, OneTimeLinks, name_in, signed
 from streams.settings.sections import ServeToken
 
 log = logging.getLogger(__name__)
@@ -31,31 +27,6 @@ LOOK_S = 1.0  # seconds between two looks whether the tokens' files have changed
 MAX_SHOWN = 200  # characters of a path that the log shows
 CLIENT = "queuecast_client"  # where a request's scope says whose token it came with
 Connection = ASGIConnection[Any, Any, Any, Any]
-
-SESSION = "queuecast"  # the cookie that has a session
-
-LINK_S = 600  # seconds for which a link counts
-SESSION_S = 7 * 86_400  # seconds for which a session does
-
-
-def signed(kind: str, name: str, token: str, until: float) -> str:
-    """What lets in, as `kind` (link or session), whom the token of this name lets in, until then (Unix seconds)."""
-    text = f"{quote(name, safe='')}.{int(until)}.{secrets.token_urlsafe(9)}"
-    return f"{text}.{_signature(kind, text, token).decode()}"
-
-
-def name_in(kind: str, given: str, tokens: Mapping[str, ServeToken], now: float) -> str | None:
-    """The name of the token that has signed this; None where none has, or where its time is over."""
-    text, _, signature = given.rpartition(".")
-    name, until = [*text.rsplit(".", 2), "", ""][:2]
-    token = tokens.get(unquote(name))
-    if token is None or not hmac.compare_digest(_signature(kind, text, token.token), signature.encode()):
-        return None
-    return unquote(name) if now <= float(until) else None
-
-
-def _signature(kind: str, text: str, token: str) -> bytes:
-    return hmac.digest(token.encode(), f"queuecast {kind} {text}".encode(), "sha256").hex().encode()
 
 
 class Access:
@@ -72,7 +43,7 @@ class Access:
         self._tokens = dict(tokens)
         self._user_header = user_header
         self._trusted = networks(trusted)
-        self._used: dict[str, float] = {}  # the links that were used, and until when they would count
+        self._links = OneTimeLinks()
         self._key = secrets.token_bytes(16)
 
     def __deepcopy__(self, _: dict[int, Any]) -> Self:
@@ -115,15 +86,14 @@ class Access:
             return None
         return f"user {user}", ServeToken(token="", rights="own", user=user)
 
+    def name_in_link(self, link: str) -> str | None:
+        """The name of the token that signed this login link; None where the link is not valid, or was used."""
+        return self._links.name_in(link, self._tokens)
+
     def session_by_link(self, link: str) -> str | None:
-        """The session that a link is exchanged for, once; None where it does not count (any more)."""
-        now = time.time()
-        self._used = {used: until for used, until in self._used.items() if until > now}
-        name = name_in("link", link, self._tokens, now)
-        if name is None or link in self._used:
-            return None
-        self._used[link] = now + LINK_S
-        return self._session(name)
+        """The session that a login link is exchanged for, once; None where the link is not valid, or was used."""
+        name = self._links.use(link, self._tokens)
+        return None if name is None else self._session(name)
 
     def session_by_token(self, authorization: str) -> str | None:
         """The session of whom the token in this header lets in; None where it lets in nobody."""

@@ -70,9 +70,11 @@ _headers = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.
 
 
 async def add_security_headers(message: Message, _: Scope) -> None:
-    """Put the security headers on an answer before it is sent."""
+    """Add the security headers to an answer before it is sent, but for those that the answer has of its own."""
     if message["type"] == "http.response.start":
-        message["headers"] = [*message.get("headers", ()), *_headers]
+        own = list(message.get("headers", ()))
+        names = {name.lower() for name, _ in own}
+        message["headers"] = [*own, *(header for header in _headers if header[0] not in names)]
 
 
 OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
@@ -147,13 +149,10 @@ def keeping_slashes(app: ASGIApp) -> ASGIApp:
 
 
 def answering_head(app: ASGIApp) -> ASGIApp:
-    """The app, which answers HEAD as GET; the server leaves the body out, since its scope stays as it is.
-
-    Not so for a login link, which counts once: who only looks whether it is there must not use it.
-    """
+    """The app, which answers HEAD as GET; the server leaves the body out, since its scope stays as it is."""
 
     async def as_get(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("method") == "HEAD" and scope["path"] != "/login":
+        if scope.get("method") == "HEAD":
             scope = {**scope, "method": "GET"}  # type: ignore[assignment]
         await app(scope, receive, send)
 

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Litestar, MediaType, Request, Response, Router, delete, get, post
-from litestar.datastructures import Cookie, State
+from litestar import Litestar, MediaType, Request, Response, Router, get
+from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
-from litestar.exceptions import HTTPException, NotAuthorizedException, PermissionDeniedException
+from litestar.exceptions import HTTPException
 from litestar.middleware import DefineMiddleware
 from litestar.openapi import OpenAPIConfig, ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, OpenAPI, OpenAPIType, Schema, SecurityScheme
 from litestar.openapi.spec import Parameter as DocumentedParameter
-from litestar.params import FromPath, FromQuery, Parameter
+from litestar.params import FromPath, Parameter
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from models.ranking import JobRequest, Ranking
@@ -26,10 +26,11 @@ from models.records import JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnsw
 from streams.client.estimates import MAX_OUTCOMES
 from streams.client.questions import STATUSES
 from streams.errors import UserError, in_words
-from streams.serve import middleware, parameters
-from streams.serve.access import SESSION, SESSION_S, Access, log_request, sees_all_jobs
+from streams.serve import login, middleware, parameters
+from streams.serve.access import Access, log_request, sees_all_jobs
 from streams.serve.pages import page, problem_page, rendered_pages, static, static_files
 from streams.serve.service import Service, SiteEstimateList, SiteList, SiteOutcomes, Status, UserJobs
+from streams.serve.sessions import SESSION
 from streams.settings import Settings
 from streams.settings.sections import Rights
 from streams.version import __version__
@@ -187,37 +188,6 @@ async def me(request: Request[Any, Any, State]) -> Me:
     return Me(name=name, rights=token.rights, user=token.user, session=SESSION in request.cookies)
 
 
-@get("/")
-async def log_in_by_link(state: State, request: Request[Any, Any, State], key: FromQuery[str] = "") -> Response[None]:
-    """Exchange a link for a session, which the browser keeps, and go on to the first page."""
-    session = state.access.session_by_link(key)
-    if session is None:
-        detail = "this link was used, or its ten minutes are over; `queuecast access --link` gives another"
-        raise PermissionDeniedException(detail=detail)
-    return Response(None, status_code=303, headers={"Location": "./"}, cookies=[_session_cookie(request, session)])
-
-
-@post("/", status_code=204)
-async def log_in_by_token(state: State, request: Request[Any, Any, State]) -> Response[None]:
-    """Exchange a token for a session."""
-    session = state.access.session_by_token(request.headers.get("authorization", ""))
-    if session is None:
-        raise NotAuthorizedException(detail="the token is missing or wrong")
-    return Response(None, status_code=204, cookies=[_session_cookie(request, session)])
-
-
-@delete("/", status_code=204)
-async def log_out() -> Response[None]:
-    """End the session in this browser."""
-    over = Cookie(SESSION, value="", max_age=0, httponly=True, samesite="strict")
-    return Response(None, status_code=204, cookies=[over])
-
-
-def _session_cookie(request: Request[Any, Any, State], session: str) -> Cookie:
-    secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
-    return Cookie(SESSION, value=session, max_age=SESSION_S, httponly=True, samesite="strict", secure=secure)
-
-
 @get("/healthz", media_type=MediaType.TEXT)
 async def healthz() -> str:
     """Whether this process answers at all."""
@@ -291,7 +261,8 @@ def build_app(
     )
     sessions = Router(
         "/login",
-        route_handlers=[log_in_by_link, log_in_by_token, log_out],
+        route_handlers=[login.show_link, login.log_in, login.log_out],
+        guards=[login.refuse_other_sites],
         middleware=[middleware.rate_limit(access, serve.requests_per_minute).middleware],
         include_in_schema=False,
     )

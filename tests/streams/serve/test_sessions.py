@@ -11,7 +11,8 @@ import pytest
 
 from streams.cli.app import main
 from streams.errors import UserError
-from streams.serve.access import LINK_S, SESSION, SESSION_S, name_in, networks, signed
+from streams.serve.access import networks
+from streams.serve.sessions import LINK_S, SESSION, SESSION_S, OneTimeLinks, name_in, signed
 from tests.streams.serve.test_access import TOKENS, Client, client_of
 from tests.support.asked import USER
 
@@ -26,7 +27,7 @@ def client() -> Iterator[Client]:
 
 def _enter(client: Client, name: str = "ada", token: str = ADA, until: float = LINK_S) -> Any:
     key = signed("link", name, token, time.time() + until)
-    return client.get("/login", params={"key": key}, follow_redirects=False)
+    return client.post("/login", params={"key": key}, follow_redirects=False)
 
 
 def test_a_link_lets_a_browser_in_for_a_week(client: Client) -> None:
@@ -49,11 +50,65 @@ def test_behind_tls_the_cookie_is_for_tls_alone(client: Client) -> None:
     assert "; secure" in client.post("/login", headers=headers).headers["set-cookie"].lower()
 
 
-def test_a_link_counts_once(client: Client) -> None:
+def test_link_works_once_and_opening_it_does_not_use_it(client: Client) -> None:
+    url = f"/login?key={signed('link', 'ada', ADA, time.time() + LINK_S)}"
+    for _ in range(2):
+        shown = client.get(url)
+        assert shown.status_code == 200 and "<b>ada</b>" in shown.text and SESSION not in client.cookies
+        assert client.head(url).status_code == 200
+    assert client.get("/v1/sites").status_code == 401
+    form = re.search(r'<form method="post" action="([^"]+)">', shown.text)
+    assert form is not None
+    assert [client.post(f"/{form[1]}", follow_redirects=False).status_code for _ in range(2)] == [303, 403]
+    assert client.get(url).status_code == 403
+
+
+def test_used_link_is_refused_after_a_restart(client: Client) -> None:
+    url = f"/login?key={signed('link', 'ada', ADA, time.time() + LINK_S)}"
+    assert client.post(url, follow_redirects=False).status_code == 303
+    with client_of(tokens=TOKENS) as restarted:
+        assert restarted.post(url, follow_redirects=False).status_code == 403
+        assert restarted.get(url).status_code == 403
+        assert _enter(restarted).status_code == 303
+
+
+@pytest.mark.parametrize(("ahead_s", "restart_s"), [(0.0, 1.0), (3.0, 2.0), (0.5, 0.6), (-20.0, 1.0)])
+def test_clock_of_another_machine_gives_no_link_twice(ahead_s: float, restart_s: float) -> None:
+    now = 1000.0
+    link = signed("link", "ada", ADA, now + ahead_s + LINK_S)
+    clock = iter(now + number * restart_s / 4 for number in range(-1, 200))
+    accepted = sum(OneTimeLinks(lambda: next(clock)).use(link, TOKENS) == "ada" for _ in range(40))
+    assert accepted <= 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"sec-fetch-site": "same-origin", "origin": "https://proxy.example"}, 303),
+        ({"origin": "http://127.0.0.1"}, 303),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": "none"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "http://127.0.0.1:8080"}, 403),
+        ({"origin": "null"}, 403),
+    ],
+)
+def test_another_sites_page_signs_nobody_in(client: Client, headers: dict[str, str], status: int) -> None:
     key = signed("link", "ada", ADA, time.time() + LINK_S)
-    url = f"/login?key={key}"
-    assert client.head(url, follow_redirects=False).status_code == 405
-    assert [client.get(url, follow_redirects=False).status_code for _ in range(2)] == [303, 403]
+    found = client.post("/login", params={"key": key}, headers=headers, follow_redirects=False)
+    assert (found.status_code, SESSION in found.cookies) == (status, status == 303)
+    if status == 403:
+        token = {"authorization": f"Bearer {ADA}"}
+        assert client.post("/login", headers=headers | token).status_code == 403
+        assert client.delete("/login", headers=headers).status_code == 403
+        assert client.post("/login", params={"key": key}, follow_redirects=False).status_code == 303, "it was not used"
+
+
+def test_sign_in_page_lets_the_browser_send_its_origin(client: Client) -> None:
+    shown = client.get(f"/login?key={signed('link', 'ada', ADA, time.time() + LINK_S)}")
+    assert shown.headers.get_list("referrer-policy") == ["same-origin"]
+    assert client.get("/").headers.get_list("referrer-policy") == ["no-referrer"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +164,7 @@ def test_the_command_makes_links(client: Client, tmp_path: Any, capsys: pytest.C
     assert main([*command, "--for", "ada", "--url", "https://q.example.org/"]) == 0
     link = capsys.readouterr().out.strip()
     assert link.startswith("https://q.example.org/login?key=ada.")
-    assert client.get(link.removeprefix("https://q.example.org"), follow_redirects=False).status_code == 303
+    assert client.post(link.removeprefix("https://q.example.org"), follow_redirects=False).status_code == 303
     assert main([*command, "--for", "bob"]) == 1
     assert "no link can be made: the settings have tokens of: ada" in capsys.readouterr().err
 
