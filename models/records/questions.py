@@ -187,10 +187,11 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     `tasks_left` those of an array that queues as one row; `expected_by` is when others first expected it to start.
     `held_back` says why no start is promised any longer to a job that did not start when it should have, although there
     is room for it, or which would be said to start now while there is none; `expected_start` is null then.
-    `eligible` is when its wait began, where that is later than `submit`.
+    `eligible` is when its wait began, where that is later than `submit`. `user` is null where the events name none.
     """
 
     job: str
+    user: str | None = None
     attempt: int
     phase: str
     queue: str | None

@@ -20,6 +20,7 @@ from litestar.types import Message, Scope
 from streams.client.questions import asking_for
 from streams.errors import NotUnderstood, UserError
 from streams.serve.sessions import SESSION, SESSION_S, OneTimeLinks, name_in, signed
+from streams.serve.sight import Sight, sight
 from streams.settings.sections import ServeToken
 
 log = logging.getLogger(__name__)
@@ -108,13 +109,22 @@ class Access:
         found = self.who(connection)
         return f"token {found[0]}" if found else f"address {address_of(connection.scope)}"
 
+    def sight_of(self, connection: Connection) -> Sight:
+        """The jobs that this request may see."""
+        found = self.who(connection)
+        if found is None:
+            return Sight(everybody=not self.asks)
+        return Sight(everybody=found[1].rights == "all", user=found[1].user)
+
     async def note_asker(self, connection: Connection, _: BaseRouteHandler) -> None:
-        """Note whose questions follow from this request; the workers cannot see from it what the address is.
+        """Note whose questions follow from this request, and what it may see; the workers cannot see from it what the
+        address is.
 
         A coroutine, for what a function sets here is lost: it would be called in another thread.
         """
         hidden = blake2s(self.identify(connection).encode(), key=self._key, digest_size=8).hexdigest()
         asking_for.set(f"http {hidden}")
+        sight.set(self.sight_of(connection))
 
     def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
         """Let in those whose token allows this request; else raises NotAuthorizedException or
@@ -157,12 +167,6 @@ def _check_rights(token: ServeToken, connection: Connection, handler: BaseRouteH
     users = [connection.path_params.get("user"), connection.query_params.get("user")]
     if token.rights == "own" and any(user not in (None, "", token.user) for user in users):
         raise PermissionDeniedException(detail=f"this token is for what concerns the user {token.user!r} only")
-
-
-def sees_all_jobs(access: Access, connection: Connection) -> bool:
-    """Whether this request may see every user's jobs."""
-    found = access.who(connection)
-    return not access.asks or (found is not None and found[1].rights == "all")
 
 
 def address_of(scope: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -15,6 +15,7 @@ from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.grid import AsyncClient, ask_all
 from streams.client.questions import Kind, UnknownJob, UnknownSite, new_id, of_kind
+from streams.serve.sight import ClientInSight
 from streams.settings import Settings
 
 A = TypeVar("A", bound=records.Answer)
@@ -106,12 +107,13 @@ class Service:
     """Answers from the cached estimates and from the workers.
 
     Any method may raise `Unreachable`, `AnswerTimeout`, `TooManyQuestions`, `Busy`, `UnknownSite` or `UnknownJob`.
-    `grid` asks the workers, by `client`.
+    `grid` asks the workers, by `client`; their answers hold only jobs that the request may see.
     """
 
     def __init__(self, client: QuestionClient, settings: Settings) -> None:
         self.client = client
-        self.grid = AsyncClient(settings, patience_s=0, questions=client)
+        self._asking = cast(QuestionClient, ClientInSight(client))
+        self.grid = AsyncClient(settings, patience_s=0, questions=self._asking)
         self._sites = settings.serve.sites
         self._method = settings.engine.method
 
@@ -151,7 +153,7 @@ class Service:
     async def jobs(self, user: str) -> UserJobs:
         """A user's queued and running jobs at all sites."""
         questions = [records.JobsQuestion(id=new_id(), site=site, user=user) for site in self._cache.sites]
-        by_site = await ask_all(self.client, questions)
+        by_site = await ask_all(self._asking, questions)
         answers, unanswered = _split(by_site, records.JobsAnswer)
         return UserJobs(user=user, sites=[answer for answer in answers if answer.jobs], unanswered=unanswered)
 
@@ -181,7 +183,7 @@ class Service:
     async def status(self) -> Status:
         """How all sites are served."""
         questions = [records.SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
-        answers, unanswered = _split(await ask_all(self.client, questions), records.SiteAnswer)
+        answers, unanswered = _split(await ask_all(self._asking, questions), records.SiteAnswer)
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
         same = "site method degraded as_of lag_messages lag_s stale live answers unknown_fields"
         sites = [SiteStatus(recent=answer.recent or None, **_same(answer, same)) for answer in answers]
@@ -194,7 +196,7 @@ class Service:
         return self.client.cache
 
     async def _ask(self, question: records.AnyQuestion, kind: type[Kind]) -> Kind:
-        return of_kind(await self.client.ask(question), kind)
+        return of_kind(await self._asking.ask(question), kind)
 
 
 def _same(record: msgspec.Struct, names: str) -> dict[str, Any]:

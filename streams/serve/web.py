@@ -27,7 +27,7 @@ from streams.client.estimates import MAX_OUTCOMES
 from streams.client.questions import STATUSES
 from streams.errors import UserError, in_words
 from streams.serve import login, middleware, parameters
-from streams.serve.access import Access, log_request, sees_all_jobs
+from streams.serve.access import Access, log_request
 from streams.serve.pages import page, problem_page, rendered_pages, static, static_files
 from streams.serve.service import Service, SiteEstimateList, SiteList, SiteOutcomes, Status, UserJobs
 from streams.serve.sessions import SESSION
@@ -89,13 +89,12 @@ async def sites(service: Served) -> SiteList:
 
 
 @get("/sites/{site:str}", responses=_errors(404, 504), opt=RANK)
-async def site_now(site: parameters.NamedSite, service: Served, request: Request[Any, Any, State]) -> SiteAnswer:
+async def site_now(site: parameters.NamedSite, service: Served) -> SiteAnswer:
     """A site's state from its worker: its live jobs, the first jobs of its queue, the accuracy of its predictions.
 
-    The jobs themselves are there only for those whose token is for everything.
+    Of the queue's jobs only those are there that the token may see.
     """
-    answer = await service.grid.site(site, FIRST_JOBS)
-    return answer if sees_all_jobs(request.app.state.access, request) else msgspec.structs.replace(answer, queued=[])
+    return await service.grid.site(site, FIRST_JOBS)
 
 
 @get("/sites/{site:str}/estimates", responses=_errors(404), opt=RANK)
@@ -148,12 +147,10 @@ async def job_now(
 ) -> JobAnswer:
     """When a job starts that queues now, as `text` in a line.
 
-    Status 404 where no such job queues or runs. Where the parameters describe it, a job whose submission has not come
-    here yet is answered as if it came now. The job itself is there only for those whose token is for everything.
+    Status 404 where no such job queues or runs that the token may see. Where the parameters describe it, a job whose
+    submission has not come here yet is answered as if it came now.
     """
-    described = job if request.query_params else None
-    answer = await service.job(site, name, described)
-    return answer if sees_all_jobs(request.app.state.access, request) else msgspec.structs.replace(answer, live=None)
+    return await service.job(site, name, job if request.query_params else None)
 
 
 @get("/users/{user:str}/jobs", responses=_errors(), opt={"rights": "own"})

@@ -10,7 +10,7 @@ import numpy as np
 from models.engine.asking.held_back import PROMISE_S, HeldBack
 from models.engine.asking.partitions import considered, gpus_of, left_out, never, partition_states
 from models.engine.asking.pending import told_of
-from models.engine.asking.told import told
+from models.engine.asking.told import NOT_LIVE, told
 from models.engine.asking.what_if import consider, not_told, weak
 from models.engine.asking.why import Orders, explained, why
 from models.engine.declared import default_walltime
@@ -48,8 +48,6 @@ T = TypeVar("T")
 
 LIVE = (Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.SUSPENDED)
 """The phases of jobs that are told of."""
-
-NOT_LIVE = "no such job queues or runs here, as far as is known"
 
 UNUSUAL = 0.9
 """The bound beyond which a job is said to have waited unusually long."""
@@ -233,6 +231,7 @@ def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> 
     unusual = f"it has waited longer than {100 * share:.0f} % of jobs like it" if share >= UNUSUAL else ""
     return LiveJob(
         job=job.id,
+        user=job.user,
         attempt=job.attempt,
         phase=(job.phase if job.progress.suspended_at is None else Phase.SUSPENDED).value,
         queue=job.queue,

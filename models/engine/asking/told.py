@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from models.durations import counted, duration
 from models.site.job import Phase
 
+NOT_LIVE = "no such job queues or runs here, as far as is known"
 SHOWN_BOUND = "0.9"  # the bound that the line tells
 
 _PHASES = {

@@ -75,12 +75,12 @@ class TestRights:
             assert status(client, f"{path}?cpus=2&user={user}", "ada") == expected
             assert status(client, f"{path}?cpus=2&user={user}", "meta") == 200
 
-    def test_the_jobs_of_a_queue_are_left_out_for_others(self, client: Client) -> None:
+    def test_others_see_of_a_queue_their_own_jobs_alone(self, client: Client) -> None:
         def queued(name: str) -> list[Any]:
             headers = {"authorization": f"Bearer {TOKENS[name].token}"}
             return list(client.get("/v1/sites/alder", headers=headers).json()["queued"])
 
-        assert queued("admin") and not queued("ada") and not queued("meta")
+        assert queued("admin") and queued("admin") == queued("ada") and not queued("meta")
 
     def test_the_one_token_of_old_opens_everything(self) -> None:
         with client_of(token=TOKENS["admin"].token) as client:

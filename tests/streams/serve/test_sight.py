@@ -1,0 +1,130 @@
+"""Whose jobs a token may see, on every path of the service."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from litestar.routes import HTTPRoute
+from litestar.testing import TestClient
+
+from models.engine.asking.answers import answer
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import Capacity, JobsAnswer, JobsQuestion, SiteAnswer, SiteQuestion, Start, Submit
+from streams.serve.service import Service
+from streams.serve.sight import Sight, restricted
+from streams.serve.web import build_app
+from streams.settings import ServeSettings, Settings
+from streams.settings.sections import ServeToken
+from tests.support.asked import FakeClient
+
+OWN, OTHERS = ("own-1", "own-2"), ("other-1", "other-2", "nobodys-1")
+TOKENS = {
+    "meta": ServeToken(token="rank-rank-rank", rights="rank"),
+    "ada": ServeToken(token="ada's own token", rights="own", user="ada"),
+    "admin": ServeToken(token="everything-is-seen"),
+}
+JOB = "cpus=8&walltime=1h"
+
+
+def busy_engine() -> Engine:
+    """A full site where a job of each user runs and another queues."""
+    found = Engine("alder", EngineSettings(method="median", shadows=(), bounds="", history=50))
+    found.apply(Capacity(site="alder", time=0.0, cpus=16))
+    users = {"own-1": "ada", "other-1": "bob", "other-2": "bob", "own-2": "ada", "nobodys-1": None}
+    for number, (job, user) in enumerate(users.items()):
+        found.apply(Submit(site="alder", time=10.0 + number, job=job, user=user, cpus=8, walltime=3600.0))
+    for job in ("own-1", "other-1"):
+        found.apply(Start(site="alder", time=20.0, job=job))
+    return found
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient[Any]]:
+    settings = Settings(serve=ServeSettings(tokens=TOKENS))
+    app = build_app(Service(FakeClient([busy_engine()]), settings), settings)
+    with TestClient(app, base_url="http://127.0.0.1") as found:
+        yield found
+
+
+def told(client: TestClient[Any], path: str, name: str) -> tuple[int, str]:
+    found = client.get(path, headers={"authorization": f"Bearer {TOKENS[name].token}"})
+    return found.status_code, found.text
+
+
+def paths(client: TestClient[Any]) -> Iterable[str]:
+    """Every path under /v1, about the site and about each job and user."""
+    values = {"site": ["alder"], "name": [*OWN, *OTHERS, "gone"], "user": ["ada", "bob"]}
+    for route in client.app.routes:
+        if isinstance(route, HTTPRoute) and route.path.startswith("/v1/") and "GET" in route.methods:
+            found = [route.path]
+            for parameter in route.path_parameters:
+                found = [re.sub(rf"{{{parameter}:\w+}}", value, path) for path in found for value in values[parameter]]
+            yield from found
+
+
+def ids_in(value: Any) -> Iterator[str]:
+    """The ids of all jobs in an answer."""
+    if isinstance(value, dict):
+        if isinstance(value.get("job"), str) and ("submit" in value or "actual_wait_s" in value):
+            yield value["job"]
+        for inner in value.values():
+            yield from ids_in(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from ids_in(inner)
+
+
+@pytest.mark.parametrize(("name", "seen"), [("ada", {*OWN}), ("meta", set[str]())])
+def test_no_path_shows_jobs_out_of_sight(client: TestClient[Any], name: str, seen: set[str]) -> None:
+    found, asked = set[str](), list(paths(client))
+    assert len(asked) >= 16
+    for path in asked:
+        for query in ("", f"?{JOB}"):
+            _, text = told(client, f"{path}{query}", name)
+            found |= {*ids_in(json.loads(text))}
+            mentioned = [job for job in OTHERS if job in text and job not in path]
+            assert not mentioned, (path, mentioned)
+            assert '"bob"' not in text or "/bob" in path, path
+    assert found == seen
+    everything = [{*ids_in(json.loads(told(client, path, "admin")[1]))} for path in asked]
+    assert {*OWN, *OTHERS} <= set().union(*everything)
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "expected"),
+    [("ada", "own-2", 200), ("ada", "own-1", 200), ("meta", "own-2", 404), ("admin", "other-2", 200)]
+    + [("ada", job, 404) for job in OTHERS],
+)
+def test_another_users_job_does_not_exist(client: TestClient[Any], name: str, job: str, expected: int) -> None:
+    status, text = told(client, f"/v1/sites/alder/jobs/{job}", name)
+    assert status == expected
+    if status == 404:
+        assert text == told(client, "/v1/sites/alder/jobs/gone", name)[1]
+        described, missing = (told(client, f"/v1/sites/alder/jobs/{one}?{JOB}", name) for one in (job, "gone"))
+        assert (described[0], *map(_unnamed, (described[1], missing[1]))) == (200, *[_unnamed(missing[1])] * 2)
+
+
+def _unnamed(text: str) -> dict[str, Any]:
+    """An answer about a job, without the names of the job and of the question."""
+    return json.loads(text) | {"id": "", "job": ""}
+
+
+def test_a_users_own_jobs_are_listed(client: TestClient[Any]) -> None:
+    def queued(name: str) -> list[str]:
+        return [job["job"] for job in json.loads(told(client, "/v1/sites/alder", name)[1])["queued"]]
+
+    assert (queued("ada"), queued("meta")) == (["own-2"], [])
+    assert queued("admin") == ["other-2", "own-2", "nobodys-1"]
+    [site] = json.loads(told(client, "/v1/users/ada/jobs", "ada")[1])["sites"]
+    assert {job["job"] for job in site["jobs"]} == {*OWN}
+
+
+def test_without_a_sight_nothing_is_seen() -> None:
+    engine = busy_engine()
+    site = restricted(answer(SiteQuestion(id="1", site="alder"), engine, engine.time), Sight())
+    jobs = restricted(answer(JobsQuestion(id="1", site="alder", user="bob"), engine, engine.time), Sight(user="ada"))
+    assert isinstance(site, SiteAnswer) and site.queued == [] and site.live.queued_jobs == 3
+    assert isinstance(jobs, JobsAnswer) and (jobs.jobs, jobs.more) == ([], 0)
