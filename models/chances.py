@@ -87,12 +87,13 @@ def chances_of_least(values: Sequence[Sequence[float]]) -> list[float]:
     found = [0.0] * len(values)
     for _, alike in groupby(every, lambda one: one[0]):
         shares = {place: count / len(values[place]) for place, count in Counter(place for _, place in alike).items()}
-        middle = beyond + sum(math.log1p(-share / 2 / left[place]) for place, share in shares.items())
+        middle = beyond + math.fsum(math.log1p(-share / 2 / left[place]) for place, share in shares.items())
         for place, share in shares.items():
             found[place] += share * math.exp(middle - math.log(left[place] - share / 2))
         if any(left[place] - share < SMALLEST for place, share in shares.items()):
             break
-        beyond += sum(math.log1p(-share / left[place]) for place, share in shares.items())
+        beyond += math.fsum(math.log1p(-share / left[place]) for place, share in shares.items())
         for place, share in shares.items():
             left[place] -= share
-    return [chance / sum(found) for chance in found]
+    whole = math.fsum(found)
+    return [chance / whole for chance in found]

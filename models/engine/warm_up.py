@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from models import linear
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
@@ -21,6 +22,7 @@ def warm_up(settings: EngineSettings | None = None) -> None:
 
     On a new machine that is a minute or so of one core, then 2 s: numba keeps what it has compiled.
     """
+    linear.warm_up()
     seen.warm_up()
     layout.warm_up()
     forest.warm_up()

@@ -37,6 +37,7 @@ from msgspec import Meta
 from scipy.special import stdtrit
 
 from models.arrays import Floats
+from models.linear import dot, inverse_of_triangle, moments, orthogonalize, products
 from models.method import RunMethod
 from models.runtimes.walltime import within
 from models.site.job import Job, RunEstimate
@@ -119,17 +120,19 @@ class ExecutionTime(NamedTuple):
         """
         weights = 1 / np.sqrt(np.asarray(variances, np.float64))
         design = _terms(np.asarray(cpus, np.float64)) * weights
-        q, r = np.linalg.qr(design.T)  # of V^(-½)X, whose squares the normal equations would lose digits to
-        if r.shape[0] < COEFFICIENTS or np.abs(r.diagonal()).min() < 1e-12 * np.abs(r).max():
+        q, r = orthogonalize(design.T)  # of V^(-½)X, whose squares the normal equations would lose digits to
+        if np.abs(r.diagonal()).min() < 1e-12 * np.abs(r).max():
             return None
-        root = np.linalg.inv(r)
-        return cls(root @ (q.T @ (np.asarray(times, np.float64) * weights)), root, observations)
+        root = inverse_of_triangle(r)
+        shares = moments(q, np.asarray(times, np.float64) * weights)
+        return cls(products(root, shares), root, observations)
 
     def estimate_time(self, cpus: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """T(p) in seconds, and half the width of its confidence interval."""
         terms = _terms(np.float64(cpus))
-        deviation = float(np.linalg.norm(terms @ self.root))
-        return float(terms @ self.coefficients), student(self.observations, (1 + confidence) / 2) * deviation
+        scaled = moments(self.root, terms)
+        deviation = math.sqrt(dot(scaled, scaled))
+        return dot(terms, self.coefficients), student(self.observations, (1 + confidence) / 2) * deviation
 
 
 def _terms(cpus: Floats | np.float64) -> Floats:
@@ -402,7 +405,7 @@ def _fitted(entries: list[RunEntry], unit: float) -> ExecutionTime | None:
         return None
     spreads = [entry.spread(unit) for entry in entries]
     freedom = sum(entry.count - 1 for entry in entries)
-    together = sum(spreads) / freedom if freedom else 0.0
+    together = math.fsum(spreads) / freedom if freedom else 0.0
     variances = [
         (spread / (entry.count - 1) if spread else together or 1.0) / entry.count
         for entry, spread in zip(entries, spreads, strict=True)

@@ -18,6 +18,7 @@ from msgspec import Meta
 from scipy.special import bdtr, ndtr, ndtri
 
 from models.arrays import Floats
+from models.linear import dot
 from models.method import SiteContext, WaitMethod
 from models.site.job import Estimate, Job
 from models.site.rows import Rows
@@ -146,7 +147,9 @@ class _Series(msgspec.Struct):
         before, after = ranks[:-1], ranks[1:]
         if len(before) < 2 or np.ptp(before) == 0.0 or np.ptp(after) == 0.0:
             return 0
-        return max(int(10 * float(np.corrcoef(before, after)[0, 1])), 0)
+        before, after = before - before.mean(), after - after.mean()
+        both = dot(before, after) / math.sqrt(dot(before, before) * dot(after, after))
+        return max(int(10 * both), 0)
 
 
 class Qbets(WaitMethod):

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from math import fsum
 
 from models.method import NO_MEMORY, RunMethod
 from models.runtimes.walltime import within
@@ -56,4 +57,4 @@ def _mean(job: Job, runs: list[Run]) -> float:
 
 def _average(values: Iterable[float]) -> float:
     listed = list(values)
-    return sum(listed) / len(listed)
+    return fsum(listed) / len(listed)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import fsum
 
 import msgspec
 
@@ -70,13 +71,13 @@ def perform(
     runs = [end.time - start if cut else float(job.run) for (job, start, end), cut in zip(ran, killed, strict=True)]
     responses = [end.time - job.submit for job, _, end in ran]
     total_s = int(ran[-1][2].time - jobs[0].submit)
-    work = sum(job.cpus * run for (job, _, _), run in zip(ran, runs, strict=True))
+    work = fsum(job.cpus * run for (job, _, _), run in zip(ran, runs, strict=True))
     return Performance(
         jobs=len(jobs),
         utilisation=work / (cpus * total_s) if total_s else 0.0,
-        wait_s=sum(start - job.submit for job, start, _ in ran) / len(jobs),
-        response_s=sum(responses) / len(jobs),
-        slowdown=sum(max(r / max(run, SHORT_S), 1.0) for r, run in zip(responses, runs, strict=True)) / len(jobs),
+        wait_s=fsum(start - job.submit for job, start, _ in ran) / len(jobs),
+        response_s=fsum(responses) / len(jobs),
+        slowdown=fsum(max(r / max(run, SHORT_S), 1.0) for r, run in zip(responses, runs, strict=True)) / len(jobs),
         total_s=total_s,
         killed=sum(killed),
         suspended=len(suspensions),

@@ -23,6 +23,7 @@ from msgspec import Meta
 from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.linear import dot, gram, moments, solve, standardize
 from models.method import SiteContext, WaitMethod
 from models.site.job import Estimate, Job
 from models.waits.dbscan import NOISE, dbscan, outliers
@@ -268,17 +269,14 @@ def _ridge(target: Floats, columns: Floats, waits: Floats, distance: Floats, p: 
     close = _places(distance <= p.ridge_distance)
     if len(close) < 2:
         return 0.0, 0
-    x = np.zeros((len(columns), len(close)))
-    at = np.zeros(len(columns))
+    x = np.empty((len(close), len(columns)))
     for feature in range(len(columns)):
-        values = columns[feature][close]
-        mean, deviation = values.mean(), values.std()
-        if deviation > 0.0:
-            x[feature] = (values - mean) / deviation
-            at[feature] = (target[feature] - mean) / deviation
+        for i in range(len(close)):
+            x[i, feature] = columns[feature, close[i]]
+    at = standardize(x, target)
     y = waits[close]
-    slope = np.linalg.solve(x @ x.T + p.ridge_penalty * np.eye(len(columns)), x @ (y - y.mean()))
-    return y.mean() + (slope * at).sum(), len(close)
+    slope = solve(gram(x) + p.ridge_penalty * np.eye(len(columns)), moments(x, y - y.mean()))
+    return y.mean() + dot(slope, at), len(close)
 
 
 @njit(cache=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from math import fsum
 from multiprocessing import get_context
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
@@ -105,7 +106,7 @@ def steps(
     for generation in evolve(problem, plan, state.generation if state else None, founders):
         errors = generation.errors
         best = told(generation.ranked()[0])
-        taken.append(SearchStep(generation.number, best, min(errors), sum(errors) / len(errors), max(errors)))
+        taken.append(SearchStep(generation.number, best, min(errors), fsum(errors) / len(errors), max(errors)))
         if file is not None:
             save_state(SearchState(workload, plan, generation, taken), file)
         yield taken[-1]

@@ -6,6 +6,7 @@ seconds.
 
 import re
 from datetime import datetime, timedelta
+from math import fsum
 
 from streams.errors import NotUnderstood
 
@@ -46,8 +47,8 @@ def seconds_of(text: str) -> float:
         days, dash, clock = text.rpartition("-")
         parts = [int(part) for part in clock.split(":")]
         units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
-        return float(int(days or 0) * 86_400 + sum(part * unit for part, unit in zip(parts, units, strict=False)))
-    return sum(float(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9.]+)([dhms])", text))
+        return float(int(days or 0) * 86_400 + fsum(part * unit for part, unit in zip(parts, units, strict=False)))
+    return fsum(float(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9.]+)([dhms])", text))
 
 
 TIMES = "expected a time of day as 17:00, a date with one as 2026-05-04T08:00, or a duration as 3h"

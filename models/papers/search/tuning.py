@@ -197,7 +197,7 @@ class Panel(WaitMethod):
     def non_uniformity(self) -> float:
         """The mean score of the scored jobs that found a site with jobs; NaN where none did."""
         scores = [score for score in self._non_uniformity if not math.isnan(score)]
-        return sum(scores) / len(scores) if scores else math.nan
+        return math.fsum(scores) / len(scores) if scores else math.nan
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Keep the prediction of each method; none is published."""

@@ -66,10 +66,7 @@ class Choice(NamedTuple):
     @property
     def wait_s(self) -> float:
         """The estimate, seconds; nan where nobody says anything."""
-        if (wait_s := float(self.waits_s @ self.weights)) == wait_s:
-            return wait_s
-        said = ~np.isnan(self.waits_s)
-        return float(self.waits_s[said] @ self.weights[said]) if said.any() else math.nan
+        return float(_mixed(self.waits_s, self.weights))
 
     @property
     def reason(self) -> str:
@@ -270,3 +267,14 @@ def _weights(said: Floats, errors: Floats, own: Floats) -> Floats:
             by_user = (own[place] / own.min()) ** -USER_SHARPNESS
             found[place] = (errors[place] / errors.min()) ** -SHARPNESS * by_user
     return found / found.sum() if found.sum() > 0.0 else found
+
+
+@njit(cache=True)
+def _mixed(waits_s: Floats, weights: Floats) -> float:
+    """Return the weighted sum of the waits that are not nan; nan where all are."""
+    total, silent = 0.0, True
+    for place in range(len(waits_s)):
+        if not np.isnan(waits_s[place]):
+            total += waits_s[place] * weights[place]
+            silent = False
+    return np.nan if silent else total

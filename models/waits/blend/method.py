@@ -238,7 +238,7 @@ class Blend(WaitMethod):
         first = [
             name for name in sorted(weights, key=weights.__getitem__, reverse=True)[:3] if weights[name] >= MIN_NAMED
         ]
-        shares = {name: weights[name] for name in first} | {"others": 1.0 - sum([weights[name] for name in first])}
+        shares = {name: weights[name] for name in first} | {"others": 1.0 - math.fsum(weights[name] for name in first)}
         reason = ", ".join([f"{name} {100 * share:.0f} %" for name, share in shares.items() if share >= 0.005])
         reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}"
         if forests is not None and forests.elsewhere:

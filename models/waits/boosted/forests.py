@@ -3,7 +3,7 @@
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import isfinite
+from math import fsum, isfinite
 from typing import Final, NamedTuple
 
 import msgspec
@@ -158,7 +158,7 @@ class Forests:
 
     def _uncrossed(self, said: Sequence[float]) -> dict[float, float]:
         """The quantiles, which never cross each other nor the point, that of 0.5: the mean of the medians."""
-        point = lower = upper = sum(said[place] for _, place in self._medians) / len(self._medians)
+        point = lower = upper = fsum(said[place] for _, place in self._medians) / len(self._medians)
         below, above = [], []
         for q, place in self._below:
             below.append((q, lower := min(lower, said[place])))

@@ -12,6 +12,7 @@ import numpy as np
 
 from models.arrays import Floats, Ints
 from models.durations import DAY_S
+from models.linear import dot, gram, moments, products, solve
 from models.waits.order.features import MIN_PLANNED_S, Queued
 
 AGES_D = (1.0, 7.0, np.inf)  # days after which age may count no further; each has a slope of its own
@@ -60,8 +61,8 @@ class Guessed:
         told = queued.priority[:, None]
         varying = (told - _means(told, queued.user, jobs)[queued.user])[:, 0]
         spread = NOISE * np.eye(factors.shape[1])
-        slopes = np.linalg.solve(inside.T @ inside + spread, inside.T @ varying)
-        users = _means(told - (factors @ slopes)[:, None], queued.user, jobs)[:, 0]
+        slopes = solve(gram(inside) + spread, moments(inside, varying))
+        users = _means(told - products(factors, slopes)[:, None], queued.user, jobs)[:, 0]
         users[jobs == 0] = np.nan
         found = cls(site_cpus, numbers, np.asarray(slopes, np.float64), users, 0, *np.empty((2, 0)))
         return found._by_usage(queued.user, used)
@@ -93,7 +94,7 @@ class Guessed:
             its = float(used[user, self.half])
             worth = np.inf if its < self.used[0] else float(np.interp(its, self.used, self.worth))
         last = Queued._make(column[-1:] for column in queued)
-        return worth + float(_factors(last, [kind], self.kinds, self.site_cpus)[0] @ self.slopes)
+        return float(worth + dot(_factors(last, [kind], self.kinds, self.site_cpus)[0], self.slopes))
 
 
 def _factors(queued: Queued, kinds: Sequence[Hashable], numbers: dict[Hashable, int], site_cpus: int) -> Floats:

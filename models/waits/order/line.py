@@ -100,7 +100,7 @@ class Ordered:
         simulated, first = np.unique(self.simulated, return_index=True)
         found = np.where(self.is_gone[first], np.inf, self.begun_s[first])
         gone = np.flatnonzero(self.is_gone[first])
-        for nth in gone[np.argsort(first[gone])][:MAX_ALONE].tolist():
+        for nth in gone[np.argsort(first[gone], kind="stable")][:MAX_ALONE].tolist():
             stays_s = self.sight.queued.stays_s.copy()
             stays_s[simulated[nth]] = np.inf
             sight = self.sight._replace(queued=self.sight.queued._replace(stays_s=stays_s))
