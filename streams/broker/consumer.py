@@ -10,8 +10,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError
 
+from streams.broker.private_names import AIOKAFKA, check_private_names
 from streams.errors import Unreachable
 from streams.settings import Settings
+
+check_private_names(AIOKAFKA)
 
 LEADER_PAUSE_S = 0.5
 """The pause before the broker is asked again for a topic that is missing, or for a partition without a leader."""

@@ -1,7 +1,7 @@
 """What touches the insides of Faust: faust-streaming 0.15.3; `kafka_compat` those of its driver for Kafka.
 
-pyproject.toml keeps it below its next minor version. Each override says what it mends; before a newer version is
-allowed, look at each again.
+pyproject.toml allows the version that was checked. Each override says what it mends; before another version is allowed,
+compare each with its source. `streams.broker.private_names` lists the names, and `kafka_compat` checks them.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What touches the insides of aiokafka, and of Faust's driver for it: aiokafka 0.14, faust-streaming 0.15.3.
 
-pyproject.toml keeps both below their next minor version. Each override says what it mends; before a newer version is
-allowed, look at each again.
+pyproject.toml allows the versions that were checked. Each override says what it mends; before another version is
+allowed, compare each with its source. `streams.broker.private_names` lists the names.
 """
 
 import asyncio
@@ -18,7 +18,10 @@ from mode.utils.futures import maybe_async
 
 from streams.broker.admin import PERMISSIONS
 from streams.broker.consumer import wait_for_leaders
+from streams.broker.private_names import AIOKAFKA, FAUST, check_private_names
 from streams.errors import Unreachable, UserError
+
+check_private_names((*AIOKAFKA, *FAUST))
 
 FETCH_WAIT_MS = 100
 """Milliseconds for which the broker holds its answer back while there are no events; the next request waits so long."""
