@@ -19,7 +19,7 @@ Stored = npt.NDArray[np.float16]
 """A row as it is stored. Trees see no other numbers, neither in training nor later, so both see the same."""
 
 WEEK_DAYS: Final = 7
-_THURSDAY: Final = 3  # the first of January 1970
+THURSDAY: Final = 3  # the first of January 1970
 
 _OF_JOB = ("walltime", "run", "share", "nodes", "memory", "hour", "weekday", "down", "site", "simulated")
 
@@ -31,7 +31,7 @@ _LIVE = len(FEATURES) + len(_OF_JOB)
 _RECENT = _LIVE + len(live.NAMES)
 """Where the features of `live` and of `recent` begin."""
 
-_AS_IT_IS = np.array(
+AS_THEY_ARE = np.array(
     [
         name in ("share", "hour", "weekday", "down")
         or (name.startswith(("recent_", "last_")) and not name.endswith("_ago"))
@@ -68,7 +68,7 @@ def stored(values: Floats) -> Stored:
 def _scale(values: Floats) -> None:
     for place in range(len(values)):
         value = values[place]
-        if not _AS_IT_IS[place]:
+        if not AS_THEY_ARE[place]:
             value = np.copysign(np.log2(1.0 + abs(value)), value)
         values[place] = min(max(value, -60_000.0), 60_000.0)
 
@@ -83,7 +83,7 @@ def _of_job(job: Job, context: SiteContext, simulated_s: float | None) -> list[f
         float(job.nodes or 0),
         float(job.memory or 0),
         job.submit % DAY_S / 3600.0,
-        (job.submit // DAY_S + _THURSDAY) % WEEK_DAYS,
+        (job.submit // DAY_S + THURSDAY) % WEEK_DAYS,
         down,
         float(context.cpus),
         -1.0 if simulated_s is None else simulated_s,

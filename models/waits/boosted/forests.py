@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+from numba import njit
 
-from models.arrays import Floats, Singles
+from models.arrays import Flags, Floats, Ints, Singles
 from models.stored import encode, reader
 from models.waits.boosted.extent import WORDS, Extent
 from models.waits.boosted.forest import Binned, Boosting, Forest, Grove
@@ -88,6 +89,8 @@ class Forests:
         self._medians = [(aim.scale, place) for place, aim in enumerate(forests) if aim.quantile == MEDIAN]
         self._below = [(q, places[q]) for q in sorted(places, reverse=True) if q < MEDIAN]
         self._above = [(q, places[q]) for q in sorted(places) if q > MEDIAN]
+        points, outward = ([place for _, place in some] for some in (self._medians, [*self._below, *self._above]))
+        self._layout = np.array(self._logarithmic), np.array(points), np.array(outward, np.int64), len(self._below)
 
     @classmethod
     def of_others(cls, prior: Prior, aims: Iterable[Aim], names: Sequence[str]) -> "Forests":
@@ -153,8 +156,7 @@ class Forests:
         Args:
             rows: the features of the jobs, (jobs, f).
         """
-        said = [_from_scale(self._logarithmic, values) for values in self._grove.predict(rows).tolist()]
-        return np.array([[*self._uncrossed(values).values()] for values in said])
+        return np.asarray(_quantiles(self._grove.predict(rows), *self._layout))
 
     def _uncrossed(self, said: Sequence[float]) -> dict[float, float]:
         """The quantiles, which never cross each other nor the point, that of 0.5: the mean of the medians."""
@@ -186,6 +188,36 @@ class Forests:
         if not all(map(isfinite, read.most.values())) or not read.most.keys() <= {*names} & WORDS.keys():
             raise ValueError("the range of a feature that has none, or is not finite")
         return cls(forests, read.jobs, Extent(names, read.most), prior)
+
+
+@njit(cache=True, nogil=True)
+def _quantiles(values: Floats, logarithmic: Flags, points: Ints, outward: Ints, below: int) -> Floats:
+    """Return `Forests.quantiles` of values on the scales, (jobs, aims).
+
+    Args:
+        points: the places of the medians among the aims.
+        outward: those of the other quantiles, away from the median: first the ones below it, `below` in number.
+    """
+    found = np.empty((len(values), len(outward) + 1))
+    for job in range(len(values)):
+        point = 0.0
+        for place in points:
+            point += _seconds(values[job, place], logarithmic[place])
+        point /= len(points)
+        found[job, below] = point
+        for nth in range(len(outward)):
+            said = _seconds(values[job, outward[nth]], logarithmic[outward[nth]])
+            if nth < below:
+                found[job, below - 1 - nth] = min(said, found[job, below - nth])
+            else:
+                found[job, nth + 1] = max(said, found[job, nth])
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _seconds(value: float, logarithmic: bool) -> float:
+    root = max(value, 0.0)
+    return min(SCALE_S * np.expm1(min(root, 20.0)) if logarithmic else root * root, MAX_WAIT_S)
 
 
 def _smaller(parameters: Boosting) -> Boosting:

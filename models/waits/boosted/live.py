@@ -91,6 +91,23 @@ def live_features(job: Job, table: LiveTable, now: float, site_cpus: int, out: F
     _live_features(seen.rows, seen.stands_for, table.records, about, float(max(site_cpus, 1)), out)
 
 
+def queued_features(rows: Ints, table: LiveTable, now: float, site_cpus: int, out: Floats) -> None:
+    """Fill in the features of `NAMES`, zeros before, for the jobs in these rows of the table, (rows, NAMES)."""
+    seen = table.seen()
+    _queued_features(rows, seen.rows, seen.stands_for, table.records, float(now), float(max(site_cpus, 1)), out)
+
+
+@njit(cache=True)
+def _queued_features(
+    rows: Ints, live: Ints, stands_for: Floats, table: Records, now: float, site_cpus: float, out: Floats
+) -> None:
+    for number in range(len(rows)):
+        own = table[rows[number]]
+        cpus, planned_s = float(own.cpus), own.planned_s
+        job = _About(cpus, planned_s, cpus * planned_s, own.user, own.queue, now)
+        _live_features(live, stands_for, table, job, site_cpus, out[number])
+
+
 @njit(cache=True)
 def _live_features(live: Ints, stands_for: Floats, table: Records, job: _About, site_cpus: float, out: Floats) -> None:
     queued, running = np.zeros((len(GROUPS), len(SUMS))), np.empty(len(live), np.int64)

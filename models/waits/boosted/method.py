@@ -2,7 +2,7 @@
 
 import logging
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_type_hints
 
@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from models.arrays import Floats, Singles
+from models.arrays import Floats, Ints, Singles
 from models.method import Memory, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Job
@@ -23,6 +23,7 @@ from models.waits.boosted.features import NAMES, Stored, row_of
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, Said, TrainingRows
 from models.waits.boosted.prior import Prior, shipped
+from models.waits.boosted.queued import QueuedFeatures
 from models.waits.boosted.recent import Left, Recent, RecentState, codes_of
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 
@@ -157,6 +158,12 @@ class Boosted(WaitMethod):
     def features(self, job: Job, context: SiteContext, simulated_s: float | None) -> Stored:
         """Return the features of a job that is only considered."""
         return row_of(job, codes_of(job), self._notes.count, context, self._recent, simulated_s)
+
+    def queued(
+        self, features: QueuedFeatures, jobs: Sequence[Job], rows: Ints, context: SiteContext, now: float
+    ) -> Floats:
+        """Return features that queued jobs, in these rows of the table, would have if they were submitted now."""
+        return features.read(jobs, rows, context, self._recent, self._notes.count, now)
 
     def _say(self, row: Singles, context: SiteContext, begins: Floats | None = None) -> Said | None:
         forests = self.training.model or (self._others if _has_size(context) else None)

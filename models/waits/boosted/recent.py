@@ -1,5 +1,6 @@
 """How long jobs like this one waited lately: the last waits by user, queue, size and so on."""
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import log1p
 from operator import itemgetter
@@ -67,6 +68,21 @@ NAMES = (
     "arrivals_in_hour",
 )
 """The features in their order: of waits, log(1 + w / 30 s); `ago` is since the last such start, in seconds."""
+
+_WHATS = 3
+_OF_SITE = NAMES[_WHATS * len(_PARTS) :]
+
+
+def selection(names: Iterable[str]) -> tuple[list[int], tuple[str, ...]]:
+    """Return which kinds of jobs some features are about, for `Recent.features_of`, and the names of all that it gives.
+
+    >>> selection(["recent_wait_queue_last", "last_20_mean", "walltime"])[1][:4]
+    ('recent_wait_queue_mean', 'recent_wait_queue_last', 'recent_wait_queue_ago', 'last_20_mean')
+    """
+    parts = sorted({NAMES.index(name) // _WHATS for name in names if name in NAMES and name not in _OF_SITE})
+    of_parts = [name for part in parts for name in NAMES[_WHATS * part : _WHATS * (part + 1)]]
+    return parts, (*of_parts, *_OF_SITE)
+
 
 KEPT = 16
 """Waits of a kind that are remembered."""
@@ -203,6 +219,13 @@ class Recent:
         last = self._site_waits.values, self._site_starts.values, self._submissions.values
         _features(out, slots, *self._kept, *last, float(now), rows - self._horizon)
 
+    def features_of(self, codes: Sequence[Codes], parts: Sequence[int], now: float, rows: int, out: Floats) -> None:
+        """Fill in the features of some kinds for several jobs as if they were submitted at `now`; see `selection`."""
+        find, picked = self._slots.get, [_PICKED[part] for part in parts]
+        slots = np.array([[find(pick(own + _PLACES), -1) for pick in picked] for own in codes], np.int64)
+        last = self._site_waits.values, self._site_starts.values, self._submissions.values
+        _features_of(out, slots.reshape(len(codes), len(parts)), *self._kept, *last, float(now), rows - self._horizon)
+
     def save(self) -> RecentState:
         """What rows do not tell; 5 KB."""
         return RecentState(*(last.values.tolist() for last in (self._site_starts, self._site_waits, self._submissions)))
@@ -282,6 +305,43 @@ def _features(
     now: float,
     oldest: int,
 ) -> None:
+    _of_kinds(out, slots, values, numbers, times, counts, now, oldest)
+    _of_all(out[3 * len(slots) :], waits, starts, submissions, now)
+
+
+@njit(cache=True, nogil=True)
+def _features_of(
+    out: Floats,
+    slots: Ints,
+    values: Floats,
+    numbers: NDArray[np.int32],
+    times: Floats,
+    counts: Ints,
+    waits: Floats,
+    starts: Floats,
+    submissions: Floats,
+    now: float,
+    oldest: int,
+) -> None:
+    """The same for several jobs, of which the part about the site is taken once."""
+    begin = 3 * slots.shape[1]
+    _of_all(out[0, begin:], waits, starts, submissions, now)
+    for job in range(len(slots)):
+        _of_kinds(out[job], slots[job], values, numbers, times, counts, now, oldest)
+        out[job, begin:] = out[0, begin:]
+
+
+@njit(cache=True, nogil=True)
+def _of_kinds(
+    out: Floats,
+    slots: Ints,
+    values: Floats,
+    numbers: NDArray[np.int32],
+    times: Floats,
+    counts: Ints,
+    now: float,
+    oldest: int,
+) -> None:
     for kind in range(len(slots)):
         slot = slots[kind]
         out[3 * kind], out[3 * kind + 1], out[3 * kind + 2] = UNKNOWN, UNKNOWN, UNKNOWN
@@ -301,10 +361,14 @@ def _features(
             weight *= FADING
         if weights > 0.0:
             out[3 * kind] = total / weights
-    place = 3 * len(slots)
-    _of_site(out, place, waits[max(len(waits) - _SHORT, 0) :])
-    _of_site(out, place + 3, waits)
-    out[place + 6], out[place + 7] = _after(starts, now - HOUR_S), _after(submissions, now - HOUR_S)
+
+
+@njit(cache=True, nogil=True)
+def _of_all(out: Floats, waits: Floats, starts: Floats, submissions: Floats, now: float) -> None:
+    """What is told of the last starts and submissions of the whole site."""
+    _of_site(out, 0, waits[max(len(waits) - _SHORT, 0) :])
+    _of_site(out, 3, waits)
+    out[6], out[7] = _after(starts, now - HOUR_S), _after(submissions, now - HOUR_S)
 
 
 @njit(cache=True, nogil=True)

@@ -16,7 +16,7 @@ from models.waits.blend import Blend
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S
 from models.waits.blend.remaining.calibration import Calibration
 from models.waits.blend.remaining.experts import EXPERTS, FORESTS, AgeExperts
-from models.waits.blend.remaining.method import _landmarks
+from models.waits.blend.remaining.method import landmarks
 from models.waits.blend.said import BOUNDS, MEDIAN
 from tests.support.engines import encoded, engine_after
 from tests.support.events import as_history, capacity, end, start, submit
@@ -101,9 +101,9 @@ def test_forests_take_over_once_enough_landmarks_are_known() -> None:
     remaining = blend_of(engine)._remaining
     assert remaining._training.model is not None
     queued = [job for job in engine.context.state.in_phase(Phase.QUEUED) if job.key in remaining._landmarks]
-    noted = [_landmarks(remaining._landmarks.get(job.key) or b"") for job in queued]
-    last = [landmark for landmarks in noted for landmark in landmarks][-1]
-    assert np.isfinite(last.estimates_s[FORESTS])
+    noted = [landmarks(remaining._landmarks.get(job.key) or b"") for job in queued]
+    last = np.concatenate(noted)[-1]
+    assert np.isfinite(last["estimates_s"][FORESTS])
 
 
 def test_history_of_a_site_trains_the_forests_and_publishes_nothing() -> None:
@@ -148,9 +148,9 @@ def test_reason_states_the_queue_as_it_is_now() -> None:
 
 def test_experts_follow_the_best_of_their_age_class() -> None:
     experts = AgeExperts()
+    said_s = np.array([[9000.0, 3000.0, 9000.0, 0.0, 0.0], [90_000.0, 9000.0, 9000.0, 0.0, 0.0]])
     for _ in range(300):
-        experts.learn(2, [9000.0, 3000.0, 9000.0, 0.0, 0.0], 3000.0)
-        experts.learn(8, [90_000.0, 9000.0, 9000.0, 0.0, 0.0], 90_000.0)
+        experts.learn(np.array([2, 8]), said_s, np.array([3000.0, 90_000.0]))
     estimates_s = np.array([[9000.0, 3000.0, np.nan, 0.0, 0.0], [9000.0, 3000.0, np.nan, 0.0, 0.0]])
     young, old = experts.combine(np.array([2, 8]), estimates_s).tolist()
     assert young == pytest.approx(3000.0, rel=0.01) and old > 8000.0
@@ -164,9 +164,9 @@ def test_bounds_cover_what_they_should_after_calibration(number: int) -> None:
     for turn in range(4000):
         wait_s = float(dice.exponential(3000.0))
         bounds_s = calibration.bounds(np.array([number]), told[:, MEDIAN], told)[0]
-        held = [wait_s <= bound_s for bound_s in bounds_s]
-        calibration.learn(number, held)
-        covered += np.array(held) * (turn >= 2000)
+        held = wait_s <= bounds_s
+        calibration.learn(np.array([number]), held[None])
+        covered += held * (turn >= 2000)
     assert (covered / 2000)[[2, 3]].tolist() == pytest.approx([0.9, 0.95], abs=0.02)
 
 

@@ -1,13 +1,12 @@
 """Bounds of remaining waits that cover what they should at every age."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 from numba import njit
 
-from models.arrays import Floats, Ints
+from models.arrays import Flags, Floats, Ints
 from models.waits.blend.mixture import SITE_SHARE, scaled, seconds
 from models.waits.blend.remaining.ages import AGES
 from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES
@@ -33,7 +32,7 @@ class Calibration:
 
     >>> calibration = Calibration()
     >>> for _ in range(50):
-    ...     calibration.learn(2, [False] * 4)
+    ...     calibration.learn(np.array([2]), np.zeros((1, 4), np.bool_))
     >>> bounds_s = calibration.bounds(np.array([2]), np.array([600.0]), np.array([[60.0, 600.0, 3600.0, 7200.0]]))
     >>> bounds_s.item(0, 2) > 3600.0
     True
@@ -54,12 +53,25 @@ class Calibration:
         _bounds(quantiles_s, estimates_s, self.state.site + self.state.by_age[numbers], found)
         return found
 
-    def learn(self, number: int, covered: Sequence[bool], weight: float = 1.0) -> None:
-        """Learn whether each of the bounds in force at an age class covered the wait of a job."""
-        for place, (held, probability) in enumerate(zip(covered, PROBABILITIES, strict=True)):
-            moved = weight * STEPS[place] * (probability - 1.0 if held else probability)
-            self.state.site[place] += SITE_SHARE * moved
-            self.state.by_age[number, place] += moved
+    def learn(self, numbers: Ints, covered: Flags, weight: float = 1.0) -> None:
+        """Learn whether each of the bounds in force covered the wait of a job, (landmarks, QUANTILES).
+
+        Args:
+            numbers: the age classes of the landmarks, (landmarks,).
+            covered: whether the bounds covered the wait.
+            weight: what the job counts.
+        """
+        _learn(self.state.site, self.state.by_age, numbers, covered, weight)
+
+
+@njit(cache=True, nogil=True)
+def _learn(site: Floats, by_age: Floats, numbers: Ints, covered: Flags, weight: float) -> None:
+    for landmark in range(len(numbers)):
+        for place in range(QUANTILES):
+            probability = PROBABILITIES[place]
+            moved = weight * STEPS[place] * (probability - 1.0 if covered[landmark, place] else probability)
+            site[place] += SITE_SHARE * moved
+            by_age[numbers[landmark], place] += moved
 
 
 @njit(cache=True, nogil=True)

@@ -1,11 +1,10 @@
 """Several estimates of a remaining wait, weighted by how well each did lately for jobs of the same age."""
 
-from collections.abc import Sequence
-from math import isnan
 from typing import Final
 
 import msgspec
 import numpy as np
+from numba import njit
 
 from models.arrays import Floats, Ints
 from models.waits.blend.mixture import scaled, seconds
@@ -44,11 +43,12 @@ class ExpertsState(msgspec.Struct, array_like=True):
 
 
 class AgeExperts:
-    """The recent errors of each expert by age class, and the estimate that follows. 10 µs a landmark.
+    """The recent errors of each expert by age class, and the estimate that follows.
 
     >>> experts = AgeExperts()
+    >>> said_s, left_s = np.array([[7200.0, 3600.0, 3600.0, 0.0, 0.0]]), np.array([3600.0])
     >>> for _ in range(200):
-    ...     experts.learn(3, [7200.0, 3600.0, 3600.0, 0.0, 0.0], 3600.0)
+    ...     experts.learn(np.array([3]), said_s, left_s)
     >>> experts.combine(np.array([3]), np.array([[9000.0, 4000.0, 4000.0, 0.0, 0.0]])).round().tolist()
     [4000.0]
     """
@@ -68,24 +68,53 @@ class AgeExperts:
             numbers: the classes, (jobs,).
             estimates_s: what the experts say, (jobs, EXPERTS) seconds; nan, but not of the baselines: nothing.
         """
-        errors = self.state.errors[numbers]
-        weights = (errors / errors.min(axis=1, keepdims=True)) ** -SHARPNESS
-        silent = np.isnan(estimates_s)
-        weights[silent] = 0.0
-        estimates = (weights * np.where(silent, 0.0, estimates_s)).sum(axis=1) / weights.sum(axis=1)
-        return np.asarray(estimates)
+        return np.asarray(_combine(self.state.errors, numbers, estimates_s))
 
-    def learn(self, number: int, estimates_s: Sequence[float], remaining_s: float, weight: float = 1.0) -> None:
-        """Learn how long a job of an age class still waited, of which the experts said this (seconds).
+    def learn(self, numbers: Ints, estimates_s: Floats, remaining_s: Floats, weight: float = 1.0) -> None:
+        """Learn how long jobs of these age classes, (landmarks,), still waited.
 
-        An expert that said nothing (nan) errs as the first one that did.
+        An expert that gave nothing (nan) errs as the first one that gave an estimate.
+
+        Args:
+            numbers: the classes, (landmarks,).
+            estimates_s: what the experts estimated, (landmarks, EXPERTS) seconds.
+            remaining_s: what was left, (landmarks,) seconds.
+            weight: what each landmark counts.
         """
-        spoken_s = next(value for value in estimates_s if not isnan(value))
-        errors = np.array([abs((spoken_s if isnan(value) else value) - remaining_s) for value in estimates_s])
+        _learn(self.state.errors, self.state.medians, numbers, estimates_s, remaining_s, weight)
+
+
+@njit(cache=True, nogil=True)
+def _combine(errors: Floats, numbers: Ints, estimates_s: Floats) -> Floats:
+    found = np.empty(len(numbers))
+    for job in range(len(numbers)):
+        own = errors[numbers[job]]
+        least, total, weights = own.min(), 0.0, 0.0
+        for expert in range(len(own)):
+            if not np.isnan(estimates_s[job, expert]):
+                weight = (own[expert] / least) ** -SHARPNESS
+                total += weight * estimates_s[job, expert]
+                weights += weight
+        found[job] = total / weights
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _learn(
+    errors: Floats, medians: Floats, numbers: Ints, estimates_s: Floats, remaining_s: Floats, weight: float
+) -> None:
+    for landmark in range(len(numbers)):
+        number, left_s = numbers[landmark], remaining_s[landmark]
+        spoken_s = np.nan
+        for value in estimates_s[landmark]:
+            if np.isnan(spoken_s):
+                spoken_s = value
         for place in range(max(number - 1, 0), min(number + 2, AGES)):
             share = weight * (1.0 if place == number else NEIGHBOUR_WEIGHT)
-            self.state.errors[place] *= 1.0 - share / MEMORY
-            self.state.errors[place] += share * errors
-        before = self.state.medians.item(number)
-        above = scaled(remaining_s) > before
-        self.state.medians[number] = max(before + weight * (RECENT_STEP if above else -RECENT_STEP), 0.0)
+            for expert in range(estimates_s.shape[1]):
+                value = estimates_s[landmark, expert]
+                error = abs((spoken_s if np.isnan(value) else value) - left_s)
+                errors[place, expert] = errors[place, expert] * (1.0 - share / MEMORY) + share * error
+        before = medians[number]
+        moved = weight * (RECENT_STEP if scaled(left_s) > before else -RECENT_STEP)
+        medians[number] = max(before + moved, 0.0)

@@ -5,10 +5,10 @@ from typing import Final
 import numpy as np
 from numba import njit
 
-from models.arrays import Floats, Ints, Records
+from models.arrays import Flags, Floats, Ints, Records
 from models.site.table import QUEUED, RUNNING
-from models.waits.boosted.features import NAMES as SUBMISSION_NAMES
 from models.waits.boosted.features import Stored as Rows
+from models.waits.boosted.queued import QueuedFeatures
 
 _SELECTED: Final = (
     "recent_wait_size_time_ago",
@@ -53,7 +53,8 @@ _SELECTED: Final = (
 )
 """The features of a submission that also say most of what is left of a wait (by the gain of splits on five traces)."""
 
-_PICKED = np.array([SUBMISSION_NAMES.index(name) for name in _SELECTED])
+SUBMISSION: Final = QueuedFeatures((*_SELECTED, "fits_in_planned"))
+"""Reads them of queued jobs, and beside them when enough CPUs are free by time limits, for the reason."""
 
 _OF_WAIT = (
     "age",
@@ -90,7 +91,11 @@ bound of 0.9 lies. `ahead` are queued jobs that came before it, `overtaking` run
 """
 
 
-def rows_of(ages_s: Floats, conditional_s: Floats, bounds_s: Floats, queue: Floats, found: Rows) -> Rows:
+_OF_WAIT_AND_QUEUE = len(_OF_WAIT) + len(OF_QUEUE)
+_AS_THEY_ARE = np.concatenate([np.zeros(_OF_WAIT_AND_QUEUE, np.bool_), SUBMISSION.as_they_are[: len(_SELECTED)]])
+
+
+def rows_of(ages_s: Floats, conditional_s: Floats, bounds_s: Floats, queue: Floats, submissions: Floats) -> Rows:
     """Return the features of queued jobs as they are stored, (jobs, NAMES).
 
     Args:
@@ -98,11 +103,37 @@ def rows_of(ages_s: Floats, conditional_s: Floats, bounds_s: Floats, queue: Floa
         conditional_s: quantiles of what is left by their first predictions, (jobs, 4) seconds.
         bounds_s: the bounds of these predictions, (jobs, 4) seconds of the whole wait.
         queue: what `queue_features` found, (jobs, 13).
-        found: the stored features that the same jobs would have if they were submitted now, (jobs, n).
+        submissions: what `SUBMISSION` read.
     """
-    of_wait = np.column_stack((ages_s, conditional_s, bounds_s[:, 1], bounds_s[:, 2] - ages_s, queue))
-    scaled = np.copysign(np.log2(1.0 + np.abs(of_wait)), of_wait)
-    return np.hstack((scaled.astype(np.float16), found[:, _PICKED]))
+    found = np.empty((len(ages_s), len(NAMES)))
+    _fill(found, ages_s, conditional_s, bounds_s, queue, submissions, _AS_THEY_ARE)
+    return found.astype(np.float16)
+
+
+@njit(cache=True, nogil=True)
+def _fill(
+    found: Floats,
+    ages_s: Floats,
+    conditional_s: Floats,
+    bounds_s: Floats,
+    queue: Floats,
+    submissions: Floats,
+    as_they_are: Flags,
+) -> None:
+    quantiles, of_queue = conditional_s.shape[1], queue.shape[1]
+    begin = 3 + quantiles + of_queue
+    for job in range(len(found)):
+        row = found[job]
+        row[0] = ages_s[job]
+        row[1 : 1 + quantiles] = conditional_s[job]
+        row[1 + quantiles], row[2 + quantiles] = bounds_s[job, 1], bounds_s[job, 2] - ages_s[job]
+        row[3 + quantiles : begin] = queue[job]
+        row[begin:] = submissions[job, : len(row) - begin]
+        for place in range(len(row)):
+            value = row[place]
+            if not as_they_are[place]:
+                value = np.copysign(np.log2(1.0 + abs(value)), value)
+            row[place] = min(max(value, -60_000.0), 60_000.0)
 
 
 @njit(cache=True, nogil=True)

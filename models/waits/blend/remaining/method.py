@@ -1,15 +1,16 @@
 """The model of what is left of a wait: forests over landmarks, weighed with other estimates, with calibrated bounds."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from math import isnan
 from struct import Struct
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 import msgspec
 import numpy as np
 
-from models.arrays import Floats
+from models.arrays import Floats, Records
 from models.method import Memory, Method, SiteContext
 from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
@@ -61,19 +62,20 @@ BY_SCHEDULE: Final = "by the simulated schedule: too few jobs have started for b
 _AIMS = (*POINT, *FAR_QUANTILES)
 
 _HEAD = Struct("<dI")  # when the wait of the job began, and how many jobs queued at its submission
-_LANDMARK = Struct(f"<dB{len(EXPERTS)}f")  # when (Unix seconds), the age class, and what the experts said; then the row
+_LANDMARK = np.dtype(
+    [
+        ("at", "<f8"),
+        ("age_class", "u1"),
+        ("estimates_s", "<f4", (len(EXPERTS),)),
+        ("row", "<f2", (len(NAMES),)),
+    ]
+)
+"""What was noted of a job at an age: when (Unix seconds), the age's class, the experts' estimates, and the features."""
+
+_LANDMARK_HEAD = Struct(f"<dB{len(EXPERTS)}f")  # the same before the features
+_LANDMARK_BYTES = _LANDMARK.itemsize
 _AGE_CLASS = 8  # the place of the age class in a landmark
-_LANDMARK_BYTES = _LANDMARK.size + 2 * len(NAMES)
 _LEFT = Struct("<d?")  # when the job left the queue (Unix seconds), and whether it was cancelled
-
-
-class Landmark(NamedTuple):
-    """What was noted of a job at an age: when, the age's class, the experts' estimates, and the features' bytes."""
-
-    at: float
-    age_class: int
-    estimates_s: tuple[float, ...]
-    row: bytes
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -197,7 +199,7 @@ class RemainingWait(Method):
         if value is None or ready != job.ready:
             value = _HEAD.pack(job.ready, queued)  # the wait was restarted, and earlier landmarks do not belong to it
         if len(value) == _HEAD.size or value[_AGE_CLASS - _LANDMARK_BYTES] < number:
-            landmark = _LANDMARK.pack(at, number, *estimates_s.tolist()) + row.tobytes()
+            landmark = _LANDMARK_HEAD.pack(at, number, *estimates_s.tolist()) + row.tobytes()
             self._landmarks.put(job.key, value + landmark)
 
     def left(self, job: Job, wait_s: float, cancelled: bool) -> None:
@@ -207,8 +209,11 @@ class RemainingWait(Method):
             return
         if _HEAD.unpack_from(value)[0] == job.ready:
             weight, at = CANCELLED_WEIGHT if cancelled else 1.0, job.ready + wait_s
-            for landmark in _landmarks(value):
-                self._experts.learn(landmark.age_class, landmark.estimates_s, max(at - landmark.at, 0.0), weight)
+            noted = landmarks(value)
+            remaining_s = np.maximum(at - noted["at"], 0.0)
+            self._experts.learn(
+                noted["age_class"].astype(np.int64), noted["estimates_s"].astype(np.float64), remaining_s, weight
+            )
             self._judge_bounds(job, wait_s, weight)
             self._notes.note(job.key, value)
             self._notes.settle(job.key, _LEFT.pack(at, cancelled))
@@ -216,17 +221,18 @@ class RemainingWait(Method):
 
     def _judge_bounds(self, job: Job, wait_s: float, weight: float) -> None:
         """Learn which of the bounds in force at each landmark age covered the wait."""
-        records, later = list[tuple[float, Estimate]](), job.later
-        while later is not None:
-            records.append((later.made_at - job.ready, later.estimate))
-            later = later.before
-        for age_s in LANDMARKS_S:
-            if age_s >= wait_s:
-                return
-            made_s, found = next(((made_s, one) for made_s, one in records if made_s <= age_s), (0.0, None))
-            if found is not None and found.bounds is not None and len(found.bounds) == QUANTILES:
-                covered = [wait_s <= bound_s for bound_s in found.bounds.values()]
-                self._calibration.learn(age_class(made_s), covered, weight)
+        numbers, bounds_s = list[int](), list[list[float]]()
+        later = job.later
+        for age_s in reversed(LANDMARKS_S[: bisect_left(LANDMARKS_S, wait_s)]):
+            while later is not None and later.made_at - job.ready > age_s:
+                later = later.before
+            if later is None:
+                break
+            if (bounds := later.estimate.bounds) is not None and len(bounds) == QUANTILES:
+                numbers.append(age_class(later.made_at - job.ready))
+                bounds_s.append([*bounds.values()])
+        if numbers:
+            self._calibration.learn(np.array(numbers[::-1]), wait_s <= np.array(bounds_s[::-1]), weight)
 
     def forget(self, key: JobKey) -> None:
         """Forget a job whose wait will not be known."""
@@ -252,25 +258,23 @@ class RemainingWait(Method):
         self._training.load(found.training)
 
 
-def _landmarks(value: bytes) -> Iterator[Landmark]:
-    """Yield the landmarks of a job, the first one first."""
-    for begin in range(_HEAD.size, len(value), _LANDMARK_BYTES):
-        at, number, *estimates_s = _LANDMARK.unpack_from(value, begin)
-        yield Landmark(at, number, tuple(estimates_s), value[begin + _LANDMARK.size : begin + _LANDMARK_BYTES])
+def landmarks(value: bytes) -> Records:
+    """Return the landmarks of a job, the first one first, as `_LANDMARK` records."""
+    return np.frombuffer(value, _LANDMARK, -1, _HEAD.size)
 
 
 def training_rows(jobs: Iterable[Pair]) -> TrainingRows:
     """Return the landmarks of jobs that left the queue as rows, with what was left of their waits."""
-    rows, remaining_s, weights = list[bytes](), list[float](), list[float]()
+    noted, left_at, weights = list[Records](), list[float](), list[float]()
     for value, settled in jobs:
-        left_at, cancelled = _LEFT.unpack(settled)
-        for landmark in _landmarks(value):
-            rows.append(landmark.row)
-            remaining_s.append(max(left_at - landmark.at, 0.0))
-            weights.append(CANCELLED_WEIGHT if cancelled else 1.0)
-    last = slice(-MAX_LANDMARKS, None)
-    features = np.frombuffer(b"".join(rows[last]), np.float16).reshape(-1, len(NAMES)).astype(np.float32)
-    return TrainingRows(features, np.array(remaining_s[last]), np.array(weights[last]))
+        at, cancelled = _LEFT.unpack(settled)
+        noted.append(landmarks(value))
+        left_at.append(at)
+        weights.append(CANCELLED_WEIGHT if cancelled else 1.0)
+    last, counts = slice(-MAX_LANDMARKS, None), [len(some) for some in noted]
+    found = np.concatenate(noted)[last]
+    remaining_s = np.maximum(np.repeat(left_at, counts)[last] - found["at"], 0.0)
+    return TrainingRows(found["row"].astype(np.float32), remaining_s, np.repeat(weights, counts)[last])
 
 
 def _fit(jobs: Iterable[Pair]) -> Forests:

@@ -10,9 +10,8 @@ from models.durations import counted, duration
 from models.method import SiteContext
 from models.site.job import Job
 from models.waits.blend.conditional import waits_after
-from models.waits.blend.remaining.features import OF_QUEUE, queue_features, rows_of
+from models.waits.blend.remaining.features import OF_QUEUE, SUBMISSION, queue_features, rows_of
 from models.waits.blend.said import PROBABILITIES
-from models.waits.boosted.features import NAMES as SUBMISSION_NAMES
 from models.waits.boosted.features import Stored
 from models.waits.boosted.live import NEVER_S
 from models.waits.boosted.method import Boosted
@@ -21,7 +20,7 @@ from models.waits.order import LearntOrder
 _PROBABILITIES = np.array(PROBABILITIES)
 
 
-_FITS_IN = SUBMISSION_NAMES.index("fits_in_planned")
+_FITS_IN = -1  # the place among the features of a submission
 _AHEAD, _FREE, _CPUS = OF_QUEUE.index("ahead_jobs"), OF_QUEUE.index("free"), OF_QUEUE.index("cpus")
 
 
@@ -83,13 +82,6 @@ class QueueReader:
         conditional_s = waits_after(ages_s, _PROBABILITIES, bounds_s, _PROBABILITIES) - ages_s[:, None]
         queue, rows = np.zeros((len(jobs), len(OF_QUEUE))), np.array([table.row(job.key) for job in jobs])
         queue_features(table.records, seen.rows, seen.stands_for, rows, float(context.cpus), queue)
-        submissions = np.array([self._boosted.features(_submitted(job, now), context, None) for job in jobs])
-        fits_in_s = np.exp2(submissions[:, _FITS_IN].astype(np.float64)) - 1.0
-        return QueueSnapshot(
-            ages_s, conditional_s, queue, fits_in_s, rows_of(ages_s, conditional_s, bounds_s, queue, submissions)
-        )
-
-
-def _submitted(job: Job, now: float) -> Job:
-    """Return the same job as if it were submitted now."""
-    return Job("", 0, now, **job.request, run_s=job.run_s, planned_run_s=job.planned_run_s)
+        submissions = self._boosted.queued(SUBMISSION, jobs, rows, context, now)
+        found = rows_of(ages_s, conditional_s, bounds_s, queue, submissions)
+        return QueueSnapshot(ages_s, conditional_s, queue, submissions[:, _FITS_IN], found)
