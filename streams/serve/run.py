@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -26,15 +27,17 @@ from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings, load_settings
 
+MAX_PIPELINED = 10  # requests that may wait in a connection behind the one that is being answered
+MAX_PIPELINED_BYTES = 32 << 10  # their bytes
 MAX_CONNECTIONS = 800  # open connections of all clients; below the 1024 files that a process may usually have open
 
 DROPPED = prometheus_client.Counter(
     "queuecast_http_dropped_connections_total",
-    "Connections that were closed: their request did not come (slow), nobody read the answer (unread), or their "
-    "client or all clients had too many (many).",
+    "Connections that were closed: their request did not come (slow), nobody read the answer (unread), too many "
+    "requests waited behind the one being answered (pipelined), or their client or all clients had too many (many).",
     labelnames=["why"],
 )
-for _why in ("slow", "unread", "many"):  # shown from the beginning, so that the first ones are an increase
+for _why in ("slow", "unread", "pipelined", "many"):  # shown from the beginning, so that the first ones are an increase
     DROPPED.labels(_why)
 
 
@@ -83,7 +86,11 @@ class Connections:
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection that is closed when its request or the reading of its answer takes too long."""
+    """A connection that is closed when its request or the reading of its answer takes too long.
+
+    So is one that sends many requests without waiting for answers (pipelining). No browser does so; a client that never
+    reads could have its address's whole rate used up by a few packets, and all others behind the address refused.
+    """
 
     limits: Connections
     answering = False  # whether a request is being answered; else one is waited for
@@ -100,6 +107,8 @@ class LimitedProtocol(H11Protocol):
         """Take in a part of a request."""
         super().data_received(data)
         self._follow()
+        if self.answering and self._has_pipelined_too_much():
+            self.drop("pipelined")
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next request."""
@@ -116,6 +125,10 @@ class LimitedProtocol(H11Protocol):
     def unread(self) -> bool:
         """Whether a part of an answer waits for the client to read."""
         return self.transport.get_write_buffer_size() > 0
+
+    def _has_pipelined_too_much(self) -> bool:
+        behind = self.conn.trailing_data[0]
+        return len(behind) > MAX_PIPELINED_BYTES or len(_HEAD_END.findall(behind)) > MAX_PIPELINED
 
     def drop(self, why: str) -> None:
         """Close the connection at once."""
@@ -139,6 +152,9 @@ class LimitedProtocol(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+_HEAD_END = re.compile(rb"\n\r?\n")
 
 
 def limited(limits: Connections) -> type[LimitedProtocol]:

@@ -131,19 +131,55 @@ def test_who_asks_again_on_the_same_connection_is_answered() -> None:
         until(lambda: not len(limits))
 
 
+def ask_without_reading(client: socket, limits: Connections) -> None:
+    """Send requests one by one, some 10 MB of answers, until the service can write no more."""
+    for _ in range(300):
+        with suppress(ConnectionError):
+            client.sendall(GET % b"/schema/openapi.json")
+        time.sleep(0.005)
+        if any(one.unread for one in [*limits._open]):
+            time.sleep(0.1)
+            if any(one.unread for one in [*limits._open]):
+                client.sendall((GET % b"/schema/openapi.json") * 8)  # so that one answer waits to be written
+                return
+
+
 def test_who_does_not_read_is_dropped() -> None:
     with service() as (host, port, limits):
         limits.answer_s, before = 0.5, unread()
         with create_connection((host, port), timeout=PATIENCE_S) as client:
-            client.sendall((GET % b"/schema/openapi.json") * 300)  # some 10 MB of answers
+            ask_without_reading(client, limits)
             until(lambda: unread() == before + 1 and not len(limits))
+
+
+def test_pipelined_requests_that_nobody_reads_use_up_no_rate() -> None:
+    before = DROPPED.labels("pipelined")._value.get()
+    with service() as (host, port, limits), ExitStack() as open_:
+        for _ in range(90):
+            client = open_.enter_context(create_connection((host, port), timeout=PATIENCE_S))
+            client.sendall((GET % b"/v1/sites") * 200)
+        until(lambda: DROPPED.labels("pipelined")._value.get() == before + 90)
+        for _ in range(50):
+            assert answered(host, port, b"/v1/sites") == b"HTTP/1.1 200 OK"
+        until(lambda: not len(limits))
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"])
+def test_a_few_pipelined_requests_are_answered(end: bytes) -> None:
+    request = (GET % b"/healthz").replace(b"\r\n", end)
+    with service() as (host, port, _), create_connection((host, port), timeout=PATIENCE_S) as client:
+        client.sendall(request * 11)
+        answer = b""
+        while answer.count(b"ok\n") < 11:
+            answer += client.recv(4096)
+        client.sendall(request * 12)
+        assert closed(client, PATIENCE_S)
 
 
 def test_nor_do_answers_that_nobody_reads_keep_others_out() -> None:
     with service(of_client=3) as (host, port, limits), ExitStack() as open_:
         for _ in range(6):
             client = open_.enter_context(create_connection((host, port), timeout=PATIENCE_S))
-            client.sendall((GET % b"/schema/openapi.json") * 300)
-            time.sleep(0.5)
+            ask_without_reading(client, limits)
         until(lambda: answered(host, port) == b"HTTP/1.1 200 OK")  # once the others' answers are being written
         assert len(limits) <= 4
