@@ -190,6 +190,11 @@ class Forests:
         return cls(forests, read.jobs, Extent(names, read.most), prior)
 
 
+def warm_up() -> None:
+    """Compile what reads the forests of several jobs."""
+    Forests({aim: Forest.empty([]) for aim in POINT}, 0, Extent([], {})).quantiles(np.zeros((0, 0), np.float32))
+
+
 @njit(cache=True, nogil=True)
 def _quantiles(values: Floats, logarithmic: Flags, points: Ints, outward: Ints, below: int) -> Floats:
     """Return `Forests.quantiles` of values on the scales, (jobs, aims).

@@ -37,7 +37,7 @@ class QueuedFeatures:
         columns = (*_FIRST, *of_recent)
         if missing := {*names}.difference(columns):
             raise ValueError(f"cannot read {', '.join(sorted(missing))} of many jobs at once")
-        self._width = len(columns)
+        self._recent = len(of_recent)
         self._picked = np.array([columns.index(name) for name in names])
         self.as_they_are = AS_THEY_ARE[[NAMES.index(name) for name in names]]
         """Which of them are stored as they are, and not on a logarithmic scale."""
@@ -55,18 +55,18 @@ class QueuedFeatures:
             noted: how many rows of notes there are.
             now: Unix seconds.
         """
-        found, state, begin = np.zeros((len(jobs), self._width)), context.state, len(_OF_SITE) + len(_OF_JOB)
-        running = state.totals(SITE, Phase.RUNNING)
-        found[:, : len(_OF_SITE)] = (
+        state, running = context.state, context.state.totals(SITE, Phase.RUNNING)
+        of_live, of_recent = np.zeros((len(jobs), len(live.NAMES))), np.empty((len(jobs), self._recent))
+        live.queued_features(rows, state.table, now, context.cpus, of_live)
+        waits.features_of([codes_of(job) for job in jobs], self._parts, now, noted, of_recent)
+        of_site = (
             running.planned_run_us / MICRO,
             running.elapsed_s(now),
             now % DAY_S / 3600.0,
             (now // DAY_S + THURSDAY) % WEEK_DAYS,
         )
-        found[:, len(_OF_SITE) : begin] = [_of_job(job, context) for job in jobs]
-        live.queued_features(rows, state.table, now, context.cpus, found[:, begin : len(_FIRST)])
-        waits.features_of([codes_of(job) for job in jobs], self._parts, now, noted, found[:, len(_FIRST) :])
-        return found[:, self._picked]
+        first = np.array([(*of_site, *_of_job(job, context)) for job in jobs])
+        return np.hstack((first, of_live, of_recent))[:, self._picked]
 
 
 def _of_job(job: Job, context: SiteContext) -> tuple[float, float, float, float]:
