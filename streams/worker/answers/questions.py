@@ -2,19 +2,19 @@
 
 Questions are read from the topic's end, without a group and without commits: a client without an answer asks again.
 They wait in a queue that has a bound, and are answered one by one between the events. There is an answer to each, if
-only that there was no time for it.
+only that there was no time for it: such a refusal waits for no turn.
 """
 
 import asyncio
 import logging
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -24,9 +24,7 @@ from prometheus_client import Counter, Histogram
 
 from models.records import (
     BUSY,
-    QUOTA,
     AnyAnswer,
-    AnyQuestion,
     DeadLetter,
     JobsAnswer,
     Name,
@@ -40,70 +38,8 @@ from streams.errors import UNDECODABLE
 from streams.settings import KafkaSettings, QuestionSettings
 from streams.worker.answers.answering import Answering
 from streams.worker.answers.turns import Turns
+from streams.worker.answers.waiting import DroppedQuestion, MessageAge, WaitingQuestion, WaitingQuestions
 from streams.worker.intake.messages import Unreadable, dead_letter, read_question
-
-
-class WaitingQuestion(NamedTuple):
-    """A question, the message that it came in, and when it began to wait (s, by the queue's clock)."""
-
-    question: AnyQuestion
-    message: ConsumerRecord
-    since: float
-
-
-class WaitingQuestions:
-    """A lane for each asker; the lanes take turns, so who asks a thousand questions delays another's by one.
-
-    Parameters:
-        most: questions that wait at most.
-        most_each: those of one asker.
-    """
-
-    def __init__(self, most: int, most_each: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self._most = most
-        self._most_each = most_each
-        self._lanes: OrderedDict[str | None, deque[WaitingQuestion]] = OrderedDict()
-        self._count = 0
-        self._some = asyncio.Event()
-
-    def __len__(self) -> int:
-        return self._count
-
-    def put(self, question: AnyQuestion, message: ConsumerRecord) -> str | None:
-        """Have a question wait; gives the reason where it may not: `BUSY` or `QUOTA`."""
-        lane = self._lanes.get(question.asker)
-        if lane is not None and len(lane) >= self._most_each:
-            return QUOTA
-        if self._count >= self._most:
-            return BUSY
-        if lane is None:
-            lane = self._lanes[question.asker] = deque()
-        lane.append(WaitingQuestion(question, message, self.clock()))
-        self._count += 1
-        self._some.set()
-        return None
-
-    async def next(self) -> WaitingQuestion:
-        """The first question of the asker whose turn it is; waits for one."""
-        await self._some.wait()
-        asker, lane = next(iter(self._lanes.items()))
-        first = lane.popleft()
-        if lane:
-            self._lanes.move_to_end(asker)
-        else:
-            del self._lanes[asker]
-        self._count -= 1
-        if not self._count:
-            self._some.clear()
-        return first
-
-    def clear(self) -> None:
-        """Forget all: who asked has no answer, and asks again."""
-        self._lanes.clear()
-        self._count = 0
-        self._some.clear()
-
 
 MAX_ANSWER_BYTES = EVENT_MESSAGE_BYTES - (32 << 10)
 """Bytes of the largest answer; what is left of a message is for its key and for Kafka's own fields."""
@@ -151,6 +87,8 @@ def _cut(answer: AnyAnswer, excess: int) -> AnyAnswer:
 log = logging.getLogger(__name__)
 
 PAUSE_S = 5.0  # seconds before reading is tried again after it failed
+TAKE_S = 0.002  # seconds for which questions are taken in before the loop has its turn
+SHED_S = 0.05  # seconds between two looks for questions that have waited for too long
 WAIT_MS = 100  # milliseconds to wait for a question before the next look at which partitions are this worker's
 
 
@@ -177,7 +115,9 @@ class Questions:
 
     def __post_init__(self) -> None:
         self._topics = Topics(self.kafka.prefix)
-        self._waiting = WaitingQuestions(self.settings.waiting, self.settings.waiting_each)
+        bounds = (self.settings.waiting, self.settings.waiting_each, self.settings.patience_seconds)
+        self._waiting = WaitingQuestions(*bounds)
+        self._age = MessageAge()
 
     async def run(self) -> None:
         """Answer for ever; an error here must not stop the events."""
@@ -198,14 +138,21 @@ class Questions:
                 opened.push_async_callback(client.stop)
                 await client.start()
             self._waiting.clear()
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self._read_all(consumer))
-                both.create_task(self._answer_all())
+            async with asyncio.TaskGroup() as tasks:
+                for work in (self._read_all(consumer), self._answer_all(), self._shed_all()):
+                    tasks.create_task(work)
 
     async def _answer_all(self) -> None:
         while True:
             asked = await self._waiting.next()
             await self._surviving(asked.message, self._answer(asked))
+
+    async def _shed_all(self) -> None:
+        while True:
+            for dropped in self._waiting.expired():
+                await self._surviving(dropped.waited.message, self._refuse(dropped))
+                await asyncio.sleep(0)
+            await asyncio.sleep(SHED_S)
 
     async def _read_all(self, consumer: Consumer) -> None:
         read: frozenset[int] = frozenset()
@@ -228,9 +175,12 @@ class Questions:
         await consumer.seek_to_end(*places)
 
     async def _take_all(self, messages: Iterable[ConsumerRecord]) -> None:
+        begun = time.monotonic()
         for message in messages:
             await self._surviving(message, self.take(message))
-            await asyncio.sleep(0)  # a flood of questions must not hold up what else the loop has to do
+            if time.monotonic() - begun > TAKE_S:
+                await asyncio.sleep(0)  # a flood of questions must not hold up what else the loop has to do
+                begun = time.monotonic()
 
     async def _surviving(self, message: ConsumerRecord, work: Awaitable[None]) -> None:
         """Do what is to be done for one question, which must not silence those that follow."""
@@ -255,14 +205,21 @@ class Questions:
                 refused = NoAnswer(id=asked.id, site=asked.site, reason=error.reason, detail=error.detail)
                 await self._send(self._topics.answers, message.key, refused, message.partition)
             return
-        if (reason := self._waiting.put(question, message)) is not None:
-            await self._tell(message, self.answering.without_work(question, reason))
+        if (dropped := self._waiting.put(question, message, self._age.of(message))) is not None:
+            await self._refuse(dropped)
+
+    async def _refuse(self, dropped: DroppedQuestion) -> None:
+        told = self.answering.without_work(dropped.waited.question, dropped.reason)
+        await self._tell(dropped.waited.message, told)
 
     async def _answer(self, asked: WaitingQuestion) -> None:
         """Answer a question in its turn; where that came too late, without any work."""
-        work = partial(self.answering.answer, asked.question)
-        if self._waiting.clock() - asked.since > self.settings.patience_seconds:
-            work = partial(self.answering.without_work, asked.question, BUSY)
+
+        def work() -> AnyAnswer:
+            if self._waiting.is_late(asked):
+                return self.answering.without_work(asked.question, BUSY)
+            return self.answering.answer(asked.question)
+
         await self._tell(asked.message, await self.turns.take(work, self.settings.share))
 
     async def _tell(self, message: ConsumerRecord, told: AnyAnswer) -> None:

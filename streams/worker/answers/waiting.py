@@ -1,0 +1,142 @@
+"""Questions that wait for their answers: whose turn it is, and which are dropped where there are too many.
+
+A client waits for two seconds. Under overload the oldest question is therefore dropped first: its client has given up
+or is about to, while the newest can still be answered in time.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from aiokafka import ConsumerRecord
+
+from models.records import BUSY, QUOTA, AnyQuestion
+
+WINDOW_S = 30.0
+"""Seconds after which the least delay of messages is measured again, as clocks may have been set meanwhile."""
+
+
+class WaitingQuestion(NamedTuple):
+    """A question, the message that it came in, and since when it waits (s, by the queue's clock)."""
+
+    question: AnyQuestion
+    message: ConsumerRecord
+    since: float
+
+
+class DroppedQuestion(NamedTuple):
+    """A question that is not answered by work, and the reason: `BUSY` or `QUOTA`."""
+
+    waited: WaitingQuestion
+    reason: str
+
+
+class MessageAge:
+    """How long messages lay in the broker before they were read.
+
+    The broker's clock may differ from ours. The message that came most quickly in the last minute is taken to have lain
+    for no time; the age of others is relative to it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._least = self._before = float("inf")
+        self._begun = clock()
+
+    def of(self, message: ConsumerRecord) -> float:
+        """Seconds since the message came to the broker."""
+        now = self._clock()
+        if not 0 <= now - self._begun <= WINDOW_S:
+            self._least, self._before, self._begun = float("inf"), self._least, now
+        delay: float = now - message.timestamp / 1000
+        self._least = min(self._least, delay)
+        return delay - min(self._least, self._before)
+
+
+class WaitingQuestions:
+    """A lane for each asker; the lanes take turns, so who asks a thousand questions delays another's by one.
+
+    Parameters:
+        most: questions that wait at most.
+        most_each: those of one asker.
+        patience_s: seconds after which a question no longer waits.
+    """
+
+    def __init__(
+        self, most: int, most_each: int, patience_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._most = most
+        self._most_each = most_each
+        self._patience_s = patience_s
+        self._lanes: OrderedDict[str | None, deque[WaitingQuestion]] = OrderedDict()
+        self._ids: set[str] = set()
+        self._some = asyncio.Event()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
+    def put(self, question: AnyQuestion, message: ConsumerRecord, age_s: float = 0.0) -> DroppedQuestion | None:
+        """Have a question wait that was asked `age_s` seconds ago; gives the one that is dropped for it, if any.
+
+        A question that waits already is not taken twice: clients without an answer ask again.
+        """
+        asked = WaitingQuestion(question, message, self._clock() - age_s)
+        if self.is_late(asked):
+            return DroppedQuestion(asked, BUSY)
+        if question.id in self._ids:
+            return None
+        lane = self._lanes.setdefault(question.asker, deque())
+        dropped = None
+        if len(lane) >= self._most_each:
+            dropped = DroppedQuestion(self._taken(question.asker), QUOTA)
+        elif len(self._ids) >= self._most:
+            dropped = DroppedQuestion(self._taken(self._longest()), BUSY)
+        self._lanes.setdefault(question.asker, lane).append(asked)
+        self._ids.add(question.id)
+        self._some.set()
+        return dropped
+
+    def is_late(self, asked: WaitingQuestion) -> bool:
+        """Whether a question has waited for longer than patience."""
+        return self._clock() - asked.since > self._patience_s
+
+    def expired(self) -> Iterator[DroppedQuestion]:
+        """Take out the questions that have waited for longer than patience."""
+        since = self._clock() - self._patience_s
+        for asker in [asker for asker, lane in self._lanes.items() if lane[0].since < since]:
+            while asker in self._lanes and self._lanes[asker][0].since < since:
+                yield DroppedQuestion(self._taken(asker), BUSY)
+
+    async def next(self) -> WaitingQuestion:
+        """The first question of the asker whose turn it is; waits for one."""
+        await self._some.wait()
+        asker = next(iter(self._lanes))
+        first = self._taken(asker)
+        if asker in self._lanes:
+            self._lanes.move_to_end(asker)
+        return first
+
+    def clear(self) -> None:
+        """Forget all: who asked has no answer, and asks again."""
+        self._lanes.clear()
+        self._ids.clear()
+        self._some.clear()
+
+    def _longest(self) -> str | None:
+        """The asker with the most questions; of several the one whose first has waited longest."""
+        waiting = ((asker, lane) for asker, lane in self._lanes.items() if lane)
+        return max(waiting, key=lambda one: (len(one[1]), -one[1][0].since))[0]
+
+    def _taken(self, asker: str | None) -> WaitingQuestion:
+        """The oldest question of an asker, which no longer waits."""
+        lane = self._lanes[asker]
+        first = lane.popleft()
+        self._ids.discard(first.question.id)
+        if not lane:
+            del self._lanes[asker]
+        if not self._ids:
+            self._some.clear()
+        return first

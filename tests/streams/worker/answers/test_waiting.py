@@ -1,0 +1,162 @@
+"""Questions that wait: turns of askers, bounds, and the oldest dropped first."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from models.records import BUSY, QUOTA, SiteAnswer, SiteQuestion, WaitAnswer
+from streams.worker.answers.waiting import WINDOW_S, MessageAge, WaitingQuestions
+from tests.streams.worker.answers.test_questions import STAMP_MS, AskedWorker, message_of, wait
+
+MESSAGE: Any = SimpleNamespace(timestamp=0)
+
+
+class Clock:
+    """A clock that tests set (s)."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def put(waiting: WaitingQuestions, name: str, asker: str = "ada", age_s: float = 0.0) -> tuple[str, str] | None:
+    """What was dropped for a question, and why."""
+    dropped = waiting.put(SiteQuestion(id=name, site="alder", asker=asker), MESSAGE, age_s)
+    return None if dropped is None else (dropped.waited.question.id, dropped.reason)
+
+
+def in_order(waiting: WaitingQuestions) -> list[str]:
+    async def take_all() -> list[str]:
+        return [(await waiting.next()).question.id for _ in range(len(waiting))]
+
+    return asyncio.run(take_all())
+
+
+def test_full_queue_drops_the_oldest_of_the_busiest_asker() -> None:
+    waiting = WaitingQuestions(4, 4, 1.0, Clock())
+    assert [put(waiting, name, asker) for name, asker in (("b", "bob"), ("1", "ada"), ("2", "ada"))] == [None] * 3
+    assert [put(waiting, "3"), put(waiting, "4"), put(waiting, "c", "eve")] == [None, ("1", BUSY), ("2", BUSY)]
+    assert in_order(waiting) == ["b", "3", "c", "4"]
+
+
+def test_full_lane_drops_its_oldest() -> None:
+    waiting = WaitingQuestions(100, 2, 1.0, Clock())
+    assert [put(waiting, name) for name in "1234"] == [None, None, ("1", QUOTA), ("2", QUOTA)]
+    assert in_order(waiting) == ["3", "4"]
+
+
+def test_many_askers_drop_the_oldest_of_all() -> None:
+    clock = Clock()
+    waiting = WaitingQuestions(3, 3, 1.0, clock)
+    dropped = []
+    for number in range(6):
+        clock.now += 0.01
+        dropped.append(put(waiting, str(number), f"asker {number}"))
+    assert dropped == [None, None, None, ("0", BUSY), ("1", BUSY), ("2", BUSY)]
+
+
+def test_repeated_question_waits_once() -> None:
+    waiting = WaitingQuestions(10, 10, 1.0, Clock())
+    assert [put(waiting, "1"), put(waiting, "1")] == [None, None]
+    assert in_order(waiting) == ["1"] and put(waiting, "1") is None and len(waiting) == 1
+
+
+def test_expired_questions_are_taken_out() -> None:
+    clock = Clock()
+    waiting = WaitingQuestions(10, 10, 1.0, clock)
+    for name, asker in (("1", "ada"), ("2", "bob"), ("3", "ada")):
+        put(waiting, name, asker)
+        clock.now += 0.4
+    assert put(waiting, "old", age_s=1.1) == ("old", BUSY)
+    assert put(waiting, "young", age_s=0.5) is None
+    assert [dropped.waited.question.id for dropped in waiting.expired()] == ["1"]
+    clock.now += 0.7
+    assert {dropped.waited.question.id for dropped in waiting.expired()} == {"2", "3", "young"}
+    assert len(waiting) == 0
+
+
+def test_age_of_messages_is_independent_of_the_brokers_clock() -> None:
+    clock = Clock()
+    for skew_s in (-100.0, 0.0, 100.0):
+        age = MessageAge(clock)
+
+        def aged(age_s: float, age: MessageAge = age, skew_s: float = skew_s) -> float:
+            message: Any = SimpleNamespace(timestamp=(clock.now - age_s + skew_s) * 1000)
+            return round(age.of(message), 3)
+
+        assert [aged(0.0), aged(2.0), aged(0.5), aged(0.0)] == [0.0, 2.0, 0.5, 0.0]
+        clock.now += WINDOW_S + 1
+        assert aged(3.0) == 3.0, "what was measured before still holds"
+
+
+def test_age_follows_a_clock_that_was_set() -> None:
+    clock = Clock()
+    age, skew_s = MessageAge(clock), 5.0
+    message: Any = SimpleNamespace(timestamp=clock.now * 1000)
+    assert age.of(message) == 0.0
+    for _ in range(3):
+        clock.now += WINDOW_S + 1
+        message.timestamp = (clock.now - skew_s) * 1000
+        last = age.of(message)
+    assert last == 0.0
+
+
+def test_questions_that_lay_in_the_topic_cost_no_work() -> None:
+    """A worker that was busy reads what clients have given up: it says so at once, and answers those that came last."""
+    asked = AskedWorker()
+    stamps = {"new": 10_000, **{f"old {number}": 5_000 for number in range(300)}, "last": 9_900}
+
+    async def scenario() -> None:
+        for name, stamp in stamps.items():
+            value = b'{"type":"site","id":"%s","site":"alder","asker":"%s"}' % (name.encode(), name.encode())
+            await asked.questions.take(message_of(value, stamp))
+        assert len(asked.questions._waiting) == 2
+        await asked.answer_those_that_wait()
+
+    asyncio.run(scenario())
+    assert [told.id for _, _, told, _ in asked.sent if isinstance(told, SiteAnswer)] == ["new", "last"]
+    assert asked.counted("busy") == 300
+
+
+def test_overload_is_answered_in_time() -> None:
+    """190 questions a second where 50 can be worked out, while events wait all the time."""
+    asked = AskedWorker()
+    asked.turns.waiting = lambda: True
+    delays: dict[str, tuple[float, bool]] = {}
+
+    async def flood() -> None:
+        loop, begun = asyncio.get_running_loop(), dict[str, float]()
+        real = asked.questions.answering.answer
+
+        def slow(question: Any) -> Any:
+            end = loop.time() + 0.005
+            while loop.time() < end:
+                pass
+            return real(question)
+
+        asked.questions.answering.answer = slow  # type: ignore[method-assign]
+        tell = asked.questions._tell
+
+        async def noting(message: Any, told: Any) -> None:
+            delays[told.id] = (loop.time() - begun[told.id], isinstance(told, WaitAnswer))
+            await tell(message, told)
+
+        asked.questions._tell = noting  # type: ignore[method-assign]
+        tasks = [asyncio.create_task(work) for work in (asked.questions._answer_all(), asked.questions._shed_all())]
+        first = loop.time()
+        for number in range(570):
+            question = wait(number, f"asker {number}")
+            begun[question.id] = loop.time()
+            await asked.questions.take(message_of(msgspec.json.encode(question), STAMP_MS + 1000 * loop.time()))
+            await asyncio.sleep(max(0.0, first + number / 190 - loop.time()))
+        await asyncio.sleep(1.5)
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(flood())
+    assert len(delays) == 570
+    assert max(delay for delay, _ in delays.values()) < 2.0, "the client's patience"
+    assert sum(answered for _, answered in delays.values()) > 50
