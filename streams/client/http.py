@@ -1,7 +1,6 @@
 """The client of an HTTP service, which needs neither Kafka nor what a worker is made of."""
 
 import copy
-import json
 import math
 import urllib.error
 import urllib.request
@@ -13,10 +12,10 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from models.ranking import JobRequest, Ranking
-from models.records import JobAnswer, JobsAnswer, LiveState, SiteAnswer, StandingEstimate, WaitAnswer
+from models.records import BUSY, JobAnswer, JobsAnswer, LiveState, SiteAnswer, StandingEstimate, WaitAnswer
 from models.site.shapes import Shape, covering
 from streams.client.grid import JobFields, RankFields, RankRequest, described, several
-from streams.client.questions import STATUSES, AnswerTimeout, NotFound, Refused, UnknownJob, UnknownSite
+from streams.client.questions import STATUSES, AnswerTimeout, NotFound, Overloaded, Refused, UnknownJob, UnknownSite
 from streams.errors import NotUnderstood, Unreachable, UserError
 from streams.text.quantities import seconds_of
 
@@ -160,8 +159,8 @@ class HttpClient:
             with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
                 return msgspec.json.decode(answer.read(), type=kind)
         except urllib.error.HTTPError as error:
-            found = next((one for one, status in STATUSES.items() if status == error.code), Refused)
-            raise (unknown if found is NotFound else found)(f"{self._url}: {_detail(error)}") from None
+            problem = _problem(error)
+            raise _kind(error.code, problem, unknown)(f"{self._url}: {problem.detail}") from None
         except msgspec.MsgspecError:
             raise UserError(f"{self._url}: what answers there is no service of queuecast's") from None
         except urllib.error.URLError as error:
@@ -189,8 +188,22 @@ def _with_unit(seconds: float | None) -> str | None:
     return None if seconds is None else f"{math.ceil(seconds)}s"
 
 
-def _detail(error: urllib.error.HTTPError) -> str:
+class _Problem(msgspec.Struct):
+    """What a service says of a request that failed."""
+
+    detail: str
+    reason: str | None = None
+
+
+def _problem(error: urllib.error.HTTPError) -> _Problem:
     try:
-        return str(json.loads(error.read())["detail"])
-    except (OSError, ValueError, KeyError, TypeError, HTTPException):
-        return f"status {error.code}"
+        return msgspec.json.decode(error.read(), type=_Problem)
+    except (OSError, ValueError, HTTPException):
+        return _Problem(f"status {error.code}")
+
+
+def _kind(status: int, problem: _Problem, unknown: type[NotFound]) -> type[UserError]:
+    if status == STATUSES[Overloaded]:
+        return Overloaded if problem.reason == BUSY else Unreachable
+    found = next((one for one, its in STATUSES.items() if its == status), Refused)
+    return unknown if found is NotFound else found

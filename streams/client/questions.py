@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from models.records import LATER, UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer
+from models.records import BUSY, QUOTA, UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer
 from streams.errors import Unreachable, UserError
 
 Kind = TypeVar("Kind", bound=AnyAnswer)
@@ -22,12 +22,16 @@ class AnswerTimeout(UserError):
     """No worker answered in time."""
 
 
-class TooManyQuestions(UserError):
-    """Too many questions are open."""
-
-
 class Busy(UserError):
     """The worker has more to answer than it can, or than it answers one asker; asked later, it may answer."""
+
+
+class Overloaded(Busy):
+    """The worker, or the service, has more to answer than it can in time; asked later, it may answer."""
+
+
+class TooManyQuestions(Overloaded):
+    """Too many questions are open."""
 
 
 class Refused(UserError):
@@ -46,8 +50,14 @@ class UnknownJob(NotFound):
     """No job of this name queues or runs at the site."""
 
 
-STATUSES: dict[type[UserError], int] = {NotFound: 404, Busy: 429, Unreachable: 503, AnswerTimeout: 504}
-"""The errors as a service's answers have them."""
+STATUSES: dict[type[UserError], int] = {
+    NotFound: 404,
+    Overloaded: 503,
+    Busy: 429,
+    Unreachable: 503,
+    AnswerTimeout: 504,
+}
+"""The errors as a service's answers have them, the more particular first. `Overloaded` has the reason `BUSY` there."""
 
 
 def new_id() -> str:
@@ -61,8 +71,8 @@ def of_kind(answer: AnyAnswer, kind: type[Kind]) -> Kind:
         return answer
     if not isinstance(answer, NoAnswer):
         raise Refused(f"{answer.site}: an answer to another question")
-    error = UnknownSite if answer.reason == UNKNOWN_SITE else Busy if answer.reason in LATER else Refused
-    raise error(f"{answer.site}: {answer.detail}")
+    errors: dict[str, type[UserError]] = {UNKNOWN_SITE: UnknownSite, BUSY: Overloaded, QUOTA: Busy}
+    raise errors.get(answer.reason, Refused)(f"{answer.site}: {answer.detail}")
 
 
 class _AnswerId(msgspec.Struct):
@@ -78,6 +88,7 @@ _answer: msgspec.json.Decoder[AnyAnswer] = msgspec.json.Decoder(AnyAnswer)
 class PendingQuestions:
     """Sends questions, at most `max_open` at the same time, and matches the answers to them by id.
 
+    Beyond that the question that has been open longest fails: its answer would come last, and its asker gives up first.
     `send` returns when the broker has the question. An answer is waited for so many seconds. After a third of them the
     question is sent again: the first may have come while its site moved from one worker to another.
     """
@@ -96,10 +107,9 @@ class PendingQuestions:
         Raises:
             AnswerTimeout: no worker answered in time.
             Unreachable: no broker took the question in time.
-            TooManyQuestions: too many questions are open.
+            TooManyQuestions: later ones came, and too many are open.
         """
-        if len(self._open) >= self._max_open:
-            raise TooManyQuestions(f"{self._max_open} questions are open; ask again later")
+        self._make_room()
         answer: asyncio.Future[AnyAnswer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = answer
         sent = False
@@ -116,7 +126,16 @@ class PendingQuestions:
                 raise AnswerTimeout(f"no worker answers for the site {question.site!r}; is one running?") from None
             raise Unreachable(f"kafka: no broker took the question within {self._seconds:g} s") from None
         finally:
-            del self._open[question.id]
+            if self._open.get(question.id) is answer:
+                del self._open[question.id]
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # asyncio warns of an exception that nobody has read
+
+    def _make_room(self) -> None:
+        while len(self._open) >= self._max_open:
+            oldest = self._open.pop(next(iter(self._open)))
+            if not oldest.done():
+                oldest.set_exception(TooManyQuestions(f"{self._max_open} questions are open; ask again later"))
 
     def resolve(self, value: bytes) -> None:
         """Take an answer from its topic, if its question is open here. Raises msgspec.MsgspecError: it is no answer."""

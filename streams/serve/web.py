@@ -22,9 +22,9 @@ from litestar.params import FromPath, Parameter
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from models.ranking import JobRequest, Ranking
-from models.records import JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnswer
+from models.records import BUSY, JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
-from streams.client.questions import STATUSES
+from streams.client.questions import STATUSES, Overloaded
 from streams.errors import UserError, in_words
 from streams.serve import login, middleware, parameters
 from streams.serve.access import Access, log_request
@@ -41,10 +41,11 @@ RETRY_S = 2  # seconds after which a client should try again when the service wa
 
 
 class Problem(msgspec.Struct, kw_only=True, frozen=True):
-    """Why a request failed."""
+    """Why a request failed; `reason` is "busy" where there is more to answer than can be, and left out otherwise."""
 
     status_code: int
     detail: str
+    reason: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Me(msgspec.Struct, kw_only=True, frozen=True):
@@ -62,9 +63,10 @@ DESCRIPTIONS = {
     403: "The token does not allow this.",
     404: "There is no such site, or no such job there.",
     421: "The Host header names another host.",
-    429: "Too many requests of this client in the last minute, or too many questions wait for the site's worker; the"
-    " header Retry-After says when to go on.",
-    503: "Not ready: Kafka is away, or too many questions are open.",
+    429: "Too many requests of this client in the last minute, or too many of its questions wait for the site's worker;"
+    " the header Retry-After says when to go on.",
+    503: "Not ready: Kafka is away; or, with the reason busy, more questions come than can be answered. The header"
+    " Retry-After says when to ask again.",
     504: "The site's worker did not answer in time.",
 }
 
@@ -204,8 +206,13 @@ async def metrics() -> Response[bytes]:
     return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST.partition("; charset")[0])
 
 
-def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response[Problem]:
-    content = Problem(status_code=status, detail=detail)
+def _error(
+    status: int,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    reason: str | msgspec.UnsetType = msgspec.UNSET,
+) -> Response[Problem]:
+    content = Problem(status_code=status, detail=detail, reason=reason)
     return Response(content, status_code=status, headers=dict(headers or {}), media_type=MediaType.JSON)
 
 
@@ -229,7 +236,8 @@ def _bad_request(request: Request[Any, Any, Any], error: HTTPException) -> Respo
 
 def _no_answer(_: Request[Any, Any, Any], error: UserError) -> Response[Problem]:
     status = next((code for kind, code in STATUSES.items() if isinstance(error, kind)), 503)
-    return _error(status, str(error), {"Retry-After": str(RETRY_S)} if status in (429, 503) else None)
+    headers = {"Retry-After": str(RETRY_S)} if status in (429, 503) else None
+    return _error(status, str(error), headers, BUSY if isinstance(error, Overloaded) else msgspec.UNSET)
 
 
 def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:

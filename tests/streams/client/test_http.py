@@ -18,6 +18,11 @@ def test_what_a_service_says_is_an_error_of_its_kind(status: int, kind: type[Exc
         HttpClient(url).wait("alder", cpus=4)
 
 
+def test_busy_service_raises_busy() -> None:
+    with service(503, b'{"detail":"why","reason":"busy"}') as (url, _), pytest.raises(Busy, match=f"^{url}: why$"):
+        HttpClient(url).wait("alder", cpus=4)
+
+
 def test_a_job_that_no_site_knows_is_not_found() -> None:
     with service(404, b'{"detail":"no such job"}') as (url, asked), pytest.raises(UnknownJob) as raised:
         HttpClient(url).job("1", ["a/b", "c"])

@@ -91,6 +91,27 @@ class TestPendingQuestions:
             questions = [msgspec.structs.replace(QUESTION, id=str(number)) for number in range(3)]
             for _ in range(2):
                 found = await asyncio.gather(*map(made.ask, questions), return_exceptions=True)
-                assert [type(one) for one in found] == [AnswerTimeout, AnswerTimeout, TooManyQuestions]
+                kinds = [type(one) for one in found]
+                assert kinds == [TooManyQuestions, AnswerTimeout, AnswerTimeout], "the oldest goes first"
+            assert not made._open
+
+        run_in_virtual_time(run())
+
+    def test_oldest_question_fails_at_once_and_the_new_one_is_answered(self) -> None:
+        def answer(questions: PendingQuestions, number: int) -> None:
+            if number == 3:
+                questions.resolve(msgspec.json.encode(msgspec.structs.replace(ANSWER, id="2")))
+
+        async def run() -> None:
+            made, _ = pending(answer, seconds=3.0, max_open=2)
+            begun = asyncio.get_running_loop().time()
+            asked = [
+                asyncio.create_task(made.ask(msgspec.structs.replace(QUESTION, id=str(number)))) for number in range(3)
+            ]
+            with pytest.raises(TooManyQuestions):
+                await asked[0]
+            assert (await asked[2]).id == "2"
+            assert asyncio.get_running_loop().time() - begun < 0.1
+            asked[1].cancel()
 
         run_in_virtual_time(run())

@@ -242,17 +242,19 @@ class TestRefusals:
 
         with TestClient(app_of(Crowded(engines()))) as client:
             for path in ("sites/alder", "rank", "status"):
-                assert "questions are open" in told(client, f"/v1/{path}", 503)["detail"]
+                problem = told(client, f"/v1/{path}", 503)
+                assert "questions are open" in problem["detail"] and problem["reason"] == "busy"
 
-    @pytest.mark.parametrize("reason", ["busy", "quota"])
-    def test_a_worker_that_has_too_many_questions_is_asked_again_later(self, reason: str) -> None:
+    @pytest.mark.parametrize(("reason", "status"), [("busy", 503), ("quota", 429)])
+    def test_a_worker_that_has_too_many_questions_is_asked_again_later(self, reason: str, status: int) -> None:
         class Full(FakeClient):
             async def ask(self, question: AnyQuestion) -> AnyAnswer:
                 return NoAnswer(id=question.id, site=question.site, reason=reason, detail="too many questions wait")
 
         with TestClient(app_of(Full(engines()))) as client:
             answer = client.get(f"/v1/sites/alder/wait?{JOB}")
-            assert (answer.status_code, answer.headers["retry-after"]) == (429, "2")
+            assert (answer.status_code, answer.headers["retry-after"]) == (status, "2")
+            assert answer.json().get("reason") == ("busy" if status == 503 else None)
             assert "too many questions wait" in answer.json()["detail"]
             ranked = told(client, f"/v1/rank?{JOB}")["ranking"]
             assert {one["source"] for one in ranked} == {"standing"}

@@ -7,9 +7,9 @@ export const answered = new Set();
 
 /** What was said instead of an answer; `status` 0 where the service could not be reached. */
 export class Refused extends Error {
-  constructor(status, detail = "") {
+  constructor(status, detail = "", reason = "") {
     super(detail);
-    Object.assign(this, { status, detail });
+    Object.assign(this, { status, detail, reason });
   }
 }
 
@@ -44,7 +44,7 @@ export async function get(parts, parameters = {}, signal = null) {
     answered.add(path);
     return found;
   }
-  throw new Refused(response.status, String(found?.detail ?? ""));
+  throw new Refused(response.status, String(found?.detail ?? ""), String(found?.reason ?? ""));
 }
 
 function parsed(body) {
@@ -58,6 +58,7 @@ function parsed(body) {
 /** A refusal in plain words; `whom` it was about. */
 export function explained(error, whom = "") {
   if (!(error instanceof Refused)) throw error;
+  if (error.reason === "busy") return "The service has more questions than it can answer. Try again in a moment.";
   switch (error.status) {
     case 0:
       return "The service cannot be reached. Is it running, and are you connected?";
