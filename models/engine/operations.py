@@ -1,5 +1,6 @@
 """What an operator may change at a site, beside what its events say."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -38,17 +39,19 @@ def _set_capacity(engine: Engine, operation: SetCapacity) -> str:
     return f"the site has {operation.cpus} processors"
 
 
-def begun_anew(engine: Engine) -> Engine:
-    """A site that has learnt nothing yet, with the size and the live jobs of another one; O(live jobs).
+def begun_anew(engine: Engine) -> Iterator[Engine]:
+    """Yield a site that has learnt nothing yet, with the size and ever more of the live jobs of another; the last one
+    has them all. O(live jobs).
 
     The jobs are told as a source does that has just begun: their waits are neither scored nor learnt.
     """
     fresh = Engine(engine.site, engine.settings)
     fresh.context.resize(engine.context.capacity)
+    yield fresh
     for job in sorted(engine.context.state.jobs.values(), key=lambda job: (job.submit, job.key)):
         asked = {name: getattr(job, name) for name in REQUEST} | msgspec.structs.asdict(job.extras)
         named: dict[str, Any] = {"site": engine.site, "job": job.id, "attempt": job.attempt}
         fresh.apply(Submit(**named, time=job.submit, eligible=job.eligible, late=True, **asked))
         if job.start is not None:
             fresh.apply(Start(**named, time=job.start, cpus=job.allocated))
-    return fresh
+        yield fresh

@@ -76,10 +76,11 @@ def build_app(
         Outbox(partial(_send, app), settings, metrics, scores, freshness),
         pulse.check,
         app.supervised,
+        acknowledge=lambda place, offset: app.consumer.acknowledge(place, offset),
     )
     owner = Owner(means, freshness)
     inbox: list[asyncio.Queue[Any]] = []  # what Faust has fetched; there once the agent has begun
-    turns = Turns(lambda: owner.behind > 0 or any(not queue.empty() for queue in inbox))
+    turns = Turns(lambda: owner.is_busy or any(not queue.empty() for queue in inbox))
 
     @app.agent(events, concurrency=1, name="process_events")
     async def process_events(stream: StreamT[bytes]) -> None:

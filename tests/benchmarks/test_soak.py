@@ -189,7 +189,7 @@ async def take(process: Process, twice: Twice, events: list[AnyEvent]) -> None:
     for event in events:
         for one in twice.of(event):
             process.world.publish(one.site.encode(), msgspec.json.encode(one))
-            await process.owner.take(Message(process.world, list.__getitem__(log, -1)))
+            await process.owner.take(Message(list.__getitem__(log, -1)))
     await process.done()
     log.shorten()
 

@@ -40,7 +40,7 @@ def errors_of(old: list[AnyEvent], new: list[AnyEvent], anew: bool) -> dict[str,
     for event in old:
         engine.apply(as_past(event))
         engine.take_changes()
-    engine = begun_anew(engine) if anew else engine
+    engine = [*begun_anew(engine)][-1] if anew else engine
     places = {event.key: place for place, event in enumerate(e for e in new if isinstance(e, Submit))}
     found = {name: np.full(len(places), np.nan) for name in RULES}
     for event in new:

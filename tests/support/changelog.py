@@ -1,11 +1,14 @@
 """The table of sites with its changelog, and the topics of events, as the loader asks for them."""
 
-from types import SimpleNamespace
 from typing import Any
 
+from faust.types import TP
+
+from streams.worker.checkpoint.event_logs import SomeMessages
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.stored import Log, Range
-from tests.support.fakes import MemoryTable, World
+from streams.worker.checkpoint.stored import Log, Range, SiteHandle
+from streams.worker.intake.messages import Fetched
+from tests.support.fakes import TOPIC, MemoryTable, World
 
 
 class Changelog(MemoryTable):
@@ -28,8 +31,15 @@ class Changelog(MemoryTable):
     async def ranges(self, logs: Any) -> dict[Log, Range]:
         return {log: Range(0, len(self._world.messages[log.partition])) for log in logs}
 
-    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[SimpleNamespace]:
-        return [raw for raw in self._world.messages[log.partition][first : last + 1] if raw.key == key]
+    def place(self, handle: SiteHandle) -> TP:
+        return TP(TOPIC, handle.partition)
+
+    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Fetched]:
+        found = self._world.messages[log.partition][first : last + 1]
+        return [Fetched.of(raw) for raw in found if raw.key == key]
+
+    async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> SomeMessages:
+        return SomeMessages(await self.read(Log(None, place.partition), first, last, key), last + 1, False)
 
     def renewed(self, partition: int) -> None:
         raise AssertionError(partition)

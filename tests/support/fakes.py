@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import msgspec
+from faust.types import TP
 
 from models.engine.histories import Changes
 from models.records import AnyEvent
@@ -18,12 +19,13 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.claims import Superseded
-from streams.worker.checkpoint.event_logs import EventLogs
+from streams.worker.checkpoint.event_logs import EventLogs, SomeMessages
 from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore, StoredHistories
-from streams.worker.checkpoint.stored import Log, Range
+from streams.worker.checkpoint.stored import Log, Range, SiteHandle
 from streams.worker.checkpoint.table import Token
 from streams.worker.intake.intake import EventPlaces, Intake
+from streams.worker.intake.messages import Fetched
 from streams.worker.metrics.process import Metrics
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import Owner
@@ -94,7 +96,12 @@ class World:
     def delivered(self, partition: int = 0) -> "list[Message]":
         """What Kafka gives a worker that comes: all that is not committed."""
         begin = self.committed.get(partition, 0)
-        return [Message(self, raw) for raw in self.messages[partition][begin:]]
+        return [Message(raw) for raw in self.messages[partition][begin:]]
+
+    def commit(self, place: TP, offset: int) -> None:
+        """The group commits an offset."""
+        self.step(f"commit {offset}")
+        self.committed[place.partition] = offset
 
     def said(self, *topics: str) -> list[bytes]:
         """The values on some topics, by the ends of their names."""
@@ -104,15 +111,8 @@ class World:
 class Message:
     """A message as Faust hands it to the agent."""
 
-    def __init__(self, world: World, raw: SimpleNamespace) -> None:
-        self._world = world
+    def __init__(self, raw: SimpleNamespace) -> None:
         self.message = raw
-
-    def ack(self) -> bool:
-        """Commit the offset."""
-        self._world.step(f"ack {self.message.offset}")
-        self._world.committed[self.message.partition] = self.message.offset + 1
-        return True
 
 
 class MemoryTable:
@@ -242,6 +242,9 @@ class MemoryEvents(EventLogs):
     def __init__(self, world: World) -> None:
         self._world = world
 
+    def place(self, handle: SiteHandle) -> TP:
+        return TP(TOPIC, handle.partition)
+
     async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
         await self._world.pause()
         return {log: Range(0, 1 << 62) for log in logs}
@@ -252,9 +255,14 @@ class MemoryEvents(EventLogs):
     def lost(self, partition: int, events: int) -> None:
         assert not events
 
-    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[SimpleNamespace]:
+    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Fetched]:
         await self._world.pause()
-        return [one for one in self._world.messages[log.partition][first : last + 1] if one.key == key]
+        found = self._world.messages[log.partition][first : last + 1]
+        return [Fetched.of(one) for one in found if one.key == key]
+
+    async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> SomeMessages:
+        found = (await self.read(Log(None, place.partition), first, last, key))[:most]
+        return SomeMessages(found, found[-1].offset + 1 if len(found) == most else last + 1, False)
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
         return []
@@ -326,6 +334,7 @@ class Process:
             Outbox(Producer(world).send, settings, self.metrics, self.scores, self.freshness),
             self.pulse.check,
             self._supervised,
+            acknowledge=world.commit,
         )
         self.means.clock = fakes.get("now", self.means.clock)
         self.owner = Owner(self.means, self.freshness)
@@ -343,7 +352,7 @@ class Process:
             Exception: whatever stops the worker.
         """
         await self.owner.take_over(set(partitions))
-        self._raise()
+        self.raise_error()
 
     async def take_on(self, *partitions: int) -> None:
         """The same, with all that is there, until all of it is processed.
@@ -369,7 +378,7 @@ class Process:
         """
         while self.owner.behind and self.error is None:
             await asyncio.sleep(0)
-        self._raise()
+        self.raise_error()
 
     async def hand_over(self, *partitions: int) -> None:
         """Partitions are taken away.
@@ -378,7 +387,7 @@ class Process:
             Exception: whatever stops the worker.
         """
         await self.owner.hand_over(set(partitions))
-        self._raise()
+        self.raise_error()
 
     async def live(self) -> None:
         """Take over all partitions, process what they hold, and leave in good order.
@@ -394,7 +403,8 @@ class Process:
         """One of its own."""
         return self.owner._partitions[number]
 
-    def _raise(self) -> None:
+    def raise_error(self) -> None:
+        """Raise what has stopped the worker, if anything has."""
         if self.error is not None:
             raise self.error
 

@@ -1,9 +1,10 @@
 """The topics of events and the changelog: what they hold, and where they no longer hold what states go on from."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, NamedTuple
 
 import faust
 from aiokafka import TopicPartition
@@ -20,8 +21,10 @@ from streams.settings import Settings
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle, StoredState, encode_stored
 from streams.worker.checkpoint.table import OwnedTable, Retries
+from streams.worker.intake.messages import Fetched
 
 log = logging.getLogger(__name__)
+BATCH_MESSAGES = 500  # messages that are read before other tasks get their turn: some milliseconds
 
 
 @contextmanager
@@ -31,6 +34,14 @@ def _as_os_errors() -> Iterator[None]:
         yield
     except (KafkaError, Unreachable) as error:
         raise ConnectionError(f"{error!r}") from error
+
+
+class SomeMessages(NamedTuple):
+    """Messages that were read, the offset from which others follow, and whether some had been deleted before that."""
+
+    messages: list[Fetched]
+    next: int
+    lost: bool
 
 
 class EventLogs:
@@ -88,9 +99,27 @@ class EventLogs:
         """Count events that were deleted before they were read."""
         self._lost.labels(str(partition)).inc(events)
 
-    async def read(self, log_of: Log, first: int, last: int, key: bytes) -> list[Any]:
-        """The messages with this key from offset `first` to `last`. Raises OSError: the broker does not answer."""
-        return await self._read(self._place(log_of), first, last + 1, lambda message: message.key == key)
+    async def read(self, log_of: Log, first: int, last: int, key: bytes) -> list[Fetched]:
+        """Read the messages with this key from offset `first` to `last`. Raises OSError: the broker does not answer."""
+        found = await self._read(self._place(log_of), first, last + 1, lambda message: message.key == key)
+        return [Fetched.of_record(record) for record in found]
+
+    async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> SomeMessages:
+        """Read the first messages with this key from offset `first` to `last`: about as many as are wanted, or all.
+
+        Raises:
+            OSError: the broker does not answer.
+        """
+        found: list[Any] = []
+        with _as_os_errors():
+            async with self._reading(place, first, last + 1) as (begin, batches):
+                upto = max(first, begin)
+                async for records in batches:
+                    upto = max((record.offset + 1 for record in records), default=upto)
+                    found.extend(record for record in records if record.key == key and record.offset <= last)
+                    if len(found) >= most:
+                        return SomeMessages([Fetched.of_record(record) for record in found], upto, begin > first)
+        return SomeMessages([Fetched.of_record(record) for record in found], last + 1, begin > first)
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
         """The keys and values of a site that its changelog still has, the latest first.
@@ -107,21 +136,35 @@ class EventLogs:
 
     async def _read(self, tp: TP, first: int, end: int | None, matches: Callable[[Any], Any]) -> list[Any]:
         """The messages that match, by a consumer of its own; a negative `first` counts from the end, as in a slice."""
-        place = TopicPartition(*tp)
+        found: list[Any] = []
         with _as_os_errors():
-            consumer = Consumer(enable_auto_commit=False, **self._kafka.async_options())
-            await consumer.start()
-            try:
-                consumer.assign([place])
-                begin = (await consumer.beginning_offsets([place]))[place]
-                stop = min((await consumer.end_offsets([place]))[place], 1 << 62 if end is None else end)
-                consumer.seek(place, max(first if first >= 0 else stop + first, begin))
-                found: list[Any] = []
-                async for batches in batches_to(consumer, {place: stop}):
-                    found.extend(one for one in batches.get(place, ()) if one.offset < stop and matches(one))
-                return found
-            finally:
-                await consumer.stop()
+            async with self._reading(tp, first, end) as (_, batches):
+                async for records in batches:
+                    found.extend(one for one in records if matches(one))
+        return found
+
+    @asynccontextmanager
+    async def _reading(
+        self, tp: TP, first: int, end: int | None
+    ) -> AsyncIterator[tuple[int, AsyncIterator[Sequence[Any]]]]:
+        """Give where a partition begins, and its records from `first` to before `end`, in batches."""
+        place = TopicPartition(*tp)
+        consumer = Consumer(enable_auto_commit=False, **self._kafka.async_options())
+        await consumer.start()
+        try:
+            consumer.assign([place])
+            begin = (await consumer.beginning_offsets([place]))[place]
+            stop = min((await consumer.end_offsets([place]))[place], 1 << 62 if end is None else end)
+            consumer.seek(place, max(first if first >= 0 else stop + first, begin))
+
+            async def batches() -> AsyncIterator[Sequence[Any]]:
+                async for found in batches_to(consumer, {place: stop}, BATCH_MESSAGES):
+                    yield [one for one in found.get(place, ()) if one.offset < stop]
+                    await asyncio.sleep(0)
+
+            yield begin, batches()
+        finally:
+            await consumer.stop()
 
 
 class LogGaps:
@@ -181,7 +224,7 @@ class LogGaps:
         self._events.renewed(place.partition)
         theirs = {site: stored for site, stored in found.items() if log_of(site, stored) == place}
         for stored in theirs.values():
-            stored.epoch, stored.offset, stored.begun = stored.epoch + 1, -1, 0
+            stored.epoch, stored.offset, stored.begun, stored.first = stored.epoch + 1, -1, 0, -1
         await self._table.put({site.encode(): encode_stored(stored) for site, stored in theirs.items()})
 
     def _tell_lost(self, place: Log, missing: int, first: int) -> None:

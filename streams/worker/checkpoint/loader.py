@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from models.engine.checkpoint import SavedState
 from models.engine.engine import Engine
+from models.engine.operations import begun_anew
 from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from streams.worker.checkpoint.claims import WritesLost
@@ -19,6 +21,10 @@ from streams.worker.checkpoint.table import Retries
 
 log = logging.getLogger(__name__)
 EVENTS_PER_TURN = 16  # old events that are applied before other tasks get their turn: some milliseconds
+
+REBUILT_AT_A_TIME = 5000  # messages of a site that are read at a time when it is made again
+PAUSE_S = 0.01  # seconds after which others have their turn
+REBUILD_SHARE = 0.25  # share of the event loop for that while events of other sites wait
 
 STATES_AT_A_TIME = (64, 1024, None)
 """Messages at the changelog's end among which an earlier state is looked for, in turn; None: all there are."""
@@ -43,6 +49,7 @@ class SiteLoader:
         segment: gives the value of a segment of a site's jobs by its key, as the table has it.
         replay: applies a message, or so many of its events, to a handle's engine as the worker would, stops before each
             event, and sends nothing.
+        is_busy: whether events of other sites wait.
     """
 
     store: SiteStore
@@ -51,6 +58,8 @@ class SiteLoader:
     events: EventLogs
     segment: Callable[[bytes], bytes | None]
     replay: Callable[[SiteHandle, Any, int | None], Iterator[None]]
+    is_busy: Callable[[], bool] = lambda: False
+    _since: float = field(default_factory=time.perf_counter, init=False)
 
     async def begin(self, site: str, partition: int, own: bool) -> SiteHandle:
         """A site without a stored state. What Redis may hold of its name is left alone: a backup may count it."""
@@ -58,31 +67,57 @@ class SiteLoader:
         generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
         return SiteHandle(Engine(site, self.settings), partition, own=own, generation=generation)
 
-    async def begin_anew(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
-        """A site as its events before `offset` make it, as far as the topic has them still, and how many these are.
+    async def rebuild(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
+        """Make a site again from its events before `offset`, as far as the topic has them; return how many they are.
 
         What it had learnt is left in Redis until the new state is stored, so a crash in between begins this again.
+        Takes a share of the event loop while other sites have events.
 
         Raises:
             EngineFailed: the engine fails at one of these events.
         """
+        site, count, first = handle.engine.site, 0, max(handle.first, 0)
+        fresh = await self.begin(site, handle.partition, handle.own)
+        fresh.epoch = handle.epoch
+        while first < offset:
+            place = (self.events.place(handle), site.encode(), first, offset - 1, REBUILT_AT_A_TIME)
+            some = await self.retries.until_done("kafka: reading events", site, self.events.read_some, *place)
+            await self._replay(fresh, some.messages, paced=True)
+            count, first = count + len(some.messages), some.next
+        return await self._in_place_of(handle, fresh), count
+
+    async def reset(self, handle: SiteHandle) -> SiteHandle:
+        """Make a site anew that has learnt nothing, with the live jobs of this one; what it had learnt is left as
+        above.
+
+        Raises:
+            EngineFailed: the engine fails at one of the live jobs.
+        """
         site = handle.engine.site
         fresh = await self.begin(site, handle.partition, handle.own)
-        fresh.epoch, fresh.stamp = handle.epoch, handle.stamp
-        place = (handle.log, 0, offset - 1, site.encode())
-        messages = await self.retries.until_done("kafka: reading events", site, self.events.read, *place)
-        await self._replay(fresh, messages)
-        fresh.offset = handle.offset
-        await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
-        return fresh, len(messages)
+        fresh.epoch = handle.epoch
+        try:
+            for engine in begun_anew(handle.engine):
+                fresh.engine = engine
+                await self._pause()
+        except Exception as error:
+            log.exception("the engine failed", extra={"site": site})
+            raise EngineFailed(site, repr(error)) from None
+        return await self._in_place_of(handle, fresh)
 
-    async def replace(self, handle: SiteHandle, engine: Engine) -> SiteHandle:
-        """The same site with another engine, whose histories begin anew; what it had learnt is left as above."""
-        site = engine.site
-        generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
-        fresh = SiteHandle(engine, handle.partition, handle.offset, handle.epoch, handle.own, generation, handle.stamp)
-        await asyncio.to_thread(fresh.jobs.fill, engine, handle.jobs.all_keys)
+    async def _in_place_of(self, handle: SiteHandle, fresh: SiteHandle) -> SiteHandle:
+        """Complete a handle that takes the place of another."""
+        for name in ("offset", "begun", "stamp", "first", "arrivals", "operations"):
+            setattr(fresh, name, getattr(handle, name))
+        await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
         return fresh
+
+    async def _pause(self) -> None:
+        """Let others go on after a turn; while events wait, for as long as leaves this its share."""
+        if (turn_s := time.perf_counter() - self._since) < PAUSE_S:
+            return
+        await asyncio.sleep(turn_s * (1 / REBUILD_SHARE - 1) if self.is_busy() else 0)
+        self._since = time.perf_counter()
 
     async def load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
         """A site as it was stored, and whether it had to be mended, so that it is to be stored again."""
@@ -224,7 +259,7 @@ class SiteLoader:
         place = (log_of, first, stored.offset, site.encode())
         messages = await self.retries.until_done("kafka: reading events", site, self.events.read, *place)
         try:
-            await self._replay(handle, messages, (stored.offset, stored.begun))
+            await self._replay(handle, messages, last=(stored.offset, stored.begun))
         except EngineFailed:  # an event that is in the dead letters as `engine_failed`, and half in this engine
             return False
         for name in ("offset", "begun", "stamp", "operations"):
@@ -233,10 +268,13 @@ class SiteLoader:
         found = handle.engine.events, context.history.count, context.runs.count
         return found == (saved.events, counted.started, counted.runs)
 
-    async def _replay(self, handle: SiteHandle, messages: Iterable[Any], last: tuple[int, int] = (-1, 0)) -> None:
+    async def _replay(
+        self, handle: SiteHandle, messages: Iterable[Any], paced: bool = False, last: tuple[int, int] = (-1, 0)
+    ) -> None:
         """Apply messages of a site once more, and let other tasks go on meanwhile.
 
         Parameters:
+            paced: whether this may take no more than a share of the event loop.
             last: the offset of a message of which so many events are to be applied; 0: all.
 
         Raises:
@@ -249,6 +287,8 @@ class SiteLoader:
                     count += 1
                     if count % EVENTS_PER_TURN == 0:
                         await asyncio.sleep(0)
+                    if paced:
+                        await self._pause()
                     await until_ready(handle.engine)
             except Exception as error:
                 log.exception("the engine failed", extra={"site": site, "offset": message.offset})

@@ -67,7 +67,7 @@ class StoredState(msgspec.Struct, array_like=True):
     its entries in Redis (`SiteStore`). `stamp` is the broker's time of its last event, Unix seconds. `arrivals` tell
     how often its events come, `operations` what operators did. `failures` are the broker's times of the latest events
     at which the engine failed. `begun` is 0, but where the message at `offset` is a bundle and some of its events are
-    still to come: so many are included.
+    still to come: so many are included. `first` is the offset of its first event, at which a rebuild begins.
     """
 
     v: int
@@ -84,6 +84,7 @@ class StoredState(msgspec.Struct, array_like=True):
     tail: bytes = b""
     failures: list[float] = []
     begun: int = 0
+    first: int = 0
 
     @property
     def position(self) -> tuple[int, int, bool, int]:
@@ -91,7 +92,10 @@ class StoredState(msgspec.Struct, array_like=True):
         return self.epoch, self.offset, not self.begun, self.begun
 
 
-IN_BOTH = ("partition", "offset", "epoch", "own", "generation", "stamp", "arrivals", "operations", "failures", "begun")
+IN_BOTH = (
+    *("partition", "offset", "epoch", "own", "generation", "stamp", "arrivals", "operations", "failures", "begun"),
+    "first",
+)
 """The fields that a stored state and a handle have."""
 
 
@@ -150,8 +154,8 @@ class Table(Protocol):
 class SiteHandle:
     """One site at this worker: its engine, its partition, and the last event in the engine (offset -1: none).
 
-    `own`, `generation`, `stamp`, `arrivals`, `operations`, `failures` and `begun` are as in `StoredState`; `jobs` is
-    what is stored of the live jobs.
+    The other fields are as in `StoredState`, but `first` is -1 before the first event; `jobs` is what is stored of the
+    live jobs.
     """
 
     engine: Engine
@@ -165,6 +169,7 @@ class SiteHandle:
     operations: list[DoneOperation] = field(default_factory=list)
     failures: list[float] = field(default_factory=list)
     begun: int = 0
+    first: int = -1
     jobs: JobLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -205,12 +210,14 @@ class SiteHandle:
             begun: so many of its events, where others are still to come; 0: all.
         """
         self.offset, self.begun, self.stamp = offset, begun, max(stamp, self.stamp)
+        if self.first < 0:
+            self.first = offset
         if not begun:
             self.arrivals.add(stamp)
 
     def begin_epoch(self, own: bool) -> None:
         """The offsets that count for it begin again."""
-        self.own, self.epoch, self.offset, self.begun = own, self.epoch + 1, -1, 0
+        self.own, self.epoch, self.offset, self.begun, self.first = own, self.epoch + 1, -1, 0, -1
 
 
 class ReadState(NamedTuple):

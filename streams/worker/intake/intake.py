@@ -165,10 +165,13 @@ class Intake:
         with suppress(Unreadable):
             what, _ = self.read(raw)
             if isinstance(what, BeginAnew):
-                handle.engine = begun_anew(handle.engine)
+                before = handle.engine
+                for handle.engine in begun_anew(before):
+                    yield
             elif isinstance(what, AnyOperation):
                 if not isinstance(what, Rebuild):
-                    operate(handle.engine, what)
+                    with suppress(Exception):  # it was rejected then too
+                        operate(handle.engine, what)
             else:
                 for part in what.parts[handle.next_part(raw.offset) : most]:
                     yield

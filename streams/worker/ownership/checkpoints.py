@@ -37,10 +37,10 @@ class Checkpoints:
     table: OwnedTable
     compressing: Executor
     begin: Callable[[Work], "asyncio.Task[None]"]
+    acknowledgements: Acknowledgements
     ended: float | None = field(default=None, init=False)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     mending: set["asyncio.Task[None]"] = field(default_factory=set, init=False)
-    acknowledgements: Acknowledgements = field(default_factory=Acknowledgements, init=False)
     _running: tuple[PendingBatch, "asyncio.Task[None]"] | None = field(default=None, init=False)
     _due: "asyncio.Task[None] | None" = field(default=None, init=False)  # begins one
 

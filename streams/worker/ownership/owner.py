@@ -10,6 +10,7 @@ from streams.errors import UserError
 from streams.worker.answers.freshness import Freshness
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.checkpoint.table import stored_sites
+from streams.worker.intake.messages import Fetched
 from streams.worker.ownership.partition import Means, OwnedPartition
 
 CHECKPOINT_TURNS = 20  # times in `checkpoint_seconds` that it is looked which checkpoints are due
@@ -23,6 +24,7 @@ class Owner(Mapping[str, SiteHandle]):
 
     def __init__(self, means: Means, freshness: Freshness) -> None:
         self._means = means
+        means.is_busy = lambda: self.is_busy
         self._freshness = freshness
         self._partitions: dict[int, OwnedPartition] = {}
         self._served: list[OwnedPartition] = []
@@ -50,6 +52,11 @@ class Owner(Mapping[str, SiteHandle]):
         return sum(map(len, self._partitions.values()))
 
     @property
+    def is_busy(self) -> bool:
+        """Whether messages could be processed now."""
+        return any(partition.is_busy for partition in self._partitions.values())
+
+    @property
     def obstacle(self) -> str | None:
         """The server that is being waited for, and its error; None while there is none."""
         return next(filter(None, (partition.obstacle for partition in self._partitions.values())), None)
@@ -74,14 +81,13 @@ class Owner(Mapping[str, SiteHandle]):
         return any(partition.sites.reading(site) is not None for partition in served)
 
     async def take(self, message: faust.EventT) -> None:
-        """Have a message of the events topic processed in its turn. Waits while too many wait already."""
-        if message.message.partition in self._partitions:
-            await self._means.room.take(message)
-            partition = self._partitions.get(message.message.partition)
-            if partition is not None and partition.is_served:
-                partition.put(message)
-            else:  # it is another worker's, or was taken away meanwhile: its next owner sees it again
-                self._means.room.leave(message)
+        """Have a message of the events topic processed in its turn. Waits while far too many wait already.
+
+        Where its partition is another worker's, that worker sees it again.
+        """
+        partition = self._partitions.get(message.message.partition)
+        if partition is not None and partition.is_served:
+            await partition.put(Fetched.of(message.message))
 
     async def take_over(self, partitions: Collection[int]) -> None:
         """Begin to serve partitions that have become this worker's; what it had is given up first.

@@ -8,11 +8,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
-import faust
+from faust.types import TP
 
 from models.durations import DAY_S
 from streams.settings import Settings
-from streams.worker.checkpoint.checkpoint import Histories, Pending
+from streams.worker.checkpoint.checkpoint import Acknowledgements, Histories, Pending
 from streams.worker.checkpoint.deaths import Deaths
 from streams.worker.checkpoint.event_logs import EventLogs, LogGaps
 from streams.worker.checkpoint.loader import SiteLoader
@@ -20,10 +20,11 @@ from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Table
 from streams.worker.checkpoint.table import OwnedTable, Retries, Revoked, StoredSites, Token
 from streams.worker.intake.intake import Intake
+from streams.worker.intake.messages import Fetched
 from streams.worker.ownership.checkpoints import Checkpoints, Work
-from streams.worker.ownership.lanes import Allowance, Lanes
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.processing import Processing
+from streams.worker.ownership.site_queues import Read, Room, SiteQueues
 from streams.worker.ownership.sites import PartitionSites
 
 log = logging.getLogger(__name__)
@@ -40,9 +41,10 @@ class Means:
     """What the partitions of a worker have in common.
 
     `store` makes a store that asks a token, `alive` raises where the process may write nothing any more, `supervised`
-    runs a task whose error stops the worker, `clock` is a steady one in seconds. `room` bounds how much waits. So
-    many sites at a time are claimed (`claiming`), read back before a partition is served (`reading_first`), and
-    after that (`reading`).
+    runs a task whose error stops the worker, `clock` is a steady one in seconds. `acknowledge` has the group commit an
+    offset, `is_busy` says whether events wait to be processed. `room` bounds how much waits. So many sites at a time
+    are claimed (`claiming`), read back before a partition is served (`reading_first`), after that (`reading`), and made
+    again (`remaking`).
     """
 
     settings: Settings
@@ -55,10 +57,13 @@ class Means:
     supervised: Callable[[Work], Awaitable[None]]
     clock: Callable[[], float] = time.monotonic
     compressing: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"))
-    room: Allowance = field(default_factory=Allowance)
+    acknowledge: Callable[[TP, int], None] = lambda *_: None
+    is_busy: Callable[[], bool] = lambda: False
+    room: Room = field(default_factory=Room)
     claiming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CLAIMS_AT_A_TIME))
     reading_first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_A_TIME))
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    remaking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
 
 class OwnedPartition:
@@ -67,10 +72,9 @@ class OwnedPartition:
     All that is done for it is done in one task scope, and all that is written asks its token. So once `revoke` has
     returned nothing more happens here, and the next owner may begin. What fails in the scope stops the worker.
 
-    Its messages are processed one by one. Those of a site that has to wait (for a training, to be read back, or to be
-    mended) wait in a lane of their own, and the others pass them by; so each site's messages keep their order. No
-    checkpoint counts a message that waits, and nothing after it is acknowledged, so it is delivered again after a
-    crash.
+    Its messages are processed one by one, in fair turns of the sites (`SiteQueues`). Those of a site that has to wait
+    (for a training, to be read back, or to be made again) are passed over; so each site's messages keep their order. No
+    checkpoint counts a message that waits, and nothing after it is committed, so it is delivered again after a crash.
 
     Parameters:
         stored: what the table has of it.
@@ -84,7 +88,9 @@ class OwnedPartition:
         table = OwnedTable(means.table, self.token)
         self._retries = Retries(self.token.check)
         store = means.store(self.token)
-        loader = SiteLoader(store, settings.engine, self._retries, means.events, table.get, means.intake.replay)
+        loader = SiteLoader(
+            store, settings.engine, self._retries, means.events, table.get, means.intake.replay, means.is_busy
+        )
         self._deaths = Deaths(number, store, self._retries, worker.checkpoint_events)
         pending = Pending(worker.checkpoint_events, worker.checkpoint_seconds, means.clock)
         self.sites = PartitionSites(
@@ -94,6 +100,7 @@ class OwnedPartition:
             LogGaps(means.events, self._retries, table),
             pending,
             self._begin,
+            lambda offset: self._queues.waiting(offset),
             worker.partition_sites,
             settings.sites.forget_days * DAY_S,
         )
@@ -106,9 +113,20 @@ class OwnedPartition:
             table,
             means.compressing,
             self._begin,
+            Acknowledgements(self._acknowledge, lambda topic: self._queues.oldest_parked(topic)),
         )
-        self._lanes = Lanes(means.room)
-        self._processing = Processing(self.token, self._lanes, self.sites, self.checkpoints, means.intake, means.outbox)
+        self._queues = SiteQueues(
+            means.room,
+            self._is_known,
+            self._read_again,
+            self._begin,
+            self.checkpoints.acknowledgements.take,
+            lambda: self.sites.is_full,
+            means.clock,
+        )
+        self._processing = Processing(
+            self.token, self._queues, self.sites, self.checkpoints, means.intake, means.outbox, means.remaking
+        )
         self._begun, self._leaving = asyncio.Event(), asyncio.Event()
         self._scope = asyncio.TaskGroup()
         self._life = asyncio.ensure_future(means.supervised(self._live))
@@ -125,7 +143,7 @@ class OwnedPartition:
                 await self.sites.read_back(self._means.reading_first, FIRST_S)
                 self._begun.set()
                 self._begin(partial(self.sites.read_back, self._means.reading))
-                self._begin(self._processing.work_off)
+                self._begin(self._processing.process_all)
                 await self._leaving.wait()
                 async with self.checkpoints.turn:
                     await self.checkpoints.make()
@@ -158,7 +176,7 @@ class OwnedPartition:
 
     async def revoke(self) -> None:
         """Make a last checkpoint, if there is time; when this returns, nothing more is done for the partition."""
-        self._lanes.clear()
+        self._queues.close()
         if self._begun.is_set():
             self._leaving.set()
             await asyncio.wait([self._life], timeout=HAND_OVER_S)
@@ -167,7 +185,7 @@ class OwnedPartition:
         self.token.revoke()
         self._life.cancel()
         await asyncio.wait([self._life])
-        self._lanes.clear()
+        self._queues.clear()
         self.checkpoints.forget()
         self.sites.handles.clear()  # engines are large, and not to be kept until Python looks for cycles
 
@@ -186,12 +204,36 @@ class OwnedPartition:
         return {"partition": self.number}
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self._queues)
 
-    def put(self, message: faust.EventT) -> None:
-        """Have a message processed in its turn."""
-        self.checkpoints.acknowledgements.take(message)
-        self._lanes.put(message)
+    @property
+    def is_busy(self) -> bool:
+        """Whether a message could be processed now."""
+        return self._queues.is_busy
+
+    async def put(self, message: Fetched) -> None:
+        """Have a message processed in its turn. Waits while far too many wait already."""
+        await self._queues.until_nearer()
+        if self.is_served:
+            self._processing.arrived(message)
+            self.checkpoints.acknowledgements.arrived(message)
+            self._queues.put(message)
+
+    def _is_known(self, key: bytes) -> bool:
+        return self.sites.knows(key.decode(errors="replace"))
+
+    def _acknowledge(self, topic: str, offset: int) -> None:
+        self._means.acknowledge(TP(topic, self.number), offset)
+
+    async def _read_again(self, topic: str, key: bytes, first: int, last: int, most: int) -> Read:
+        """Read messages once more that were parked."""
+        site = key.decode(errors="replace")
+        place = (TP(topic, self.number), key, first, last, most)
+        found = await self._retries.until_done("kafka: reading events", site, self._means.events.read_some, *place)
+        if found.lost:
+            log.error("events were deleted before they were read", extra={"site": site, "partition": self.number})
+            self.sites.pass_over(site)
+        return Read(found.messages, found.next)
 
     @property
     def is_due(self) -> bool:

@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from functools import partial
+from typing import Any, NamedTuple
 
-import faust
-
-from models.engine.operations import begun_anew, operate
+from models.engine.operations import operate
 from models.records import AnyOperation, BeginAnew, ForgetJob, Rebuild, SetCapacity, UsePrior
 from streams.worker.checkpoint.checkpoint import AppliedEvent
 from streams.worker.checkpoint.deaths import MOST_DEATHS
@@ -17,13 +18,40 @@ from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
 from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle
 from streams.worker.checkpoint.table import Token
 from streams.worker.intake.intake import Intake, arrived, note, rebuilt_lately
-from streams.worker.intake.messages import EventPart, SiteMessage, Unreadable
+from streams.worker.intake.messages import EventPart, Fetched, SiteMessage, Unreadable
 from streams.worker.ownership.checkpoints import Checkpoints
-from streams.worker.ownership.lanes import Lanes, site_of_message
 from streams.worker.ownership.outbox import Outbox
+from streams.worker.ownership.site_queues import SiteQueues
 from streams.worker.ownership.sites import PartitionSites
 
 log = logging.getLogger(__name__)
+
+
+MAX_GAPS = 16  # gaps of a topic that are remembered
+TURN_S = 0.02  # seconds after which a bundle gives its turn to other sites
+
+
+class Pause(Enum):
+    """Why the rest of a message is put back, where there is nothing to wait for."""
+
+    OTHERS_TURN = "others' turn"
+
+
+Rest = asyncio.Future[Any] | Pause | None  # what the rest of a message waits for; None: there is none
+
+
+class Remade(NamedTuple):
+    """What came of making a site again for the operation at an offset."""
+
+    offset: int
+    detail: str
+    failed: bool = False
+
+    def result(self) -> str:
+        """Return what was done. Raises Unreadable: it failed."""
+        if self.failed:
+            raise Unreadable("engine_failed", self.detail)
+        return self.detail
 
 
 @dataclass
@@ -32,64 +60,86 @@ class Processing:
 
     Between two events the state of a site can be stored, the site may have to wait, and one that is refused costs none
     of the others. So a bundle does what its events do in messages of their own.
+
+    Args:
+        remaking: lets so many sites of this worker be made again at a time.
     """
 
     token: Token
-    lanes: Lanes
+    queues: SiteQueues
     sites: PartitionSites
     checkpoints: Checkpoints
     intake: Intake
     outbox: Outbox
+    remaking: asyncio.Semaphore
     _next: dict[str, int] = field(default_factory=dict, init=False)  # the offset of the next event, by topic
+    _passed_over: list[tuple[str, int, int]] = field(default_factory=list, init=False)
+    _gaps: dict[str, list[int]] = field(default_factory=dict, init=False)  # the offset behind each, by topic
+    _remade: dict[str, Remade] = field(default_factory=dict, init=False)
 
-    async def work_off(self) -> None:
+    def arrived(self, message: Fetched) -> None:
+        """Note the offset of a message that has come: those that were passed over may have been deleted."""
+        expected = self._next.get(message.topic, message.offset)
+        if message.offset > expected:
+            self._passed_over.append((message.topic, expected, message.offset))
+        self._next[message.topic] = max(expected, message.offset + 1)
+
+    async def process_all(self) -> None:
         """Process the messages that come, without end."""
         while True:
-            message = await self.lanes.next()
+            message = await self.queues.next()
             async with self.checkpoints.turn:
-                await self._look_for_gap(message.message)
+                self.token.check()
+                await self._look_for_gaps()
                 if (awaited := self._awaited(message)) is not None:
-                    self.lanes.hold(message, awaited)
-                elif self.lanes.waiting and not self.sites.knows(site_of_message(message)):
-                    self.lanes.hold_all(message)  # which site gives its place to a new one follows from all before it
+                    self.queues.hold(awaited)
                 else:
                     await self._process(message)
             await asyncio.sleep(0)  # a backlog must not hold up what else the loop has to do
 
-    def _awaited(self, message: faust.EventT) -> "asyncio.Future[Any] | None":
-        """What a message has to wait for before it can be processed."""
-        site = site_of_message(message)
+    def _awaited(self, message: Fetched) -> "asyncio.Future[Any] | None":
+        """Return what a message has to wait for before it can be processed."""
+        site = (message.key or b"").decode(errors="replace")
         handle = self.sites.handles.get(site)
         return self.sites.reading(site) if handle is None else _pending(handle)
 
-    async def _look_for_gap(self, raw: Any) -> None:
-        """Notice offsets that were passed over: events may have been deleted while this worker was behind."""
-        self.token.check()
-        expected = self._next.get(raw.topic, raw.offset)
-        if raw.offset > expected:
-            place = Log(self.intake.places.owner(raw.topic), self.token.partition)
-            await self.sites.look_for_gap(place, expected, raw.offset)
-        self._next[raw.topic] = max(expected, raw.offset + 1)  # one that has waited is looked at twice
+    async def _look_for_gaps(self) -> None:
+        """Have sites say so where offsets were passed over because events were deleted while this worker was behind."""
+        while self._passed_over:
+            topic, expected, found = self._passed_over.pop()
+            place = Log(self.intake.places.owner(topic), self.token.partition)
+            if await self.sites.look_for_gap(place, expected, found):
+                self._gaps[topic] = [*self._gaps.get(topic, ()), found][-MAX_GAPS:]
 
-    async def _process(self, message: faust.EventT) -> None:
-        """Take one message in, or so much of it as goes before its site has to wait."""
-        raw, operated = message.message, False
+    def _notice_gaps(self, handle: SiteHandle, raw: Fetched) -> None:
+        """Have a site say that events are missing when it comes to a message behind a gap."""
+        for found in self._gaps.get(raw.topic, ()):
+            if 0 <= handle.offset < found <= raw.offset:
+                self.sites.pass_over(handle.engine.site)
+
+    async def _process(self, message: Fetched) -> None:
+        """Take one message in, or so much of it as goes before its site has to wait or others have their turn."""
+        operated, left = False, None
         try:
-            what, own = self.intake.read(raw)
+            what, own = self.intake.read(message)
             if self.checkpoints.is_going(what.site):  # and comes back: all of it is deleted first
                 await self.checkpoints.make()
             if isinstance(what, AnyOperation):
-                await self._make_sure(raw, what.site)
-                await self._operate(what, own, raw)
+                await self._make_sure(message, what.site)
+                left = await self._operate(what, own, message)
                 operated = True
-            elif (awaited := await self._take_in(what, own, raw)) is not None:
-                self.lanes.hold(message, awaited)
-                return
+            else:
+                left = await self._take_in(what, own, message)
+            if isinstance(left, Pause):
+                return self.queues.again()
+            if left is not None:
+                return self.queues.hold(left)
         except Unreadable as error:
-            self._followed(await self.outbox.reject(error.reason, error.detail, None, raw))
-        self.outbox.note_read(raw)
+            self._followed(await self.outbox.reject(error.reason, error.detail, None, message))
+        self.outbox.note_read(message)
+        self.sites.hear(message)
         self.checkpoints.pending.batch.messages.append(message)
-        self.lanes.done()
+        self.queues.done()
         if operated:
             await self.checkpoints.make()
         else:
@@ -101,28 +151,31 @@ class Processing:
         batch.events += 1
         batch.sends.extend(sends)
 
-    def _passed(self, handle: SiteHandle, raw: Any, begun: int, *sends: Awaitable[Any]) -> None:
+    def _passed(self, handle: SiteHandle, raw: Fetched, begun: int, *sends: Awaitable[Any]) -> None:
         """An event is applied, or refused, which its site counts too; and this is on its way to the broker."""
         handle.passed(raw.offset, raw.timestamp, begun)
         self.checkpoints.pending.batch.sites.add(handle.engine.site)
         self._followed(*sends)
 
-    async def _take_in(self, told: SiteMessage, own: bool, raw: Any) -> "asyncio.Future[Any] | None":
+    async def _take_in(self, told: SiteMessage, own: bool, raw: Fetched) -> Rest:
         """Take in the events that are not in the site's state yet; what they led to is on its way, and pending.
 
         Returns:
-            What has to be waited for before the next one; None where all are processed.
+            What the next one waits for; None where all are processed.
 
         Raises:
             Unreadable: there is no room for the site.
         """
-        handle = await self.sites.admit(told.site, own, raw.timestamp)
+        handle = await self.sites.admit(told.site, own, raw)
         if not handle.is_to_apply(raw.offset):
             return None
-        first, count = handle.next_part(raw.offset), len(told.parts)
+        self._notice_gaps(handle, raw)
+        first, count, since = handle.next_part(raw.offset), len(told.parts), time.perf_counter()
         for number in range(first, count):
             if number > first:
                 await self.checkpoints.after_event()
+                if time.perf_counter() - since > TURN_S:
+                    return Pause.OTHERS_TURN
                 if number % EVENTS_PER_TURN == 0:
                     await asyncio.sleep(0)
                 if (awaited := _pending(handle)) is not None:
@@ -138,13 +191,13 @@ class Processing:
                 self._passed(handle, raw, begun, letter)
         return None
 
-    async def _make_sure(self, raw: Any, site: str, number: int = 0) -> None:
+    async def _make_sure(self, raw: Fetched, site: str, number: int = 0) -> None:
         """Make sure that no workers have died on an event. Raises Unreadable: they have."""
-        if not await self.checkpoints.deaths.may(raw, number, bool(self.lanes.waiting)):
+        if not await self.checkpoints.deaths.may(raw, number, bool(self.queues.blocked)):
             self.sites.pass_over(site)
             raise Unreadable("poison", f"{MOST_DEATHS} workers have died on it")
 
-    async def _apply(self, part: EventPart, handle: SiteHandle, raw: Any, begun: int) -> None:
+    async def _apply(self, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int) -> None:
         """Apply an event to its site's engine, and send what it leads to.
 
         Raises:
@@ -165,7 +218,7 @@ class Processing:
         self.checkpoints.pending.batch.applied.append(AppliedEvent(event, arrived(raw)))
         self._passed(handle, raw, begun, *await self.outbox.send(event, records, raw, part))
 
-    def _mend(self, error: EngineFailed, part: EventPart, raw: Any, begun: int) -> "asyncio.Task[None]":
+    def _mend(self, error: EngineFailed, part: EventPart, raw: Fetched, begun: int) -> "asyncio.Task[None]":
         """Begin to make a site as it was before the event at which its engine failed, which is rejected.
 
         Its further events wait for that, those of others do not. No checkpoint may begin meanwhile.
@@ -181,36 +234,52 @@ class Processing:
             checkpoints.mending.discard(task)
             return handle
 
-        task = self.sites.mend(site, mend)
+        task = self.sites.remake(site, mend)
         checkpoints.mending.add(task)
         return task
 
-    async def _operate(self, operation: AnyOperation, own: bool, raw: Any) -> None:
-        """Change a site as an operator says. Raises Unreadable: there is no such site here, it was rebuilt a short time
-        ago, or that failed.
+    async def _operate(self, operation: AnyOperation, own: bool, raw: Fetched) -> Rest:
+        """Change a site as an operator says.
+
+        Returns:
+            What the rest of it waits for; None where it is done.
+
+        Raises:
+            Unreadable: there is no such site here, it was made again a short time ago, or the operation failed.
         """
         site = operation.site
         if not self.sites.knows(site):
             raise Unreadable("unknown_site", "an operation for a site of which no event has come")
         handle = await self.sites.get(site, own)
         if raw.offset > handle.offset:
-            if isinstance(operation, BeginAnew):
-                await self.checkpoints.end()
-                handle = await self.sites.replace(handle, begun_anew(handle.engine))
-                note(handle, operation, raw.timestamp, "begun anew: nothing is learnt yet")
-            elif not isinstance(operation, Rebuild):
+            if not isinstance(operation, BeginAnew | Rebuild):
                 note(handle, operation, raw.timestamp, _operated(handle, operation))
+            elif (remade := self._remade.pop(site, None)) is not None and remade.offset == raw.offset:
+                note(handle, operation, raw.timestamp, remade.result(), rebuilt=True)
             elif rebuilt_lately(handle, raw.timestamp):
-                raise Unreadable("rebuilt_lately", "the site was rebuilt less than ten minutes before")
+                raise Unreadable("rebuilt_lately", "the site was rebuilt or begun anew less than ten minutes before")
             else:
-                await self.checkpoints.end()
-                try:
-                    handle, count = await self.sites.begin_again(handle, raw.offset)
-                except EngineFailed as error:
-                    raise Unreadable("engine_failed", error.detail) from None
-                note(handle, operation, raw.timestamp, f"made again from {count} messages", rebuilt=True)
+                await self.checkpoints.make()  # what is pending of the site: it may be away for several checkpoints
+                return self.sites.remake(site, partial(self._remake, operation, raw.offset))
             handle.offset = raw.offset
         self.checkpoints.pending.batch.sites.add(site)
+        return None
+
+    async def _remake(self, operation: BeginAnew | Rebuild, offset: int, handle: SiteHandle) -> SiteHandle:
+        """Make a site again, beside all other events: one site of this worker at a time."""
+        site = operation.site
+        async with self.remaking:
+            try:
+                if isinstance(operation, BeginAnew):
+                    fresh, done = await self.sites.loader.reset(handle), "begun anew: nothing is learnt yet"
+                else:
+                    fresh, count = await self.sites.loader.rebuild(handle, offset)
+                    done = f"made again from {count} messages"
+            except EngineFailed as error:
+                self._remade[site] = Remade(offset, error.detail, failed=True)
+                return handle
+        self._remade[site] = Remade(offset, done)
+        return fresh
 
 
 def _operated(handle: SiteHandle, operation: ForgetJob | SetCapacity | UsePrior) -> str:

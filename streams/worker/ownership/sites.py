@@ -4,17 +4,16 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from models.engine.engine import Engine
 from streams.worker.checkpoint.checkpoint import AppliedEvent, Gone, Missed, Pending
 from streams.worker.checkpoint.event_logs import LogGaps, log_of
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
 from streams.worker.checkpoint.stored import Log, SiteHandle, decode_stored
 from streams.worker.checkpoint.table import OwnedTable, StoredSites
-from streams.worker.intake.messages import Unreadable
+from streams.worker.intake.messages import Fetched, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +27,8 @@ class PartitionSites:
     Parameters:
         pending: is told which sites are to be stored, and which to be deleted.
         begin: begins a task in the scope of the partition.
-        most: sites without a topic of their own that the partition has room for.
+        waiting: returns when the last message before an offset came to the broker, of each site of which some wait
+        here. most: sites without a topic of their own that the partition has room for.
         forget_s: seconds after which a silent site gives its place to another.
     """
 
@@ -38,6 +38,7 @@ class PartitionSites:
     gaps: LogGaps
     pending: Pending
     begin: Callable[[Callable[[], Awaitable[None]]], "asyncio.Task[None]"]
+    waiting: Callable[[int], Mapping[str, float]]
     most: int
     forget_s: float
     handles: dict[str, SiteHandle] = field(default_factory=dict, init=False)
@@ -45,6 +46,7 @@ class PartitionSites:
     # site had when the partition came.
     _unread: dict[str, asyncio.Task[None] | None] = field(default_factory=dict, init=False)
     _segments: dict[str, list[bytes]] = field(default_factory=dict, init=False)
+    _last: dict[str, float] = field(default_factory=dict, init=False)  # of those, without ones with their own topic
 
     async def take_over(self, stored: StoredSites, claiming: asyncio.Semaphore) -> None:
         """Claim every stored site: nobody else may write any more what is read back here.
@@ -59,6 +61,7 @@ class PartitionSites:
         # Segments of a site without a state: their writer died before it had written the first.
         await self.table.put({key: None for site, keys in stored.segments.items() if site not in heads for key in keys})
         self._segments = stored.segments
+        self._last = {site: head.stamp for site, head in heads.items() if not head.own}
         for site in latest_first:
             async with claiming:
                 await self.loader.claim(site)
@@ -93,10 +96,11 @@ class PartitionSites:
         stored = decode_stored(self.table.get(site.encode()) or b"")
         self.handles[site] = await self._load(site, stored.own)
         del self._unread[site]
+        self._last.pop(site, None)
 
     def knows(self, site: str) -> bool:
         """Whether a site is here, in memory or stored."""
-        return site in self.handles or self.table.get(site.encode()) is not None
+        return site in self.handles or site in self._unread or self.table.get(site.encode()) is not None
 
     async def get(self, site: str, own: bool) -> SiteHandle:
         """The site's handle: the one in memory, else one made from the stored state, else a new one.
@@ -111,8 +115,17 @@ class PartitionSites:
             handle.begin_epoch(own)
         return handle
 
-    async def admit(self, site: str, own: bool, stamp: float) -> SiteHandle:
-        """The handle of a site of which an event came to the broker at `stamp`.
+    @property
+    def is_full(self) -> bool:
+        """Whether a new site needs the place of another. O(sites)."""
+        return len(self._places()) >= self.most
+
+    def _places(self) -> dict[str, float]:
+        """Return when the last message came to the broker of each site that takes a place."""
+        return self._last | {name: one.stamp for name, one in self.handles.items() if not one.own}
+
+    async def admit(self, site: str, own: bool, raw: Fetched) -> SiteHandle:
+        """The handle of a site of which a message has come.
 
         A site with its own topic needs no room. Where there is none, the site that has been silent for longest loses
         its place, if that is long enough. That follows from the partition's events alone, so it is the same when they
@@ -122,18 +135,23 @@ class PartitionSites:
             Unreadable: its partition has no room for another site.
         """
         if not own and not self.knows(site):
-            for other in list(self._unread):  # whether there is room is known with all of them
-                await self._read(other)
-            self._make_room(stamp)
+            await self._make_room(raw)
         return await self.get(site, own)
 
-    def _make_room(self, stamp: float) -> None:
-        others = {name: one for name, one in self.handles.items() if not one.own}
-        if len(others) < self.most:
+    async def _make_room(self, raw: Fetched) -> None:
+        """Let the most silent site go where there are too many. Earlier messages that wait count as if they were
+        processed, so it makes no difference in which order sites have their turns.
+        """
+        last = self._places()
+        if len(last) < self.most:
             return
-        silent = min(others, key=lambda name: (others[name].stamp, name))
-        if others[silent].stamp >= stamp - self.forget_s:
+        for name, waiting in self.waiting(raw.offset).items():
+            if name in last:
+                last[name] = max(last[name], waiting)
+        silent = min(last, key=lambda name: (last[name], name))
+        if last[silent] >= raw.timestamp - self.forget_s:
             raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
+        await self._read(silent)
         where = {"site": silent, "partition": self.partition}
         log.warning("the site has been silent for long and gives its place to another", extra=where)
         gone = self.handles.pop(silent)
@@ -150,15 +168,18 @@ class PartitionSites:
             self.pending.batch.sites.add(site)
         return handle
 
-    def mend(self, site: str, work: Callable[[SiteHandle], Awaitable[SiteHandle]]) -> "asyncio.Task[None]":
-        """Begin work that gives a site whose engine has failed a new handle; until then the site is being read back."""
+    def remake(self, site: str, work: Callable[[SiteHandle], Awaitable[SiteHandle]]) -> "asyncio.Task[None]":
+        """Begin work that gives a site a new handle in the place of its own; until then the site is being read back."""
         failed = self.handles.pop(site)
+        if not failed.own:
+            self._last[site] = failed.stamp
 
-        async def mend() -> None:
+        async def remake() -> None:
             self.handles[site] = await work(failed)
             del self._unread[site]
+            self._last.pop(site, None)
 
-        task = self._unread[site] = self.begin(mend)
+        task = self._unread[site] = self.begin(remake)
         return task
 
     async def rebuild(self, failed: SiteHandle, applied: Iterable[AppliedEvent | Missed]) -> SiteHandle:
@@ -184,28 +205,27 @@ class PartitionSites:
         handle.jobs = fresh.jobs
         return handle
 
-    async def begin_again(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
-        """Replace a site's handle by one made from the events before `offset`; gives it, and how many there were."""
-        fresh, count = await self.loader.begin_anew(handle, offset)
-        fresh.operations = handle.operations
-        self.handles[handle.engine.site] = fresh
-        return fresh, count
+    async def look_for_gap(self, place: Log, expected: int, found: int) -> bool:
+        """Return whether events were deleted between an offset that was expected and the one that came.
 
-    async def replace(self, handle: SiteHandle, engine: Engine) -> SiteHandle:
-        """Replace a site's engine by one that has learnt nothing of what is stored."""
-        fresh = await self.loader.replace(handle, engine)
-        fresh.operations = handle.operations
-        self.handles[engine.site] = fresh
-        return fresh
+        Sites of which no message waits say so from now on; the others when they come to a message behind the gap.
+        """
+        if not await self.gaps.is_one(place, expected, found):
+            return False
+        for site in list(self._unread):
+            await self._read(site)
+        waiting = self.waiting(found)
+        for handle in self.handles.values():
+            if handle.log == place and handle.engine.site not in waiting:
+                self._miss_events(handle)
+        return True
 
-    async def look_for_gap(self, place: Log, expected: int, found: int) -> None:
-        """An event came whose offset is not the expected one: where those between were deleted, its sites say so."""
-        if await self.gaps.is_one(place, expected, found):
-            for site in list(self._unread):
-                await self._read(site)
-            for handle in self.handles.values():
-                if handle.log == place:
-                    self._miss_events(handle)
+    def hear(self, message: Fetched) -> None:
+        """Note that a site is not silent, whatever came of its message: a message that waits counts as well."""
+        handle = self.handles.get((message.key or b"").decode(errors="replace"))
+        if handle is not None and message.timestamp > handle.stamp:
+            handle.stamp = message.timestamp
+            self.pending.batch.sites.add(handle.engine.site)
 
     def pass_over(self, site: str) -> None:
         """An event of a site is not applied; its predictions say for a while that events are missing."""

@@ -55,29 +55,25 @@ def live(world: World, **fakes: Any) -> Process:
 
 def test_things_become_durable_in_the_order_that_makes_them_safe() -> None:
     world = a_few(a_few(World()), "birch")
-    live(world)
+    live(world, now=lambda: 0.0)
     sends = ["send queuecast.predictions", "send queuecast.outcomes", "send queuecast.outcomes"]
-    assert (
-        world.log
-        == [
-            "begin alder",
-            "begin birch",
-            *sends,
-            *sends[:2],  # the fifth event fills the checkpoint
-            "write alder",
-            "write birch",
-            "table alder",
-            "table birch",
-            "trim alder",
-            "trim birch",
-            *(f"ack {offset}" for offset in range(5)),
-            *sends[2:],
-            "write birch",
-            "table birch",
-            "trim birch",
-            "ack 5",
-        ]
-    )
+    assert world.log == [
+        "begin alder",
+        "begin birch",
+        *sorted(sends * 2, reverse=True)[:-1],  # the fifth event fills the checkpoint
+        "write alder",
+        "write birch",
+        "table alder",
+        "table birch",
+        "trim alder",
+        "trim birch",
+        "commit 5",
+        sends[2],
+        "write birch",
+        "table birch",
+        "trim birch",
+        "commit 6",
+    ]
 
 
 async def taken_over(world: World, *partitions: int, **fakes: Any) -> Process:

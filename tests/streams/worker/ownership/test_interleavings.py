@@ -108,7 +108,7 @@ class First(World):
 
 def delivered(world: World) -> list[Message]:
     """What Kafka gives who comes; offsets are no places here."""
-    return [Message(world, raw) for raw in world.messages[0] if raw.offset >= world.committed.get(0, 0)]
+    return [Message(raw) for raw in world.messages[0] if raw.offset >= world.committed.get(0, 0)]
 
 
 async def taken(process: Process, world: World) -> None:
@@ -121,7 +121,8 @@ async def taken(process: Process, world: World) -> None:
 
 def end(world: World) -> Any:
     states = {site: (stored.offset, whole(saved_state(world.table, site))) for site, stored in heads(world.table)}
-    return states, world.committed, list(dict.fromkeys(world.outputs))
+    by_site = sorted(dict.fromkeys(world.outputs), key=lambda output: output[1] or b"")
+    return states, world.committed, by_site
 
 
 async def story(world: World, moment: int, seconds: float = 5.0) -> tuple[bool, list[str]]:

@@ -86,9 +86,11 @@ def test_what_goes_out_is_what_a_replay_gives(undisturbed: World) -> None:
     messages = [message.value for message in undisturbed.messages[0]]
     events = [msgspec.json.decode(value, type=AnyEvent) for value in messages if value not in (b"what?", None)]
     records = [msgspec.json.encode(record) for record in replay(events, ENGINE) if not hasattr(record, "rejected")]
-    assert undisturbed.said("predictions", "outcomes") == records
+    for site in (b'"alder"', b'"birch"'):
+        of_site = [value for value in undisturbed.said("predictions", "outcomes") if site in value]
+        assert of_site == [value for value in records if site in value]
     letters = [msgspec.json.decode(value, type=DeadLetter) for value in undisturbed.said("dead-letters")]
-    assert [(one.reason, one.site, one.offset) for one in letters] == [
+    assert sorted([(one.reason, one.site, one.offset) for one in letters], key=lambda letter: letter[2]) == [
         ("not_json", None, 100),
         ("stale_capacity", "alder", 101),
         ("empty", None, len(messages) - 1),
@@ -120,7 +122,7 @@ def test_wherever_it_dies_the_end_is_as_if_it_had_not(
 
 def test_it_dies_at_every_step_of_a_checkpoint(undisturbed: World) -> None:
     whole = mixed()
-    live(Process(whole, settings(10)))
+    live(Process(whole, settings(10), now=lambda: 0.0))
     forgotten = [run for run in range(1, 60) if run not in whole.runs["alder"]]
     assert forgotten
     assert whole.log[-40:].count("trim alder") > 1
@@ -128,9 +130,9 @@ def test_it_dies_at_every_step_of_a_checkpoint(undisturbed: World) -> None:
         world = mixed()
         world.steps = steps
         with pytest.raises(Crash):
-            live(Process(world, settings(10)))
+            live(Process(world, settings(10), now=lambda: 0.0))
         world.steps = None
-        live(Process(world, settings(10)))
+        live(Process(world, settings(10), now=lambda: 0.0))
         assert by_site(world) == by_site(undisturbed)
         assert states(world) == states(undisturbed)
         assert histories(world) == histories(undisturbed)

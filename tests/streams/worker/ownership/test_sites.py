@@ -36,7 +36,9 @@ async def with_sites(story: Callable[[Reading, PartitionSites], Awaitable[None]]
     loader: Any = reading
     async with asyncio.TaskGroup() as scope:
         pending = Pending(1, 1.0, lambda: 0.0)
-        sites = PartitionSites(0, table, loader, gaps, pending, lambda work: scope.create_task(work()), 10, 1.0)
+        sites = PartitionSites(
+            0, table, loader, gaps, pending, lambda work: scope.create_task(work()), lambda _: {}, 10, 1.0
+        )
         await sites.take_over(StoredSites(heads, {}), asyncio.Semaphore(1))
         assert [call.args[0] for call in reading.claim.await_args_list] == ["alder", "elm", "oak"]
         await story(reading, sites)

@@ -1,0 +1,327 @@
+"""The messages of a partition by site: fair turns, sites that have to wait, and messages that are read again later."""
+
+import asyncio
+import math
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from streams.worker.intake.messages import Fetched
+
+MAX_WAITING = 20_000  # places for messages that wait in all partitions: some 10 MB
+PLACE_BYTES = 500  # bytes of a message that take a place, in addition to the one that each message takes
+
+REFILL_MESSAGES = 500
+"""Messages that are read again at a time of a site whose others were parked."""
+
+MAX_PARKED = 100_000
+"""Messages of a partition that may be parked: each is read twice. Beyond, no more are taken from the broker."""
+
+MAX_STRANGERS = 10_000  # places of messages with unknown keys in a partition; beyond, no more are taken either
+NEARER_S = 0.05  # seconds between two looks whether messages may be taken again
+
+MAX_IDLE = 1024  # queues without messages that are remembered until they are looked through
+
+
+class Room:
+    """Bounds how much waits in all partitions of a worker.
+
+    A queue may hold as many places as are still free, so one that grows leaves as much to the others (the dynamic
+    threshold of Choudhury and Hahne, 1998).
+    """
+
+    def __init__(self, places: int = MAX_WAITING) -> None:
+        self.free = places
+
+    def admits(self, held: int) -> bool:
+        """Return whether a queue that holds so many places may have more."""
+        return held < self.free
+
+    @staticmethod
+    def places(message: Fetched) -> int:
+        """Return how many places a message takes."""
+        return 1 + len(message.value or b"") // PLACE_BYTES
+
+
+class Read(NamedTuple):
+    """Messages that were read again, and the offset from which the next ones are to be read."""
+
+    messages: Sequence[Fetched]
+    next: int
+
+
+class Parked:
+    """Messages of one site that are not held in memory: those from offset `first` to `last` of its topic."""
+
+    __slots__ = ("count", "first", "last", "topic")
+
+    def __init__(self, message: Fetched) -> None:
+        self.topic, self.first, self.last, self.count = message.topic, message.offset, message.offset, 1
+
+    def add(self, message: Fetched) -> None:
+        """Park a later message."""
+        self.last, self.count = message.offset, self.count + 1
+
+
+class SiteQueue:
+    """The messages of one site on one topic, in their order; `key` is None for all keys that are not known.
+
+    `served_s` is the time that its messages have taken, as the fair turns count it.
+    """
+
+    __slots__ = ("blocked", "held", "key", "messages", "parked", "queued", "reading", "served_s")
+
+    def __init__(self, key: tuple[str, bytes | None], served_s: float) -> None:
+        self.key, self.served_s = key, served_s
+        self.messages: deque[Fetched] = deque()
+        self.held = 0  # places
+        self.blocked = self.queued = self.reading = False
+        self.parked: Parked | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it is left, in memory or parked."""
+        return not self.messages and self.parked is None
+
+
+class SiteQueues:
+    """Gives the messages of a partition in fair turns: next comes the site that has taken the least time.
+
+    A site's messages keep their order. A site that waits for something is passed over until that is done. Where a site
+    has more messages than its share of the `room`, the later ones are parked: only their range is kept, and they are
+    read again when its queue is nearly empty. So neither a flood nor a site that waits holds up another. Messages with
+    a key that is not yet a site's share one queue. O(log sites) a message.
+
+    The turns are those of start-time fair queuing (Goyal et al., 1996) with the measured cost of each message: a site
+    without messages saves nothing up.
+
+    Args:
+        room: bounds what is held in memory, by all partitions of the worker.
+        is_known: whether a key is that of a site of this partition.
+        read: reads messages again: topic, key, the first and the last offset, and how many at most.
+        begin: begins a task in the scope of the partition.
+        taken: is called with each message that is held in memory from now on.
+        is_full: whether a new site needs the place of another. Unknown keys then come first: which site gives its place
+            to a new one follows from the messages before it.
+        clock: a steady clock, seconds.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        is_known: Callable[[bytes], bool],
+        read: Callable[[str, bytes, int, int, int], Awaitable[Read]],
+        begin: Callable[[Callable[[], Awaitable[None]]], object],
+        taken: Callable[[Fetched], None] = lambda _: None,
+        is_full: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._room, self._is_known, self._read, self._begin = room, is_known, read, begin
+        self._note_taken, self._is_full, self._clock = taken, is_full, clock
+        self._queues: OrderedDict[tuple[str, bytes | None], SiteQueue] = OrderedDict()
+        self._ready: list[tuple[float, int, SiteQueue]] = []
+        self._strangers: Counter[bytes] = Counter()  # keys of messages in queues of unknown keys
+        self._number = 0
+        self._now_s = 0.0  # the time that the queue had taken whose turn came last
+        self._taken: tuple[SiteQueue, Fetched, float] | None = None
+        self._parked = 0
+        self._some, self._closed = asyncio.Event(), False
+
+    def __len__(self) -> int:
+        """Return how many messages are not processed yet, parked ones too."""
+        return sum(len(queue.messages) for queue in self._queues.values()) + self._parked + (self._taken is not None)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a message has its turn, or is being processed."""
+        return (bool(self._ready) and not self._closed) or self._taken is not None
+
+    async def until_nearer(self) -> None:
+        """Wait until fewer messages are parked, fewer are of unknown keys, and fewer are in memory."""
+        while (
+            self._parked >= MAX_PARKED
+            or self._room.free <= -MAX_WAITING
+            or any(queue.key[1] is None and queue.held >= MAX_STRANGERS for queue in self._all())
+        ):
+            await asyncio.sleep(NEARER_S)
+
+    def waiting(self, before: int) -> dict[str, float]:
+        """Return the broker's time of the last message before an offset, by site, of sites with messages that wait.
+
+        O(messages in memory).
+        """
+        latest: dict[str, float] = {}
+        for queue in self._all():
+            for message in queue.messages:
+                if message.offset < before:
+                    latest[(message.key or b"").decode(errors="replace")] = message.timestamp
+        return latest
+
+    @property
+    def blocked(self) -> frozenset[str]:
+        """The sites that wait for something."""
+        return frozenset((queue.key[1] or b"").decode(errors="replace") for queue in self._all() if queue.blocked)
+
+    def _all(self) -> Iterator[SiteQueue]:
+        return iter(self._queues.values())
+
+    def oldest_parked(self, topic: str) -> int | None:
+        """Return the first offset of a topic that is parked; None where none is."""
+        return min((one.parked.first for one in self._all() if one.parked and one.parked.topic == topic), default=None)
+
+    def put(self, message: Fetched) -> None:
+        """Take a message: hold it in memory, or park it."""
+        key = message.key or b""
+        known = key not in self._strangers and ((message.topic, key) in self._queues or self._is_known(key))
+        queue = self._queue((message.topic, key if known else None))
+        if queue.parked is not None:
+            self._parked += 1
+            queue.parked.add(message)
+            return
+        if known and queue.messages and not self._room.admits(queue.held):
+            self._parked += 1
+            queue.parked = Parked(message)
+            return
+        self._append(queue, message)
+        if not known:
+            self._strangers[key] += 1
+        self._make_ready(queue)
+
+    def _queue(self, key: tuple[str, bytes | None]) -> SiteQueue:
+        queue = self._queues.get(key)
+        if queue is None:
+            if len(self._queues) > MAX_IDLE:
+                self._forget_idle()
+            queue = self._queues[key] = SiteQueue(key, self._now_s)
+        return queue
+
+    def _forget_idle(self) -> None:
+        for key in [key for key, one in self._queues.items() if one.is_empty and not one.blocked]:
+            del self._queues[key]
+
+    def _append(self, queue: SiteQueue, message: Fetched) -> None:
+        places = self._room.places(message)
+        queue.messages.append(message)
+        queue.held += places
+        self._room.free -= places
+        self._note_taken(message)
+
+    def _make_ready(self, queue: SiteQueue) -> None:
+        """Give a queue its turn, if it has a message and does not wait."""
+        if not queue.messages or queue.blocked or queue.queued or (self._taken and self._taken[0] is queue):
+            return
+        queue.served_s = max(queue.served_s, self._now_s)
+        queue.queued = True
+        self._number += 1
+        comes_first = queue.key[1] is None and self._is_full()
+        heappush(self._ready, (-math.inf if comes_first else queue.served_s, self._number, queue))
+        self._some.set()
+
+    async def next(self) -> Fetched:
+        """Return the message whose turn it is, which is then to be `done`, or to be put back with `hold` or `again`."""
+        while not self._ready or self._closed:
+            self._some.clear()
+            await self._some.wait()
+        served_s, _, queue = heappop(self._ready)
+        self._now_s, queue.queued = max(served_s, self._now_s), False
+        message = queue.messages[0]
+        self._taken = queue, message, self._clock()
+        return message
+
+    def done(self) -> None:
+        """Note that the message that was taken is processed."""
+        if (queue := self._charge()) is None:
+            return
+        message = queue.messages.popleft()
+        queue.held -= (places := self._room.places(message))
+        self._room.free += places
+        if queue.key[1] is None:
+            key = message.key or b""
+            self._leave_strangers(key)
+            if key in self._strangers and self._is_known(key):
+                self._make_ready(self._own_queue(queue, key))
+        self._refill(queue)
+        self._make_ready(queue)
+
+    def again(self) -> None:
+        """Put the message back that was taken: the rest of it comes at the next turn of its site."""
+        if (queue := self._charge()) is not None:
+            self._make_ready(queue)
+
+    def hold(self, awaited: "asyncio.Future[object]") -> None:
+        """Put the message back that was taken: its site waits until this is done, whatever comes of that."""
+        if (queue := self._charge()) is None:
+            return
+        if queue.key[1] is None:
+            queue = self._own_queue(queue, queue.messages[0].key or b"")
+        queue.blocked = True
+        awaited.add_done_callback(lambda _: self._unblock(queue))
+
+    def _charge(self) -> SiteQueue | None:
+        """Charge the site with the time of its turn; None where its messages were forgotten meanwhile."""
+        if self._taken is None:
+            return None
+        (queue, _, since), self._taken = self._taken, None
+        queue.served_s = max(queue.served_s, self._now_s) + self._clock() - since
+        return queue
+
+    def _own_queue(self, strangers: SiteQueue, key: bytes) -> SiteQueue:
+        """Move messages of one of the unknown keys to a queue of their own. O(messages of unknown keys)."""
+        own = self._queue((strangers.key[0], key))
+        for message in strangers.messages:
+            if message.key == key:
+                places = self._room.places(message)
+                own.messages.append(message)
+                own.held, strangers.held = own.held + places, strangers.held - places
+                self._leave_strangers(key)
+        strangers.messages = deque(message for message in strangers.messages if message.key != key)
+        self._make_ready(strangers)
+        return own
+
+    def _leave_strangers(self, key: bytes) -> None:
+        self._strangers[key] -= 1
+        if not self._strangers[key]:
+            del self._strangers[key]
+
+    def _unblock(self, queue: SiteQueue) -> None:
+        queue.blocked = False
+        self._make_ready(queue)
+
+    def _refill(self, queue: SiteQueue) -> None:
+        """Read parked messages again where few are left."""
+        if queue.parked is None or queue.reading or len(queue.messages) > REFILL_MESSAGES // 4:
+            return
+        queue.reading = True
+        self._begin(lambda: self._read_parked(queue))
+
+    async def _read_parked(self, queue: SiteQueue) -> None:
+        parked, key = queue.parked, queue.key[1]
+        assert parked is not None and key is not None
+        last = parked.last
+        found = await self._read(parked.topic, key, parked.first, last, REFILL_MESSAGES)
+        queue.reading = False
+        if queue.parked is not parked:  # forgotten meanwhile
+            return
+        for message in found.messages:
+            self._append(queue, message)
+        left = 0 if found.next > parked.last else max(parked.count - len(found.messages), 1)
+        self._parked += left - parked.count
+        parked.first, parked.count = max(found.next, parked.first), left
+        if not left:
+            queue.parked = None
+        self._make_ready(queue)
+        self._refill(queue)
+
+    def close(self) -> None:
+        """Give no more messages. They stay: what is decided for the last one may depend on them."""
+        self._closed = True
+
+    def clear(self) -> None:
+        """Forget all messages: they are another worker's."""
+        self._room.free += sum(queue.held for queue in self._all())
+        self._queues.clear()
+        self._ready.clear()
+        self._strangers.clear()
+        self._parked, self._taken = 0, None
