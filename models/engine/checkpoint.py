@@ -18,7 +18,7 @@ from models.site.history import COUNT
 from models.site.job import Shared
 from models.site.size import SizeSeen
 
-STATE_VERSION = 26
+STATE_VERSION = 27
 """Version of what `encode` writes, and the only one that is read: raise it with whatever the engine or a method saves
 otherwise than before."""
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from models.engine.wait_counts import WaitCounts
 from models.records import HourState, LeftJobs, SitePast
 from models.site.clock import WEEK_S
 from models.site.job import Phase
@@ -17,40 +18,82 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 PAST_BOUND = "0.9"  # the bound whose coverage is kept
 MAX_HOURS, MAX_DAYS, MAX_WEEKS = 168, 28, 53  # so many hours, days and weeks are kept: a week, four weeks, and a year
 MONDAY_S = 4 * DAY_S  # when the first week began, which hours and days are counted from too (Unix seconds, UTC)
-SavedSums = tuple[float, int, float, float, float, int, int]
+SavedSums = tuple[float, int, float, float, float, int, int, dict[int, int], dict[int, int]]
 SavedPast = tuple[list[tuple[float, int, int, int, int]], list[SavedSums], list[SavedSums]]
-"""As it is stored: the fields of the hours, days and weeks; 20 bytes an hour, 40 a day or week."""
+"""As it is stored: the fields of the hours, days and weeks; 20 bytes an hour, some 150 a day or week."""
+
+
+class _Period:
+    """The jobs that left the queue in a day or week, and how many waited, or were to wait, for how long."""
+
+    def __init__(self, sums: LeftJobs, predicted: WaitCounts, waited: WaitCounts) -> None:
+        self.sums = sums
+        self.predicted = predicted
+        self.waited = waited
+
+    def add(self, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
+        """Add a job; no estimate counts as a prediction of none."""
+        sums, said_s = self.sums, predicted_s or 0.0
+        sums.jobs += 1
+        sums.predicted_s += said_s
+        sums.waited_s += waited_s
+        sums.error_s += abs(said_s - waited_s)
+        self.predicted.add(said_s)
+        self.waited.add(waited_s)
+        if bound_s is not None:
+            sums.bounded += 1
+            sums.held += waited_s <= bound_s
+
+    def record(self) -> LeftJobs:
+        """The sums with the medians as they are now."""
+        medians = {"predicted_median_s": self.predicted.median_s(), "waited_median_s": self.waited.median_s()}
+        return msgspec.structs.replace(self.sums, **medians)
+
+    def save(self) -> SavedSums:
+        """What there is, to be stored."""
+        one = self.sums
+        sums = (one.begin, one.jobs, one.predicted_s, one.waited_s, one.error_s, one.bounded, one.held)
+        return *sums, self.predicted.counts, self.waited.counts
+
+
+def _restored(saved: SavedSums) -> _Period:
+    *sums, predicted, waited = saved
+    fields = dict(zip(LeftJobs.__struct_fields__, sums, strict=False))
+    return _Period(LeftJobs(**fields), WaitCounts(predicted), WaitCounts(waited))  # type: ignore[arg-type]
 
 
 class Past:
     """The last hours, days, weeks of a site; an event costs a comparison, a job that leaves the queue additions."""
 
     def __init__(self) -> None:
-        self._kept = SitePast(hours=[], days=[], weeks=[])
+        self._hours: list[HourState] = []
+        self._days: list[_Period] = []
+        self._weeks: list[_Period] = []
         self._next = 0.0  # when the next hour begins
 
     @property
     def kept(self) -> SitePast:
         """What there is, the oldest first."""
-        return self._kept
+        days, weeks = ([period.record() for period in periods] for periods in (self._days, self._weeks))
+        return SitePast(hours=list(self._hours), days=days, weeks=weeks)
 
     def save(self) -> SavedPast:
         """What there is, to be stored; 0.1 ms."""
-        hours, days, weeks = ([*map(msgspec.structs.astuple, kept)] for kept in msgspec.structs.astuple(self._kept))
-        return hours, days, weeks
+        hours = [*map(msgspec.structs.astuple, self._hours)]
+        return hours, [day.save() for day in self._days], [week.save() for week in self._weeks]
 
     def restore(self, saved: SavedPast) -> None:
         """Take back what was saved."""
         hours, days, weeks = saved
-        self._kept.hours[:] = (_filled(HourState, hour) for hour in hours)
-        self._kept.days[:] = (_filled(LeftJobs, day) for day in days)
-        self._kept.weeks[:] = (_filled(LeftJobs, week) for week in weeks)
+        self._hours[:] = (_filled(HourState, hour) for hour in hours)
+        self._days[:] = map(_restored, days)
+        self._weeks[:] = map(_restored, weeks)
         self._next = _begin(hours[-1][0], HOUR_S) + HOUR_S if hours else 0.0
 
     def pass_to(self, now: float, state: SiteState) -> None:
         """Note how the site is `now` (Unix seconds), if an hour has begun since this was last done."""
         if now < self._next - HOUR_S:  # a clock was wrong, and is not any more
-            self._kept.hours[:] = [hour for hour in self._kept.hours if hour.time <= now]
+            self._hours[:] = [hour for hour in self._hours if hour.time <= now]
         elif now < self._next:
             return
         queued, running = (state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
@@ -61,28 +104,18 @@ class Past:
             queued_cpus=queued.cpus,
             running_cpus=running.cpus,
         )
-        self._kept.hours.append(hour)
-        del self._kept.hours[:-MAX_HOURS]
+        self._hours.append(hour)
+        del self._hours[:-MAX_HOURS]
         self._next = _begin(now, HOUR_S) + HOUR_S
 
     def left(self, now: float, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
         """A job left the queue `now` after `waited_s`; no estimate counts as a prediction of none."""
-        for kept, length_s, most in ((self._kept.days, DAY_S, MAX_DAYS), (self._kept.weeks, WEEK_S, MAX_WEEKS)):
+        for kept, length_s, most in ((self._days, DAY_S, MAX_DAYS), (self._weeks, WEEK_S, MAX_WEEKS)):
             begin = _begin(now, length_s)
-            if not kept or begin > kept[-1].begin:
-                kept.append(LeftJobs(begin=begin))
+            if not kept or begin > kept[-1].sums.begin:
+                kept.append(_Period(LeftJobs(begin=begin), WaitCounts(), WaitCounts()))
                 del kept[:-most]
-            _add(kept[-1], predicted_s, bound_s, waited_s)  # also an event that comes late
-
-
-def _add(sums: LeftJobs, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
-    sums.jobs += 1
-    sums.predicted_s += predicted_s or 0.0
-    sums.waited_s += waited_s
-    sums.error_s += abs((predicted_s or 0.0) - waited_s)
-    if bound_s is not None:
-        sums.bounded += 1
-        sums.held += waited_s <= bound_s
+            kept[-1].add(predicted_s, bound_s, waited_s)  # also an event that comes late
 
 
 def _filled(kind: type[S], values: Iterable[Any]) -> S:

@@ -292,7 +292,8 @@ class LeftJobs(msgspec.Struct, kw_only=True):
     """Sums over the jobs that left the queue in the day or week from `begin` (Unix seconds, UTC), by the site's method.
 
     `held` of `bounded` jobs waited no longer than their bound of 0.9. Durations in seconds; no estimate counts
-    as a prediction of none, a cancelled job as if it had started then.
+    as a prediction of none, a cancelled job as if it had started then. A prediction is the median of what is likely, so
+    the medians can be compared, and the means cannot: few long waits make the mean of waits longer.
     """
 
     begin: float
@@ -302,6 +303,8 @@ class LeftJobs(msgspec.Struct, kw_only=True):
     error_s: float = 0.0
     bounded: int = 0
     held: int = 0
+    predicted_median_s: float | None = None
+    waited_median_s: float | None = None
 
 
 class SitePast(msgspec.Struct, kw_only=True, frozen=True):

@@ -5,7 +5,8 @@ import pytest
 
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
-from models.engine.past import MAX_DAYS, MAX_HOURS, MAX_WEEKS, Past
+from models.engine.past import MAX_DAYS, MAX_HOURS, MAX_WEEKS, Past, SavedPast
+from models.engine.wait_counts import BEGINS, WaitCounts
 from models.records import Outcome, SiteAnswer, SitePast, SiteQuestion
 from models.site.state import SiteState
 from tests.support.engines import SMALL, engine_after, nodes_at, workload
@@ -54,6 +55,29 @@ def test_what_was_predicted_stands_beside_what_was_by_the_day() -> None:
     assert (second.begin, second.jobs, second.waited_s) == (MONDAY + DAY, 1, 50.0)
     [week] = past_of(engine).weeks
     assert (week.begin, week.jobs, week.waited_s, week.error_s) == (MONDAY, 3, 450.0, first.error_s + second.error_s)
+
+
+def test_medians_of_both_sides_can_be_compared() -> None:
+    """Predictions that are the medians of skewed waits look too small beside means, and right beside medians."""
+    past = Past()
+    for _ in range(3):
+        for waited_s in (300.0, 900.0, 1000.0, 1100.0, 40_000.0):
+            past.left(MONDAY + HOUR, 1000.0, None, waited_s)
+    [day] = past.kept.days
+    assert day.waited_s / day.jobs > 8 * day.predicted_s / day.jobs
+    assert (day.predicted_median_s, day.waited_median_s) == pytest.approx((1000.0, 1000.0), rel=0.13)
+    again = Past()
+    again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(past.save()), type=SavedPast))
+    assert again.kept == past.kept and again.save() == past.save()
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.5, 10.0, 59.0, 60.0, 3600.0, 86_400.0, 1e9])
+def test_median_of_one_wait_is_near_it(wait_s: float) -> None:
+    counts = WaitCounts()
+    assert counts.median_s() is None
+    for _ in range(7):
+        counts.add(wait_s)
+    assert counts.median_s() == pytest.approx(min(wait_s, BEGINS[-1]), rel=0.13, abs=8.0)
 
 
 def test_bounds_are_counted_where_there_are_any() -> None:

@@ -59,22 +59,25 @@ function draw({ hours, days: kept, weeks }) {
     { name: "queued", color: "--tint", values: jobs("queued_jobs"), steps: true, words: count },
     { name: "running", color: "--other", values: jobs("running_jobs"), steps: true, words: count },
   ], { words: (number) => (Number.isInteger(number) ? `${count(number)} jobs` : "") });
-  waits("by-day", "Mean waits by the day", "Day (UTC)", dayOf, kept);
-  waits("by-week", "Mean waits by the week", "Week (UTC)", weekOf, weeks);
+  waits("by-day", "Median waits by the day", "Day (UTC)", dayOf, kept);
+  waits("by-week", "Median waits by the week", "Week (UTC)", weekOf, weeks);
   coverage(weeks.filter(({ bounded }) => bounded));
 }
 
 const weekOf = (begin) => days(begin, begin + LAST_DAY_S);
 
-/** Mean waits by a length of time, as predicted at submission and as they were. */
+/**
+ * Median waits by a length of time, as predicted at submission and as they were. A prediction is a median, so that the
+ * means of both would differ even where it is exact.
+ */
 function waits(id, caption, first, named, kept) {
-  const means = kept.filter(({ jobs }) => jobs);
-  const mean = (name) => means.map((sums) => sums[name] / sums.jobs);
-  figure(id, caption, first, named, means.map(({ begin }) => begin), [
-    { name: "jobs", values: means.map(({ jobs }) => jobs), words: count },
-    { name: "predicted", color: "--tint", values: mean("predicted_s") },
-    { name: "actual", color: "--other", values: mean("waited_s") },
-    { name: "off by", values: mean("error_s") },
+  const told = kept.filter(({ jobs }) => jobs);
+  const of = (name) => told.map((period) => period[name] ?? null);
+  figure(id, caption, first, named, of("begin"), [
+    { name: "jobs", values: of("jobs"), words: count },
+    { name: "predicted (median)", color: "--tint", values: of("predicted_median_s") },
+    { name: "actual (median)", color: "--other", values: of("waited_median_s") },
+    { name: "off by (mean)", values: told.map(({ error_s: error, jobs }) => error / jobs) },
   ], { words: duration, apart: DURATIONS, day: true });
 }
 
