@@ -17,6 +17,7 @@ from models.records import Capacity
 from models.site.history import COUNT
 from models.site.job import Shared
 from models.site.size import SizeSeen
+from models.waiting_accuracy import SavedRemaining
 
 STATE_VERSION = 27
 """Version of what `encode` writes, and the only one that is read: raise it with whatever the engine or a method saves
@@ -54,6 +55,7 @@ class SavedState(msgspec.Struct):
     past: SavedPast
     early_tasks: dict[str, int]
     estimate_budget: EstimateBudget
+    recent_remaining: SavedRemaining
 
 
 class _SavedVersion(msgspec.Struct):

@@ -118,6 +118,7 @@ class Engine:
         live.expiry.tick(self.clock.of(event.time, arrived))
         self.clock.tick(event.time, arrived)
         self.past.pass_to(self.clock.now, self.context.state)
+        parts.landmarks.pass_to(self.clock.now)
         if parts.reestimates.any_due(self.clock.now):
             records.extend(self._submits.estimate_again())
         return records
@@ -216,6 +217,7 @@ class Engine:
             past=parts.past.save(),
             early_tasks=parts.arrays.early,
             estimate_budget=parts.reestimates.budget,
+            recent_remaining=parts.landmarks.recent.save(),
         )
 
     @classmethod
@@ -263,3 +265,4 @@ class Engine:
         parts.gaps, parts.queues.seen, parts.arrays.early = state.gaps, state.queues, state.early_tasks
         parts.past.restore(state.past)
         parts.reestimates.restore(state.estimate_budget)
+        parts.landmarks.restore(state.recent_remaining)

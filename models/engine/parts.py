@@ -6,6 +6,7 @@ from functools import partial
 from models.engine.events.arrays import Arrays
 from models.engine.events.groups import Groups
 from models.engine.histories import Gaps, SiteHistories
+from models.engine.landmarks import Landmarks
 from models.engine.live import LiveJobs
 from models.engine.methods import SiteMethods
 from models.engine.outgoing import Outgoing
@@ -40,6 +41,7 @@ class Parts:
         self.outgoing = Outgoing(site, settings, self.scores.rivals)
         self.live = LiveJobs(self.context, settings.live_jobs, self.methods.per_job)
         self.reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates, self.live.touch)
+        self.landmarks = Landmarks(self.context.state, settings.method, settings.bounds, self.live.touch)
         self.observe: Callable[[Job, Happened, float], None] = partial(self.methods.observe, context=self.context)
         """Called with what befalls an attempt, whether or not it is scored, and when: methods see it."""
         self.arrays = Arrays(self.live, self.methods.forget)
@@ -71,7 +73,7 @@ class AttemptHandler:
         self._arrays, self._groups = parts.arrays, parts.groups
         self._methods, self._scores, self._outgoing = parts.methods, parts.scores, parts.outgoing
         self._histories, self._past = parts.histories, parts.past
-        self._queues, self._reestimates = parts.queues, parts.reestimates
+        self._queues, self._reestimates, self._landmarks = parts.queues, parts.reestimates, parts.landmarks
         self._observe = parts.observe
 
     def _predict_run(self, job: Job) -> None:

@@ -1,5 +1,6 @@
 """How good a site's methods have been: their accuracy, the sums by week, and how many predictions were made."""
 
+from collections.abc import Iterable
 from typing import Self
 
 import msgspec
@@ -9,6 +10,7 @@ from models.engine.settings import EngineSettings
 from models.measures import ERROR_BUCKETS, Accuracy, Histogram, RunAccuracy, Tally
 from models.site.clock import WEEK_S
 from models.site.job import Job
+from models.waiting_accuracy import Landmark, WaitingAccuracy
 
 MAX_RIVALS = 8  # so many others' expectations are scored at a site, at most
 MAX_WEEKS = 8  # for so many weeks the accuracy is kept by week
@@ -61,7 +63,8 @@ class Scores(msgspec.Struct, kw_only=True):
     over the same jobs.
     `rivals` are those whose expectations are measured as the methods' estimates are, by name: for each the accuracy of
     the method that counts over the same jobs, those that started.
-    `waits` are the waits that jobs had, whatever was predicted.
+    `waits` are the waits that jobs had, whatever was predicted. `waiting` measures the estimates in force
+    at fixed ages.
     """
 
     method: str
@@ -81,6 +84,7 @@ class Scores(msgspec.Struct, kw_only=True):
     considered_first: Accuracy = msgspec.field(default_factory=Accuracy)
     rivals: dict[str, Accuracy] = {}
     waits: ActualWaits = msgspec.field(default_factory=ActualWaits)
+    waiting: WaitingAccuracy = msgspec.field(default_factory=WaitingAccuracy)
 
     @classmethod
     def of(cls, site: str, settings: EngineSettings) -> Self:
@@ -119,8 +123,13 @@ class Scores(msgspec.Struct, kw_only=True):
         for name in self.run_predictions:
             self.run_predictions[name] += 1
 
-    def add_started(self, job: Job, wait_s: float) -> None:
-        """A job has started after `wait_s` seconds. A method that ran no longer, or not yet, is left out."""
+    def add_started(self, job: Job, wait_s: float, noted: Iterable[Landmark] = ()) -> None:
+        """A job has started after `wait_s` seconds. A method that ran no longer, or not yet, is left out.
+
+        Parameters:
+            noted: what held of the job at fixed ages.
+        """
+        self.waiting.add(noted, wait_s)
         for name, estimate in job.estimates.items():
             if name in self.accuracy:
                 self.accuracy[name].add_wait(estimate.wait_s, wait_s, self._bounds(job, name))
@@ -147,8 +156,9 @@ class Scores(msgspec.Struct, kw_only=True):
             if name in self.run_accuracy:
                 self.run_accuracy[name].add(run_estimate.run_s, run_s, run_estimate.interval)
 
-    def add_cancelled(self, job: Job, waited_s: float) -> None:
+    def add_cancelled(self, job: Job, waited_s: float, noted: Iterable[Landmark] = ()) -> None:
         """A job was cancelled in the queue, after `waited_s` seconds."""
+        self.waiting.add(noted, waited_s)
         for name, accuracy in self.cancelled.items():
             if name in job.estimates:
                 estimate = job.estimates[name]
@@ -181,7 +191,7 @@ class Scores(msgspec.Struct, kw_only=True):
         for kind in ("rivals", "accuracy", "cancelled", "run_accuracy", "predictions", "run_predictions", "degraded"):
             mine, stored = getattr(self, kind), getattr(saved, kind)
             mine |= {name: stored[name] for name in stored if name in mine}
-        self.weeks, self.waits = saved.weeks, saved.waits
+        self.weeks, self.waits, self.waiting = saved.weeks, saved.waits, saved.waiting
         self.later, self.later_first = saved.later, saved.later_first
         if saved.what_if == self.what_if:
             self.considered, self.considered_first = saved.considered, saved.considered_first

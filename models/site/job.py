@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from models.records import JobKey, Submit
+from models.waiting_accuracy import Landmark
 
 
 class _Rare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -199,8 +200,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     `run_estimates` are by the method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated`
     is what its start said that it got. `later` is the last estimate of those made while it queued that was told.
     `extras` and `progress` are what few jobs have. `asked_cpus` are what it asked for where `cpus` is its share of
-    an area (`Areas`). `due` is when a queued job is to be estimated again (Unix seconds; 0: not). The job is stored as
-    an array.
+    an area (`Areas`). `due` is when a queued job is to be estimated again (Unix seconds; 0: not), and `landmarks` what
+    was noted of it at fixed ages. The job is stored as an array.
     """
 
     id: str
@@ -240,6 +241,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     progress: Progress = PROGRESS
     asked_cpus: int | None = None
     due: float = 0.0
+    landmarks: tuple[Landmark, ...] = ()
 
     @classmethod
     def of(cls, event: Submit) -> "Job":

@@ -123,6 +123,7 @@ class Ends(AttemptHandler):
         waited_s = max(at - job.ready, 0.0)
         if not job.unscored:
             self._methods.cancelled(job, waited_s, self._context)  # first, while there is what they keep of it
+            noted = self._landmarks.left(job, at, waited_s)
         self._live.leave(job)
         self._observe(job, Happened.WITHDRAWN, at)
         self._methods.forget(job.key)
@@ -132,7 +133,7 @@ class Ends(AttemptHandler):
         self.note_past(job, waited_s)
         if job.progress.past:
             return
-        self._scores.add_cancelled(job, waited_s)
+        self._scores.add_cancelled(job, waited_s, noted)
         yield from self._outgoing.outcomes(job, at, waited_s, censored=True)
 
     def note_past(self, job: Job, waited_s: float) -> None:

@@ -39,7 +39,10 @@ class InPlace(AttemptHandler):
         if job is None:
             yield Anomaly("alter_of_unknown_job", f"job {event.job} is not here")
             return
+        ready = job.ready
         yield from self._alter(job, event)
+        if job.ready != ready:
+            self._landmarks.watch(job)
         self._reestimates.watch(job, self._live.clock.now)
 
     def _alter(self, job: Job, event: Alter) -> Iterator[Record]:
@@ -87,6 +90,7 @@ class InPlace(AttemptHandler):
         job.eligible = max(at, job.ready)
         self._live.move(job, Phase.QUEUED)
         self._reestimates.watch(job, job.ready)
+        self._landmarks.watch(job)
 
     def hold(self, event: Hold) -> Iterator[Record]:
         """A job that has not started may not start until it is released."""

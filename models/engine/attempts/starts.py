@@ -93,9 +93,10 @@ class Starts(AttemptHandler):
 
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
         """A queued job starts: its wait is known, and the methods learn from it."""
+        wait_s = max(event.time - job.ready, 0.0)
+        noted = self._landmarks.left(job, event.time, wait_s)
         self._live.run(job, event)
         yield from self._crowd_out()
-        wait_s = max(event.time - job.ready, 0.0)
         if job.extras.array_size is None:  # else it is a row: its task is what starts
             self._observe(job, Happened.STARTED, event.time)
         self._methods.learn(job, wait_s, self._context)
@@ -103,7 +104,7 @@ class Starts(AttemptHandler):
         self._histories.add_started(job, wait_s)
         self._parts.gaps.see_started(self._context.history.count)
         if not job.progress.past:
-            self._scores.add_started(job, wait_s)
+            self._scores.add_started(job, wait_s, noted)
             yield from self._outgoing.outcomes(job, event.time, wait_s)
         if job.end is not None:
             yield from self._ends.finish(job, job.end, job.progress.interrupted)

@@ -93,6 +93,7 @@ class Submits(AttemptHandler):
         self._groups.join(job)
         if not job.progress.old:
             self._reestimates.watch(job)
+            self._landmarks.watch(job)
         self._queues.see(job)
         if not job.progress.past:
             self._scores.count_waits(job)

@@ -66,7 +66,7 @@ class QueuedFeatures:
             (now // DAY_S + THURSDAY) % WEEK_DAYS,
         )
         first = np.array([(*of_site, *_of_job(job, context)) for job in jobs])
-        return np.hstack((first, of_live, of_recent))[:, self._picked]
+        return np.take(np.hstack((first, of_live, of_recent)), self._picked, axis=1)
 
 
 def _of_job(job: Job, context: SiteContext) -> tuple[float, float, float, float]:

@@ -1,0 +1,94 @@
+"""Notes the estimates in force of queued jobs at fixed ages, to be scored when their waits are known."""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+
+from models.engine.outgoing import bounds_of
+from models.records import JobKey
+from models.site.job import Job, Phase
+from models.site.state import SiteState
+from models.waiting_accuracy import WAITING_AGES_S, Landmark, RecentRemaining, SavedRemaining
+
+MIN_ENTRIES = 256
+"""The heap is rebuilt when it has more than so many entries, and two a live job, of which most no longer count."""
+
+_WAITING = (Phase.QUEUED, Phase.HELD)
+
+
+class Landmarks:
+    """The queued jobs by when each reaches the next of `WAITING_AGES_S`. O(log queued) a landmark.
+
+    Args:
+        state: the live jobs of the site.
+        method: the method whose estimates are scored.
+        lender: the method whose bounds go with an estimate that has none.
+        touch: marks a job as changed, so that it is stored.
+    """
+
+    def __init__(self, state: SiteState, method: str, lender: str, touch: Callable[[Job], None]) -> None:
+        self.recent = RecentRemaining()
+        self.latest: tuple[JobKey | None, tuple[Landmark, ...]] = (None, ())
+        """The job that left the queue last, and what was noted of it."""
+        self._state, self._method, self._lender, self._touch = state, method, lender, touch
+        self._heap: list[tuple[float, JobKey, int]] = []
+
+    def watch(self, job: Job) -> None:
+        """Note a job that begins to wait, or whose wait was restarted."""
+        if job.landmarks:
+            job.landmarks = ()
+            self._touch(job)
+        self._push(job, 0)
+        if len(self._heap) > MIN_ENTRIES + 2 * len(self._state):
+            self._rebuild()
+
+    def _push(self, job: Job, age: int) -> None:
+        if age < len(WAITING_AGES_S):
+            heappush(self._heap, (job.ready + WAITING_AGES_S[age], job.key, age))
+
+    def _rebuild(self) -> None:
+        self._heap = [
+            (job.ready + WAITING_AGES_S[age], job.key, age)
+            for phase in _WAITING
+            for job in self._state.in_phase(phase)
+            if not job.unscored and (age := _next(job)) < len(WAITING_AGES_S)
+        ]
+        heapify(self._heap)
+
+    def restore(self, recent: SavedRemaining) -> None:
+        """Continue with the live jobs that were restored. O(live jobs)."""
+        self.recent.load(recent)
+        self._rebuild()
+
+    def pass_to(self, now: float) -> None:
+        """Note the jobs that reached an age before `now` (Unix seconds)."""
+        while self._heap and self._heap[0][0] < now:
+            at, key, age = heappop(self._heap)
+            job = self._state.jobs.get(key)
+            if job is None or job.phase not in _WAITING or job.unscored or _next(job) != age:
+                continue
+            if at == job.ready + WAITING_AGES_S[age]:
+                job.landmarks = (*job.landmarks, self._landmark(job, age, at))
+                self._touch(job)
+                self._push(job, age + 1)
+
+    def _landmark(self, job: Job, age: int, at: float) -> Landmark:
+        first = job.estimates.get(self._method)
+        in_force = first if job.later is None else job.later.estimate
+        if in_force is None or in_force.wait_s is None or job.phase is not Phase.QUEUED:
+            return Landmark(age)
+        first_s = in_force.wait_s if first is None or first.wait_s is None else first.wait_s
+        bounds = bounds_of(job, self._method, self._lender) if job.later is None else in_force.bounds
+        return Landmark(age, first_s, in_force.wait_s, self.recent.median(age, at), bounds)
+
+    def left(self, job: Job, at: float, wait_s: float) -> tuple[Landmark, ...]:
+        """Return what was noted of a job that leaves the queue `at` (Unix seconds), while it is still in the queue."""
+        self.pass_to(at)
+        self.recent.add(at, wait_s)
+        noted, job.landmarks = job.landmarks, ()
+        self.latest = job.key, noted
+        return noted
+
+
+def _next(job: Job) -> int:
+    """Return the number of the age that a job reaches next."""
+    return job.landmarks[-1].age + 1 if job.landmarks else 0
