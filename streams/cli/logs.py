@@ -147,7 +147,14 @@ def replay(
     minutes; jobs without an estimate; jobs; and for each bound the share of jobs
     at or below it (cov). A second table has the run times: mean absolute error in
     hours and as a share of the mean run time, and the share within its interval.
+
+    A third table has the estimates in force of jobs that still wait at an age:
+    their mean absolute error in hours, beside those of the first estimate, of "it
+    starts now", and of the median of what was left for the last 500 jobs that
+    waited as long; the ratio to the better of these two; for each bound the share
+    that started within it; and the share of bounds of 0.9 that had passed.
     """
+    from streams.offline import waiting
     from streams.offline.prior import read_prior
     from streams.offline.replay import settings_for
     from streams.offline.report import findings, page
@@ -175,15 +182,17 @@ def replay(
             which = "of that range" if ids or rows or since else "in it"
             raise UserError(f"{files[0]}: no job {which} is scored: none has a wait that is known")
         if html:
-            page.write(html, log, report, breakdowns.found, settings.method, breakdowns.rivals, tell)
+            told = page.Told(log, report, breakdowns.found, settings.method, breakdowns.rivals, run.waiting.counted)
+            page.write(html, told, tell)
         if as_json:
             without = report.left_out["jobs without a wait"]
             head = {"trace": str(files[0]), "jobs": log.jobs, "without_wait": without, "sample": excerpt.said or None}
             tables = {"methods": found, "run_times": scores.run_rows(), "anomalies": anomalies}
-            print_json(head | tables | {"log": findings.document(log, report)})
+            print_json(head | tables | waiting.document(run.waiting.counted) | {"log": findings.document(log, report)})
             return
         show_accuracy(found, "waits")
         show_accuracy(scores.run_rows(), "run times")
+        waiting.show(run.waiting.counted)
         findings.show_verdict(breakdowns.found, settings.method, breakdowns.rivals, report)
         for reason, count in anomalies.most_common():
             tell(f"{count} × {reason}")
@@ -230,7 +239,7 @@ def compare(
             found = compared(excerpt, range_, settings, method or (), processes, not started, advance, resume)
         ours = found.told_of(settings.method)
         if html:
-            page.write(html, log, report, found.breakdowns, ours, found.rivals, tell)
+            page.write(html, page.Told(log, report, found.breakdowns, ours, found.rivals), tell)
         if as_json:
             tables = {"waits": found.waits, "run_times": found.run_times, "bounds": found.bounds}
             print_json(tables | {"log": findings.document(log, report)})

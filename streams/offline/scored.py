@@ -21,6 +21,7 @@ from streams.offline.breakdown import Breakdowns, Counted
 from streams.offline.excerpt import Excerpt
 from streams.offline.files import read_state, save_state
 from streams.offline.replay import RecordFile, ReplayScores, ScoreCounts, let_go
+from streams.offline.waiting import WaitingCounts, WaitingScores
 from streams.settings.sections import cores
 from streams.training.processes import processes
 
@@ -38,6 +39,7 @@ class SavedReplay(msgspec.Struct):
     scores: ScoreCounts
     breakdowns: Counted
     anomalies: dict[str, int]
+    waiting: WaitingCounts
     sizes: list[int]
 
 
@@ -71,6 +73,7 @@ class ScoredReplay:
     ) -> None:
         self.scores = ReplayScores(settings)
         self.breakdowns = Breakdowns(excerpt.log.begin, settings)
+        self.waiting = WaitingScores(settings.method)
         self.anomalies: Counter[str] = Counter()
         self._excerpt, self._settings, self._only, self._prior = excerpt, settings, only, prior
         self._jobs, self._cancelled = jobs, cancelled
@@ -101,6 +104,7 @@ class ScoredReplay:
         self.scores.counted = saved.scores
         self.breakdowns.counted = saved.breakdowns
         self.anomalies.update(saved.anomalies)
+        self.waiting.counted = saved.waiting
         self._passed = saved.passed
         for site, (state, kept) in saved.engines.items():
             self._engines[site] = Engine.load(state, kept.started, kept.runs, self._settings, kept.rows)
@@ -136,12 +140,21 @@ class ScoredReplay:
             if isinstance(item, Anomaly):
                 self.anomalies[item.reason] += 1
                 continue
-            if isinstance(item, Outcome) and item.job in self._jobs and (self._cancelled or not item.censored):
-                self.breakdowns.add(item, job)
-                self.scores.add(item)
+            if isinstance(item, Outcome):
+                self._score(item, job, engine)
+            else:
+                self.waiting.predicted(item)
             if self._only in (None, item.method):
                 (outcomes if isinstance(item, Outcome) else predictions).write(item)
         let_go(engine)
+
+    def _score(self, outcome: Outcome, job: Job | None, engine: Engine) -> None:
+        scored = outcome.job in self._jobs and (self._cancelled or not outcome.censored)
+        key, noted = engine.parts.landmarks.latest
+        self.waiting.left(outcome, noted if key == (outcome.job, outcome.attempt) else (), scored)
+        if scored:
+            self.breakdowns.add(outcome, job)
+            self.scores.add(outcome)
 
     def _keep(self) -> None:
         if self._state_file is None:
@@ -154,7 +167,16 @@ class ScoredReplay:
         scores, breakdowns = self.scores.counted, self.breakdowns.counted
         sizes = [written.durable() for written in self._files]
         save_state(
-            SavedReplay(self._identity, self._passed, engines, scores, breakdowns, dict(self.anomalies), sizes),
+            SavedReplay(
+                self._identity,
+                self._passed,
+                engines,
+                scores,
+                breakdowns,
+                dict(self.anomalies),
+                self.waiting.counted,
+                sizes,
+            ),
             self._state_file,
         )
 

@@ -104,7 +104,7 @@ def _queued_features(
     for number in range(len(rows)):
         own = table[rows[number]]
         cpus, planned_s = float(own.cpus), own.planned_s
-        job = _About(cpus, planned_s, cpus * planned_s, own.user, own.queue, now)
+        job = _About(cpus, planned_s, cpus * planned_s, np.int64(own.user), np.int64(own.queue), now)
         _live_features(live, stands_for, table, job, site_cpus, out[number])
 
 

@@ -366,20 +366,20 @@ def _of_kinds(
 @njit(cache=True, nogil=True)
 def _of_all(out: Floats, waits: Floats, starts: Floats, submissions: Floats, now: float) -> None:
     """What is told of the last starts and submissions of the whole site."""
-    _of_site(out, 0, waits[max(len(waits) - _SHORT, 0) :])
-    _of_site(out, 3, waits)
+    _of_site(out, waits[max(len(waits) - _SHORT, 0) :])
+    _of_site(out[3:], waits)
     out[6], out[7] = _after(starts, now - HOUR_S), _after(submissions, now - HOUR_S)
 
 
 @njit(cache=True, nogil=True)
-def _of_site(out: Floats, place: int, waits: Floats) -> None:
-    """From a place on the mean and the median of these waits, and the share of those at once."""
+def _of_site(out: Floats, waits: Floats) -> None:
+    """The mean and the median of these waits, and the share of those at once."""
     count, at_once = len(waits), np.log1p(AT_ONCE_S / SCALE_S)
     if count == 0:
-        out[place : place + 3] = UNKNOWN
+        out[:3] = UNKNOWN
         return
     total, under = 0.0, 0.0
     for wait in waits:
         total += wait
         under += 1.0 if wait <= at_once else 0.0
-    out[place], out[place + 1], out[place + 2] = total / count, np.sort(waits)[count // 2], under / count
+    out[0], out[1], out[2] = total / count, np.sort(waits)[count // 2], under / count

@@ -13,6 +13,7 @@ from streams.bulk.reading import Report
 from streams.offline.breakdown import WAIT_NAMES, WEEK_S, Breakdown, Cell
 from streams.offline.files import save
 from streams.offline.report.findings import RULES, better_rule, findings, verdict
+from streams.offline.waiting import WaitingCounts, notice_sentences
 from streams.text.terminal import minute, printable
 
 WIDTH, HEIGHT = 720, 260
@@ -81,6 +82,7 @@ caption { caption-side: bottom; text-align: left; }
 svg { max-width: 100%; height: auto; } svg text { fill: var(--text); font-size: 12px; }
 .axis { stroke: var(--edge); }
 .line { fill: none; stroke-width: 2; } .line.ours { stroke: var(--ours); } .line.rule { stroke: var(--rule); }
+.line.rival { stroke: var(--rival); } .line.rival2 { stroke: var(--rival2); }
 .key span::before { content: "●"; margin-right: .3em; } .key span { margin-right: 1.2em; }
 .key .ours::before { color: var(--ours); } .key .rule::before { color: var(--rule); }
 .key .rival::before { color: var(--rival); } .key .rival2::before { color: var(--rival2); }
@@ -98,10 +100,29 @@ i.rival { background: var(--rival); } i.rival2 { background: var(--rival2); }
 """
 
 
-def page_of(
-    log: EventLog, report: Report, breakdowns: Mapping[str, Breakdown], method: str, rivals: Sequence[str]
-) -> str:
-    """The report about `method` as HTML; every name in it is escaped. `breakdowns` are by method."""
+class Told(msgspec.Struct, frozen=True):
+    """What a report is about: the log, and the method that counts beside the others.
+
+    Attributes:
+        log: the log.
+        report: what was read of it.
+        breakdowns: the errors by method.
+        method: the method that counts.
+        rivals: others whose expectations are in the log.
+        waiting: the accuracy while jobs wait; None where it was not measured.
+    """
+
+    log: EventLog
+    report: Report
+    breakdowns: Mapping[str, Breakdown]
+    method: str
+    rivals: Sequence[str]
+    waiting: WaitingCounts | None = None
+
+
+def page_of(told: Told) -> str:
+    """The report as HTML; every name in it is escaped."""
+    log, report, breakdowns, method, rivals = told.log, told.report, told.breakdowns, told.method, told.rivals
     sites = ", ".join(printable(site) for site in log.surveys)
     rule = better_rule(breakdowns)
     shown = {method: "ours"} | ({} if rule in (None, method) else {str(rule): "rule"})
@@ -111,6 +132,7 @@ def page_of(
         _section("Mean error by method", _methods(breakdowns, shown)),
         _section("Errors by how long jobs waited", _by_wait(breakdowns, shown)),
         _section("Bounds", _bounds(breakdowns[method])),
+        _section("While they wait", "" if told.waiting is None else _while_waiting(told.waiting)),
         _section("Week by week", _by_week(log, breakdowns, shown)),
         _section("By queue or partition", _by_queue(breakdowns, shown)),
         _section("The log", _findings(log, report)),
@@ -126,18 +148,10 @@ def page_of(
     return f"{head}{''.join(sections)}</main></body></html>\n"
 
 
-def write(
-    path: Path,
-    log: EventLog,
-    report: Report,
-    breakdowns: Mapping[str, Breakdown],
-    method: str,
-    rivals: Sequence[str],
-    tell: Callable[[str], None],
-) -> None:
+def write(path: Path, told: Told, tell: Callable[[str], None]) -> None:
     """Write the page, if the method ran, and tell so. Raises UserError: it cannot be written."""
-    if method in breakdowns:
-        save(page_of(log, report, breakdowns, method, rivals), path)
+    if told.method in told.breakdowns:
+        save(page_of(told), path)
         tell(f"{path}: the report")
 
 
@@ -199,6 +213,46 @@ def _bounds(ours: Breakdown) -> str:
     rows = [(f"{100 * float(q):g} %", bar("ours", share, f"{100 * share:.1f} %")) for q, share in held.items()]
     caption = "Share of the jobs that started within their bound."
     return _table(("promised", "started in time"), rows, caption) if rows else ""
+
+
+_WAITING_LINES = {
+    "estimate in force": ("ours", "in_force_h"),
+    "estimate at submission": ("rival", "first_h"),
+    "recent median": ("rival2", "recent_h"),
+    "starts now": ("rule", "now_h"),
+}
+"""The lines of the plot by age: their classes in the page's style, and the measures."""
+
+
+def _while_waiting(counts: WaitingCounts) -> str:
+    """The errors by how long jobs have waited, as lines, and the shares of bounds and notices."""
+    rows = counts.accuracy.rows()
+    if not rows:
+        return ""
+    names = [duration(age_s) for age_s in rows]
+    series = [
+        Series(name, kind, [3600.0 * row[measure] for row in rows.values()])
+        for name, (kind, measure) in _WAITING_LINES.items()
+    ]
+    key = _key({name: kind for name, (kind, _) in _WAITING_LINES.items()})
+    caption = "<figcaption>Mean error of what is left to wait, of jobs that have waited for so long.</figcaption>"
+    figure = f'{key}<figure tabindex="0">{lines(names, series, "mean error by age")}{caption}</figure>'
+    cells = [
+        (
+            name,
+            bar("ours", min(row["ratio"], 1.0), f"{row['ratio']:.2f}"),
+            f"{row['jobs']:,.0f}",
+            f"{100 * row['cov_0.9']:.0f} %" if "cov_0.9" in row else "–",
+            f"{100 * row['passed']:.1f} %" if "passed" in row else "–",
+        )
+        for name, row in zip(names, rows.values(), strict=True)
+    ]
+    heads = ("waited", "error beside the better baseline", "jobs", "in the bound of 0.9", "bounds passed")
+    return (
+        figure
+        + _table(heads, cells, "Below 1 is better than both baselines.")
+        + _paragraphs(notice_sentences(counts.notices))
+    )
 
 
 def _by_week(log: EventLog, breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:

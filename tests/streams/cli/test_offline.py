@@ -35,6 +35,11 @@ def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace
     found, tables = capsys.readouterr().out.split("\n\n", 1)
     assert found.startswith("read:\n  ") and "\nkept:\n  1" in found and "\nmachine:\n  64 cpus on 16 nodes" in found
     tables, worth = tables.split("\n\n")
+    tables, while_they_wait = tables.split("while they wait", 1)
+    assert " ".join(while_they_wait.split("\n", 1)[0].split()).startswith(
+        "jobs in force h at submission h starts now h"
+    )
+    assert "\n10m " in while_they_wait
     head, _, *lines, of_runs, _, run_times = (line.split() for line in tables.splitlines())
     assert " ".join(head) == "waits AAE h median h PPE PPE600 PPE1200 x2 x3 1min 10min missing jobs"
     assert [line[0] for line in lines] == ["zero", "median"]

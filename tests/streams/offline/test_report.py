@@ -14,13 +14,15 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, End, Outcome, Start, Submit
 from models.site.history import FEATURES
 from models.site.job import Job
+from models.waiting_accuracy import Landmark
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.cli.app import main
 from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns, Counted
 from streams.offline.files import read_state, save_state
 from streams.offline.report.findings import findings, text_of, verdict
-from streams.offline.report.page import Series, _by_week, lines, page_of
+from streams.offline.report.page import Series, Told, _by_week, lines, page_of
+from streams.offline.waiting import WaitingCounts
 from streams.sources.contract import Skipped
 from streams.text.terminal import minute
 from tests.support import events
@@ -160,6 +162,15 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
+def waiting() -> WaitingCounts:
+    """A job of which something is noted at two ages."""
+    found = WaitingCounts()
+    noted = [Landmark(0, 900.0, 7200.0, 600.0, {"0.9": 9000.0}), Landmark(1, 900.0, 7200.0, 600.0, {"0.9": 9000.0})]
+    found.accuracy.add(noted, 7200.0)
+    found.notices.jobs = found.notices.in_time = 1
+    return found
+
+
 def test_the_page_stands_alone_and_escapes_every_name(log: EventLog) -> None:
     found = Breakdowns(log.begin, SETTINGS)
     jobs: dict[str, Job] = {}
@@ -173,16 +184,17 @@ def test_the_page_stands_alone_and_escapes_every_name(log: EventLog) -> None:
                 found.add(outcome(event.job, method, said, wait, bounds=bounds), job)
     report = Report()
     report.skip(Skipped(HOSTILE, 1, None, HOSTILE, HOSTILE))
-    page = page_of(log, report, found.found, "blend", found.rivals)
+    page = page_of(Told(log, report, found.found, "blend", found.rivals, waiting()))
     assert "<script" not in page and "<br>" not in page and "&lt;script&gt;" in page
     tags = Tags()
     tags.feed(page)
     assert {tag for tag, _ in tags.found}.isdisjoint({"script", "img", "link", "iframe", "a", "br"})
     assert not any(name in ("src", "href", "onload", "onerror") for _, attributes in tags.found for name in attributes)
     assert not re.search(r"https?://|@import|url\(", page)
-    assert not any(tag == "svg" for tag, _ in tags.found)  # all within one week
+    assert sum(tag == "svg" for tag, _ in tags.found) == 1  # by age: all are within one week
+    assert "100 % would have received a notice" in page
     bars = [attributes["style"] for tag, attributes in tags.found if tag == "i"]  # as HTML, for phones
-    assert len(bars) == 4 + 3 * 3 + 1 + 4 * 3 and max(bars) == "--share:1.000"
+    assert len(bars) == 4 + 3 * 3 + 1 + 4 * 3 + 2 and max(bars) == "--share:1.000"
     assert "prefers-color-scheme: dark" in page
     assert len(page) < 30_000
 
@@ -193,7 +205,8 @@ def test_the_commands_write_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     once = page.read_text(encoding="utf-8")
     assert "queuecast (qbets)" in once and once.startswith("<!doctype html>")
     assert main(["compare", str(trace), "--method", "qbets", "--workers", "1", "--html", str(page)]) == 0
-    assert page.read_text(encoding="utf-8") == once
+    without = re.sub("<section><h2>While they wait.*?</section>", "", once)
+    assert without != once and page.read_text(encoding="utf-8") == without
     assert main(["replay", str(trace), "--method", "zero", "--html", str(tmp_path / "no" / "such")]) == 1
     assert "such: cannot be written" in capsys.readouterr().err
 

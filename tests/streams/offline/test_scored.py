@@ -51,7 +51,9 @@ def log(tmp_path: Path) -> Iterator[EventLog]:
 
 
 def measures(run: ScoredReplay) -> Any:
-    return run.scores.rows(), run.scores.run_rows(), run.scores.bound_rows(), run.breakdowns.found, run.anomalies
+    scores, waiting = run.scores, run.waiting.counted
+    tables = scores.rows(), scores.run_rows(), scores.bound_rows(), waiting.accuracy, waiting.notices
+    return tables, run.breakdowns.found, run.anomalies
 
 
 def test_one_that_is_interrupted_again_and_again_goes_on_to_the_same_bytes(

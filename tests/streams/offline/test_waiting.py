@@ -1,0 +1,111 @@
+"""What a replay reports of jobs while they wait, and of the notices that would have been sent."""
+
+import pytest
+
+from models.records import Outcome, Prediction
+from models.waiting_accuracy import Landmark
+from streams.offline.waiting import NoticeCounts, WaitingCounts, WaitingScores, document, notice_sentences, show, table
+
+HOUR_S = 3600.0
+
+
+def prediction(made_at: float, wait_s: float, bound_s: float, job: str = "1") -> Prediction:
+    return Prediction(
+        site="s",
+        job=job,
+        attempt=0,
+        made_at=made_at,
+        predicted_wait_s=wait_s,
+        predicted_run_s=None,
+        predicted_start=wait_s,
+        bounds={"0.1": 0.0, "0.5": wait_s, "0.9": bound_s},
+        method="blend",
+        reason="",
+    )
+
+
+def outcome(wait_s: float, job: str = "1", censored: bool = False) -> Outcome:
+    return Outcome(
+        site="s",
+        job=job,
+        attempt=0,
+        made_at=0.0,
+        method="blend",
+        predicted_wait_s=None,
+        predicted_run_s=None,
+        bounds=None,
+        observed_at=wait_s,
+        actual_wait_s=wait_s,
+        actual_run_s=None,
+        error_s=0.0,
+        run_error_s=None,
+        censored=censored,
+    )
+
+
+def notices(*records: Prediction | Outcome) -> NoticeCounts:
+    scores = WaitingScores("blend")
+    for record in records:
+        if isinstance(record, Prediction):
+            scores.predicted(record)
+        else:
+            scores.left(record, (), scored=True)
+    return scores.notices
+
+
+def test_notice_before_a_start_as_expected_is_in_time() -> None:
+    counts = notices(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S), outcome(2 * HOUR_S))
+    assert counts == NoticeCounts(jobs=1, in_time=1, about=1, came_true=1)
+
+
+def test_notice_long_before_the_start_does_not_come_true() -> None:
+    counts = notices(prediction(0.0, 2 * HOUR_S, 9 * HOUR_S), outcome(4 * HOUR_S))
+    assert counts == NoticeCounts(jobs=1, in_time=0, about=1, came_true=0)
+
+
+def test_slipped_is_false_where_the_job_starts_by_the_bound_told_before() -> None:
+    later = prediction(100.0, 6 * HOUR_S, 8 * HOUR_S)
+    counts = notices(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S), later, outcome(2.5 * HOUR_S))
+    assert (counts.slipped, counts.false_slipped, counts.about) == (1, 1, 0)
+    counts = notices(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S), later, outcome(3.5 * HOUR_S))
+    assert (counts.slipped, counts.false_slipped) == (1, 0)
+
+
+def test_bound_that_passes_is_slipped_once() -> None:
+    counts = notices(prediction(0.0, HOUR_S, 2 * HOUR_S), outcome(5 * HOUR_S))
+    assert (counts.slipped, counts.false_slipped) == (1, 0)
+
+
+def test_job_cancelled_in_the_queue_or_started_soon_is_no_long_wait() -> None:
+    assert notices(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S), outcome(2 * HOUR_S, censored=True)) == NoticeCounts()
+    assert notices(prediction(0.0, 1800.0, HOUR_S), outcome(1800.0)).jobs == 0
+
+
+def test_jobs_that_are_not_scored_count_nothing() -> None:
+    scores = WaitingScores("blend")
+    scores.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
+    scores.left(outcome(2 * HOUR_S), [Landmark(0, 1.0, 1.0, 1.0)], scored=False)
+    assert scores.counted == WaitingCounts()
+
+
+def test_scores_restored_between_records_send_the_same_notices() -> None:
+    straight = notices(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S), outcome(4 * HOUR_S))
+    first, second = WaitingScores("blend"), WaitingScores("blend")
+    first.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
+    second.counted = first.counted
+    second.left(outcome(4 * HOUR_S), (), scored=True)
+    assert second.notices == straight
+
+
+def test_table_and_sentences_state_what_was_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    scores = WaitingScores("blend")
+    scores.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
+    noted = [Landmark(0, 2 * HOUR_S, 2 * HOUR_S, HOUR_S, {"0.9": 3 * HOUR_S}), Landmark(1)]
+    scores.left(outcome(2 * HOUR_S), noted, scored=True)
+    heads, lines = table(scores.accuracy)
+    assert heads[:3] == ["while they wait", "jobs", "in force h"] and heads[-2:] == ["cov 0.9", "passed"]
+    assert lines == [["10m", "1", "0.000", "0.000", "1.833", "0.833", "0.000", "1.000", "0.000"]]
+    assert document(scores.counted)["notices"] == scores.notices.rows()
+    assert notice_sentences(scores.notices)[0].startswith("Of the 1 jobs that waited over an hour, 100 % would")
+    show(scores.counted)
+    assert "while they wait" in capsys.readouterr().out
