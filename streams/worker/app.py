@@ -79,6 +79,7 @@ def build_app(
         acknowledge=lambda place, offset: app.consumer.acknowledge(place, offset),
     )
     owner = Owner(means, freshness)
+    app.excuse = owner.excuse  # type: ignore[method-assign]
     inbox: list[asyncio.Queue[Any]] = []  # what Faust has fetched; there once the agent has begun
     turns = Turns(lambda: owner.is_busy or any(not queue.empty() for queue in inbox))
 
@@ -140,7 +141,14 @@ def _add_estimates_and_answers(
     """Keep standing estimates fresh and answer questions, beside the events."""
     send = partial(_send, app, Topics(settings.kafka.prefix).estimates)
     standing = StandingEstimates(
-        owner, settings.estimates, send, freshness=freshness, scores=scores, turns=turns, is_unread=owner.is_unread
+        owner,
+        settings.estimates,
+        send,
+        freshness=freshness,
+        scores=scores,
+        turns=turns,
+        is_unread=owner.is_unread,
+        doing=owner.doing,
     )
     metrics.show(owner.values(), standing, freshness, scores)
     answering = Answering(
@@ -165,6 +173,7 @@ def _add_estimates_and_answers(
         metrics.answers,
         answering,
         turns,
+        doing=owner.doing,
     )
     app.task(standing.run)
     app.task(questions.run)

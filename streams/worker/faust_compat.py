@@ -19,10 +19,11 @@ from aiokafka.errors import KafkaError
 from faust.tables import manager
 from faust.types import EventT, StreamT
 from faust.web.drivers.aiohttp import Web
+from redis.exceptions import RedisError
 
 from streams.errors import UserError
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.pulse import Pulse
+from streams.worker.checkpoint.pulse import Pulse, StoodStill
 from streams.worker.checkpoint.stored import decode_stored
 from streams.worker.kafka_compat import Transport
 
@@ -121,6 +122,17 @@ class WorkerWeb(Web):  # type: ignore[misc]  # faust's classes are untyped
     default_blueprints = production_blueprints = debug_blueprints = optional_blueprints = ()
 
 
+OWN_REASONS = (KafkaError, RedisError, OSError, UserError, MemoryError)
+
+
+def is_own_reason(error: BaseException) -> bool:
+    """Return whether a worker ends for a reason of its own, and not because of what it was doing.
+
+    One that stood still may have been busy with an event.
+    """
+    return isinstance(error, OWN_REASONS) and not isinstance(error, StoodStill)
+
+
 class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are untyped
     """The Faust app; it ends the process when something fails, so that its supervisor starts it again.
 
@@ -129,6 +141,9 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
     """
 
     failed: BaseException | None = None
+
+    async def excuse(self) -> None:
+        """Note that no event is to blame for the end of this process; who builds the app says where."""
 
     def __init__(self, *arguments: Any, pulse: Pulse, holder_of: Callable[[str], str | None], **options: Any) -> None:
         self.pulse = pulse
@@ -189,6 +204,8 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         if self.failed is not None:
             return
         self.failed = error
+        if is_own_reason(error):
+            await self.excuse()
         if isinstance(error, UserError):
             log.error("the worker stops: %s", error)
         else:

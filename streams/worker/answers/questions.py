@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any
+from zlib import crc32
 
 import msgspec
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -37,7 +38,7 @@ from streams.broker.topics import EVENT_MESSAGE_BYTES, Topics
 from streams.errors import UNDECODABLE
 from streams.settings import KafkaSettings, QuestionSettings
 from streams.worker.answers.answering import Answering
-from streams.worker.answers.turns import Turns
+from streams.worker.answers.turns import Doing, Turns, allowed
 from streams.worker.answers.waiting import DroppedQuestion, MessageAge, WaitingQuestion, WaitingQuestions
 from streams.worker.intake.messages import Unreadable, dead_letter, read_question
 
@@ -101,6 +102,7 @@ class Questions:
         count: of questions, by what became of them; `latency`: seconds from a question's stamp to that of its answer.
         answering: knows the answers.
         turns: lets events go first.
+        doing: is told what is done, and may refuse it.
         producer: sends the answers; by default one of its own, so that answers do not wait for what events lead to.
     """
 
@@ -112,6 +114,7 @@ class Questions:
     answering: Answering
     turns: Turns = field(default_factory=Turns)
     producer: AIOKafkaProducer | None = None
+    doing: Doing = allowed
 
     def __post_init__(self) -> None:
         self._topics = Topics(self.kafka.prefix)
@@ -220,7 +223,15 @@ class Questions:
                 return self.answering.without_work(asked.question, BUSY)
             return self.answering.answer(asked.question)
 
-        await self._tell(asked.message, await self.turns.take(work, self.settings.share))
+        question = asked.question
+        digest = crc32(msgspec.json.encode(msgspec.structs.replace(question, id="-", asker=None)))
+        async with self.doing(question.site, "question", digest) as may:
+            if may:
+                told = await self.turns.take(work, self.settings.share)
+            else:
+                detail = "workers have crashed on this question"
+                told = NoAnswer(id=question.id, site=question.site, reason="failed", detail=detail)
+        await self._tell(asked.message, told)
 
     async def _tell(self, message: ConsumerRecord, told: AnyAnswer) -> None:
         self.count.labels(_outcome(told)).inc()

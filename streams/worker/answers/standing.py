@@ -27,7 +27,7 @@ from models.site.topology import Topology
 from streams.settings import EstimateSettings
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import BOUND, AnswerScores, ToldWait
-from streams.worker.answers.turns import Turns
+from streams.worker.answers.turns import Doing, Turns, allowed
 from streams.worker.checkpoint.stored import SiteHandle
 
 log = logging.getLogger(__name__)
@@ -126,6 +126,7 @@ class StandingEstimates:
         scores: is shown what is published, to score it.
         turns: lets events go first.
         is_unread: whether a site is this worker's though it is not among `handles` now.
+        doing: is told what is done, and may refuse it.
     """
 
     handles: Mapping[str, SiteHandle]
@@ -136,6 +137,7 @@ class StandingEstimates:
     scores: AnswerScores = field(default_factory=AnswerScores)
     turns: Turns = field(default_factory=Turns)
     is_unread: Callable[[str], bool] = lambda _: False
+    doing: Doing = allowed
     estimates: dict[str, PublishedEstimates] = field(default_factory=dict, init=False)
     records: int = field(default=0, init=False)
 
@@ -178,7 +180,9 @@ class StandingEstimates:
     async def _try(self, handle: SiteHandle) -> None:
         """Refresh one site; a fault in its estimates must stop neither the other sites' nor the events."""
         try:
-            await self.refresh(handle)
+            async with self.doing(handle.engine.site, "estimates", 0) as may:
+                if may:
+                    await self.refresh(handle)
         except (KafkaError, NotReady) as error:  # not ready: this worker is about to end, and its producer has ended
             log.warning("standing estimates could not be sent: %r", error, extra={"site": handle.engine.site})
         except Exception:

@@ -2,10 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+Doing = Callable[[str, str, int], AbstractAsyncContextManager[bool]]
+"""Is told the site, what is done for it, and which; gives whether it may be done."""
+
+
+@asynccontextmanager
+async def allowed(site: str, what: str, number: int) -> AsyncIterator[bool]:
+    """Allow everything."""
+    yield True
+
 
 SHORT_S = 0.002
 """Seconds of a slice after which an event that came meanwhile is certain to have got here; after a longer one the

@@ -11,7 +11,7 @@ Keys (`site` and the category's parts percent-encoded, so that no name can reach
     PREFIX:{site}:info                 hash  generation → the latest one; claims, owner, writes → who may write
                                              (streams/worker/checkpoint/claims.py)
     PREFIX:partitions                  hash  topic of events → how many partitions it had when sites were first stored
-    PREFIX:deaths                      hash  partition → on which event a worker died (`deaths.Mark`)
+    PREFIX:crashes                     hash  partition → what a worker is doing that may crash it (`crashes.CrashMark`)
     PREFIX:health                      hash  last → 1; written to see whether Redis takes writes
 
 Values are msgpack arrays. A site's keys share a hash tag, so that they may be written as one transaction in a cluster.
@@ -88,14 +88,14 @@ class SiteStore:
         await self.claims.claim(site)
 
     async def mark(self, partition: int) -> bytes | None:
-        """What `Deaths` keeps of a partition."""
-        found: Any = await self._client.hget(f"{self._prefix}:deaths", str(partition))
+        """What `CrashTracker` keeps of a partition."""
+        found: Any = await self._client.hget(f"{self._prefix}:crashes", str(partition))
         return None if found is None else bytes(found)
 
     async def set_mark(self, partition: int, mark: bytes | None) -> None:
         """Set it; None deletes it."""
         self._check()
-        key, field = f"{self._prefix}:deaths", str(partition)
+        key, field = f"{self._prefix}:crashes", str(partition)
         await (self._client.hdel(key, field) if mark is None else self._client.hset(key, field, mark))
 
     async def write(self, site: str, changes: Changes, generation: int = 0) -> None:

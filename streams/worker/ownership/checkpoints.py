@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from streams.worker.checkpoint.checkpoint import Acknowledgements, Checkpoint, Histories, Pending, PendingBatch
-from streams.worker.checkpoint.deaths import Deaths
+from streams.worker.checkpoint.crashes import CrashTracker
 from streams.worker.checkpoint.table import OwnedTable, Token
 from streams.worker.ownership.sites import PartitionSites
 
@@ -32,7 +32,7 @@ class Checkpoints:
     pending: Pending
     sites: PartitionSites
     histories: Histories
-    deaths: Deaths
+    crashes: CrashTracker
     token: Token
     table: OwnedTable
     compressing: Executor
@@ -66,21 +66,21 @@ class Checkpoints:
     async def _in_turn(self) -> None:
         async with self.turn:
             if self.pending.due:
-                await self._begin()
+                await self.begin_one()
 
     async def after_event(self) -> None:
         """An event is processed: make a checkpoint if it is to be durable at once, or begin one if there are enough."""
-        if self.deaths.checkpoint_events == 1:
+        if self.crashes.checkpoint_events == 1:
             await self.make()
-        elif self.pending.batch.size >= self.deaths.checkpoint_events:
-            await self._begin()
+        elif self.pending.batch.size >= self.crashes.checkpoint_events:
+            await self.begin_one()
 
     async def make(self) -> None:
         """Make everything durable that followed from the pending events, then acknowledge them."""
-        await self._begin()
+        await self.begin_one()
         await self.end()
 
-    async def _begin(self) -> None:
+    async def begin_one(self) -> None:
         """Begin a checkpoint of the partition as it is now, after the end of an earlier one."""
         await self.end()
         while self.mending:
@@ -92,7 +92,7 @@ class Checkpoints:
     async def _run(self, checkpoint: Checkpoint) -> None:
         await checkpoint.run(self.table, self.histories, self.compressing, self.acknowledgements)
         self.ended = time.time()
-        await self.deaths.survived()
+        await self.crashes.survived()
         self._running = None
 
     async def end(self) -> None:

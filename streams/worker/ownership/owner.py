@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
 
 import faust
 
@@ -79,6 +80,20 @@ class Owner(Mapping[str, SiteHandle]):
         """
         served = (partition for partition in self._served if partition.is_served)
         return any(partition.sites.reading(site) is not None for partition in served)
+
+    async def excuse(self) -> None:
+        """Have the next owners know that this worker ends for a reason of its own, not because of what it did."""
+        await asyncio.gather(*(partition.excuse() for partition in self._partitions.values()))
+
+    @asynccontextmanager
+    async def doing(self, site: str, what: str, number: int = 0) -> AsyncIterator[bool]:
+        """Do something for a site that is no event; give whether it may be done: not where workers crashed on it."""
+        partition = next((one for one in self._served if site in one.sites.handles), None)
+        if partition is None:
+            yield True
+            return
+        async with partition.crashes.doing((f"{what} {site}", number, 0)) as may:
+            yield may
 
     async def take(self, message: faust.EventT) -> None:
         """Have a message of the events topic processed in its turn. Waits while far too many wait already.

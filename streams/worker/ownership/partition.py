@@ -5,15 +5,18 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from faust.types import TP
 
 from models.durations import DAY_S
+from streams.errors import UserError
 from streams.settings import Settings
 from streams.worker.checkpoint.checkpoint import Acknowledgements, Histories, Pending
-from streams.worker.checkpoint.deaths import Deaths
+from streams.worker.checkpoint.client import AWAY
+from streams.worker.checkpoint.crashes import CrashTracker, Solitude
 from streams.worker.checkpoint.event_logs import EventLogs, LogGaps
 from streams.worker.checkpoint.loader import SiteLoader
 from streams.worker.checkpoint.store import SiteStore
@@ -29,6 +32,7 @@ from streams.worker.ownership.sites import PartitionSites
 
 log = logging.getLogger(__name__)
 FIRST_S = 1.0  # seconds within which a partition that comes begins to read its sites back before it serves any
+EXCUSE_S = 1.0  # seconds within which Redis takes that no event is to blame for a worker's end
 HAND_OVER_S = 5.0  # seconds that a last checkpoint may take when a partition is revoked
 CLAIMS_AT_A_TIME = 8  # sites that are claimed in Redis at a time
 
@@ -63,6 +67,7 @@ class Means:
     claiming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CLAIMS_AT_A_TIME))
     reading_first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_A_TIME))
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    solitude: Solitude = field(default_factory=Solitude)
     remaking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
 
@@ -91,7 +96,7 @@ class OwnedPartition:
         loader = SiteLoader(
             store, settings.engine, self._retries, means.events, table.get, means.intake.replay, means.is_busy
         )
-        self._deaths = Deaths(number, store, self._retries, worker.checkpoint_events)
+        self.crashes = CrashTracker(number, store, self._retries, worker.checkpoint_events, means.solitude)
         pending = Pending(worker.checkpoint_events, worker.checkpoint_seconds, means.clock)
         self.sites = PartitionSites(
             number,
@@ -108,7 +113,7 @@ class OwnedPartition:
             pending,
             self.sites,
             Histories(store, loader, self._retries, lambda site: table.get(site.encode())),
-            self._deaths,
+            self.crashes,
             self.token,
             table,
             means.compressing,
@@ -138,7 +143,7 @@ class OwnedPartition:
             async with self._scope:
                 stored, self._stored = self._stored, None
                 assert stored is not None
-                await self._deaths.begin()
+                await self.crashes.begin()
                 await self.sites.take_over(stored, self._means.claiming)
                 await self.sites.read_back(self._means.reading_first, FIRST_S)
                 self._begun.set()
@@ -147,7 +152,7 @@ class OwnedPartition:
                 await self._leaving.wait()
                 async with self.checkpoints.turn:
                     await self.checkpoints.make()
-                await self._deaths.ended()
+                await self.crashes.ended()
                 self.token.revoke()
                 raise Revoked("the partition is handed over")
         except BaseExceptionGroup as failed:
@@ -182,12 +187,20 @@ class OwnedPartition:
             await asyncio.wait([self._life], timeout=HAND_OVER_S)
         if not self._life.done():
             log.warning("no last checkpoint; the next owner will see those events again", extra=self._where)
+            await self.excuse()
         self.token.revoke()
         self._life.cancel()
         await asyncio.wait([self._life])
         self._queues.clear()
         self.checkpoints.forget()
         self.sites.handles.clear()  # engines are large, and not to be kept until Python looks for cycles
+
+    async def excuse(self) -> None:
+        """Have the next owner know that this worker ends for a reason of its own, if Redis answers."""
+        store = self._means.store(Token(self.number, self._means.alive))
+        with suppress(TimeoutError, UserError, *AWAY):
+            async with asyncio.timeout(EXCUSE_S):
+                await self.crashes.excuse(store)
 
     @property
     def is_served(self) -> bool:

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from models.engine.operations import operate
 from models.records import AnyOperation, BeginAnew, ForgetJob, Rebuild, SetCapacity, UsePrior
 from streams.worker.checkpoint.checkpoint import AppliedEvent
-from streams.worker.checkpoint.deaths import MOST_DEATHS
+from streams.worker.checkpoint.crashes import MAX_CRASHES, place_of
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
 from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle
 from streams.worker.checkpoint.table import Token
@@ -125,9 +126,7 @@ class Processing:
             if self.checkpoints.is_going(what.site):  # and comes back: all of it is deleted first
                 await self.checkpoints.make()
             if isinstance(what, AnyOperation):
-                await self._make_sure(message, what.site)
-                left = await self._operate(what, own, message)
-                operated = True
+                left, operated = await self._operate_carefully(what, own, message), True
             else:
                 left = await self._take_in(what, own, message)
             if isinstance(left, Pause):
@@ -182,20 +181,50 @@ class Processing:
                     return awaited
             part, begun = told.parts[number], (number + 1) % count
             try:
-                await self._make_sure(raw, told.site, number)
-                await self._apply(part, handle, raw, begun)
-            except EngineFailed as error:
-                return self._mend(error, part, raw, begun)
+                async with self._careful(raw, told.site, number):
+                    awaited = await self._apply_or_mend(part, handle, raw, begun)
+                if awaited is not None:
+                    return awaited
             except Unreadable as error:
                 letter = await self.outbox.reject(error.reason, error.detail, told.site, raw, part=part)
                 self._passed(handle, raw, begun, letter)
         return None
 
-    async def _make_sure(self, raw: Fetched, site: str, number: int = 0) -> None:
-        """Make sure that no workers have died on an event. Raises Unreadable: they have."""
-        if not await self.checkpoints.deaths.may(raw, number, bool(self.queues.blocked)):
-            self.sites.pass_over(site)
-            raise Unreadable("poison", f"{MOST_DEATHS} workers have died on it")
+    async def _apply_or_mend(
+        self, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int
+    ) -> "asyncio.Task[None] | None":
+        """Apply an event, and where workers crash let the next checkpoint begin; return what mends a failed engine."""
+        try:
+            await self._apply(part, handle, raw, begun)
+        except EngineFailed as error:
+            return self._mend(error, part, raw, begun)
+        except Unreadable as error:
+            letter = await self.outbox.reject(error.reason, error.detail, handle.engine.site, raw, part=part)
+            self._passed(handle, raw, begun, letter)
+        if self.checkpoints.crashes.is_careful:
+            await self.checkpoints.begin_one()  # what is stored of the event may be what workers crash on
+        return None
+
+    async def _operate_carefully(self, operation: AnyOperation, own: bool, raw: Fetched) -> Rest:
+        """Do the same as `_operate`; to be refused is no crash."""
+        refused: Unreadable | None = None
+        async with self._careful(raw, operation.site):
+            try:
+                return await self._operate(operation, own, raw)
+            except Unreadable as error:
+                refused = error
+        raise refused
+
+    @asynccontextmanager
+    async def _careful(self, raw: Fetched, site: str, number: int = 0) -> AsyncIterator[None]:
+        """Do what workers may crash on. Raises Unreadable: they have."""
+        crashes = self.checkpoints.crashes
+        crashes.count(bool(self.queues.blocked))
+        async with crashes.doing(place_of(raw, number)) as may:
+            if not may:
+                self.sites.pass_over(site)
+                raise Unreadable("poison", f"{MAX_CRASHES} workers have crashed on it")
+            yield
 
     async def _apply(self, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int) -> None:
         """Apply an event to its site's engine, and send what it leads to.

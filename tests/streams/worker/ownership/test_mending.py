@@ -1,6 +1,8 @@
 """A site is made again after its engine has failed: as it was, wherever checkpoints fell."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -11,7 +13,7 @@ from models.engine.settings import EngineSettings
 from models.records import BUSY, AnyEvent, NoAnswer, SiteAnswer, SiteQuestion, Submit, bundled
 from streams.settings import Settings, WorkerSettings
 from streams.worker.answers.answering import Answering
-from streams.worker.checkpoint.deaths import Deaths
+from streams.worker.checkpoint.crashes import CrashTracker, Place
 from streams.worker.checkpoint.event_logs import LogGaps
 from tests.support.fakes import MemoryStore, Process, World
 from tests.support.stored import heads, saved_state, whole
@@ -66,10 +68,11 @@ def test_how_often_events_come_counts_messages_of_which_a_part_was_refused() -> 
 
 @pytest.mark.parametrize("poison", [(1,), (2, 5)])
 def test_that_events_were_lost_is_not_forgotten(monkeypatch: pytest.MonkeyPatch, poison: tuple[int, ...]) -> None:
-    async def may(_: Deaths, raw: Any, part: int, passes_others: bool) -> bool:
-        return raw.offset not in poison
+    @asynccontextmanager
+    async def doing(_: CrashTracker, place: Place) -> AsyncIterator[bool]:
+        yield place[1] not in poison
 
-    monkeypatch.setattr(Deaths, "may", may)
+    monkeypatch.setattr(CrashTracker, "doing", doing)
 
     def world() -> World:
         world = World()

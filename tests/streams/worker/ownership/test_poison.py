@@ -1,12 +1,15 @@
 """An event on which workers die, and a site whose engine fails again and again: the stream goes on."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from models.engine.engine import Engine
@@ -15,10 +18,11 @@ from models.records import AnyEvent, DeadLetter, Rebuild, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import checkpoint
+from streams.worker.checkpoint.crashes import CrashMark
 from streams.worker.checkpoint.stored import ASIDE_S, MOST_FAILURES
 from streams.worker.ownership import partition
 from streams.worker.ownership.sites import PartitionSites
-from tests.support.fakes import Process, World
+from tests.support.fakes import Crash, Process, World
 from tests.support.stored import heads, saved_state, whole
 
 SETTINGS = Settings(
@@ -124,6 +128,78 @@ def test_its_site_says_that_events_are_missing() -> None:
     deaths(world)
     assert saved_state(world.table, "alder").gaps.missed_until > 0
     assert saved_state(world.table, "birch").gaps.missed_until <= 0
+
+
+def world_of_partitions(count: int) -> World:
+    """The poisonous site in partition 0, and a site in each of the others."""
+    world = World()
+    for number in range(count):
+        world.publish_events(events("alder" if number == 0 else f"site{number}"), number)
+    return world
+
+
+@pytest.mark.usefixtures("unencodable")
+def test_of_many_partitions_the_event_alone_is_blamed() -> None:
+    world = world_of_partitions(6)
+    assert deaths(world) <= 6
+    (letter,) = letters(world)
+    assert letter.reason == "poison" and letter.site == "alder" and is_poison(events("alder")[letter.offset])
+    assert not world.marks and all(world.committed[number] == len(world.messages[number]) for number in range(6))
+
+
+@given(st.lists(st.integers(0, 250), min_size=3, max_size=9))
+def test_ends_that_no_event_caused_blame_none(steps: list[int]) -> None:
+    """SIGKILL, wherever it hits but in the middle of an event, and errors of servers."""
+    world = world_of_partitions(3)
+    for number in steps:
+        world.steps = number
+        with contextlib.suppress(Crash):
+            asyncio.run(Process(world, SETTINGS).live())
+    world.steps = None
+    asyncio.run(Process(world, SETTINGS).live())
+    assert not letters(world) and not world.marks
+
+
+def test_a_worker_that_ends_for_a_reason_of_its_own_leaves_the_mark_that_it_found() -> None:
+    async def ended(world: World) -> None:
+        process = Process(world, SETTINGS)
+        await process.take_over(0)
+        await process.take_all(0)
+        await process.done()
+        assert world.marks
+        await process.owner.excuse()
+
+    world = world_of_two()
+    asyncio.run(ended(world))
+    assert not world.marks, "it found none"
+    world.marks[0] = before = msgspec.msgpack.encode(CrashMark(3, ("queuecast.events", 7, 0), ()))
+    asyncio.run(ended(world))
+    assert world.marks == {0: before}
+
+
+def test_what_is_no_event_is_refused_too_where_workers_crash_on_it() -> None:
+    world = world_of_two()
+    asyncio.run(Process(world, SETTINGS).live())
+
+    async def asking(crash: bool) -> bool:
+        process = Process(world, SETTINGS)
+        await process.take_over(0)
+        while "alder" not in process.owner:
+            await asyncio.sleep(0)
+        async with process.owner.doing("birch", "estimates") as may:
+            assert may
+        async with process.owner.doing("alder", "question", 17) as may:
+            if crash and may:
+                raise Crash
+        await process.hand_over(0)
+        return may
+
+    for _ in range(10):
+        with contextlib.suppress(Crash):
+            if not asyncio.run(asking(crash=True)):
+                break
+    else:
+        raise AssertionError("they crash for ever")
 
 
 def test_in_good_order_nothing_is_marked() -> None:
