@@ -25,7 +25,8 @@ CHARTS = ('<link rel="stylesheet" href="static/uPlot.min.css">', '<script src="s
 class Page(msgspec.Struct, frozen=True):
     """What is a page's own: the file of its content, its title, its script, what else its head has.
 
-    `skip` is what the link says by which the keyboard's users pass over the navigation.
+    `skip` is what the link says by which the keyboard's users pass over the navigation, `item` the address of the item
+    there that the page belongs to.
     """
 
     file: str
@@ -33,26 +34,30 @@ class Page(msgspec.Struct, frozen=True):
     script: str
     head: tuple[str, ...] = ()
     skip: str = "Skip to what is told"
+    item: str | None = None
 
     def rendered(self) -> bytes:
         """The page in its frame."""
         head = (*self.head, f'<script type="module" src="static/{self.script}"></script>')
         content = (FILES / self.file).read_text(encoding="utf-8").rstrip("\n")
-        return framed(self.title, content, self.skip, "\n  ".join(head)).encode()
+        return framed(self.title, content, self.skip, "\n  ".join(head), self.item).encode()
 
 
-def framed(title: str, content: str, skip: str = "Skip to what is told", head: str = "") -> str:
-    """What all pages have around what is a page's own."""
+def framed(
+    title: str, content: str, skip: str = "Skip to what is told", head: str = "", item: str | None = None
+) -> str:
+    """What all pages have around what is a page's own; `item` is the address of its item in the navigation."""
     frame = Template((FILES / "frame.html").read_text(encoding="utf-8"))
-    return frame.substitute(title=title, head=head, skip=skip, content=content)
+    page = frame.substitute(title=title, head=head, skip=skip, content=content)
+    return page if item is None else page.replace(f'<a href="{item}">', f'<a href="{item}" aria-current="page">', 1)
 
 
 PAGES = {
-    "/": Page("ask.html", "queuecast", "app.js", skip="Skip to the question"),
-    "/jobs": Page("jobs.html", "My jobs – queuecast", "jobs-page.js"),
-    "/job": Page("job.html", "A job – queuecast", "job-page.js", head=CHARTS),
-    "/site": Page("site.html", "A site – queuecast", "site-page.js", head=CHARTS),
-    "/status": Page("status.html", "Status – queuecast", "status-page.js"),
+    "/": Page("ask.html", "queuecast", "app.js", skip="Skip to the question", item="./#ask"),
+    "/jobs": Page("jobs.html", "My jobs – queuecast", "jobs-page.js", item="jobs"),
+    "/job": Page("job.html", "A job – queuecast", "job-page.js", head=CHARTS, item="jobs"),
+    "/site": Page("site.html", "A site – queuecast", "site-page.js", head=CHARTS, item="./#sites"),
+    "/status": Page("status.html", "Status – queuecast", "status-page.js", item="status"),
     "/http": Page("http.html", "HTTP interface – queuecast", "http-page.js"),
 }
 """The pages by their paths."""

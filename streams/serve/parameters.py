@@ -50,7 +50,7 @@ Reasons = Annotated[bool, Parameter(description="Whether to say why the job woul
 
 
 def job_request(
-    cpus: Annotated[int, Parameter(ge=1, le=MAX_COUNT, description="Processors.")] = 1,
+    cpus: Annotated[int, Parameter(ge=1, le=MAX_COUNT, description="CPUs.")] = 1,
     walltime: Walltime = "",
     nodes: Whole = 0,
     gpus: Whole = 0,

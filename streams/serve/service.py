@@ -1,7 +1,7 @@
 """The answers of the service, without anything of HTTP."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -19,6 +19,7 @@ from streams.serve.sight import ClientInSight
 from streams.settings import Settings
 
 A = TypeVar("A", bound=records.Answer)
+BASELINES = ("zero", "median")  # the simple rules that predictions are compared with
 
 
 class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
@@ -77,8 +78,9 @@ class UserJobs(msgspec.Struct, kw_only=True, frozen=True):
 class SiteStatus(msgspec.Struct, kw_only=True, frozen=True):
     """How a site is served, for operators; `as_of` and what follows is as in `models.records.Answer`.
 
-    `recent` is the accuracy of its predictions in the last week or two, `answers` that of what people act on,
-    `unknown_fields` counts fields of its events that were ignored.
+    `recent` is the accuracy of its predictions in the last week or two, `baselines` the mean error (s) that the simple
+    rules had over those weeks, `answers` the accuracy of what people act on, `unknown_fields` counts fields of its
+    events that were ignored.
     """
 
     site: str
@@ -90,6 +92,7 @@ class SiteStatus(msgspec.Struct, kw_only=True, frozen=True):
     stale: str | None
     live: records.LiveState
     recent: records.MethodAccuracy | None
+    baselines: dict[str, float]
     answers: list[records.AnswerAccuracy]
     unknown_fields: dict[str, int]
 
@@ -186,7 +189,10 @@ class Service:
         answers, unanswered = _split(await ask_all(self._asking, questions), records.SiteAnswer)
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
         same = "site method degraded as_of lag_messages lag_s stale live answers unknown_fields"
-        sites = [SiteStatus(recent=answer.recent or None, **_same(answer, same)) for answer in answers]
+        sites = [
+            SiteStatus(recent=answer.recent or None, baselines=_baselines(answer.weeks[-2:]), **_same(answer, same))
+            for answer in answers
+        ]
         in_order = [workers[name] for name in sorted(workers)]
         return Status(now=time.time(), sites=sites, workers=in_order, unanswered=unanswered)
 
@@ -197,6 +203,18 @@ class Service:
 
     async def _ask(self, question: records.AnyQuestion, kind: type[Kind]) -> Kind:
         return of_kind(await self._asking.ask(question), kind)
+
+
+def _baselines(weeks: Iterable[records.WeekAccuracy]) -> dict[str, float]:
+    """The mean errors (s) of the simple rules over these weeks."""
+    found = {}
+    for rule in BASELINES:
+        measured = [
+            one for week in weeks for one in week.methods if one.method == rule and one.mean_error_s is not None
+        ]
+        if jobs := sum(one.jobs for one in measured):
+            found[rule] = sum(one.jobs * (one.mean_error_s or 0.0) for one in measured) / jobs
+    return found
 
 
 def _same(record: msgspec.Struct, names: str) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import { cell, table } from "./table.js";
 import { h } from "./text.js";
 
 const said = document.getElementById("http-said");
+const example = document.getElementById("http-curl");
+example.textContent = example.textContent.replace("http://127.0.0.1:6067/", new URL("./", location.href).href);
 
 /** Text in which words between backticks are code. */
 const prose = (text) => text.split("`").map((part, place) => (place % 2 ? h("code", {}, part) : part));

@@ -1,10 +1,12 @@
 // One job that queues or runs: when it starts, how sure that is, why not yet, and how that has changed meanwhile.
 
 import { explained, get } from "./api.js";
+import { holding } from "./bounds.js";
 import { chart, DURATIONS } from "./charts.js";
 import { open, refused, say } from "./door.js";
 import { cell, table, update } from "./table.js";
 import { clockTime, duration, fromNow, h, name, plural, probability, sentence, sitePage } from "./text.js";
+import { insteadOf } from "./unknown.js";
 
 const asked = new URLSearchParams(location.search);
 const [site, job] = [asked.get("site") ?? "", asked.get("name") ?? ""];
@@ -15,6 +17,8 @@ const told = [];
 
 document.getElementById("job-title").textContent = job ? `Job ${job}` : "No job is named";
 document.title = job ? `Job ${job} – queuecast` : "queuecast";
+document.getElementById("trail-site").replaceChildren(h("a", { href: sitePage(site) }, name(site)));
+document.getElementById("trail-job").textContent = job ? `Job ${job}` : "";
 
 async function refresh() {
   if (!site || !job) return;
@@ -27,9 +31,11 @@ async function refresh() {
     changes(rows, live?.submit);
     draw(rows, live?.eligible ?? live?.submit ?? rows[0]?.at, live?.start ?? at ?? made);
   } catch (error) {
-    say(said, explained(error, site), true);
-    update(place, h("div", { id: "job-now" }, h("p", {}, "It may be over: see ",
-      h("a", { href: sitePage(site) }, "the last predictions of ", name(site)), ".")));
+    const instead = await insteadOf(error, site);
+    say(said, instead?.text ?? explained(error, site), true);
+    const over = h("p", {}, "It may be over: see ",
+      h("a", { href: sitePage(site) }, "the last predictions of ", name(site)), ".");
+    update(place, h("div", { id: "job-now" }, ...(instead?.choices ?? [over])));
     refused(error);
   }
 }
@@ -37,18 +43,22 @@ async function refresh() {
 /** Keep what was told while this page is open, where it is another than before. */
 function remember({ live, as_of: at, made_at: made, expected_start: start, starts_by: by }) {
   if (live?.start != null) return;
-  const latest = atLatest(by);
+  const latest = atLatest(by, start, at ?? made);
   if (told.length && told[0].start === start && told[0].latest === latest) return;
   told.unshift({ at: at ?? made, start, latest });
 }
 
-const atLatest = (by) => by?.["0.9"] ?? Object.values(by ?? {}).at(-1) ?? null;
+/** The bound of 0.9, else the greatest, that an estimate of `start` told at `at`; null where none held then. */
+function atLatest(by, start, at) {
+  const told = holding(by, start, at);
+  return (told.find(([q]) => q === "0.9") ?? told.at(-1))?.[1] ?? null;
+}
 
 function contents(found) {
   const { live, expected_start: start, starts_by: by, ahead_jobs: ahead, stale } = found;
   const now = found.as_of ?? found.made_at;
-  const bounds = Object.entries(by ?? {}).filter(([q]) => q > 0.5).map(([q, time]) =>
-    [`With ${probability(q)} by`, [clockTime(time)]]);
+  const bounds = holding(by, start, now).map(([q, time]) => [`With ${probability(q)} by`, [clockTime(time)]]);
+  const passed = live && live.start == null && start != null && !bounds.length && Object.keys(by ?? {}).length;
   const facts = [
     ["Site", [h("a", { href: sitePage(site) }, name(site))]],
     live ? ["Submitted", [clockTime(live.submit), `, ${duration((live.start ?? now) - live.submit)} in the queue`]] : null,
@@ -57,6 +67,7 @@ function contents(found) {
     live?.start != null ? ["Started", [clockTime(live.start)]] : null,
     start == null ? null : ["Expected", [clockTime(start), `, ${fromNow(start - now)}`]],
     ...bounds,
+    passed ? ["At the latest", ["not known any longer: it has waited longer than was told"]] : null,
     live && start != null ? ["Ahead of it", [plural(ahead, "job")]] : null,
     live ? ["Asked for", [plural(live.cpus, "CPU"), live.walltime == null ? "" : ` for ${duration(live.walltime)}`]] : null,
     live?.queue == null ? null : ["Queue", [name(live.queue)]],
@@ -72,7 +83,7 @@ function contents(found) {
 
 /** Its estimates over time: those that went out, and those of now as this page was told; the first one first. */
 function estimates(sent) {
-  return [...sent.map(({ at, start, starts_by: by }) => ({ at, start, latest: atLatest(by) })), ...told.toReversed()];
+  return [...sent.map(({ at, start, starts_by: by }) => ({ at, start, latest: atLatest(by, start, at) })), ...told.toReversed()];
 }
 
 function changes(rows, submit) {

@@ -1,5 +1,6 @@
 // Tables of live jobs.
 
+import { holds } from "./bounds.js";
 import { cell, explainedRow, table } from "./table.js";
 import { clockTime, duration, fromNow, h, jobPage, name, number, probability, seconds, sentence } from "./text.js";
 
@@ -7,9 +8,26 @@ const COLUMNS = [
   ["Job"], ["Waited", "figure"], ["Expected"], ["At the latest"], ["CPUs", "figure"], ["Walltime", "figure"], ["Queue"],
 ];
 
-/** A table of a site's live jobs; `now` is its time (Unix seconds). Why a job still queues stands below it. */
+/**
+ * A table of a site's live jobs; `now` is its time (Unix seconds). Why a job still queues stands below it, once below
+ * the last of several jobs that follow each other and wait for the same reason.
+ */
 export function jobTable(caption, site, jobs, now) {
-  return table(caption, COLUMNS, jobs.map((job) => explainedRow(cells(site, job, now), sentences(job))), "jobs blocks");
+  const reasons = oncePerRun(jobs.map(({ why }) => why));
+  const rows = jobs.map((job, place) => explainedRow(cells(site, job, now), reasons[place]));
+  return table(caption, COLUMNS, rows, "jobs blocks");
+}
+
+/** What stands below each row: the reason where the next row has another, saying for how many rows it holds. */
+export function oncePerRun(reasons) {
+  let run = 0;
+  return reasons.map((reason, place) => {
+    run += 1;
+    if (reason && reasons[place + 1] === reason) return [];
+    const told = reason ? [`${run > 1 ? `These ${run} jobs: ` : ""}${sentence(reason)}`] : [];
+    run = 0;
+    return told;
+  });
 }
 
 function cells(site, job, now) {
@@ -23,8 +41,6 @@ function cells(site, job, now) {
     cell(job.queue == null ? "–" : name(job.queue)),
   ];
 }
-
-const sentences = ({ why }) => (why ? [sentence(why)] : []);
 
 function expected({ start, predicted_run_s: run, predicted_start, expected_start, held_back, reason }, now) {
   if (start != null) return run == null ? "runs" : due("ends", start + run, now);
@@ -43,14 +59,14 @@ function due(what, time, now) {
 }
 
 /** When it will have started with 90 %, as commands and notices say it too; else as sure as the greatest bound is. */
-function atLatest({ start, submit, eligible, bounds, held_back }, now) {
+function atLatest({ start, submit, eligible, bounds, held_back, expected_start: expected }, now) {
   const told = Object.entries(bounds ?? {}).sort(([a], [b]) => a - b);
   const known = told.find(([q]) => q === "0.9") ?? told.at(-1);
   if (start != null || held_back || !known) return "–";
   const [q, bound] = known;
   const time = (eligible ?? submit) + bound;
   const left = time - now;
-  if (left < 0) return "later than was told";
+  if (!holds(time, expected, now)) return "later than was told";
   return [
     h("data", { value: time }, `${fromNow(left)} (${probability(q)})`),
     h("span", { class: "line" }, clockTime(time)),

@@ -171,7 +171,8 @@ function ranked(ranking, referenceRun) {
     ["Done", "figure"],
     ["Off lately by", "figure"],
   ];
-  const rows = ranking.map((site, place) => siteRow(site, place, quantiles, scale));
+  const shared = sharedBy(ranking);
+  const rows = ranking.map((site, place) => siteRow(site, place, quantiles, scale, shared));
   const made = table("Sites by when the job would be done", columns, rows, "ranking stacked");
   const lines = [...made.tBodies[0].rows];
   let place = -1;
@@ -185,6 +186,7 @@ function ranked(ranking, referenceRun) {
   const run = [" The job is taken to run for ", seconds(referenceRun), " on a site of speed 1."];
   return [
     made,
+    ...[...shared].map((one) => h("p", { class: "hint" }, `All ${ranking.length} sites: ${one}`)),
     ...everything(lines.filter((line) => line.hidden), rows.length),
     h("p", { class: "hint legend", "aria-hidden": "true" }, legend),
     h("p", { class: "hint" }, `Asked at ${localClock()}.`, referenceRun == null ? null : run,
@@ -195,18 +197,21 @@ function ranked(ranking, referenceRun) {
 /** All waits that a site's drawing shows. */
 const longest = ({ predicted_wait_s: wait, bounds }) => [wait ?? 0, ...Object.values(bounds ?? {})];
 
-function siteRow(site, place, quantiles, scale) {
+/** A bound that is shown: one before the expected start would contradict it. */
+const bound = ({ predicted_wait_s: wait, bounds }, q) => (bounds?.[q] >= (wait ?? 0) ? bounds[q] : null);
+
+function siteRow(site, place, quantiles, scale, shared) {
   const { predicted_wait_s: wait, predicted_run_s: run, predicted_response_s: response, bounds, recent } = site;
   return explainedRow([
     cell(String(place + 1), { kind: "place" }),
     cell(h("a", { class: "title", href: sitePage(site.site) }, name(site.site)), { kind: "site", head: true }),
     cell(band(scale, wait, bounds), { kind: "drawn" }),
     cell(start(wait), { kind: "start", label: "Starts" }),
-    ...quantiles.map((q) => cell(seconds(bounds?.[q]), { kind: "figure", label: `${probability(q)} within` })),
+    ...quantiles.map((q) => cell(seconds(bound(site, q)), { kind: "figure", label: `${probability(q)} within` })),
     cell(seconds(run), { kind: "figure", label: "Runs for" }),
     cell(response == null ? "–" : ["in ", seconds(response)], { kind: "figure", label: "Done" }),
     cell(seconds(recent?.jobs ? recent.mean_error_s : null), { kind: "figure", label: "Off lately by" }),
-  ], about(site));
+  ], about(site, shared));
 }
 
 function start(wait) {
@@ -214,14 +219,35 @@ function start(wait) {
   return wait < 1 ? h("data", { value: wait }, "at once") : ["in ", seconds(wait)];
 }
 
-/** What else to know of a ranked site, in sentences. */
-function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, weak, source, speed, why, ...age }) {
+/** Why it starts then, in a sentence. */
+function because({ predicted_wait_s: wait, reason, why }) {
+  if (why) return [sentence(why.text)];
+  return reason ? [sentence(wait == null ? reason : `by ${reason}`)] : [];
+}
+
+/** Why its estimate is less sure than others, in sentences. */
+function doubts({ degraded, weak, source, stale }) {
+  const told = source === "standing" ? ["From its standing estimate: no worker answered in time."] : [];
+  if (weak) told.push(sentence(`ranked behind the others, for it rests on little: ${weak}`));
+  else if (degraded && !stale) told.push(sentence(`less sure: ${degraded}`));
+  return told;
+}
+
+/** The sentences that hold for each of several sites, which are shown once. */
+export function sharedBy(ranking) {
+  const [first, ...others] = ranking.map((site) => [...because(site), ...doubts(site)]);
+  return new Set(others.length ? first.filter((one) => others.every((told) => told.includes(one))) : []);
+}
+
+/** What else to know of a ranked site, in sentences; `shared` ones are told of all. */
+function about(site, shared) {
+  const { live, site_cpus: cpus, speed, why, ...age } = site;
   const { p_best: best, p_start: inTime, bounds } = age;
+  const own = (sentences) => sentences.filter((one) => !shared.has(one));
   const told = [];
   if (inTime != null) told.push(`Starts in time with ${chance(inTime, bounds)}.`);
   if (age.stale) told.push(sentence(`stale, so ranked last: ${age.stale}`));
-  if (why) told.push(sentence(why.text));
-  else if (reason) told.push(sentence(wait == null ? reason : `by ${reason}`));
+  told.push(...own(because(site)));
   if (why?.instead.length) told.push(`Sooner: ${why.instead.map(instead).join("; ")}.`);
   if (best != null && best < 1) told.push(`Best of all sites with a probability of ${probability(best.toFixed(2))}.`);
   const state = [];
@@ -231,9 +257,7 @@ function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded
   if (speed != null && speed !== 1) state.push(`speed ${speed}`);
   if (age.as_of) state.push(`as of ${clockText(age.as_of)}${age.stale ? "" : behind(age)}`);
   const facts = state.length ? [sentence(state.join(", "))] : [];
-  if (source === "standing") facts.push("From its standing estimate: no worker answered in time.");
-  if (weak) facts.push(sentence(`ranked behind the others, for it rests on little: ${weak}`));
-  else if (degraded && !age.stale) facts.push(sentence(`less sure: ${degraded}`));
+  facts.push(...own(doubts(site)));
   return [told.join(" "), facts.join(" ")].filter(Boolean);
 }
 

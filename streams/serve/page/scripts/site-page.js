@@ -5,6 +5,7 @@ import { chart, DURATIONS } from "./charts.js";
 import { open, refused, say } from "./door.js";
 import { contents } from "./site.js";
 import { cell, table, update, wide } from "./table.js";
+import { insteadOf } from "./unknown.js";
 import { clockTime, count, datum, dayOf, days, duration, h, localClock, percent } from "./text.js";
 
 const site = new URLSearchParams(location.search).get("name") ?? "";
@@ -15,6 +16,7 @@ let known = null, outcomes = null;
 
 document.getElementById("site-title").textContent = site || "No site is named";
 document.title = site ? `${site} – queuecast` : "queuecast";
+document.getElementById("trail-site").textContent = site;
 
 async function refresh() {
   if (!site) return;
@@ -24,10 +26,12 @@ async function refresh() {
   known = now.value ?? known;
   outcomes = left.value?.outcomes ?? outcomes;
   const refusal = now.reason ?? left.reason;
-  say(said, refusal ? explained(refusal, site) : "", Boolean(refusal));
+  const instead = known || outcomes || !now.reason ? null : await insteadOf(now.reason, site);
+  say(said, instead?.text ?? (refusal ? explained(refusal, site) : ""), Boolean(refusal));
   if (!refusal) document.getElementById("site-at").textContent = `As of ${localClock()}.`;
   block("now-title").hidden = !known && !outcomes;
-  update(place, h("div", { id: "site-now" }, ...contents(site, known, outcomes, "h3")));
+  const told = instead?.choices ?? contents(site, known, outcomes, "h3");
+  update(place, h("div", { id: "site-now" }, ...told));
   if (past.value) draw(past.value);
 }
 

@@ -6,6 +6,7 @@ import { cell, explainedRow, table, update } from "./table.js";
 import { clockTime, datum, duration, h, localClock, name, number, percent, plural } from "./text.js";
 import { seconds, sentence, sitePage } from "./text.js";
 
+const RULES = [["median", "A recent median would be"], ["zero", "“At once” would be"]];
 const said = document.getElementById("status-said");
 const place = document.getElementById("status-now");
 
@@ -25,18 +26,26 @@ function summary({ sites, workers, unanswered }) {
   const unread = sites.reduce((most, { lag_messages: messages }) => Math.max(most, messages), 0);
   const parts = [
     `${plural(sites.length + unanswered.length, "site")}, ${stale ? `${stale} stale` : "none stale"}`,
-    unanswered.length ? `no worker answers for ${unanswered.join(", ")}` : plural(workers.length, "worker"),
+    ...ofWorkers({ sites, workers, unanswered }),
     unread ? `up to ${plural(unread, "message")} unread` : "no message unread",
   ];
   return `${parts.join("; ")}.`;
+}
+
+/** Workers answer for their sites: those that have none yet are not known here. */
+function ofWorkers({ sites, workers, unanswered }) {
+  if (unanswered.length) return [`no worker answers for ${unanswered.join(", ")}`];
+  return sites.length ? [`${plural(workers.length, "worker")} with sites`] : [];
 }
 
 function sections({ now, sites, workers }) {
   return [
     h("section", { class: "chapter" }, h("h2", {}, "Sites"), siteTable(sites)),
     h("section", { class: "chapter" }, h("h2", {}, "Workers"), workers.length ? workerTable(workers, now)
-      : h("p", { class: "hint" }, "No worker has answered.")),
+      : h("p", { class: "hint" }, sites.length ? "No worker has answered."
+        : "Workers are listed here once they have a site. The first event of a site gives it to one of them.")),
     h("section", { class: "chapter" }, h("h2", {}, "Dead letters"), ...deadLetters(workers)),
+    h("p", {}, h("a", { href: "alerts" }, "The alerts: what each means, and what to do")),
     h("p", { class: "hint" }, `As of ${localClock()}.`),
   ];
 }
@@ -44,10 +53,10 @@ function sections({ now, sites, workers }) {
 function siteTable(sites) {
   const columns = [
     ["Site"], ["State"], ["Last event"], ["Unread events", "figure"], ["Behind", "figure"], ["Jobs measured", "figure"],
-    ["Off by", "figure"], ["In 90 % bound", "figure"],
+    ["Off by", "figure"], ...RULES.map(([, title]) => [title, "figure"]), ["In 90 % bound", "figure"],
   ];
   const rows = sites.map((site) => {
-    const { recent } = site;
+    const { recent, baselines } = site;
     const fields = Object.entries(site.unknown_fields);
     const about = [
       site.stale ? sentence(`stale: ${site.stale}`) : "",
@@ -63,6 +72,7 @@ function siteTable(sites) {
       cell(seconds(site.lag_s), { kind: "figure" }),
       cell(number(recent?.jobs ?? 0), { kind: "figure" }),
       cell(seconds(recent?.mean_error_s), { kind: "figure" }),
+      ...RULES.map(([rule]) => cell(seconds(baselines?.[rule]), { kind: "figure" })),
       cell(datum(recent?.coverage["0.9"], percent(recent?.coverage["0.9"])), { kind: "figure" }),
     ], about);
   });

@@ -1,0 +1,182 @@
+"""What the pages show of answers that mislead easily, in a real browser, without a broker."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.records import AnyAnswer, JobAnswer, JobsAnswer, SiteAnswer
+from streams.serve.sessions import LINK_S, signed
+from streams.settings.sections import ServeToken
+from tests.support.asked import USER, FakeClient, engine, engines
+from tests.support.browser import Browser, browsing
+from tests.support.web import AlteringClient, serving
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browsing(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client() -> AlteringClient:
+    return AlteringClient(engines())
+
+
+@pytest.fixture(scope="module")
+def url(client: AlteringClient) -> Iterator[str]:
+    with serving(client) as found:
+        yield found
+
+
+def with_bounds(bounds: dict[str, float], start: float) -> Any:
+    """Alters answers about jobs: expected `start` and bounds, in seconds from now."""
+
+    def alter(answer: AnyAnswer) -> AnyAnswer:
+        now = answer.made_at
+        if isinstance(answer, JobAnswer):
+            by = {q: now + left_s for q, left_s in bounds.items()}
+            return msgspec.structs.replace(answer, expected_start=now + start, starts_by=by, told=[])
+        if isinstance(answer, JobsAnswer):
+            jobs = [
+                msgspec.structs.replace(
+                    job,
+                    expected_start=now + start,
+                    bounds={q: now + left - job.submit for q, left in bounds.items()},
+                    eligible=msgspec.UNSET,
+                )
+                for job in answer.jobs
+                if job.start is None
+            ]
+            return msgspec.structs.replace(answer, jobs=jobs)
+        return answer
+
+    return alter
+
+
+QUEUED = next(job.id for job in engine("alder", 1).context.state.first_queued(1))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "start", "shown"),
+    [
+        ({"0.5": 600.0, "0.9": 7200.0, "0.95": 9000.0}, 3600.0, ["With 90 % by", "With 95 % by"]),
+        ({"0.5": -60.0, "0.9": 1800.0, "0.95": 9000.0}, 3600.0, ["With 95 % by"]),
+        ({"0.5": -600.0, "0.9": -60.0, "0.95": -30.0}, 3600.0, ["At the latest"]),
+    ],
+)
+def test_job_page_shows_no_bound_that_cannot_hold(
+    browser: Browser, client: AlteringClient, url: str, bounds: dict[str, float], start: float, shown: list[str]
+) -> None:
+    client.alter = with_bounds(bounds, start)  # type: ignore[method-assign]
+    browser.open(f"{url}job?site=alder&name={QUEUED}")
+    browser.until(lambda: browser.all("#job-now dt"))
+    terms = [term.replace("\u00a0", " ") for term in browser.texts("#job-now dt")]
+    assert [term for term in terms if term.startswith(("With", "At the latest"))] == shown
+    assert browser.texts(".trail li") == ["Sites", "alder", f"Job {QUEUED}"]
+    browser.open(f"{url}jobs?user={USER}")
+    browser.until(lambda: browser.all(".jobs tbody tr"))
+    cells = browser.texts(".jobs tbody tr:first-child td[data-label='At the latest']")
+    assert ("later than was told" in cells[0]) == (bounds["0.9"] < start)
+    assert browser.complaints() == []
+
+
+def test_a_reason_of_several_jobs_stands_once(browser: Browser, client: AlteringClient, url: str) -> None:
+    def alter(answer: AnyAnswer) -> AnyAnswer:
+        if not isinstance(answer, JobsAnswer):
+            return answer
+        jobs = [msgspec.structs.replace(job, why="the machine is full") for job in answer.jobs if job.start is None]
+        return msgspec.structs.replace(answer, jobs=jobs)
+
+    client.alter = alter  # type: ignore[method-assign]
+    browser.open(f"{url}jobs?user={USER}")
+    browser.until(lambda: browser.all(".jobs tr.about"))
+    for table in (f"#job-list .site-jobs:nth-child({place})" for place in (1, 2)):
+        [said] = browser.texts(f"{table} tr.about")
+        jobs = len(browser.all(f"{table} tbody tr:not(.about)"))
+        assert said == ("The machine is full." if jobs == 1 else f"These {jobs} jobs: The machine is full.")
+
+
+def test_a_mistyped_site_leads_to_the_one_that_is_meant(browser: Browser, client: AlteringClient, url: str) -> None:
+    client.alter = lambda answer: answer  # type: ignore[method-assign]
+    for page in ("site?name=aldr", "job?site=aldr&name=1"):
+        browser.open(f"{url}{page}")
+        browser.until(lambda: browser.all("#site-now a, #job-now a"))
+        said = browser.text("main .said")
+        assert said == "There is no site of this name."
+        choices = ["Did you mean alder?", "The sites: alder, birch.", "All sites and their queues"]
+        assert browser.texts("#site-now p, #job-now p") == choices
+        assert browser.barriers() == []
+
+
+ITEMS = {
+    "": "Ask",
+    "jobs": "My jobs",
+    "job?site=alder&name=1": "My jobs",
+    "site?name=alder": "Sites",
+    "status": "Status",
+    "http": "",
+}
+
+
+@pytest.mark.parametrize(("page", "item"), ITEMS.items())
+def test_the_navigation_marks_where_one_is(browser: Browser, url: str, page: str, item: str) -> None:
+    browser.open(f"{url}{page}", width=390, dark=True)
+    browser.until(lambda: browser.all("header nav a"))
+    assert "".join(browser.texts("header nav a[aria-current]")) == item
+    assert browser.overflow() <= 0 and browser.barriers() == []
+
+
+def test_charts_of_a_row_are_aligned(browser: Browser, client: AlteringClient, url: str) -> None:
+    def alter(answer: AnyAnswer) -> AnyAnswer:
+        if not isinstance(answer, SiteAnswer) or not answer.past:
+            return answer
+        days = [msgspec.structs.replace(answer.past.days[0], begin=day * 86_400.0) for day in range(3)]
+        return msgspec.structs.replace(answer, past=msgspec.structs.replace(answer.past, days=days, weeks=days))
+
+    client.alter = alter  # type: ignore[method-assign]
+    browser.open(f"{url}site?name=alder", width=1400)
+    browser.until(lambda: len(browser.all(".charts .canvas canvas")) >= 2)
+    script = "return [...document.querySelectorAll('.canvas')].slice(0, 2).map((one) => one.getBoundingClientRect())"
+    first, second = browser.run(script)
+    assert first["top"] == second["top"] and first["left"] < second["left"]
+    assert "predicted (median)" in browser.text("#by-day .legend")
+    assert browser.complaints() == []
+
+
+def test_status_without_a_site_counts_no_workers(browser: Browser, url: str) -> None:
+    with serving(FakeClient()) as empty:
+        browser.open(f"{empty}status")
+        browser.until(lambda: browser.text("#status-said"))
+        assert browser.text("#status-said") == "0 sites, none stale; no message unread."
+        assert "once they have a site" in browser.text("#status-now")
+    browser.open(f"{url}status")
+    browser.until(lambda: browser.all("#status-now table"))
+    assert "A recent median would be" in browser.texts("#status-now thead th")
+    browser.click("#status-now a[href='alerts']")
+    browser.until(lambda: browser.all(".prose"))
+
+
+def test_http_page_says_how_to_ask(browser: Browser, url: str) -> None:
+    browser.open(f"{url}http")
+    browser.until(lambda: browser.all("#http-paths h2"))
+    assert f'"{url}v1/rank?cpus=64&walltime=4h"' in browser.text("#http-curl")
+    assert "Authorization: Bearer" in browser.text("main")
+    assert "Request fulfilled" not in browser.run("return document.body.textContent")
+    assert browser.barriers() == []
+
+
+def test_a_login_link_is_used_by_its_button(browser: Browser) -> None:
+    token = "ada's own token"
+    tokens = {"ada": ServeToken(token=token, rights="own", user=USER)}
+    with serving(FakeClient(engines()), tokens=tokens) as url:
+        browser.open(f"{url}login?key={signed('link', 'ada', token, time.time() + LINK_S)}")
+        assert "Sign in" in browser.text("h1") and browser.barriers() == []
+        browser.click("#sign-in button")
+        browser.until(lambda: browser.all(".one"))
+        browser.until(lambda: browser.text("#leave") == "Sign out")
+        browser.click("#leave")
+        browser.until(lambda: browser.all("#token:not([hidden])"))
