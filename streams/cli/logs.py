@@ -182,8 +182,9 @@ def replay(
             which = "of that range" if ids or rows or since else "in it"
             raise UserError(f"{files[0]}: no job {which} is scored: none has a wait that is known")
         if html:
-            told = page.Told(log, report, breakdowns.found, settings.method, breakdowns.rivals, run.waiting.counted)
-            page.write(html, told, tell)
+            counted = run.waiting.counted
+            parts = (breakdowns.found, settings.method, breakdowns.rivals, counted, excerpt.said)
+            page.write(html, page.Told(log, report, *parts), tell)
         if as_json:
             without = report.left_out["jobs without a wait"]
             head = {"trace": str(files[0]), "jobs": log.jobs, "without_wait": without, "sample": excerpt.said or None}
@@ -228,9 +229,11 @@ def compare(
     share of jobs at or below it, its mean, and its mean quantile loss.
     """
     from streams.offline.compare import compare as compared
+    from streams.offline.replay import settings_for
     from streams.offline.report import findings, page
 
     settings = settings_without_servers(context).engine
+    settings_for(settings, method or ())  # a mistyped name is an error before the log is read
     with _scored(context) as (log, report, range_, excerpt):
         if not as_json:
             findings.show(log, report)
@@ -239,7 +242,8 @@ def compare(
             found = compared(excerpt, range_, settings, method or (), processes, not started, advance, resume)
         ours = found.told_of(settings.method)
         if html:
-            page.write(html, page.Told(log, report, found.breakdowns, ours, found.rivals), tell)
+            told = page.Told(log, report, found.breakdowns, ours, found.rivals, sample=excerpt.said)
+            page.write(html, told, tell)
         if as_json:
             tables = {"waits": found.waits, "run_times": found.run_times, "bounds": found.bounds}
             print_json(tables | {"log": findings.document(log, report)})

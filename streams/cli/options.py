@@ -131,19 +131,22 @@ class _Way:
 
     def __str__(self) -> str:
         took_s = max(time.monotonic() - self._begun, 1e-3)
-        share = self.done / self._total if self._total else self._share()
+        # The total is counted beforehand: what is sent or begins twice exceeds it.
+        done = min(self.done, self._total) if self._total else self.done
+        share = done / self._total if self._total else self._share()
         of = f" of {self._total:,}" if self._total else ""
         if share and not self._total and not self.done:  # such as rows, which are put together before they are told
             parts = [f"{share:.0%} of the reading"]
         else:
-            parts = [f"{self.done:,}{of} {self._unit}", f"{self.done / took_s:,.0f}/s"]
+            parts = [f"{done:,}{of} {self._unit}", f"{self.done / took_s:,.0f}/s"]
         where = f" of {self._log}" if self._log else ""
         parts += [] if self._reached is None else [f"at {minute(self._reached)}{where}"]
         left_s = None if self._left is None else self._left()
         if share and share < 1:
             parts += [] if self._total or not self.done else [f"{share:.0%} of the reading"]
             left_s = took_s * (1 / share - 1) if left_s is None else left_s
-        parts += [] if left_s is None else [f"{duration(left_s)} left"]
+        if left_s is not None:
+            parts.append(f"{duration(left_s)} left" if left_s >= 1 else "nearly done")
         return ", ".join(parts)
 
 

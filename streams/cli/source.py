@@ -138,11 +138,11 @@ def feed(
             left = partial(getattr, paced, "left_s")
             if math.isfinite(pace):
                 tell(f"feeds {', '.join(sites)}, {pace:g} times as fast as it happened; Ctrl-C ends it")
-        with progress("events sent", total, left=left) as advance:
+        with stop.on(signal.SIGINT), progress("events sent", total, left=left) as advance:
             told = (lambda event: advance(event.time, event.site)) if sites[1:] else lambda event: advance(event.time)
             publish(settings, steps, told, _shown(as_json), stop, sites)
     if stop.requested:
-        raise typer.Exit(128 + signal.SIGTERM)
+        raise typer.Exit(128 + stop.signal)
     if wait:
         _await_workers(settings, sites, tell if as_json else print)
 

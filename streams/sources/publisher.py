@@ -162,6 +162,22 @@ class Stop:
 
     def __init__(self) -> None:
         self.requested = False
+        self.signal = signal.SIGTERM  # by which it was told
+
+    @contextmanager
+    def on(self, number: signal.Signals) -> Iterator[None]:
+        """Take the first such signal as a request to stop in good order; a second one has its usual effect."""
+
+        def request(*_: object) -> None:
+            self.requested, self.signal = True, number
+            signal.signal(number, usual)
+
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        before = signal.signal(number, request)
+        try:
+            yield
+        finally:
+            signal.signal(number, before)
 
     def sleep(self, seconds: float) -> None:
         """Sleep, but not on when it is told to stop."""
@@ -177,16 +193,8 @@ def stop_on_sigterm() -> Iterator[Stop]:
     Only the main thread may use it.
     """
     stop = Stop()
-
-    def request(*_: object) -> None:
-        stop.requested = True
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    before = signal.signal(signal.SIGTERM, request)
-    try:
+    with stop.on(signal.SIGTERM):
         yield stop
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def from_source(source: Source, file: CursorFile | None = None) -> Iterator[OutgoingEvent]:

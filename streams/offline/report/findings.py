@@ -208,6 +208,8 @@ COVERAGE_SLACK = 0.02
 """How far the share of jobs within a bound may be from the promised one and still be called as promised."""
 
 BOUND = "0.9"
+SAME = 0.5  # percent by which errors differ that are called the same
+WORTH = 5.0  # percent by which an error is smaller that is called worth it
 RULES = {"zero": "always zero", "median": "the recent median"}  # the trivial rules in words
 
 
@@ -215,6 +217,24 @@ def better_rule(breakdowns: Mapping[str, Breakdown]) -> str | None:
     """The trivial rule that errs least."""
     known = [name for name in TRIVIAL if name in breakdowns]
     return min(known, key=lambda name: breakdowns[name].every.error_h, default=None)
+
+
+def headline(breakdowns: Mapping[str, Breakdown], method: str) -> str:
+    """The verdict in one line: the error beside the better simple rule, whether bounds hold, whether it is worth it."""
+    ours, rule = breakdowns[method].every, better_rule(breakdowns)
+    if ours.jobs < MIN_JOBS:
+        return f"Only {counted(ours.jobs, 'job')} scored: too few to judge."
+    if rule is None or rule == method:
+        return f"{method} erred by {_mean(ours.error_s, ours)} on average."
+    theirs_h, held = breakdowns[rule].every.error_h, ours.held(BOUND)
+    change = 100 * (ours.error_h / theirs_h - 1) if theirs_h else 0.0
+    holds = held is None or held >= float(BOUND) - COVERAGE_SLACK
+    worth = "worth it" if change <= -WORTH and holds else "no gain" if change > -SAME else "judge by the details"
+    size = "smaller" if change < 0 else "larger"
+    error = f"{abs(change):.0f} % {size} error than" if abs(change) >= SAME else "the same error as"
+    bounds = "" if held is None else "bounds hold" if holds else f"bounds hold for {100 * held:.0f} %, not 90 %"
+    said = "; ".join(filter(None, (f"{error} the best simple rule ({RULES[rule]})", bounds)))
+    return f"{said[0].upper()}{said[1:]}: {worth}."
 
 
 def verdict(
@@ -246,7 +266,8 @@ def show_verdict(
 ) -> None:
     """Print what a method was worth, if it ran."""
     if method in breakdowns:
-        worth = ("what it would have been worth", verdict(breakdowns, method, rivals, report))
+        lines = [headline(breakdowns, method), *verdict(breakdowns, method, rivals, report)]
+        worth = ("what it would have been worth", lines)
         sys.stdout.write(f"\n{text_of([worth])}\n")
 
 

@@ -12,7 +12,7 @@ from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.offline.breakdown import WAIT_NAMES, WEEK_S, Breakdown, Cell
 from streams.offline.files import save
-from streams.offline.report.findings import RULES, better_rule, findings, verdict
+from streams.offline.report.findings import RULES, better_rule, findings, headline, verdict
 from streams.offline.waiting import WaitingCounts, notice_sentences
 from streams.text.terminal import minute, printable
 
@@ -69,13 +69,15 @@ MAX_QUEUES = 12  # how many queues are drawn, those with the most jobs
 MAX_WEEKS = 120  # how many points the line over time has; of a longer log several weeks make one
 
 STYLE = """
-:root { color-scheme: light dark; --text: #1c2330; --soft: #5b6675; --back: #fff; --edge: #d8dee6;
-  --ours: #1f6feb; --rule: #8a94a3; --rival: #d9730d; --rival2: #8957e5; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6e9ee; --soft: #9aa5b4; --back: #14181f; --edge: #323a46;
-  --ours: #6cb0ff; --rule: #7d8896; --rival: #ff9d4d; --rival2: #c297ff; } }
+:root { color-scheme: light dark; --text: #1a1d21; --soft: #565d66; --back: #fbfbf8; --edge: #dfe0da;
+  --ours: #0b7a84; --rule: #9aa0a8; --rival: #a85a00; --rival2: #7a4fb5; }
+@media (prefers-color-scheme: dark) { :root { --text: #e8e9e6; --soft: #a3aab2; --back: #14171a; --edge: #30353b;
+  --ours: #49b7bd; --rule: #6b737c; --rival: #f0a95b; --rival2: #b79cf0; } }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 46rem;
   margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+h1 { font-size: 1.15rem; }
+.headline { font-size: 1.7rem; line-height: 1.25; font-weight: 650; margin: .5rem 0; }
+h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 h3 { font-size: 1rem; margin-bottom: 0; } ul { margin-top: .3rem; }
 figure { margin: 0; } figcaption, caption, .soft { color: var(--soft); font-size: .9rem; }
 caption { caption-side: bottom; text-align: left; }
@@ -110,6 +112,7 @@ class Told(msgspec.Struct, frozen=True):
         method: the method that counts.
         rivals: others whose expectations are in the log.
         waiting: the accuracy while jobs wait; None where it was not measured.
+        sample: which jobs were predicted, where not all of them; empty where all were.
     """
 
     log: EventLog
@@ -118,6 +121,12 @@ class Told(msgspec.Struct, frozen=True):
     method: str
     rivals: Sequence[str]
     waiting: WaitingCounts | None = None
+    sample: str = ""
+
+
+EVERY_JOB = (
+    "Every job of the log was predicted at its submission, from what was known by then, and compared with what happened."
+)
 
 
 def page_of(told: Told) -> str:
@@ -142,10 +151,20 @@ def page_of(told: Told) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>queuecast: {escape(sites)}</title><style>{STYLE}</style></head><body><main>"
         f"<h1>How good would queuecast have been at {escape(sites)}?</h1>"
-        '<p class="soft">Every job of the log was predicted at its submission, from what was known by then, and '
-        "compared with what happened.</p>"
+        f'<p class="headline">{escape(headline(breakdowns, method))}</p>'
+        f'<p class="soft">{escape(_predicted(told.sample))}</p>'
     )
     return f"{head}{''.join(sections)}</main></body></html>\n"
+
+
+def _predicted(sample: str) -> str:
+    """Which jobs were predicted, in a sentence or two."""
+    if not sample:
+        return EVERY_JOB
+    return (
+        f"Not every job was predicted: this is {sample}. Each was predicted at its submission, from what was known by "
+        "then, and compared with what happened."
+    )
 
 
 def write(path: Path, told: Told, tell: Callable[[str], None]) -> None:

@@ -93,6 +93,7 @@ def test_a_command_that_is_not_understood_is_told_in_one_line(fails: Fails, argu
     ("arguments", "said"),
     [
         (["replay", "made.swf", "--method", "oracle"], "queuecast: no method 'oracle'; there are: zero, median"),
+        (["compare", "not.there", "--method", "oracle"], "queuecast: no method 'oracle'; there are: zero, median"),
         (["replay", "made.swf", "--site", ""], "site '': a name has 1 to 256 characters"),
         (["schema", "weather"], "queuecast: no record 'weather'"),
         (["feed", "made.swf", "made.swf"], "two traces for site made"),

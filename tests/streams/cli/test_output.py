@@ -28,6 +28,16 @@ def test_how_long_it_still_takes_is_told(total: int | None, share: float | None,
     assert str(way) == told
 
 
+def test_progress_never_exceeds_its_total_or_promises_nothing() -> None:
+    way = options._Way("jobs", 2, lambda: None)
+    for _ in range(5):
+        way.advance()
+    assert str(way).startswith("2 of 2 jobs")
+    paced = options._Way("events sent", 4, lambda: None, lambda: 0.2)
+    paced.advance()
+    assert str(paced).endswith(", nearly done")
+
+
 def test_before_the_first_event_the_share_of_the_reading_is_told() -> None:
     """Rows of an accounting are kept, and put together, before there is an event."""
     way = options._Way("events read", None, lambda: 0.25)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,7 +21,7 @@ from streams.bulk.reading import Report
 from streams.cli.app import main
 from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns, Counted
 from streams.offline.files import read_state, save_state
-from streams.offline.report.findings import findings, text_of, verdict
+from streams.offline.report.findings import findings, headline, text_of, verdict
 from streams.offline.report.page import Series, Told, _by_week, lines, page_of
 from streams.offline.waiting import WaitingCounts
 from streams.sources.contract import Skipped
@@ -109,6 +110,38 @@ def test_gains_and_losses_are_said(ours: float, words: str) -> None:
         "Always zero has the smaller error for jobs that waited: 10 to 60 min (40 jobs" in one for one in said
     ) == (ours == 1800.0)
     assert any("100 % of the jobs started within its bound for 90 %: more than promised" in one for one in said)
+
+
+@pytest.mark.parametrize(
+    ("ours", "bound", "said"),
+    [
+        (156.0, 900.0, "26 % smaller error than the best simple rule (always zero); bounds hold: worth it."),
+        (156.0, 100.0, "26 % smaller error than the best simple rule (always zero); bounds hold for 0 %, not 90 %: "),
+        (-6.0, 900.0, "1 % larger error than the best simple rule (always zero); bounds hold: no gain."),
+        (0.0, 900.0, "The same error as the best simple rule (always zero); bounds hold: no gain."),
+    ],
+)
+def test_headline_states_gain_bounds_and_judgement(ours: float, bound: float, said: str) -> None:
+    found = Breakdowns(0.0, SETTINGS)
+    for number in range(40):
+        for method, wait_s in (("blend", ours), ("zero", 0.0)):
+            found.add(outcome(str(number), method, wait_s, 600.0, bounds={"0.9": bound}), Job(str(number), 0, 0.0))
+    assert headline(found.found, "blend").startswith(said)
+
+
+def test_headline_of_few_jobs_does_not_judge() -> None:
+    found = broken_down(("1", 600.0, {"blend": 600.0, "zero": 0.0}))
+    assert headline(found.found, "blend") == "Only 1 job scored: too few to judge."
+
+
+def test_page_of_a_sample_does_not_claim_every_job(log: EventLog) -> None:
+    found = broken_down(*((str(n), 600.0, {"blend": 500.0, "zero": 0.0}) for n in range(40)))
+    told = Told(log, Report(), found.found, "blend", [])
+    assert "Every job of the log was predicted" in page_of(told)
+    sample = msgspec.structs.replace(told, sample="a fast replay: one job in 4 is predicted")
+    page = page_of(sample)
+    assert "Every job" not in page and "Not every job was predicted: this is a fast replay: one job in 4" in page
+    assert page.index('class="headline"') < page.index("<section>")
 
 
 def test_a_method_may_be_the_rule_itself() -> None:

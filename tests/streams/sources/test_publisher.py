@@ -246,6 +246,22 @@ def test_a_live_source_that_has_nothing_to_tell_can_be_stopped(broker: Broker, f
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_ctrl_c_stops_in_good_order_once(broker: Broker, file: CursorFile) -> None:
+    def steps() -> Iterator[OutgoingEvent]:
+        for number, step in enumerate(from_source(Counting(5, live=True), file)):
+            yield step
+            if number == 50:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with file, stop_on_sigterm() as stop, stop.on(signal.SIGINT):
+        assert published(broker, steps(), stop) == 5
+        assert (stop.requested, stop.signal) == (True, signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_a_cursor_of_another_input_is_told_with_its_file(broker: Broker, file: CursorFile) -> None:
     with file:
         file.keep(b"7")
