@@ -51,6 +51,36 @@ def announced(config: Path) -> Iterator[bool]:
             path.unlink(missing_ok=True)
 
 
+def _starting_path() -> Path:
+    path = note_path()
+    return path.with_name(f"{path.name}.starting")
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Let this user's commands know meanwhile that an `up` is starting here."""
+    path = _starting_path()
+    note = _own_note(path)
+    if note is None:
+        yield
+        return
+    with note:
+        note.write(str(time.time()))
+        note.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def starting_since_s() -> float | None:
+    """For how many seconds an `up` of this user has been starting here; None where none is."""
+    with suppress(OSError, ValueError), _starting_path().open(encoding="utf-8") as note:
+        if not _lock(note, fcntl.LOCK_SH):
+            return max(time.time() - float(note.read()), 0.0)
+    return None
+
+
 def _own_note(path: Path) -> IO[str] | None:
     """The file, empty and locked; None where another process has it, or it cannot be written."""
     with suppress(OSError):

@@ -24,7 +24,7 @@ from deploy.local.stack import LocalStack, OnProgress, Ports, Progress, Promethe
 from deploy.local.stack.locks import USER, password_in, write_private
 from deploy.local.stack.process import LOOPBACK, Server, answers, ignore, is_free
 from streams.broker.admin import create_topics
-from streams.running import announced
+from streams.running import announced, starting
 from streams.settings import PREFIX, SECTIONS, KafkaSettings, RedisSettings, Settings
 
 CONFIG = "queuecast.toml"
@@ -132,7 +132,7 @@ def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     ports, notes = usual_where_free(ports)
     with ExitStack() as running:
-        with startup_progress() as on_progress:
+        with starting(), startup_progress() as on_progress:
             stack = LocalStack(
                 data_dir,
                 prometheus=Prometheus.available(),

@@ -25,8 +25,10 @@ from kafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
+from models.durations import duration
 from streams.broker.topics import BROKER_STAMPS, IN_SYNC, MIN_SAFE_COPIES, Topics, configurations, event_topics
 from streams.errors import UNTRUSTED, Unreachable, UserError
+from streams.running import starting_since_s
 from streams.settings import KafkaSettings, Settings
 
 
@@ -283,12 +285,25 @@ def _refused(settings: KafkaSettings) -> str:
 
     So both have the same message, which names all that may be wrong.
     """
+    if (begun := _starting(settings)) is not None:
+        return begun
     login = f"this username, this password, {settings.mechanism} and " if settings.sasl else ""
     return f"{_place(settings)}: {who(settings)} is refused; is it {login}{settings.security}?"
 
 
+def _starting(settings: KafkaSettings) -> str | None:
+    """That the broker is about to run, where an `up` is starting here and no other broker is meant."""
+    since_s = starting_since_s()
+    if settings.bootstrap != KafkaSettings().bootstrap or settings.sasl or since_s is None:
+        return None
+    begun = f"`queuecast up` has been starting here for {duration(since_s)}"
+    return f"kafka: no broker answers yet; {begun}; wait until it says what runs"
+
+
 def _away(settings: KafkaSettings) -> str:
     unset = settings.bootstrap == KafkaSettings().bootstrap
+    if (begun := _starting(settings)) is not None:
+        return begun
     ask = "is it running, and is it this address?"
     todo = "`queuecast up` runs one here, and kafka.bootstrap says where another is" if unset else ask
     return f"kafka: no broker answers at {settings.bootstrap}; {todo}"

@@ -18,7 +18,7 @@ from models.ranking import JobRequest, Ranking, Reply, exclusion, rank
 from models.site.node_features import is_readable
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache, WithdrawnEstimate, change_of
-from streams.client.questions import AnswerTimeout, Kind, new_id, of_kind
+from streams.client.questions import AnswerTimeout, Kind, UnknownSite, likeliest, new_id, of_kind, unknown_site
 from streams.errors import NotUnderstood, Unreachable, in_words, needing, place_and_problem, read_as
 from streams.settings import Settings
 from streams.text.quantities import bytes_of, seconds_of
@@ -164,11 +164,12 @@ class AsyncClient:
     ) -> records.WaitAnswer:
         """How long a job would wait if it came to the site now; the parameters are those of `rank`."""
         question = described(job, asked).question(new_id(), site, why=why)
-        return of_kind(await self._ask(question), records.WaitAnswer)
+        return self._told(await self._ask(question), records.WaitAnswer)
 
     async def site(self, site: str, most: int = 0) -> records.SiteAnswer:
         """A site's size, jobs and accuracy, and its jobs that have queued longest, `most` of them at most."""
-        return of_kind(await self._ask(records.SiteQuestion(id=new_id(), site=site, most=most)), records.SiteAnswer)
+        answer = await self._ask(records.SiteQuestion(id=new_id(), site=site, most=most))
+        return self._told(answer, records.SiteAnswer)
 
     async def every_site(self, sites: Sequence[str] = (), most: int = 0) -> dict[str, records.SiteAnswer | None]:
         """The same of these sites, by default of all that are known; None where no worker answers."""
@@ -232,8 +233,15 @@ class AsyncClient:
         answers = await ask_all(self._questions, map(question, chosen))
         for site in sites:
             if isinstance(answer := answers[site], records.NoAnswer) and answer.reason == records.UNKNOWN_SITE:
-                of_kind(answer, kind)
+                self._told(answer, kind)
         return {site: answer if isinstance(answer, kind) else None for site, answer in answers.items()}
+
+    def _told(self, answer: records.AnyAnswer, kind: type[Kind]) -> Kind:
+        """As `of_kind`; the error names the sites that there are."""
+        try:
+            return of_kind(answer, kind)
+        except UnknownSite:
+            raise unknown_site(answer.site, self.sites) from None
 
     async def _ask(self, question: records.AnyQuestion) -> records.AnyAnswer:
         return await self._patiently(lambda: self._questions.ask(question))
@@ -373,7 +381,8 @@ def _said(
     if isinstance(answer, records.WaitAnswer):
         return answer
     if isinstance(answer, records.NoAnswer) and answer.reason == records.UNKNOWN_SITE:
-        return "unknown site: no event of it has been seen"
+        near = likeliest(site, cache.sites)
+        return "unknown site: no event of it has been seen" + (f"; did you mean {near!r}?" if near else "")
     queue = job.queue or next(iter(job.partitions), None)
     standing = cache.covering(site, job.cpus, job.walltime_at(known.speed), queue, job.counted_gpus)
     if standing is not None:

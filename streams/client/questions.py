@@ -2,8 +2,9 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from models.records import BUSY, QUOTA, UNKNOWN_SITE, AnyAnswer, AnyQuestion, No
 from streams.errors import Unreachable, UserError
 
 Kind = TypeVar("Kind", bound=AnyAnswer)
+MAX_NAMED = 20  # sites that an error names
 MAX_OPEN_QUESTIONS = 5000  # how many questions may be open at the same time; this bounds the memory
 
 asking_for: ContextVar[str | None] = ContextVar("asking_for", default=None)
@@ -63,6 +65,28 @@ STATUSES: dict[type[UserError], int] = {
 def new_id() -> str:
     """An id that no other question has."""
     return uuid.uuid4().hex
+
+
+def unknown_site(site: str, known: Iterable[str]) -> UnknownSite:
+    """The error that there is no such site, with the one that may be meant and those that there are.
+
+    >>> str(unknown_site("kht", ["ctc", "kth"]))
+    "there is no site 'kht'; did you mean 'kth'? There are: ctc, kth"
+    """
+    sites = sorted(known)
+    if not sites:
+        return UnknownSite(f"there is no site {site!r}; no event of any site has come yet")
+    near = likeliest(site, sites)
+    meant = f"did you mean {near!r}? There are: " if near else "there are: "
+    more = ", …" if len(sites) > MAX_NAMED else ""
+    return UnknownSite(f"there is no site {site!r}; {meant}{', '.join(sites[:MAX_NAMED])}{more}")
+
+
+def likeliest(site: str, known: Iterable[str]) -> str | None:
+    """The site that a mistyped name may mean; None where none is like it."""
+    by_lower = {name.lower(): name for name in known}
+    near = get_close_matches(site.lower(), by_lower, n=1)
+    return by_lower[near[0]] if near else None
 
 
 def of_kind(answer: AnyAnswer, kind: type[Kind]) -> Kind:

@@ -14,7 +14,7 @@ from models.site.job import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.grid import AsyncClient, ask_all
-from streams.client.questions import Kind, UnknownJob, UnknownSite, new_id, of_kind
+from streams.client.questions import Kind, UnknownJob, UnknownSite, new_id, of_kind, unknown_site
 from streams.serve.sight import ClientInSight
 from streams.settings import Settings
 
@@ -143,14 +143,14 @@ class Service:
         """A site's standing estimates."""
         found = self._cache.estimates(site)
         if found is None:
-            raise UnknownSite(f"there are no estimates for a site {site!r}")
+            raise unknown_site(site, self._cache.sites)
         return SiteEstimateList(site=site, estimates=found.estimates)
 
     def outcomes(self, site: str, most: int) -> SiteOutcomes:
         """A site's latest outcomes, `most` at most."""
         cache = self._cache
         if not cache.knows(site):
-            raise UnknownSite(f"nothing is known of a site {site!r}")
+            raise unknown_site(site, cache.sites)
         return SiteOutcomes(site=site, outcomes=cache.outcomes(site, self._method)[:most])
 
     async def jobs(self, user: str) -> UserJobs:
@@ -202,7 +202,11 @@ class Service:
         return self.client.cache
 
     async def _ask(self, question: records.AnyQuestion, kind: type[Kind]) -> Kind:
-        return of_kind(await self._asking.ask(question), kind)
+        answer = await self._asking.ask(question)
+        try:
+            return of_kind(answer, kind)
+        except UnknownSite:
+            raise unknown_site(question.site, self._cache.sites) from None
 
 
 def _baselines(weeks: Iterable[records.WeekAccuracy]) -> dict[str, float]:

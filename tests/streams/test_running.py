@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from streams.broker.admin import _away, _refused
 from streams.cli.app import main
 from streams.client import listing
 from streams.errors import UserError
@@ -18,6 +19,8 @@ from streams.running import (
     note_path,
     running_config,
     service_url,
+    starting,
+    starting_since_s,
 )
 from streams.settings import KafkaSettings, ServeSettings, Settings
 from tests.support.command import PATIENCE_S
@@ -49,6 +52,17 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "it runs.toml"
     path.write_text('[kafka]\nbootstrap = "127.0.0.1:4711"\n')
     return path
+
+
+def test_commands_say_that_up_is_starting() -> None:
+    assert starting_since_s() is None
+    with starting():
+        assert 0 <= (starting_since_s() or 0.0) < 60
+        for said in (_away(KafkaSettings()), _refused(KafkaSettings())):
+            assert "`queuecast up` has been starting here for" in said and "runs one here" not in said
+        assert "starting" not in _away(LOCKED)
+    assert starting_since_s() is None
+    assert "`queuecast up` runs one here" in _away(KafkaSettings())
 
 
 def test_it_is_found_while_it_runs(config: Path) -> None:

@@ -125,7 +125,8 @@ class Told(msgspec.Struct, frozen=True):
 
 
 EVERY_JOB = (
-    "Every job of the log was predicted at its submission, from what was known by then, and compared with what happened."
+    "Every job of the log was predicted at its submission, from what was known by then, "
+    "and compared with what happened."
 )
 
 

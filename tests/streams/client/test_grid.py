@@ -42,7 +42,7 @@ def test_one_site_is_asked() -> None:
         assert client.site("alder").cpus == 64
         assert client.every_site().keys() == {"alder", "birch"}
         assert client.every_site("birch").keys() == {"birch"}
-        with pytest.raises(UnknownSite, match="elm: no such site"):
+        with pytest.raises(UnknownSite, match="there is no site 'elm'; there are: alder, birch"):
             client.wait("elm", cpus=4)
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from models.records import AnyQuestion, NoAnswer, WaitQuestion
-from streams.client.questions import AnswerTimeout, PendingQuestions, TooManyQuestions
+from streams.client.questions import AnswerTimeout, PendingQuestions, TooManyQuestions, unknown_site
 from streams.errors import Unreachable
 
 T = TypeVar("T")
@@ -115,3 +115,18 @@ class TestPendingQuestions:
             asked[1].cancel()
 
         run_in_virtual_time(run())
+
+
+@pytest.mark.parametrize(
+    ("site", "known", "said"),
+    [
+        ("kht", ["kth", "ctc"], "there is no site 'kht'; did you mean 'kth'? There are: ctc, kth"),
+        ("KTH", ["kth", "ctc"], "there is no site 'KTH'; did you mean 'kth'? There are: ctc, kth"),
+        ("other", ["kth", "ctc"], "there is no site 'other'; there are: ctc, kth"),
+        ("kth", [], "there is no site 'kth'; no event of any site has come yet"),
+    ],
+)
+def test_unknown_site_names_those_that_there_are(site: str, known: list[str], said: str) -> None:
+    assert str(unknown_site(site, known)) == said
+    many = str(unknown_site("x", [f"site {number:03}" for number in range(100)]))
+    assert many.endswith(", site 019, …")
