@@ -92,6 +92,7 @@ from models.records.questions import (
     SiteQuestion,
     ToldStart,
     WaitAnswer,
+    WaitingAgeAccuracy,
     WaitQuestion,
     WeekAccuracy,
     Why,

@@ -278,6 +278,27 @@ class AnswerAccuracy(msgspec.Struct, kw_only=True, frozen=True):
     regret_s: float | None = None
 
 
+class WaitingAgeAccuracy(msgspec.Struct, kw_only=True, frozen=True):
+    """The accuracy of the estimates in force of jobs that still waited at the age `age_s`; seconds.
+
+    `mean_error_s` is their mean absolute error of what was left to wait, `first_error_s` that of the estimates at
+    submission. The baselines are `now_error_s`, that of "it starts now", and `recent_error_s`, that of the median of
+    what was left for the last 500 jobs that waited as long; `ratio` is the error beside the better of these, null where
+    that has none. `coverage` is the share that started within each bound in force, `passed` the share of bounds of 0.9
+    that had passed, null without bounds.
+    """
+
+    age_s: float
+    jobs: int
+    mean_error_s: float
+    first_error_s: float
+    now_error_s: float
+    recent_error_s: float
+    ratio: float | None
+    coverage: dict[str, float]
+    passed: float | None
+
+
 class HourState(msgspec.Struct, kw_only=True, frozen=True):
     """A site's jobs and their processors at a time (Unix seconds), soon after an hour began."""
 
@@ -351,7 +372,8 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     would not have fitted a message. `unknown_fields` counts the fields of its events that were ignored because no event
     has them, by name, since its worker started. `operations` are the last that operators did. `partitions` are left out
     where the site tells none. `answers` tell how right estimates were that were made at other moments than the
-    submission, `recent` how right predictions were in the last week or two. `worker` is left out where none was asked.
+    submission, `recent` how right predictions were in the last week or two, and `while_waiting` how right the estimates
+    in force were at fixed ages. `worker` is left out where none was asked.
     """
 
     cpus: int
@@ -373,6 +395,7 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     partitions: list[PartitionState] | msgspec.UnsetType = msgspec.UNSET
     answers: list[AnswerAccuracy] = []
     recent: MethodAccuracy | msgspec.UnsetType = msgspec.UNSET
+    while_waiting: list[WaitingAgeAccuracy] = []
     past: SitePast | msgspec.UnsetType = msgspec.UNSET
     worker: WorkerState | msgspec.UnsetType = msgspec.UNSET
 

@@ -106,6 +106,26 @@ class Status(msgspec.Struct, kw_only=True, frozen=True):
     unanswered: list[str]
 
 
+class SiteAccuracy(msgspec.Struct, kw_only=True, frozen=True):
+    """The accuracy of a site's estimates; the fields are those of `models.records.SiteAnswer`."""
+
+    site: str
+    method: str
+    degraded: str | None
+    as_of: float | None
+    recent: records.MethodAccuracy | None
+    weeks: list[records.WeekAccuracy]
+    answers: list[records.AnswerAccuracy]
+    while_waiting: list[records.WaitingAgeAccuracy]
+
+
+class AccuracyList(msgspec.Struct, kw_only=True, frozen=True):
+    """The accuracy of all sites, and the sites that did not answer."""
+
+    sites: list[SiteAccuracy]
+    unanswered: list[str]
+
+
 class Service:
     """Answers from the cached estimates and from the workers.
 
@@ -195,6 +215,14 @@ class Service:
         ]
         in_order = [workers[name] for name in sorted(workers)]
         return Status(now=time.time(), sites=sites, workers=in_order, unanswered=unanswered)
+
+    async def accuracy(self) -> AccuracyList:
+        """The accuracy of the estimates of all sites."""
+        questions = [records.SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
+        answers, unanswered = _split(await ask_all(self._asking, questions), records.SiteAnswer)
+        same = "site method degraded as_of weeks answers while_waiting"
+        sites = [SiteAccuracy(recent=answer.recent or None, **_same(answer, same)) for answer in answers]
+        return AccuracyList(sites=sites, unanswered=unanswered)
 
     @property
     def _cache(self) -> EstimateCache:

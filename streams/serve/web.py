@@ -29,7 +29,7 @@ from streams.errors import UserError, in_words
 from streams.serve import login, middleware, parameters
 from streams.serve.access import Access, log_request
 from streams.serve.pages import page, problem_page, rendered_pages, static, static_files
-from streams.serve.service import Service, SiteEstimateList, SiteList, SiteOutcomes, Status, UserJobs
+from streams.serve.service import AccuracyList, Service, SiteEstimateList, SiteList, SiteOutcomes, Status, UserJobs
 from streams.serve.sessions import SESSION
 from streams.settings import Settings
 from streams.settings.sections import Rights
@@ -176,6 +176,12 @@ async def status(service: Served) -> Status:
     return await service.status()
 
 
+@get("/accuracy", responses=_errors(), opt=RANK)
+async def accuracy(service: Served) -> AccuracyList:
+    """The accuracy of each site's estimates: at submission by week, and of jobs that still waited at fixed ages."""
+    return await service.accuracy()
+
+
 @get("/me", responses=_errors(), opt=RANK)
 async def me(request: Request[Any, Any, State]) -> Me:
     """Who asks, by the service's lights: the name of the token, its rights, and whose jobs it may see."""
@@ -257,7 +263,7 @@ def build_app(
     scheme = SecurityScheme(type="http", scheme="bearer", description="A token of the settings' section `serve`.")
     api = Router(
         "/v1",
-        route_handlers=[sites, site_now, estimates, outcomes, wait, job_now, ranking, jobs, past, status, me],
+        route_handlers=[sites, site_now, estimates, outcomes, wait, job_now, ranking, jobs, past, status, accuracy, me],
         guards=[access.guard, parameters.refuse_unknown_parameters, access.note_asker],
         middleware=[middleware.rate_limit(access, serve.requests_per_minute).middleware],
         dependencies={"job": Provide(parameters.job_request, sync_to_thread=False)},

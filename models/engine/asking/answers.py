@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
+from math import isnan
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,6 +37,7 @@ from models.records import (
     StandingEstimate,
     ToldStart,
     WaitAnswer,
+    WaitingAgeAccuracy,
     WaitQuestion,
     WeekAccuracy,
 )
@@ -310,6 +312,7 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         partitions=partition_states(context, now) or msgspec.UNSET,
         answers=_acted(engine),
         recent=recent(engine),
+        while_waiting=while_waiting(engine),
         past=engine.past.kept if question.past else msgspec.UNSET,
     )
 
@@ -347,6 +350,25 @@ def answer_accuracy(kind: str, told: Accuracy, predicted: Accuracy, regret_s: fl
 def recent(engine: Engine) -> MethodAccuracy:
     """The accuracy of the method that counts in the week that is and the one before; less where it is not so long."""
     return _accuracy(engine.settings.method, engine.scores.lately(weeks=2))
+
+
+def while_waiting(engine: Engine) -> list[WaitingAgeAccuracy]:
+    """The accuracy of the estimates in force at each age that a job has reached."""
+    return [_at_age(age_s, row) for age_s, row in engine.scores.waiting.rows().items()]
+
+
+def _at_age(age_s: float, row: Mapping[str, float]) -> WaitingAgeAccuracy:
+    return WaitingAgeAccuracy(
+        age_s=age_s,
+        jobs=int(row["jobs"]),
+        mean_error_s=3600.0 * row["in_force_h"],
+        first_error_s=3600.0 * row["first_h"],
+        now_error_s=3600.0 * row["now_h"],
+        recent_error_s=3600.0 * row["recent_h"],
+        ratio=None if isnan(row["ratio"]) else row["ratio"],
+        coverage={key.removeprefix("cov_"): share for key, share in row.items() if key.startswith("cov_")},
+        passed=row.get("passed"),
+    )
 
 
 def weeks(engine: Engine, now: float) -> list[WeekAccuracy]:

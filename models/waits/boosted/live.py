@@ -104,7 +104,8 @@ def _queued_features(
     for number in range(len(rows)):
         own = table[rows[number]]
         cpus, planned_s = float(own.cpus), own.planned_s
-        job = _About(cpus, planned_s, cpus * planned_s, np.int64(own.user), np.int64(own.queue), now)
+        user, queue = np.int64(own.user), np.int64(own.queue)  # as a job that is not in the table has them
+        job = _About(cpus, planned_s, cpus * planned_s, user, queue, now)  # type: ignore[arg-type]
         _live_features(live, stands_for, table, job, site_cpus, out[number])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from models.durations import duration
 from models.engine.asking.answers import acted_on, live_state, waits_unusually
 from models.engine.asking.partitions import partition_states
 from models.engine.engine import Engine
@@ -9,6 +10,7 @@ from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy, Histogram
 from models.site.history import FEATURES
 from models.site.job import Phase
 from models.site.state import SITE
+from models.waiting_accuracy import WAITING_AGES_S
 from streams.process.scraping import Families
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import ASKED, AnswerScores
@@ -46,6 +48,11 @@ counter jobs_without_estimate site,method,jobs: Jobs that left without an estima
 counter bound_held_jobs site,method,jobs,bound: Jobs at or below a bound.
 counter bound_jobs site,method,jobs,bound: Jobs that had a bound.
 histogram reestimated_wait_error_seconds site,method,estimate: Absolute error of the first and last estimate of a job.
+counter waiting_jobs site,age: Jobs that still waited at an age, whose waits are known by now.
+counter waiting_error_seconds site,age,estimate: Their absolute errors of what was left to wait, summed, by estimate.
+counter waiting_bound_jobs site,age: Jobs whose estimate in force at an age had bounds.
+counter waiting_bound_held_jobs site,age,bound: Jobs that started within the bound in force at an age.
+counter waiting_bound_passed_jobs site,age: Jobs whose bound of 0.9 in force at an age had passed.
 histogram beside_rival_wait_error_seconds site,method,rival: Absolute error where somebody else expected a start too.
 histogram run_error_seconds site,method: Absolute error of the predicted run time; no estimate counts as 0 s.
 counter run_seconds site,method: Run times of those jobs, summed.
@@ -87,6 +94,7 @@ class SiteFamilies(Families):
         self._add_actual_waits(engine)
         self._add_partitions(engine)
         self._add_waits(engine)
+        self._add_while_waiting(engine)
         self._add_runs(engine)
 
     def add_answers(self, engine: Engine, scores: AnswerScores) -> None:
@@ -176,6 +184,21 @@ class SiteFamilies(Families):
                 self._add_histogram("reestimated_wait_error_seconds", [site, ours, estimate], accuracy.error)
         for rival, accuracy in scores.rivals.items():
             self._add_histogram("beside_rival_wait_error_seconds", [site, ours, rival], accuracy.error)
+
+    def _add_while_waiting(self, engine: Engine) -> None:
+        """How right the estimates in force were at fixed ages, beside the first ones and two baselines."""
+        for age_s, one in zip(WAITING_AGES_S, engine.scores.waiting.ages, strict=True):
+            if not one.jobs:
+                continue
+            labels = [engine.site, duration(age_s)]
+            self.add("waiting_jobs", labels, one.jobs)
+            for estimate in ("in_force", "first", "now", "recent"):
+                self.add("waiting_error_seconds", [*labels, estimate], getattr(one, f"{estimate}_s"))
+            if one.bounded:
+                self.add("waiting_bound_jobs", labels, one.bounded)
+                self.add("waiting_bound_passed_jobs", labels, one.passed)
+            for bound, held in one.held.items():
+                self.add("waiting_bound_held_jobs", [*labels, bound], held)
 
     def _add_runs(self, engine: Engine) -> None:
         for method, accuracy in engine.scores.run_accuracy.items():

@@ -46,6 +46,7 @@ def test_the_document_has_every_path_and_asks_for_the_token() -> None:
         "/v1/rank",
         "/v1/users/{user}/jobs",
         "/v1/status",
+        "/v1/accuracy",
         "/v1/me",
         "/healthz",
         "/readyz",

@@ -97,6 +97,14 @@ class TestAnswers:
         assert alder["recent"]["jobs"] > 0 and alder["live"]["running_jobs"] > 0
         assert (status["workers"], status["unanswered"]) == ([], ["birch"])
 
+    def test_accuracy_of_all_sites(self) -> None:
+        with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
+            accuracy = told(client, "/v1/accuracy")
+        [alder] = accuracy["sites"]
+        assert (alder["site"], accuracy["unanswered"]) == ("alder", ["birch"])
+        assert alder["recent"]["jobs"] > 0 and [age["age_s"] for age in alder["while_waiting"]][:1] == [600.0]
+        assert alder["while_waiting"][0]["ratio"] > 0.0
+
     def test_since_when_a_worker_is_silent(self) -> None:
         questions = FakeClient(engines(), silent=["birch"])
         with TestClient(app_of(questions)) as client:

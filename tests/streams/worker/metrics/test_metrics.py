@@ -22,6 +22,7 @@ from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.history import FEATURES
 from models.site.job import Estimate, Job
+from models.waiting_accuracy import Landmark, WaitingAccuracy
 from streams.settings import EstimateSettings
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
@@ -317,3 +318,20 @@ def test_what_trainings_take_is_counted_and_adds_up_over_processes(name: str) ->
     assert family.type == "counter"
     totals = {one.labels["process"]: one.value for one in family.samples if one.name.endswith("_total")}
     assert totals == {"1": 5, "2": 1}
+
+
+def test_errors_while_jobs_wait_are_shown_by_age() -> None:
+    other = engine("birch")
+    other.scores.waiting = WaitingAccuracy()
+    other.scores.waiting.add([Landmark(1, 900.0, 7200.0, 600.0, {"0.9": 9000.0})], 8000.0)
+    shown = samples(metrics(other))
+    assert shown["queuecast_waiting_jobs_total"] == {("1h", "birch"): 1}
+    errors_s = shown["queuecast_waiting_error_seconds_total"]
+    assert {labels[1]: error_s for labels, error_s in errors_s.items()} == {
+        "in_force": 800.0,
+        "first": 4400.0,
+        "now": 4400.0,
+        "recent": 3800.0,
+    }
+    assert shown["queuecast_waiting_bound_held_jobs_total"] == {("1h", "0.9", "birch"): 1}
+    assert shown["queuecast_waiting_bound_passed_jobs_total"] == {("1h", "birch"): 0}
