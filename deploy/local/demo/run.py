@@ -18,6 +18,7 @@ from deploy.local.demo.scenario import DAY_S, Scenario, schedule, simulated_scen
 from deploy.local.stack import LocalStack, Progress, StackUnavailable, fetch
 from deploy.local.stack.process import Server
 from deploy.local.up import ServeProcess, WorkerProcess, settings_in, startup_progress
+from models.durations import counted
 from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
@@ -95,6 +96,31 @@ class DemoProgress:
             rows.append([name, *live, *(span(errors.get(method)) for method in methods), *_came_true(site.latest)])
         return [day, "queued", "running", *methods, "predicted", "90 %", "waited"], rows
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether an error is known of any site: before that a table would hold dashes alone."""
+        return any(site.scores.counted.accuracy for site in self.sites.values())
+
+    def verdict(self) -> str:
+        """How large the errors were beside those of the better simple rule, over all sites, in words."""
+        jobs, errors_h = 0, dict.fromkeys((self.method, *TRIVIAL), 0.0)
+        for site in self.sites.values():
+            rows = site.scores.rows()
+            measured = int(rows.get(self.method, {}).get("jobs", 0))
+            jobs += measured
+            for method in errors_h:
+                errors_h[method] += measured * rows.get(method, {}).get("AAE", 0.0)
+        if not jobs:
+            return "No job was measured, so nothing can be said of the predictions."
+        ours_s, *rules_s = (3600 * total / jobs for total in errors_h.values())
+        rule_s = min(rules_s)
+        begin = f"Over {jobs:,} jobs, queuecast was off by {span(ours_s)} on average; the better simple rule"
+        if not rule_s:
+            return f"{begin} was not off at all."
+        change = 100 * (ours_s / rule_s - 1)
+        judged = "queuecast was better" if change < 0 else "here the rule was as good, or better"
+        return f"{begin} by {span(rule_s)}: {abs(change):.0f} % {'less' if change < 0 else 'more'}, so {judged}."
+
     def summary(self) -> str:
         """Over which jobs the methods are measured."""
         first = int((self.scenario.measured_from - self.scenario.begin) / DAY_S) + 1
@@ -124,6 +150,11 @@ MEASURES = ("AAE", "median_min", "x2", "10min", "cov_0.9", "jobs")  # what the t
 LEGEND = (
     "The mean error of each method (zero and median are trivial rules) is shown once the history is filled; predicted, "
     "90 % (its bound) and waited are of the latest job that left the queue, > where it was given up."
+)
+
+NEXT = (
+    "Next: `queuecast replay LOG --html report.html` says how good it would have been at your site; "
+    "docs/tutorial.md goes from nothing to a routed job."
 )
 
 LOG_LINES = 30  # lines that are shown of a failed server's log
@@ -200,7 +231,11 @@ def _watch(batches: RecordBatches, progress: DemoProgress) -> None:
             progress.add(record)
         if progress.records and time.monotonic() > shown + SHOW_EVERY_S:
             shown = time.monotonic()
-            show_table(*progress.table())
+            heads, rows = progress.table()
+            if progress.is_measured:
+                show_table(heads, rows)
+            else:
+                show_wrapped(f"{heads[0]}: {counted(progress.predicted, 'job')} so far, which fill the history")
 
 
 def _report(progress: DemoProgress) -> None:
@@ -208,6 +243,9 @@ def _report(progress: DemoProgress) -> None:
         rows = site.scores.rows().items()
         show_accuracy({method: {key: row[key] for key in MEASURES if key in row} for method, row in rows}, name)
     show_wrapped(progress.summary())
+    sys.stdout.write("\n")
+    show_wrapped(progress.verdict())
+    show_wrapped(NEXT)
 
 
 class Feeder(threading.Thread):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from deploy.local.demo.run import DemoProgress, Feeder, SiteProgress, _report, demo, records_in_process
+from deploy.local.demo.run import DemoProgress, Feeder, SiteProgress, _report, _watch, demo, records_in_process
 from deploy.local.demo.scenario import (
     MAX_DELAY_S,
     MAX_OUTSTANDING,
@@ -224,6 +224,19 @@ def test_the_table_has_every_method(capsys: pytest.CaptureFixture[str], monkeypa
     assert head.split()[:5] == ["a", "AAE", "h", "median", "h"]
     assert [line.split()[:3] for line in rows] == [["zero", "0.667", "0.000"], ["median", "0.672", "0.017"]]
     assert "0 of 1 jobs were played" in summary
+    verdict = " ".join(summary.split())
+    assert (
+        "Over 3 jobs, queuecast was off by 40m on average; the better simple rule by 40m: 1 % more, so here" in verdict
+    )
+    assert "docs/tutorial.md" in verdict
+
+
+def test_no_table_of_dashes_comes_before_errors_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = DemoProgress(Scenario.of({"a": ""}, [[Submit(site="a", time=0.0, job="1")]]), ENGINE)
+    _watch(iter([[prediction("1")]]), progress)
+    shown = capsys.readouterr().out
+    assert "day 1 of 1: 1 job so far, which fill the history" in shown and "─" not in shown
+    assert progress.verdict().startswith("No job was measured")
 
 
 def test_a_later_estimate_is_no_record_that_is_waited_for() -> None:
