@@ -54,25 +54,28 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
     """The table of sites: each site's stored state, in one value or several (`job_log`)."""
 
     def apply_changelog_batch(self, batch: Iterable[Any]) -> None:
-        """Read values back from the changelog; of several of a site the one with the latest event counts.
+        """Read values back from the changelog; of several of a site the one counts that goes furthest.
 
         Faust 0.15.3 takes the last one written. That may be an earlier state, written by a worker that did not know yet
         that it had lost the partition.
         """
         for event in batch:
-            key, value = event.key, event.value
-            if site_of(key) != key:  # a segment: it is written once, and deleted
-                if value:
-                    self.data[key] = value
-                else:
-                    self.data.pop(key, None)
-                continue
-            before = self.data.get(key)
-            if not value:  # the site has lost its place, or has moved to another partition, whose state counts then
-                if before is None or decode_stored(before).partition == event.message.partition:
-                    self.data.pop(key, None)
-            elif before is None or decode_stored(value).position >= decode_stored(before).position:
+            self.take(event.key, event.value, event.message.partition)
+
+    def take(self, key: bytes, value: bytes | None, partition: int) -> None:
+        """Take what a partition of the changelog has of a key."""
+        if site_of(key) != key:  # a segment: it is written once, and deleted
+            if value:
                 self.data[key] = value
+            else:
+                self.data.pop(key, None)
+            return
+        before = self.data.get(key)
+        if not value:  # the site has lost its place, or has moved to another partition, whose state counts then
+            if before is None or decode_stored(before).partition == partition:
+                self.data.pop(key, None)
+        elif before is None or decode_stored(value).rank >= decode_stored(before).rank:
+            self.data[key] = value
 
     def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
         """Set a value, None to delete it; done when the changelog has it.

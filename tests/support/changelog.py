@@ -4,7 +4,7 @@ from typing import Any
 
 from faust.types import TP
 
-from streams.worker.checkpoint.event_logs import SomeMessages
+from streams.worker.checkpoint.event_logs import LateStates, SomeMessages
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle
 from streams.worker.intake.messages import Fetched
@@ -23,6 +23,9 @@ class Changelog(MemoryTable):
         super().arrived(key, value, partition)
         if value is not None:
             self.states.append((key, value))
+
+    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
+        return LateStates([], -1)
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
         found = [one for one in self.states[::-1][:most] if site_of(one[0]) == key]

@@ -19,7 +19,7 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.claims import Superseded
-from streams.worker.checkpoint.event_logs import EventLogs, SomeMessages
+from streams.worker.checkpoint.event_logs import EventLogs, LateStates, SomeMessages
 from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore, StoredHistories
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle
@@ -50,6 +50,7 @@ class World:
         self.steps: int | None = None
         self.eager = eager
         self.claims: dict[str, object] = {}  # who may write a site's entries
+        self.claimed: dict[str, int] = {}  # how often each was claimed
         self.messages: dict[int, list[SimpleNamespace]] = {}
         self.committed: dict[int, int] = {}
         self.outputs: list[tuple[str, bytes | None, bytes]] = []
@@ -140,6 +141,9 @@ class MemoryTable:
         self.arrived(key, value, partition)
         await self._world.pause()
 
+    def take(self, key: bytes, value: bytes | None, partition: int) -> None:
+        """It has all that is in the changelog."""
+
     def arrived(self, key: bytes, value: bytes | None, partition: int) -> None:
         """The changelog has it."""
         if value is None:
@@ -155,11 +159,16 @@ class MemoryStore(SiteStore):
         self._world = world
         self._token = token
 
-    async def claim(self, site: str) -> None:
+    async def claim(self, site: str, after: int = 0) -> int:
         await self._world.pause()
         self._token.check()
         self._world.claim(site, self)
+        number = self._world.claimed[site] = max(self._world.claimed.get(site, 0), after) + 1
         await self._world.pause()
+        return number
+
+    async def confirm(self, site: str) -> None:
+        await self._begin("confirm", site)
 
     async def mark(self, partition: int) -> bytes | None:
         await self._world.pause()
@@ -263,6 +272,9 @@ class MemoryEvents(EventLogs):
     async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> SomeMessages:
         found = (await self.read(Log(None, place.partition), first, last, key))[:most]
         return SomeMessages(found, found[-1].offset + 1 if len(found) == most else last + 1, False)
+
+    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
+        return LateStates([], -1)
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
         return []

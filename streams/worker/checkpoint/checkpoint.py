@@ -207,6 +207,10 @@ class Histories:
         """Delete what the site's stored state does without."""
         await self._do("redis: trimming", self._store.trim, one.site, one.oldest, one.changes, one.generation)
 
+    async def confirm(self, site: str) -> None:
+        """Make sure that no other worker has claimed a site."""
+        await self._do("redis: looking", self._store.confirm, site)
+
     async def forget(self, site: str, generation: int) -> None:
         """Delete all of a site."""
         await self._do("redis: clearing", self._store.forget, site, generation)
@@ -225,7 +229,8 @@ class Histories:
         """
         value = self._stored(site)
         if value is None:
-            return await self._loader.claim(site)
+            await self._loader.claim(site)
+            return
         stored = decode_stored(value)
         handle, mended = await self._loader.load(site, stored)
         if handle.generation != stored.generation:
@@ -315,6 +320,8 @@ class Checkpoint:
         for one in states:
             await histories.write(one.changes)
         heads, segments = await packed
+        for site in batch.gone:
+            await histories.confirm(site)
         await table.put({key: None for site, gone in batch.gone.items() for key in (site.encode(), *gone.keys)})
         await table.put(segments)
         await table.put(heads)

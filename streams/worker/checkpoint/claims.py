@@ -47,23 +47,37 @@ class Claims:
         self._key = key
         self._held: dict[str, Claim] = {}
 
-    async def claim(self, site: str) -> None:
-        """Be the one who writes a site's entries, from now on; a site that nobody has claimed before too. Raises
-        redis.WatchError: another has claimed it just now. A claim that was on its way for long never counts more than
-        one that came later.
+    async def claim(self, site: str, after: int = 0) -> int:
+        """Be the one who writes a site's entries, from now on; a site that nobody has claimed before too.
+
+        A claim that was on its way for long never counts more than one that came later.
+
+        Args:
+            after: the number of an earlier claim that is known, lest Redis has lost it.
+
+        Returns:
+            The number of the claim, greater than those of all earlier ones.
+
+        Raises:
+            redis.WatchError: another has claimed it just now.
         """
         key, owner = self._key(site), uuid4().hex
         async with transaction(self._client, key) as pipe:
             await pipe.watch(key)
-            await pipe.hget(key, "claims")
+            found: Any = await pipe.hget(key, "claims")
+            number = max(int(found or 0), after) + 1
             self._check()
             pipe.multi()
-            pipe.hincrby(key, "claims", 1)
-            pipe.hset(key, mapping={"owner": owner, "writes": 0})
-            number, _ = await pipe.execute()
+            pipe.hset(key, mapping={"claims": number, "owner": owner, "writes": 0})
+            await pipe.execute()
         self._held[site] = Claim(number, owner)
         with suppress(ResponseError):  # a user of Redis who may not do this could not have it expire either
             await self._client.persist(key)
+        return number
+
+    async def confirm(self, site: str) -> None:
+        """Make sure that a site is still this process' own. Raises as `execute`."""
+        await self.execute(site, lambda _: None)
 
     async def execute(self, site: str, fill: Callable[[Any], None]) -> list[Any]:
         """Do what `fill` puts into a transaction, if the site is still this process' own; returns the results.

@@ -44,6 +44,13 @@ class SomeMessages(NamedTuple):
     lost: bool
 
 
+class LateStates(NamedTuple):
+    """Keys and values that came late into a partition of the changelog, and the offset of the last one."""
+
+    found: list[tuple[bytes, bytes | None]]
+    last: int
+
+
 class EventLogs:
     """What the topics of events hold, and the states that the changelog holds.
 
@@ -120,6 +127,21 @@ class EventLogs:
                     if len(found) >= most:
                         return SomeMessages([Fetched.of_record(record) for record in found], upto, begin > first)
         return SomeMessages([Fetched.of_record(record) for record in found], last + 1, begin > first)
+
+    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
+        """Read what came into a partition of the changelog after an offset, by default after the table was read back.
+
+        Raises:
+            OSError: the broker does not answer.
+        """
+        place = TP(self._topics.state, partition)
+        last: int = self._app.tables.recovery.active_offsets.get(place, -1) if after is None else after
+        with _as_os_errors():
+            end = (await self._app.consumer.highwaters(place))[place]
+        if end is None or end <= last + 1:
+            return LateStates([], last)
+        found = await self._read(place, last + 1, None, lambda _: True)
+        return LateStates([(one.key, one.value) for one in found], max((one.offset for one in found), default=end - 1))
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
         """The keys and values of a site that its changelog still has, the latest first.

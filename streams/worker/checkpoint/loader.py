@@ -13,7 +13,7 @@ from models.engine.operations import begun_anew
 from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from streams.worker.checkpoint.claims import WritesLost
-from streams.worker.checkpoint.event_logs import EventLogs
+from streams.worker.checkpoint.event_logs import EventLogs, LateStates
 from streams.worker.checkpoint.job_log import keys_of, site_of
 from streams.worker.checkpoint.store import SiteStore, StoredHistories, included
 from streams.worker.checkpoint.stored import IN_BOTH, ReadState, SiteHandle, StoredState, decode_stored, read_state
@@ -61,11 +61,11 @@ class SiteLoader:
     is_busy: Callable[[], bool] = lambda: False
     _since: float = field(default_factory=time.perf_counter, init=False)
 
-    async def begin(self, site: str, partition: int, own: bool) -> SiteHandle:
+    async def begin(self, site: str, partition: int, own: bool, after: int = 0) -> SiteHandle:
         """A site without a stored state. What Redis may hold of its name is left alone: a backup may count it."""
-        await self.claim(site)
+        claim = await self.claim(site, after)
         generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
-        return SiteHandle(Engine(site, self.settings), partition, own=own, generation=generation)
+        return SiteHandle(Engine(site, self.settings), partition, own=own, generation=generation, claim=claim)
 
     async def rebuild(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
         """Make a site again from its events before `offset`, as far as the topic has them; return how many they are.
@@ -77,7 +77,7 @@ class SiteLoader:
             EngineFailed: the engine fails at one of these events.
         """
         site, count, first = handle.engine.site, 0, max(handle.first, 0)
-        fresh = await self.begin(site, handle.partition, handle.own)
+        fresh = await self.begin(site, handle.partition, handle.own, handle.claim)
         fresh.epoch = handle.epoch
         while first < offset:
             place = (self.events.place(handle), site.encode(), first, offset - 1, REBUILT_AT_A_TIME)
@@ -94,7 +94,7 @@ class SiteLoader:
             EngineFailed: the engine fails at one of the live jobs.
         """
         site = handle.engine.site
-        fresh = await self.begin(site, handle.partition, handle.own)
+        fresh = await self.begin(site, handle.partition, handle.own, handle.claim)
         fresh.epoch = handle.epoch
         try:
             for engine in begun_anew(handle.engine):
@@ -129,9 +129,10 @@ class SiteLoader:
 
     async def _load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
         read = await asyncio.to_thread(read_state, site, stored, self.segment)
-        await self.claim(site)
+        claim = await self.claim(site, stored.claim)
         entries = await self._read(site, stored)
         handle, mended = await self._handle(site, stored, read, entries)
+        handle.claim = claim
         if mended:
             await asyncio.to_thread(handle.jobs.fill, handle.engine, keys_of(site, stored.runs))
         else:
@@ -152,9 +153,13 @@ class SiteLoader:
         await self._clean(site, stored, entries, read.saved)
         return _handle(engine, stored), False
 
-    async def claim(self, site: str) -> None:
-        """Be the one who writes a site's entries."""
-        await self.retries.until_done("redis: claiming", site, self.store.claim, site)
+    async def claim(self, site: str, after: int = 0) -> int:
+        """Be the one who writes a site's entries; return the number of the claim (`Claims.claim`)."""
+        return await self.retries.until_done("redis: claiming", site, self.store.claim, site, after)
+
+    async def late_states(self, partition: int, after: int | None) -> LateStates:
+        """Read what came late into a partition of the changelog (`EventLogs.late_states`)."""
+        return await self.retries.until_done("kafka: reading states", None, self.events.late_states, partition, after)
 
     async def _read(self, site: str, stored: StoredState) -> StoredHistories:
         await self.retries.until_done("redis: reading", site, self.store.take_back, site, stored.generation)

@@ -83,9 +83,13 @@ class SiteStore:
         own = (f"g{generation}",) if generation else ()
         return ":".join((self._prefix, f"{{{_quoted(site)}}}", *own, *parts))
 
-    async def claim(self, site: str) -> None:
-        """Be the one who writes a site's entries, from now on."""
-        await self.claims.claim(site)
+    async def claim(self, site: str, after: int = 0) -> int:
+        """Be the one who writes a site's entries, from now on; return the number of the claim (`Claims.claim`)."""
+        return await self.claims.claim(site, after)
+
+    async def confirm(self, site: str) -> None:
+        """Make sure that this is still the one who writes a site's entries."""
+        await self.claims.confirm(site)
 
     async def mark(self, partition: int) -> bytes | None:
         """What `CrashTracker` keeps of a partition."""

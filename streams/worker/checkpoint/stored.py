@@ -67,7 +67,8 @@ class StoredState(msgspec.Struct, array_like=True):
     its entries in Redis (`SiteStore`). `stamp` is the broker's time of its last event, Unix seconds. `arrivals` tell
     how often its events come, `operations` what operators did. `failures` are the broker's times of the latest events
     at which the engine failed. `begun` is 0, but where the message at `offset` is a bundle and some of its events are
-    still to come: so many are included. `first` is the offset of its first event, at which a rebuild begins.
+    still to come: so many are included. `first` is the offset of its first event, at which a rebuild begins. `claim` is
+    the number of the claim of the worker that wrote it (`Claims`).
     """
 
     v: int
@@ -85,16 +86,24 @@ class StoredState(msgspec.Struct, array_like=True):
     failures: list[float] = []
     begun: int = 0
     first: int = 0
+    claim: int = 0
 
     @property
     def position(self) -> tuple[int, int, bool, int]:
-        """How far it goes; of two states of a site the one with the greater is the later."""
+        """How far it goes; of two states by the same worker the one with the greater is the later."""
         return self.epoch, self.offset, not self.begun, self.begun
+
+    @property
+    def rank(self) -> tuple[int, tuple[int, int, bool, int]]:
+        """Of two states of a site the one with the greater counts: a worker that has lost the partition may still write
+        one, further than those of the worker that has claimed the site since.
+        """
+        return self.claim, self.position
 
 
 IN_BOTH = (
     *("partition", "offset", "epoch", "own", "generation", "stamp", "arrivals", "operations", "failures", "begun"),
-    "first",
+    *("first", "claim"),
 )
 """The fields that a stored state and a handle have."""
 
@@ -146,6 +155,9 @@ class Table(Protocol):
     def keys(self) -> Iterable[bytes]:
         """The keys that have a value."""
 
+    def take(self, key: bytes, value: bytes | None, partition: int) -> None:
+        """Take what the changelog has of a key, unless what is there goes further."""
+
     def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
         """Set a value, None to delete it; done when the changelog has it."""
 
@@ -170,6 +182,7 @@ class SiteHandle:
     failures: list[float] = field(default_factory=list)
     begun: int = 0
     first: int = -1
+    claim: int = 0
     jobs: JobLog = field(init=False)
 
     def __post_init__(self) -> None:

@@ -60,6 +60,12 @@ class OwnedTable:
         self._table = table
         self._token = token
 
+    def take(self, found: Iterable[tuple[bytes, bytes | None]]) -> StoredSites:
+        """Take what the changelog of the partition has of keys; return what the table has of the partition then."""
+        for key, value in found:
+            self._table.take(key, value, self._token.partition)
+        return stored_sites(self._table, [self._token.partition])[self._token.partition]
+
     async def put(self, values: Mapping[bytes, bytes | None]) -> None:
         """Set values, None to delete one; done when the changelog has them all.
 

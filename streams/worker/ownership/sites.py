@@ -51,9 +51,12 @@ class PartitionSites:
     async def take_over(self, stored: StoredSites, claiming: asyncio.Semaphore) -> None:
         """Claim every stored site: nobody else may write any more what is read back here.
 
+        Then what a predecessor that did not know of this has written until it was claimed is read as well.
+
         Parameters:
             claiming: lets so many sites of this worker be claimed at a time.
         """
+        stored = await self._claim_all(stored, claiming)
         heads = stored.heads
         behind = await self.gaps.look(self.partition, heads)
         latest_first = sorted(heads, key=lambda site: -heads[site].stamp)
@@ -62,12 +65,23 @@ class PartitionSites:
         await self.table.put({key: None for site, keys in stored.segments.items() if site not in heads for key in keys})
         self._segments = stored.segments
         self._last = {site: head.stamp for site, head in heads.items() if not head.own}
-        for site in latest_first:
-            async with claiming:
-                await self.loader.claim(site)
         for site, head in heads.items():
             if log_of(site, head) in behind:
                 self._miss_events(await self.get(site, head.own))
+
+    async def _claim_all(self, stored: StoredSites, claiming: asyncio.Semaphore) -> StoredSites:
+        """Claim all sites, also those that are written meanwhile; return what is stored of them then."""
+        claimed, last = set[str](), None
+        while True:
+            new = [site for site in stored.heads if site not in claimed]
+            for site in sorted(new, key=lambda site: -stored.heads[site].stamp):
+                async with claiming:
+                    await self.loader.claim(site, stored.heads[site].claim)
+            claimed.update(new)
+            late = await self.loader.late_states(self.partition, last)
+            if not late.found:
+                return stored
+            last, stored = late.last, self.table.take(late.found)
 
     async def read_back(self, reading: asyncio.Semaphore, seconds: float = math.inf) -> None:
         """Read back all of them, those with the latest events first; none is begun any more after so many seconds.

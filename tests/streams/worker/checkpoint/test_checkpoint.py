@@ -19,6 +19,7 @@ from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import table
 from streams.worker.checkpoint.checkpoint import Pending
+from streams.worker.checkpoint.event_logs import LateStates
 from streams.worker.checkpoint.pulse import StoodStill
 from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored
 from streams.worker.checkpoint.table import RETRY_S, Token
@@ -201,6 +202,9 @@ class Renewed:
     def __init__(self, ends: dict[int, int], failures: int = 0) -> None:
         self.partitions: list[int] = []
         self._ends, self._failures = ends, failures
+
+    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
+        return LateStates([], -1)
 
     async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
         self._failures -= 1

@@ -39,9 +39,9 @@ class Forgetful(MemoryStore):
         self._before: list[Any] = []
         self._lost = False
 
-    async def claim(self, site: str) -> None:
+    async def claim(self, site: str, after: int = 0) -> int:
         self._lost = False
-        await super().claim(site)
+        return await super().claim(site, after)
 
     async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
         self._check()

@@ -17,6 +17,7 @@ from models.simulation import generate, run
 from streams.broker.topics import partition_of
 from streams.errors import UserError
 from streams.settings import Settings, SitesSettings, WorkerSettings
+from streams.worker.checkpoint.event_logs import LateStates
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle, decode_stored
 from streams.worker.intake.intake import EventPlaces
 from tests.support.fakes import TOPIC, MemoryTable, Process, World
@@ -177,6 +178,9 @@ class Logs:
     def __init__(self, world: World, states: list[tuple[bytes, bytes]] | None = None, **ranges: Any) -> None:
         self.world, self.states, self.given = world, states or [], ranges
         self.lost_events: dict[int, int] = {}
+
+    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
+        return LateStates([], -1)
 
     async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
         first, committed = self.given.get("first", 0), self.given.get("committed")

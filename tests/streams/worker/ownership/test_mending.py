@@ -92,9 +92,9 @@ class Slow(MemoryStore):
 
     may: asyncio.Event
 
-    async def claim(self, site: str) -> None:
+    async def claim(self, site: str, after: int = 0) -> int:
         await self.may.wait()
-        await super().claim(site)
+        return await super().claim(site, after)
 
 
 def test_meanwhile_others_go_on_and_who_asks_for_it_is_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:

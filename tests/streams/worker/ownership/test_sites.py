@@ -8,6 +8,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from streams.worker.checkpoint.checkpoint import Pending
+from streams.worker.checkpoint.event_logs import LateStates
 from streams.worker.checkpoint.stored import StoredState, encode_stored
 from streams.worker.checkpoint.table import StoredSites
 from streams.worker.ownership.sites import PartitionSites
@@ -20,6 +21,9 @@ class Reading:
         self.begun: list[str] = []
         self.may_end = asyncio.Event()
         self.claim = AsyncMock()
+
+    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
+        return LateStates([], -1)
 
     async def load(self, site: str, stored: StoredState) -> Any:
         self.begun.append(site)
