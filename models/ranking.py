@@ -91,7 +91,8 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     """The prediction for the job at a site: durations in seconds, times in Unix seconds of the site's own clock.
 
     `p_best` is the probability that the job is done at this site before it would be at any other, by the bounds of
-    those whose estimates rest on enough; null for one that has none, or is stale or `weak`.
+    those whose estimates rest on enough; null for one that has none, or is stale or `weak`, and for a single one beside
+    `weak` ones.
     `cautious_wait_s` is the wait by which it is ranked, the longer the less sure `predicted_wait_s` is.
     `p_start` is the probability that it starts within the ranking's `start_within_s`: at most that of
     the highest bound.
@@ -272,13 +273,17 @@ def _p_start(within_s: float | None, wait_s: float | None, bounds: dict[str, flo
 def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:
     """The sites with the probability that each is the best.
 
-    Sites wait independently of each other, and the job's run time is the reference divided by their speeds.
+    Sites wait independently of each other, and the job's run time is the reference divided by their speeds. A single
+    site beside some whose estimates rest on little has no probability: there is nothing to compare it with.
     """
     values = {}
     for ranked in ranking:
         wait_s, bounds = ranked.predicted_wait_s, ranked.bounds
         if wait_s is not None and bounds and ranked.weak is None and ranked.stale is None:
             values[ranked.site] = [one_s + (ranked.predicted_run_s or 0.0) for one_s in spread(wait_s, bounds)]
+    weak = any(one.weak is not None and one.stale is None for one in ranking)
+    if len(values) == 1 and weak:
+        return ranking
     chances = dict(zip(values, chances_of_least(list(values.values())), strict=True))
     return (msgspec.structs.replace(ranked, p_best=chances.get(ranked.site)) for ranked in ranking)
 

@@ -39,6 +39,11 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka's classes ar
         known = self._subscription.subscription.assignment.all_consumed_offsets()
         return {place: at.offset for place, at in known.items()}
 
+    def is_at_end(self, place: TopicPartition) -> bool:
+        """Whether all messages of a partition were read that a broker has told of."""
+        end, position = self.highwater(place), self.positions().get(place)
+        return end is not None and position is not None and position >= end
+
     async def read_new_partitions(self) -> None:
         """Read, from their beginning, the partitions too that were added to the topics of those which were assigned.
 

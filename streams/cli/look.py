@@ -151,14 +151,19 @@ def watch(
     context: typer.Context,
     site: Site = None,
     job: Annotated[str | None, opt("Those of this job only.", callback=named)] = None,
-    outcomes: Annotated[bool, flag("--outcomes", "What became of predictions too.")] = False,
+    outcomes: Annotated[bool, flag("--outcomes", "What became of them too, at each job's start and end.")] = False,
     from_beginning: Annotated[
         bool, flag("--from-beginning", "What the topics hold already too, not just what comes.")
     ] = False,
     as_json: Annotated[bool, flag("--json", "The records as they are, JSON lines.")] = False,
     count: Annotated[int | None, opt("Stop after this many.", min=1)] = None,
 ) -> None:
-    """Print predictions as they come, one a line; Ctrl-C ends it."""
+    """Print predictions as they come, one a line; Ctrl-C ends it.
+
+    With --outcomes a job that has a prediction gets two more lines: "started" with
+    its actual wait beside the predicted one, and "ended" with its run time too. A
+    job that is cancelled in the queue gets one.
+    """
     from streams.broker.admin import check_topics
     from streams.client.blocking import each
     from streams.client.watch import json_line, kinds, late_s, line, records

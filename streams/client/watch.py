@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from aiokafka import TopicPartition
 from aiokafka.errors import CommitFailedError, GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 from msgspec import UNSET
 
@@ -17,6 +18,7 @@ from models.records import Outcome, Prediction
 from streams.broker.consumer import Consumer, broker_answers, started
 from streams.broker.topics import LATE, Topics
 from streams.client.client import BROKER_TIMEOUT_S, MAX_BATCH_MESSAGES, RETRY_PAUSE_S
+from streams.client.ordering import CausalOrder
 from streams.errors import UNDECODABLE, UserError
 from streams.settings import KafkaSettings, Settings
 from streams.text.terminal import minute, printable
@@ -81,10 +83,11 @@ async def follow(
         async with started(first, settings, partial(_commit_ends, first, reading)):
             pass
     consumer = consumer_of(*(() if group is None else reading))
+    order = _order(consumer, settings, reading) if group is None else None
     begin = partial(_assign, consumer, reading, from_beginning) if group is None else None
     async with started(consumer, settings, begin):
-        async for messages in arriving(consumer, settings.kafka, tell):
-            for message in messages:
+        async for came in arriving(consumer, settings.kafka, tell):
+            for message in came if order is None else order.ordered(came):
                 try:
                     record = reading[message.topic](message)
                 except UNDECODABLE as error:
@@ -95,6 +98,14 @@ async def follow(
             if group is not None:
                 with suppress(KafkaError):  # such as one that was lost to another member, who reads these again
                     await consumer.commit()
+
+
+def _order(consumer: Consumer, settings: Settings, topics: Iterable[str]) -> CausalOrder | None:
+    """The order of predictions and outcomes, where both are read; a group commits what it has read, so none is held."""
+    names = Topics(settings.kafka.prefix)
+    if not {names.predictions, names.outcomes} <= {*topics}:
+        return None
+    return CausalOrder(names.predictions, lambda number: consumer.is_at_end(TopicPartition(names.predictions, number)))
 
 
 async def _assign(consumer: Consumer, topics: Iterable[str], from_beginning: bool) -> None:
@@ -175,9 +186,12 @@ def _prediction(record: Prediction) -> str:
 
 
 def _outcome(record: Outcome) -> str:
+    """The line at the start of a job, or at its end, which repeats what the first said."""
     said = "no estimate" if record.predicted_wait_s is None else f"predicted {duration(record.predicted_wait_s)}"
-    fate = "cancelled after" if record.censored else "waited"
-    text = f"{fate} {duration(record.actual_wait_s)}, {said}"
+    if record.censored:
+        return f"cancelled after {duration(record.actual_wait_s)}, {said}  ({record.method})"
+    fate = "started" if record.actual_run_s is None else "ended"
+    text = f"{fate}: waited {duration(record.actual_wait_s)}, {said}"
     if record.actual_run_s is not None:
         run = "no estimate" if record.predicted_run_s is None else f"predicted {duration(record.predicted_run_s)}"
         text += f", ran {duration(record.actual_run_s)}, {run}"

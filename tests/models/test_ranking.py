@@ -196,6 +196,12 @@ def test_how_likely_each_site_is_the_best() -> None:
     assert [found[site].p_best for site in ("old", "new", "bare")] == [None] * 3
 
 
+def test_single_settled_site_is_not_certainly_the_best() -> None:
+    found = ranked(rank(JOB, {"young": bounded(0.0, weak="2 jobs"), "settled": bounded(10.0, 5.0)}, {}))
+    assert (found["settled"].p_best, found["young"].p_best) == (None, None)
+    assert ranked(rank(JOB, {"settled": bounded(10.0, 5.0)}, {}))["settled"].p_best == 1.0
+
+
 @pytest.mark.parametrize("count", [1, 3, 500])
 def test_sites_alike_are_equally_likely_the_best(count: int) -> None:
     for told in (bounded(0.0), bounded(3600.0, 1800.0)):

@@ -12,6 +12,7 @@ import pytest
 from models.records import Outcome, Prediction
 from queuecast import AsyncClient, WithdrawnEstimate
 from streams.client import watch
+from streams.client.ordering import CausalOrder
 from streams.client.watch import arriving, json_line, late_s, line, records
 from streams.settings import KafkaSettings, Settings
 from tests.support import events
@@ -24,6 +25,7 @@ class Message(msgspec.Struct):
     offset: int = 17
     headers: list[tuple[str, bytes]] = []
     key: bytes = b"ctc"
+    timestamp: int = 0
 
 
 def prediction(**more: Any) -> Prediction:
@@ -65,10 +67,32 @@ def test_no_estimate_is_said_with_its_reason() -> None:
 
 
 def test_an_outcome_in_a_line() -> None:
-    assert line(outcome()) == "1996-06-26 22:46 UTC  ctc  job 4711  waited 1h40m, predicted 1h30m  (qespera)"
-    assert "waited 1h40m, predicted 1h30m, ran 2m, predicted 1h" in line(outcome(actual_run_s=120.0))
+    assert line(outcome()) == "1996-06-26 22:46 UTC  ctc  job 4711  started: waited 1h40m, predicted 1h30m  (qespera)"
+    assert "ended: waited 1h40m, predicted 1h30m, ran 2m, predicted 1h" in line(outcome(actual_run_s=120.0))
     assert "cancelled after 1h40m, no estimate" in line(outcome(censored=True, predicted_wait_s=None))
     assert "ran 2m, no estimate" in line(outcome(actual_run_s=120.0, predicted_run_s=None))
+
+
+class TestOrder:
+    def messages(self, *told: tuple[str, int, int]) -> list[Any]:
+        """Messages by their topic, partition and stamp."""
+        return [Message(topic, b"", partition=number, timestamp=stamp) for topic, number, stamp in told]
+
+    def test_outcome_waits_for_predictions_written_before_it(self) -> None:
+        ended: set[int] = set()
+        order = CausalOrder("p", lambda number: number in ended)
+        first = self.messages(("o", 1, 50), ("o", 2, 10), ("p", 2, 5), ("p", 2, 20))
+        assert [(one.topic, one.timestamp) for one in order.ordered(first)] == [("p", 5), ("o", 10), ("p", 20)]
+        assert [one.timestamp for one in order.ordered(self.messages(("p", 1, 30)))] == [30]
+        assert [one.topic for one in order.ordered(self.messages(("p", 1, 60)))] == ["o", "p"]
+        [held] = self.messages(("o", 1, 99))
+        assert order.ordered([held]) == []
+        ended.add(1)
+        assert order.ordered([]) == [held] and order.ordered([]) == []
+
+    def test_prediction_comes_first_where_stamps_are_equal(self) -> None:
+        order = CausalOrder("p", lambda _: True)
+        assert [one.topic for one in order.ordered(self.messages(("o", 1, 7), ("p", 1, 7)))] == ["p", "o"]
 
 
 NASTY = "\x1b]0;owned\x07\x9b2J\r\n[bold red]\u202eevil\x00\U000e0001"
@@ -106,6 +130,10 @@ class Polled:
 
     async def read_new_partitions(self) -> None:
         """There are none."""
+
+    def is_at_end(self, _: object) -> bool:
+        """All that there is was read."""
+        return True
 
     async def getmany(self, **_: object) -> dict[str, list[Message]]:
         for batch in self._batches:
