@@ -1,5 +1,6 @@
 """What is kept, as bytes and back: MessagePack; of arrays the kind of their numbers, their shape and the numbers."""
 
+import math
 import zlib
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -9,6 +10,11 @@ import numpy as np
 
 MAX_DECOMPRESSED_BYTES: Final = 64 * 2**20
 """What is decompressed may be no larger than this, unless the caller expects less."""
+
+KINDS: Final = {kind: np.dtype(kind) for kind in ("<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "<u8", "|u1", "|b1")}
+"""The numbers that arrays may be of."""
+
+MAX_DIMENSIONS, MAX_SIDE = 4, 2**31
 
 T = TypeVar("T")
 
@@ -62,5 +68,41 @@ def _plain(value: object) -> tuple[str, tuple[int, ...], bytes]:
 
 def _array(kind: type, value: Any) -> Any:
     """A copy, which may be changed."""
+    if not isinstance(value, list | tuple) or len(value) != 3:
+        raise ValueError("not an array; expected its numbers' kind, its shape and its bytes")
     numbers, shape, encoded = value
-    return np.frombuffer(encoded, numbers).reshape(shape).copy()
+    if not isinstance(numbers, str) or numbers not in KINDS:
+        raise ValueError(f"an array of {numbers!r}; expected one of {', '.join(KINDS)}")
+    if not isinstance(shape, list | tuple) or not isinstance(encoded, bytes):
+        raise ValueError("an array without a shape or bytes")
+    if len(shape) > MAX_DIMENSIONS or not all(type(size) is int and 0 <= size <= MAX_SIDE for size in shape):
+        raise ValueError(f"an array of shape {shape}, of {len(encoded)} bytes")
+    if math.prod(shape) * KINDS[numbers].itemsize != len(encoded):
+        raise ValueError(f"{len(encoded)} bytes for an array of {numbers} of shape {shape}")
+    return np.frombuffer(encoded, KINDS[numbers]).reshape(shape).copy()
+
+
+def check_alike(found: Any, expected: Any, what: str = "an array") -> None:
+    """Check that arrays have the kinds of numbers and the shapes that kernels expect: these check no index.
+
+    Args:
+        found: an array that was decoded, or a tuple or msgspec's struct of such; what else is in it is passed over.
+        expected: one that is alike.
+        what: the name of it, for the error.
+
+    Raises:
+        ValueError: an array has another shape or other numbers.
+
+    >>> check_alike((np.zeros(2), 5), (np.ones(2), 0))
+    """
+    if isinstance(expected, np.ndarray):
+        if not isinstance(found, np.ndarray) or (found.dtype, found.shape) != (expected.dtype, expected.shape):
+            shape = (found.dtype.str, found.shape) if isinstance(found, np.ndarray) else type(found).__name__
+            raise ValueError(f"{what}: {shape}; expected {(expected.dtype.str, expected.shape)}")
+    elif isinstance(expected, msgspec.Struct):
+        for name in expected.__struct_fields__:
+            check_alike(getattr(found, name), getattr(expected, name), name)
+    elif isinstance(expected, tuple):
+        names = getattr(expected, "_fields", [f"{what} {place}" for place in range(len(expected))])
+        for name, one, other in zip(names, found, expected, strict=True):
+            check_alike(one, other, name)

@@ -2,10 +2,11 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 WAITING_AGES_S: Final = (600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0, 72 * 3600.0)
 """The ages at which jobs that still wait are scored, seconds."""
@@ -16,6 +17,8 @@ RECENT_JOBS: Final = 500
 UPPER_BOUND: Final = "0.9"
 
 MAX_FRESH: Final = 64
+
+_ONE_EACH: Final = Meta(min_length=len(WAITING_AGES_S), max_length=len(WAITING_AGES_S))
 
 
 class Landmark(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -29,7 +32,7 @@ class Landmark(msgspec.Struct, array_like=True, frozen=True, gc=False):
         bounds: the bounds of the estimate in force.
     """
 
-    age: int
+    age: Annotated[int, Meta(ge=0, lt=len(WAITING_AGES_S))]
     first_s: float | None = None
     in_force_s: float = 0.0
     recent_s: float = 0.0
@@ -109,7 +112,7 @@ class WaitingAccuracy(msgspec.Struct, array_like=True):
     (600.0, 600.0, 1.0, 1.0)
     """
 
-    ages: list[AgeAccuracy] = msgspec.field(default_factory=lambda: [AgeAccuracy() for _ in WAITING_AGES_S])
+    ages: Annotated[list[AgeAccuracy], _ONE_EACH] = msgspec.field(default_factory=lambda: [AgeAccuracy() for _ in WAITING_AGES_S])
 
     def add(self, noted: Iterable[Landmark], wait_s: float) -> None:
         """Add a job that left the queue after `wait_s` seconds, with what was noted of it."""
@@ -195,9 +198,13 @@ class RecentRemaining:
         return SavedRemaining(rings, list(self._counts), list(self._fresh))
 
     def load(self, saved: SavedRemaining) -> None:
-        """Restore what `save` returned."""
+        """Restore what `save` returned. Raises ValueError: it is something else."""
+        if not len(saved.left_s) == len(saved.counts) == len(WAITING_AGES_S) or min(saved.counts) < 0:
+            raise ValueError(f"what was left at {len(saved.left_s)} ages; expected {len(WAITING_AGES_S)}")
         for age, (encoded, count) in enumerate(zip(saved.left_s, saved.counts, strict=True)):
             left_s = np.frombuffer(encoded, np.float32)
+            if len(left_s) != min(count, RECENT_JOBS) or not np.isfinite(left_s).all():
+                raise ValueError(f"{len(left_s)} finite waits; expected {min(count, RECENT_JOBS)}")
             self._rings[age][: len(left_s)] = left_s
             self._counts[age], self._sorted[age] = count, sorted(left_s.tolist())
         self._fresh = list(saved.fresh)

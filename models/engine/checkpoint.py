@@ -1,6 +1,7 @@
 """An engine's state as it is stored: what it holds, how it is encoded, and how it is read back."""
 
 from collections.abc import Iterable, Iterator
+from math import isfinite
 from typing import Any, NamedTuple
 
 import msgspec
@@ -117,6 +118,8 @@ def decode_array(kind: type, value: Any) -> Any:
         features = np.frombuffer(value, dtype=np.float64).copy()
         if len(features) != COUNT:
             raise ValueError(f"{len(features)} features; expected {COUNT}")
+        if not all(map(isfinite, features.tolist())):
+            raise ValueError("features must be finite")
         return features
     raise TypeError(f"cannot read {kind.__name__}")
 

@@ -139,6 +139,8 @@ class SiteHistories:
             raise ValueError(f"history of run times has {len(kept)} of {saved.runs_kept} entries")
         read: list[Run] = []
         for run in kept:
+            if not run.category:
+                raise ValueError(f"run time {run.number} is of no category")
             known = run.category[0] in self._context.runs.templates
             (read if known else self._changes.forgotten_runs).append(run)
         self._context.runs.restore(read, saved.runs)

@@ -8,13 +8,18 @@ them would take 200 ms a time.
 
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from models.records import JobKey, Submit
+from models.records.events import Bytes, Count, Seconds, Size, Time
 from models.waiting_accuracy import Landmark
+
+Finite = Annotated[float, Meta(ge=-1e12, le=1e12)]
+"""Seconds, or a time, of a stored job: kernels compute with it."""
 
 
 class _Rare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -32,16 +37,16 @@ class Extras(_Rare, frozen=True, omit_defaults=True, gc=False):
     """
 
     partitions: list[str] | None = None
-    tasks: int | None = None
-    gpu_types: dict[str, int] | None = None
+    tasks: Count | None = None
+    gpu_types: dict[str, Count] | None = None
     exclusive: bool = False
     qos: str | None = None
     reservation: str | None = None
-    licences: dict[str, int] | None = None
+    licences: dict[str, Count] | None = None
     dependency: str | None = None
     array: str | None = None
-    array_size: int | None = None
-    array_limit: int | None = None
+    array_size: Size | None = None
+    array_limit: Count | None = None
     het_group: str | None = None
     priority: float | None = None
     pending_reason: str | None = None
@@ -65,19 +70,19 @@ class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
     Of an array that queues as one row, `tasks_gone` have left it; the first that started names the `row` (id, attempt).
     """
 
-    suspended_at: float | None = None
-    suspended_s: float = 0.0
-    suspend_time: float = 0.0
+    suspended_at: Finite | None = None
+    suspended_s: Finite = 0.0
+    suspend_time: Finite = 0.0
     held: bool = False
     partition: str | None = None
-    nodes: int | None = None
-    gpus: int | None = None
+    nodes: Count | None = None
+    gpus: Count | None = None
     requeued: str | None = None
     interrupted: str | None = None
     late: bool = False
     past: bool = False
     old: bool = False
-    tasks_gone: int = 0
+    tasks_gone: Count = 0
     row: tuple[str, int] | None = None
 
 
@@ -205,28 +210,28 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     """
 
     id: str
-    attempt: int
-    submit: float
+    attempt: Count
+    submit: Time
     user: str | None = None
     group: str | None = None
     account: str | None = None
     queue: str | None = None
     executable: str | None = None
-    cpus: int = 1
-    nodes: int | None = None
-    gpus: int = 0
-    memory: int | None = None
-    walltime: float | None = None
-    eligible: float | None = None
-    planned_run_s: float = 0.0
+    cpus: Size = 1
+    nodes: Count | None = None
+    gpus: Count = 0
+    memory: Bytes | None = None
+    walltime: Seconds | None = None
+    eligible: Time | None = None
+    planned_run_s: Finite = 0.0
     phase: Phase = Phase.QUEUED
-    start: float | None = None
-    end: float | None = None
+    start: Time | None = None
+    end: Time | None = None
     unscored: bool = False
     requested: bool = True
-    hold_time: float = 0.0
-    alter_time: float = 0.0
-    run_s: float | None = None
+    hold_time: Finite = 0.0
+    alter_time: Finite = 0.0
+    run_s: Finite | None = None
     estimates: dict[str, Estimate] = msgspec.field(default_factory=dict)
     features: np.ndarray | None = None
     job_type: str | None = None
@@ -235,11 +240,11 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     arguments: str | None = None
     network: str | None = None
     run_estimates: dict[str, RunEstimate] = msgspec.field(default_factory=dict)
-    allocated: int | None = None
+    allocated: Size | None = None
     later: LaterEstimate | None = None
     extras: Extras = EXTRAS
     progress: Progress = PROGRESS
-    asked_cpus: int | None = None
+    asked_cpus: Size | None = None
     due: float = 0.0
     landmarks: tuple[Landmark, ...] = ()
 

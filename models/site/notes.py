@@ -1,6 +1,6 @@
 """What a method noted of each job at its submission, to learn from when the job starts: as rows, not in checkpoints."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from models.records import JobKey
 from models.site.rows import Rows
 
+Check = Callable[[bytes, int], None]
 Pair = tuple[bytes, bytes]  # a job that started: its note, and what was added when it was settled
 
 
@@ -47,9 +48,14 @@ class JobNotes:
     Parameters:
         depth_rows: how many rows count: a job takes two, a value that was `put` one.
         behind_rows: rows that are kept beyond these, so that `settled` can tell what was, so many rows ago.
+        check_note, check_settled: raise ValueError where a restored note, or what was added to it, is something else;
+            they are given its value and how many rows there are.
     """
 
-    def __init__(self, depth_rows: int, behind_rows: int = 0) -> None:
+    def __init__(
+        self, depth_rows: int, behind_rows: int = 0, check_note: Check | None = None, check_settled: Check | None = None
+    ) -> None:
+        self._checks = {_Note: check_note, _Settled: check_settled}
         self.behind_rows = behind_rows
         self.rows = Rows(depth_rows + behind_rows)
         self._depth = depth_rows
@@ -127,7 +133,9 @@ class JobNotes:
         for number, row in enumerate([*self.rows.values], self._first):
             try:
                 said = _read(row)
-            except msgspec.MsgspecError as error:
+                if (check := self._checks.get(type(said))) is not None:
+                    check(said.value, self.count)
+            except ValueError as error:  # msgspec's errors are such too
                 raise ValueError(f"row {number}: not a job's note: {error}") from error
             if isinstance(said, _Note):
                 self._pending[said.id, said.attempt] = row

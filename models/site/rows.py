@@ -101,9 +101,11 @@ class PerJob(Generic[V]):
 
     Parameters:
         kind: of the values, which msgspec can encode.
+        check: raises ValueError where a restored value is none that the method can read.
     """
 
-    def __init__(self, kind: type[V]) -> None:
+    def __init__(self, kind: type[V], check: Callable[[V], None] | None = None) -> None:
+        self._check = check
         self._values: dict[JobKey, V] = {}
         self._changed: set[JobKey] = set()
         self._decode = msgspec.msgpack.Decoder(kind).decode
@@ -153,9 +155,12 @@ class PerJob(Generic[V]):
     def restore(self, key: JobKey, encoded: bytes) -> None:
         """Take back what `encoded` gave. Raises ValueError: it is something else."""
         try:
-            self._values[key] = self._decode(encoded)
-        except msgspec.MsgspecError as error:
+            value = self._decode(encoded)
+            if self._check is not None:
+                self._check(value)
+        except ValueError as error:  # msgspec's errors are such too
             raise ValueError(f"not what a method keeps of a job: {error}") from error
+        self._values[key] = value
 
     def clear(self) -> None:
         """Forget all values, as a method does that begins anew."""

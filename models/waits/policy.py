@@ -69,7 +69,7 @@ class Policy(WaitMethod):
         self._policies: dict[str, Simulated] = {kind.name: kind(plans) for kind in POLICIES}
         self._trial = POLICIES[0](plans)
         self._tried = _Tried(0, 0, dict.fromkeys(self._policies, 0.0))
-        self.per_job: PerJob[WaitsByPolicy] = PerJob(WaitsByPolicy)
+        self.per_job: PerJob[WaitsByPolicy] = PerJob(WaitsByPolicy, self._check_tried)
         """The waits that jobs were predicted by each policy, of those that were tried and queue."""
 
     @property
@@ -138,8 +138,19 @@ class Policy(WaitMethod):
         return encode(self._tried)
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave."""
-        self._tried = _read(saved)
+        """Take back what `save` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        found = _read(saved)
+        if found.errors.keys() != self._policies.keys():
+            raise ValueError(f"errors of {', '.join(sorted(found.errors))}; expected {', '.join(self._policies)}")
+        self._tried = found
+
+    def _check_tried(self, waits: WaitsByPolicy) -> None:
+        if missing := self._policies.keys() - waits.keys():
+            raise ValueError(f"no waits by {', '.join(sorted(missing))}")
 
 
 _read = reader(_Tried, "what the policies saved")

@@ -21,6 +21,7 @@ WHOLE_NUMBERS = {
     "models/engine/asking/answers.py": {"_jobs"},
     "models/engine/asking/partitions.py": {"gpus_of", "partition_states"},
     "models/engine/asking/why.py": {"_free"},
+    "models/engine/wait_counts.py": {"median_s"},
     "models/papers/gibbons.py": {"_fitted"},
     "models/papers/search/ibl.py": {"__init__"},
     "models/papers/search/templates.py": {"bits"},

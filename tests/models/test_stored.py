@@ -1,13 +1,16 @@
 """What is kept comes back as it was, arrays too, and what is something else is refused by name."""
 
+import zlib
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from models.arrays import Floats, Singles
-from models.stored import encode, reader
+from models.stored import check_alike, decompress, encode, reader
 
 
 class Learnt(NamedTuple):
@@ -52,6 +55,13 @@ ARRAY = ("<f8", (1,), np.ones(1).tobytes())
         ((ARRAY, ("no such numbers", (1,), b"")), {}, 5.0),
         ((ARRAY, ("O", (1,), bytes(8))), {}, 5.0),
         ((ARRAY, ARRAY[:2]), {}, 5.0),
+        ((ARRAY, ("i4,(", (1,), bytes(4))), {}, 5.0),
+        ((ARRAY, ("<U2", (1,), bytes(8))), {}, 5.0),
+        ((ARRAY, ("<f8", (-1,), bytes(8))), {}, 5.0),
+        ((ARRAY, ("<f8", (1 << 40, 0), b"")), {}, 5.0),
+        ((ARRAY, ("<f8", 1, bytes(8))), {}, 5.0),
+        ((ARRAY, ("<f8", (1, 1, 1, 1, 1), bytes(8))), {}, 5.0),
+        ((ARRAY, 5), {}, 5.0),
     ],
 )
 def test_what_is_something_else_is_refused(value: object) -> None:
@@ -62,3 +72,41 @@ def test_what_is_something_else_is_refused(value: object) -> None:
 def test_what_cannot_be_stored_is_named() -> None:
     with pytest.raises(TypeError, match="cannot store object"):
         encode(object())
+
+
+ENCODED = encode(Kept(Learnt(np.arange(6.0).reshape(2, 3), np.ones(4, np.float32)), {"a": np.ones(2)}, 5.0))
+
+
+@given(st.integers(0, len(ENCODED) - 1), st.binary(max_size=9))
+def test_changed_bytes_are_refused_or_arrays(place: int, other: bytes) -> None:
+    changed = ENCODED[:place] + other + ENCODED[place + len(other) :]
+    try:
+        kept = read(changed)
+    except ValueError:
+        return
+    assert all(isinstance(array, np.ndarray) and array.dtype.kind in "fiub" for array in arrays_of(kept))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (np.zeros(2), np.zeros(3)),
+        (np.zeros((1, 2)), np.zeros(2)),
+        (np.zeros(2, np.float32), np.zeros(2)),
+        ((np.zeros(2), np.zeros(1)), (np.zeros(2), np.zeros(2))),
+        (Learnt(np.zeros(2), np.zeros(2)), Learnt(np.zeros(2), np.zeros(2, np.float32))),
+        (5.0, np.zeros(1)),
+    ],
+)
+def test_arrays_of_another_kind_or_shape_are_refused(found: object, expected: object) -> None:
+    with pytest.raises(ValueError, match="; expected "):
+        check_alike(found, expected)
+    check_alike(expected, expected)
+
+
+def test_decompress_refuses_other_bytes_and_large_ones() -> None:
+    compressed = zlib.compress(bytes(1000))
+    assert decompress(compressed, 1000) == bytes(1000)
+    for value, most in ((compressed, 999), (compressed[:-1], 1000), (b"x", 1000), (b"", 1000)):
+        with pytest.raises(ValueError):
+            decompress(value, most)

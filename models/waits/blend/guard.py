@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit
 
 from models.arrays import Floats, Ints
+from models.stored import check_alike
 from models.waits.blend.users import kept_of
 
 CHOICES = ("the mixture", "the experts' median", "the median with the trivial rules", "the two best")
@@ -130,6 +131,12 @@ class Guard:
         learnt = *self.state.errors, own, self.state.longest_s
         most_s = _choose(mixture_s, medians_s, *self._places, *learnt, self._schedule, found)
         return Choice(found[0], found[1], most_s)
+
+    def check(self, found: GuardState) -> None:
+        """Check that kernels can read a state that was saved. Raises ValueError: they cannot."""
+        check_alike(found, self.state)
+        for value in found.users.values():
+            check_alike(value, _NOTHING, "users")
 
     def waited(self, waited_s: float) -> None:
         """A job has waited so long, in seconds."""

@@ -17,7 +17,7 @@ from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
 from models.site.rows import PerJob
 from models.site.size import MIN_STARTED_JOBS
-from models.stored import encode, reader
+from models.stored import check_alike, encode, reader
 from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.deficits import DEFICIT_JOBS
@@ -25,9 +25,9 @@ from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
 from models.waits.blend.known import HEAD_BYTES, MARKS, exceeded, left
 from models.waits.blend.mixture import KIND_JOBS, SITE_JOBS
 from models.waits.blend.published import Published
-from models.waits.blend.quantiles import Quantiles, QuantilesState
+from models.waits.blend.quantiles import KINDS, Quantiles, QuantilesState
 from models.waits.blend.remaining.method import RemainingWait
-from models.waits.blend.said import BOUND, BOUNDS, MEDIAN, PROBABILITIES, QUANTILES, Said
+from models.waits.blend.said import ALONE_FLAG, BOUND, BOUNDS, MEDIAN, PROBABILITIES, QUANTILES, Said, encoded_bytes
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
@@ -110,6 +110,16 @@ class _Note(NamedTuple):
         return [at if (at := ready + mark_s) >= watched else np.nan for mark_s in self.marks]
 
 
+def _check_note(value: bytes, experts: int) -> None:
+    """Check that kernels can read a note. Raises ValueError: it is none."""
+    head = HEAD_BYTES + 8 * len(CHOICES)
+    if len(value) != head + encoded_bytes(experts):
+        raise ValueError(f"a note of {len(value)} bytes; expected {head + encoded_bytes(experts)}")
+    _, ready, watched, _ = _HEAD.unpack_from(value)
+    if not 1 <= value[head] & ~ALONE_FLAG <= KINDS or not (math.isfinite(ready) and math.isfinite(watched)):
+        raise ValueError(f"a note of kind {value[head]}, of a job that waits since {ready}, watched from {watched}")
+
+
 def _has(method: WaitMethod, hook: str) -> bool:
     """Whether a method has this of its own."""
     return getattr(type(method), hook) is not getattr(WaitMethod, hook)
@@ -144,7 +154,7 @@ class Blend(WaitMethod):
         self._deadlines = Deadlines()
         self._published = Published(self.name)
         self._learnt = self._what_was_learnt()
-        self.per_job = self._notes = PerJob(bytes)
+        self.per_job = self._notes = PerJob(bytes, lambda value: _check_note(value, self._quantiles.experts))
         """Of queued jobs, their `_Note`s."""
 
     @property
@@ -365,8 +375,17 @@ class Blend(WaitMethod):
         return encode(_Saved(experts, *learnt, self._deadlines.reached))
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave."""
+        """Take back what `save` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
         found = _read(saved)
+        if missing := self.parts.keys() - found.experts.keys():
+            raise ValueError(f"nothing of {', '.join(sorted(missing))} in what the blend saved")
+        self._quantiles.check(found.quantiles)
+        self._guard.check(found.guard)
+        check_alike(found.at_once, self._at_once.learnt)
         for name, expert in self.parts.items():
             expert.load(found.experts[name])
         self._quantiles.state, self._at_once.learnt, self._guard.state = found.quantiles, found.at_once, found.guard

@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.stored import check_alike
 from models.waits.blend.deficits import (
     BURST_DEFICIT,
     BURST_WEIGHT,
@@ -121,6 +122,13 @@ class Quantiles:
         if self._faded[0] != seen:
             self._faded = seen, self._first ** (PRIOR_JOBS / (PRIOR_JOBS + seen))
         return self._faded[1]
+
+    def check(self, found: QuantilesState) -> None:
+        """Check that kernels can read a state that was saved. Raises ValueError: they cannot."""
+        check_alike(found, self.state)
+        for name, kept, like in (("users", found.users, NOBODY), ("queues", found.queues, NO_QUEUE)):
+            for value in kept.values():
+                check_alike(value, like, name)
 
     @property
     def schedule_share(self) -> float:

@@ -83,7 +83,7 @@ class Said(NamedTuple):
 
     def encode(self) -> bytes:
         """As bytes, 300 for eight experts: the kind, then parts by quantile, of which the experts' is in singles."""
-        value = np.empty(_size(self.table.shape[1]), np.uint8)
+        value = np.empty(encoded_bytes(self.table.shape[1] - BEHIND), np.uint8)
         _write(value, self.table, self.kind | (ALONE_FLAG if self.alone else 0), self.weight)
         return value.tobytes()
 
@@ -95,8 +95,9 @@ class Said(NamedTuple):
         return cls(table, value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG), weight)
 
 
-def _size(columns: int) -> int:
-    return 1 + QUANTILES * (4 * (columns - BEHIND) + 8 * BEHIND) + 8
+def encoded_bytes(experts: int) -> int:
+    """Return the bytes of an encoded `Said` of so many experts."""
+    return 1 + QUANTILES * (4 * experts + 8 * BEHIND) + 8
 
 
 @njit(cache=True)

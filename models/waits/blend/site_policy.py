@@ -102,6 +102,8 @@ class SitePolicy(Policy):
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
         found = _read(saved)
+        if found.errors.keys() != self._compared.keys():
+            raise ValueError(f"errors of {', '.join(sorted(found.errors))}; expected {', '.join(self._compared)}")
         super().load(found.policy)
         self._compared, self.compared = found.errors, found.jobs
 

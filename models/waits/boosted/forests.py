@@ -4,17 +4,18 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import fsum, isfinite
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numba import njit
 
 from models.arrays import Flags, Floats, Ints, Singles
 from models.stored import encode, reader
 from models.waits.boosted.extent import WORDS, Extent
 from models.waits.boosted.forest import Binned, Boosting, Forest, Grove
-from models.waits.boosted.prior import Aim, Lesson, Prior
+from models.waits.boosted.prior import MAX_JOBS, Aim, Lesson, Prior, Probability, Scale
 
 SCALE_S: Final = 30.0  # on the logarithmic scale, waits are told apart down to about so many seconds
 MAX_WAIT_S: Final = 400 * 86_400.0  # no longer wait is predicted
@@ -59,8 +60,8 @@ class Said(NamedTuple):
 
 
 class _Encoded(msgspec.Struct, array_like=True, frozen=True):
-    jobs: int
-    forests: list[tuple[str, float, bytes]]
+    jobs: Annotated[int, Meta(ge=0, le=MAX_JOBS)]
+    forests: list[tuple[Scale, Probability, bytes]]
     most: dict[str, float]
     prior: int
 
@@ -177,12 +178,20 @@ class Forests:
         return encode(_Encoded(self.jobs, parts, self._extent.most, version))
 
     @classmethod
-    def decode(cls, encoded: bytes, names: Sequence[str], prior: Prior | None = None) -> "Forests":
-        """The inverse of `encode`. Raises ValueError: they are none, of other features, or start from another prior."""
+    def decode(
+        cls, encoded: bytes, names: Sequence[str], prior: Prior | None = None, aims: Iterable[Aim] = ()
+    ) -> "Forests":
+        """The inverse of `encode`, for forests that have to have these aims.
+
+        Raises:
+            ValueError: they are none, of other features or aims, or start from another prior.
+        """
         read = _read(encoded)
         if read.prior != (0 if prior is None else prior.version):
             raise ValueError("forests that start from another prior")
         forests = {Aim(scale, q): Forest.decode(forest, names) for scale, q, forest in read.forests}
+        if missing := {*aims} - forests.keys():
+            raise ValueError(f"forests that say nothing of {', '.join(map(str, sorted(missing)))}")
         if forests.keys().isdisjoint(POINT):
             raise ValueError("forests without a median; expected one or both of the point estimate")
         if not all(map(isfinite, read.most.values())) or not read.most.keys() <= {*names} & WORDS.keys():

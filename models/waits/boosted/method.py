@@ -4,6 +4,7 @@ import logging
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from math import inf, isfinite
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_type_hints
 
 import msgspec
@@ -24,7 +25,7 @@ from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, Said, TrainingRows
 from models.waits.boosted.prior import Prior, shipped
 from models.waits.boosted.queued import QueuedFeatures
-from models.waits.boosted.recent import Left, Recent, RecentState, codes_of
+from models.waits.boosted.recent import SCALE_S, Left, Recent, RecentState, codes_of
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class Boosted(WaitMethod):
     def __init__(self, **parameters: Any) -> None:
         self.parameters = p = BoostedParameters(**parameters)
         schedule = Schedule(every=p.every)
-        self._notes = JobNotes(ROWS_PER_JOB * p.window, schedule.behind_rows)
+        self._notes = JobNotes(ROWS_PER_JOB * p.window, schedule.behind_rows, _check_note, _check_left)
         self.rows = self._notes.rows
         self._recent = Recent(p.window * ROWS_PER_JOB // 2)
         self._may_change, fit = False, self._starting_from(None)
@@ -105,6 +106,7 @@ class Boosted(WaitMethod):
     def _starting_from(self, prior: Prior | None) -> "_Fit":
         """What trains from now on; until then the prior speaks."""
         self._prior, fit = prior, _Fit(self.parameters, prior)
+        self._aims = fit.aims
         self._unread: str | None = None  # that a stored prior cannot be used
         self._others = None if prior is None else Forests.of_others(prior, fit.aims, NAMES)
         return fit
@@ -227,7 +229,7 @@ class Boosted(WaitMethod):
         self.training.load(found.training)
 
     def _decode(self, encoded: bytes) -> Forests:
-        return Forests.decode(encoded, NAMES, self._prior)
+        return Forests.decode(encoded, NAMES, self._prior, self._aims)
 
     def learnt_rows(self) -> TrainingRows:
         """The jobs that a training would learn from now."""
@@ -264,6 +266,24 @@ def training_rows(jobs: Iterable[Pair], cancelled: float, prior: Prior | None) -
     if stale:
         told[stale] = prior.values(rows[stale])
     return found._replace(begins=told)
+
+
+def _check_note(note: bytes, rows: int) -> None:
+    """Check what was noted of a job. Raises ValueError: it is something else."""
+    begun = len(note) - _NOTE.size - 2 * len(NAMES)
+    if begun < 0 or begun % 8:
+        raise ValueError(f"a note of {len(note)} bytes")
+    if (number := _NOTE.unpack_from(note)[0]) > rows:
+        raise ValueError(f"a note after {number} rows; expected at most {rows}")
+
+
+def _check_left(settled: bytes, rows: int) -> None:
+    """Check how a job left the queue. Raises ValueError: it is something else."""
+    if len(settled) != _LEFT.size:
+        raise ValueError(f"{len(settled)} bytes of how a job left; expected {_LEFT.size}")
+    wait_s, at, _, number = _LEFT.unpack(settled)
+    if not (-SCALE_S < wait_s < inf and isfinite(at)) or number > rows:
+        raise ValueError(f"a job that left at {at}, after {wait_s} s and {number} rows")
 
 
 class _Fit:

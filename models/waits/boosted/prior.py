@@ -11,10 +11,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numba import njit
 
 from models.arrays import Floats
@@ -28,6 +29,11 @@ FILE: Final = Path(__file__).with_name("prior.bin")
 
 MAX_FORESTS, MAX_FOREST_BYTES = 8, 4 * 2**20
 """Forests of a prior, and the bytes of each when decompressed, at most: operators send priors in messages."""
+
+MAX_JOBS: Final = 10**12
+
+Scale = Annotated[str, Meta(pattern="^(log|root)$")]
+Probability = Annotated[float, Meta(gt=0.0, lt=1.0)]
 
 SITE: Final = NAMES.index("site")
 
@@ -62,9 +68,9 @@ class Lesson(NamedTuple):
 
 
 class _Encoded(msgspec.Struct, array_like=True, frozen=True):
-    jobs: int
+    jobs: Annotated[int, Meta(ge=0, le=MAX_JOBS)]
     names: list[str]
-    forests: list[tuple[str, float, bytes]]
+    forests: list[tuple[Scale, Probability, bytes]]
 
 
 _read = reader(_Encoded, "a prior")
@@ -124,6 +130,8 @@ def _decoded(encoded: bytes) -> Prior:
     if not 0 < len(read.forests) <= MAX_FORESTS:
         raise ValueError(f"a prior of {len(read.forests)} forests; expected 1 to {MAX_FORESTS}")
     forests = {Aim(scale, q): Forest.decode(part, NAMES, MAX_FOREST_BYTES) for scale, q, part in read.forests}
+    if len(forests) < len(read.forests):
+        raise ValueError("a prior with two forests of the same aim")
     return Prior(forests, read.jobs, zlib.crc32(encoded))
 
 

@@ -12,7 +12,7 @@ from models.arrays import Flags, Floats, Ints, Singles
 from models.method import Happened, Memory, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
 from models.site.reasons import is_of_queue, is_of_user_cpus, is_of_user_jobs
-from models.stored import encode, reader
+from models.stored import check_alike, encode, reader
 from models.waits.order.contenders import alike, chosen
 from models.waits.order.limits import FADING, LimitsSeen
 from models.waits.order.line import Ahead, Ordered, before
@@ -318,6 +318,7 @@ class LearntOrder(WaitMethod):
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
         kept = _read(saved)
+        check_alike(kept.limits, self.limits.counts, "limits")
         self._sums.users.restore(kept.users)
         self._sums.accounts.restore(kept.accounts)
         self.preference.restore(kept.preference)

@@ -9,6 +9,7 @@ from numba import njit
 
 from models.arrays import Floats, Ints
 from models.site.table import ByCode
+from models.stored import check_alike
 from models.waits.order.features import BEFORE, COUNT, HELD, NAMES, People, Queued, features_of
 
 MOST_QUEUES = 32
@@ -69,7 +70,13 @@ class Preference:
         return SavedPreference(self._queues, self.weights, self.squares)
 
     def restore(self, saved: SavedPreference) -> None:
-        """Take back what was learnt."""
+        """Take back what was learnt. Raises ValueError: it is something else."""
+        check_alike((saved.weights, saved.squares), (self.weights, self.squares), "weights")
+        if (
+            sorted(saved.queues.values()) != [*range(COUNT, COUNT + len(saved.queues))]
+            or len(saved.queues) > MOST_QUEUES
+        ):
+            raise ValueError(f"weights of queues at the places {sorted(saved.queues.values())}")
         self._queues.clear()
         self._queues.update(saved.queues)
         self.weights, self.squares = saved.weights, saved.squares

@@ -4,6 +4,7 @@ import numpy as np
 from numba import njit
 
 from models.arrays import Floats, Singles
+from models.stored import check_alike
 from models.waits.order.features import COUNT
 from models.waits.order.limits import FADING, ONCE, REFUSED, STARTED, Counts, limit_of, step_of
 from models.waits.order.preference import NO_QUEUE
@@ -62,7 +63,11 @@ class QueueLimitsSeen:
         return {place: (name, self.counts[place]) for place, name in self._names.items()}
 
     def load(self, saved: SavedQueueLimits) -> None:
-        """Take back what `save` gave."""
+        """Take back what `save` gave. Raises ValueError: it is something else."""
+        for place, (_, counts) in saved.items():
+            if not 0 <= place < len(self.counts):
+                raise ValueError(f"limits of a queue at place {place}; expected 0 to {len(self.counts) - 1}")
+            check_alike(counts, self.counts[place], "limits of a queue")
         for place, (name, counts) in saved.items():
             self._names[place], self.counts[place] = name, counts
 

@@ -9,6 +9,7 @@ from numba import njit
 from models.arrays import Floats, Ints, Singles
 from models.durations import DAY_S
 from models.site.table import ByCode
+from models.stored import check_alike
 
 HALF_LIVES_S = (1.0 * DAY_S, 6.0 * DAY_S)
 """After how many seconds a use counts half. Sites' fairshare has half-lives of a day to a fortnight."""
@@ -86,9 +87,14 @@ class Usage:
         return SavedUsage(list(self._slots), kept[:, 0], kept[:, 1:].astype(np.float32))
 
     def restore(self, saved: SavedUsage) -> None:
-        """Take back what was saved."""
-        self._name(saved.names)
+        """Take back what was saved. Raises ValueError: it is something else."""
         names = len(saved.names)
+        if names > self._most or len({*saved.names}) < names:
+            raise ValueError(f"{names} names; expected {self._most} at most, each once")
+        check_alike(
+            (saved.times, saved.sums.astype(np.float64)), (self.table[:names, 0], self.table[:names, 1:]), "usage"
+        )
+        self._name(saved.names)
         self.table[:names, 0], self.table[:names, 1:] = saved.times, saved.sums
 
 

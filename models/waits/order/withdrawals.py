@@ -12,6 +12,7 @@ from numba import njit
 
 from models.arrays import Floats, Ints, Singles
 from models.site.table import ByCode
+from models.stored import check_alike
 from models.waits.order.usage import MAX_NAME
 
 EDGES_S: Floats = np.array([0.0, 60.0, 240.0, 960.0, 3840.0, 15360.0, 61440.0, 245760.0])
@@ -76,7 +77,11 @@ class Withdrawals:
         return SavedWithdrawals(self.seen, [*self._slots], self.users[[*self._slots.values()]])
 
     def restore(self, saved: SavedWithdrawals) -> None:
-        """Take back what was saved."""
+        """Take back what was saved. Raises ValueError: it is something else."""
+        names = len(saved.users)
+        if names > MOST_USERS or len({*saved.users}) < names:
+            raise ValueError(f"{names} users; expected {MOST_USERS} at most, each once")
+        check_alike((saved.seen, saved.of_users), (self.seen, self.users[:names]), "withdrawals")
         self.seen, self.users[: len(saved.users)] = saved.seen, saved.of_users
         self._slots.clear()
         self._slots.update({user: slot for slot, user in enumerate(saved.users)})

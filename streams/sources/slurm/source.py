@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from models.records import AnyEvent, Capacity
+from models.stored import decompress
 from streams.errors import NotUnderstood
 from streams.sources import contract
 from streams.sources.logs.source import zone_of
@@ -25,6 +26,8 @@ from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
 from streams.sources.slurm.rest import Rest, SlurmrestdAccess
 from streams.sources.slurm.table import Entry, JobTable
 from streams.text.quantities import seconds_of
+
+MAX_JOBS_BYTES = 512 * 2**20  # of a cursor's jobs when decompressed: two million
 
 PAUSE_S = 0.2  # seconds between two looks whether something is there
 
@@ -271,7 +274,7 @@ def _unpacked(cursor: contract.Cursor | None) -> tuple[SlurmCursor, dict[str, En
         return SlurmCursor(slurm=1), {}
     place = contract.decode_cursor(cursor, SlurmCursor)
     try:
-        packed = zlib.decompress(b85decode(place.jobs)) if place.jobs else b"{}"
+        packed = decompress(b85decode(place.jobs), MAX_JOBS_BYTES) if place.jobs else b"{}"
         return msgspec.structs.replace(place, jobs=""), msgspec.json.decode(packed, type=dict[str, Entry])
-    except (ValueError, zlib.error, msgspec.DecodeError) as error:
+    except ValueError as error:
         raise contract.CursorError(f"the cursor {cursor[:80]!r} is not one of this source: {error}") from None

@@ -1,6 +1,5 @@
 """What a worker holds and stores of a site, and what it needs of Kafka and Faust."""
 
-import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -10,6 +9,7 @@ import msgspec
 from models.engine.checkpoint import SavedState, read_jobs, read_saved
 from models.engine.engine import Engine
 from models.records import DoneOperation
+from models.stored import decompress
 from streams.worker.checkpoint.job_log import JobLog, SegmentRange, keys_of
 
 MOST_FAILURES, ASIDE_S = 3, 3600.0
@@ -250,9 +250,9 @@ def read_state(site: str, stored: StoredState, get: Callable[[bytes], bytes | No
     Raises:
         ValueError: it is of another version, or not such a state at all.
     """
-    saved = read_saved(zlib.decompress(stored.state))
+    saved = read_saved(decompress(stored.state))
     segments = (_segment(get(key)) for key in keys_of(site, stored.runs))
-    found = JobLog.read(site, stored.runs, zlib.decompress(stored.tail), segments)
+    found = JobLog.read(site, stored.runs, decompress(stored.tail), segments)
     # Each is freed when it is read: a million at once would hold the interpreter's lock for 0.4 s.
     jobs = read_jobs(found.jobs.pop(number) for number in sorted(found.jobs))
     return ReadState(saved, found.log, saved.live.take_in(jobs) or next(iter(found.faults), None))
@@ -262,6 +262,6 @@ def _segment(value: bytes | None) -> bytes | None:
     if value is None:
         return None
     try:
-        return zlib.decompress(decode_segment(value).jobs)
-    except (ValueError, zlib.error):  # msgspec's errors are such too
+        return decompress(decode_segment(value).jobs)
+    except ValueError:  # msgspec's errors are such too
         return None

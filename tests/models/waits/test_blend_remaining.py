@@ -116,11 +116,13 @@ def test_history_of_a_site_trains_the_forests_and_publishes_nothing() -> None:
 
 def test_unsound_landmarks_are_rejected_when_a_site_is_restored() -> None:
     engine = engine_after(*list(busy_days(4))[:300], settings=BLEND)
-    remaining = blend_of(engine)._remaining
-    saved, key = remaining.save(), next(iter(remaining._landmarks))
-    remaining._landmarks.put(key, (remaining._landmarks.get(key) or b"") + b"x")
-    with pytest.raises(ValueError, match=f"job {key[0]}: not landmarks"):
-        remaining.load(saved)
+    landmarks = blend_of(engine)._remaining._landmarks
+    key = next(key for key in landmarks if len(landmarks.get(key) or b"") > 100)
+    value = landmarks.get(key) or b""
+    for unsound in (value + b"x", b"", value[:20] + b"\xff" + value[21:]):  # the last is of an age class that is none
+        with pytest.raises(ValueError, match="landmark"):
+            landmarks.restore(key, msgspec.msgpack.encode(unsound))
+    landmarks.restore(key, msgspec.msgpack.encode(value))
 
 
 def test_young_site_follows_the_simulated_schedule_when_capacity_doubles() -> None:

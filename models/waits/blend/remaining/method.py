@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from math import isnan
+from math import isfinite, isnan
 from struct import Struct
 from typing import Any, ClassVar, Final
 
@@ -17,9 +17,9 @@ from models.site.job import Estimate, Job, Phase
 from models.site.notes import JobNotes, Pair
 from models.site.rows import PerJob, Rows
 from models.site.state import SITE
-from models.stored import encode, reader
+from models.stored import check_alike, encode, reader
 from models.trainer import trainer
-from models.waits.blend.remaining.ages import LANDMARKS_S, age_class, age_classes
+from models.waits.blend.remaining.ages import AGES, LANDMARKS_S, age_class, age_classes
 from models.waits.blend.remaining.calibration import Calibration, CalibrationState
 from models.waits.blend.remaining.experts import (
     CONDITIONAL,
@@ -103,9 +103,9 @@ class RemainingWait(Method):
 
     def __init__(self, order: LearntOrder, boosted: Boosted) -> None:
         self._reader = QueueReader(order, boosted)
-        self._notes = JobNotes(ROWS_PER_JOB * WINDOW_JOBS, TRAININGS.behind_rows)
+        self._notes = JobNotes(ROWS_PER_JOB * WINDOW_JOBS, TRAININGS.behind_rows, _check_landmarks, _check_left)
         self.rows = self._notes.rows
-        self.per_job = self._landmarks = PerJob(bytes)
+        self.per_job = self._landmarks = PerJob(bytes, _check_landmarks)
         """The landmarks of queued jobs."""
         self._training: Training[Forests] = Training(self._notes, _fit, Forests.encode, _decode, TRAININGS)
         self._experts, self._calibration = AgeExperts(), Calibration()
@@ -249,13 +249,26 @@ class RemainingWait(Method):
             ValueError: it is something else.
         """
         found = _read(saved)
-        for key in self._landmarks:
-            value = self._landmarks.get(key) or b""
-            if len(value) < _HEAD.size or (len(value) - _HEAD.size) % _LANDMARK_BYTES:
-                raise ValueError(f"{len(value)} bytes of job {key[0]}: not landmarks of {_LANDMARK_BYTES} bytes each")
+        check_alike((found.experts, found.calibration), (self._experts.state, self._calibration.state))
         self._notes.load()
         self._experts.state, self._calibration.state = found.experts, found.calibration
         self._training.load(found.training)
+
+
+def _check_landmarks(value: bytes, rows: int = 0) -> None:
+    """Check the landmarks of a job. Raises ValueError: they are something else."""
+    if len(value) < _HEAD.size or (len(value) - _HEAD.size) % _LANDMARK_BYTES:
+        raise ValueError(f"{len(value)} bytes: not landmarks of {_LANDMARK_BYTES} bytes each")
+    if len(value) > _HEAD.size:
+        found = landmarks(value)
+        if (found["age_class"] >= AGES).any() or np.isnan(found["estimates_s"]).all(axis=1).any():
+            raise ValueError(f"landmarks of age classes {found['age_class'].tolist()}, or one without an estimate")
+
+
+def _check_left(settled: bytes, rows: int) -> None:
+    """Check when a job left the queue. Raises ValueError: it is something else."""
+    if len(settled) != _LEFT.size or not isfinite(_LEFT.unpack(settled)[0]):
+        raise ValueError(f"{len(settled)} bytes of how a job left")
 
 
 def landmarks(value: bytes) -> Records:
@@ -282,4 +295,4 @@ def _fit(jobs: Iterable[Pair]) -> Forests:
 
 
 def _decode(encoded: bytes) -> Forests:
-    return Forests.decode(encoded, NAMES)
+    return Forests.decode(encoded, NAMES, aims=_AIMS)

@@ -98,6 +98,32 @@ def test_prior_that_grows_when_decompressed_is_rejected() -> None:
         Prior.decode(encode([10, list(FEATURES), [("log", 0.5, bomb)]]))
 
 
+@pytest.mark.parametrize(
+    ("jobs", "forests"),
+    [
+        (-1, [("log", 0.5)]),
+        (10**13, [("log", 0.5)]),
+        (10, [("cube", 0.5)]),
+        (10, [("log", float("nan"))]),
+        (10, [("log", 0.0)]),
+        (10, [("root", 1.5)]),
+        (10, [("log", 0.5), ("log", 0.5)]),
+    ],
+)
+def test_prior_with_values_out_of_range_is_rejected(jobs: int, forests: list[tuple[str, float]]) -> None:
+    empty = Forest.empty(FEATURES).encode()
+    with pytest.raises(ValueError, match="prior"):
+        Prior.decode(encode([jobs, list(FEATURES), [(*aim, empty) for aim in forests]]))
+
+
+def test_forests_without_a_wanted_aim_are_rejected() -> None:
+    rows = TrainingRows(ROWS, np.abs(TARGET), np.ones(len(ROWS)))
+    encoded = Forests.fit(rows, POINT, NAMES, Boosting(trees=2, leaf_rows=3)).encode()
+    assert Forests.decode(encoded, NAMES, aims=POINT).jobs == len(ROWS)
+    with pytest.raises(ValueError, match="say nothing of"):
+        Forests.decode(encoded, NAMES, aims=(*POINT, *QUANTILES))
+
+
 def test_forests_without_a_median_are_rejected() -> None:
     rows = TrainingRows(ROWS, np.abs(TARGET), np.ones(len(ROWS)))
     one = Forests.fit(rows, QUANTILES[:1], NAMES, Boosting(trees=2, leaf_rows=3))

@@ -3,17 +3,20 @@
 import gzip
 import json
 import lzma
+import zlib
+from base64 import b85encode
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from models.records import AnyEvent
 from streams.bulk.reading import read_log
 from streams.errors import UserError
-from streams.sources.contract import MAX_CURSOR_BYTES, Skipped
+from streams.sources.contract import MAX_CURSOR_BYTES, CursorError, Skipped, encode_cursor
 from streams.sources.registry import format_of
-from streams.sources.slurm.source import SlurmSource
+from streams.sources.slurm.source import SlurmSource, _unpacked
 from streams.sources.slurm.table import BY
 from tests.support.made_slurm import NOON, MadeJob, history, records, sacct, squeue
 from tests.support.source_contract import BadPart, SourceContract, events_there
@@ -242,3 +245,18 @@ def test_rows_of_other_clusters_are_left_out_of_looks(tmp_path: Path) -> None:
         for name in ("fir", "oak")
     ]
     assert counts == [1, 0]
+
+
+def test_cursor_whose_jobs_cannot_be_decompressed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "0001-squeue.json").write_bytes(squeue([MadeJob(number=7, submit=0)], 5000))
+    cursor = events_there(SlurmSource(str(tmp_path), "here"))[-1][1]
+    assert cursor is not None
+    place, jobs = _unpacked(cursor)
+    assert len(jobs) == 1
+    for packed in (b"x", zlib.compress(b"{}")[:-1], zlib.compress(b"[]")):
+        broken = msgspec.structs.replace(place, jobs=b85encode(packed).decode())
+        with pytest.raises(CursorError, match="is not one of this source"):
+            _unpacked(encode_cursor(broken))
+    monkeypatch.setattr("streams.sources.slurm.source.MAX_JOBS_BYTES", 10)
+    with pytest.raises(CursorError, match="more than 10 bytes"):
+        _unpacked(cursor)

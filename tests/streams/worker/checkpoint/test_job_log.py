@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent
+from models.stored import MAX_DECOMPRESSED_BYTES
 from streams.worker.checkpoint.job_log import JobLog, SegmentRange, keys_of, segment_key, site_of
 from streams.worker.checkpoint.stored import StoredSegment, StoredState, decode_stored, encode_stored, read_state
 from tests.support.engines import EVERY, SMALL, encoded, workload
@@ -225,3 +226,20 @@ def test_a_checkpoint_costs_what_has_changed_whatever_is_live(every: int, monkey
     few, many = (written(live, every, monkeypatch) for live in (100, 10_000))
     assert sum(many) < 3 * sum(few)
     assert max(many) < 6 * max(few)
+
+
+def test_state_that_cannot_be_decompressed_is_refused() -> None:
+    worker, table = lived(0), dict[bytes, bytes]()
+    for message in worker.changelog:
+        put(table, message)
+    bomb = zlib.compress(bytes(MAX_DECOMPRESSED_BYTES + 1))
+    for part in (b"", b"x", zlib.compress(b"state")[:-1], bomb):
+        for name in ("state", "tail"):
+            stored = decode_stored(table[b"s"])
+            setattr(stored, name, part)
+            with pytest.raises(ValueError):
+                read_state("s", stored, table.get)
+    stored = decode_stored(table[b"s"])
+    key = next(iter(keys_of("s", stored.runs)))
+    table[key] = encode_stored(StoredSegment(1, 0, bomb))
+    assert read_state("s", stored, table.get).fault is not None

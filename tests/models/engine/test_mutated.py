@@ -1,0 +1,25 @@
+"""Stored states whose values were changed are refused, or an engine goes on with them: no kernel ends the process."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def run_mutations(first: int, last: int) -> None:
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.support.mutated", str(first), str(last)]
+    ran = subprocess.run(command, cwd=ROOT, text=True, capture_output=True)
+    assert ran.returncode == 0, f"{ran.stdout[-200:]}\n{ran.stderr[-4000:]}"
+    assert "'refused'" in ran.stdout and "'went on'" in ran.stdout
+
+
+def test_mutated_states_are_refused_or_go_on() -> None:
+    run_mutations(3500, 3700)  # 3623 has a live job of -2**31 processors, which ended the process
+
+
+@pytest.mark.long
+def test_many_mutated_states_are_refused_or_go_on() -> None:
+    run_mutations(0, 5000)
