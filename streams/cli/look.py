@@ -214,6 +214,10 @@ def ask(
     ] = None,
     run: Annotated[str | None, opt("How long it runs at a site of speed 1. Default: as predicted.", "DURATION")] = None,
     by: By = None,
+    prefer: Annotated[
+        str | None, opt("This site first, unless another starts sooner.", "SITE", autocompletion=known_sites)
+    ] = None,
+    unless_sooner: Annotated[str | None, opt("With --prefer: by more than this. Default: 0s.", "DURATION")] = None,
     site: Sites = None,
     url: Url = None,
     token: Token = None,
@@ -227,7 +231,7 @@ def ask(
     """
     from models.ranking import JobRequest
     from streams.client import listing
-    from streams.client.grid import job_request
+    from streams.client.grid import RankFields, job_request
     from streams.client.listing import check_ranking, show_ranking
     from streams.text.quantities import seconds_of
 
@@ -237,9 +241,11 @@ def ask(
         raise typer.BadParameter(f"--mem {memory} has no unit; expected {memory}M, {memory}G, …: in all, not a node's.")
     job = job_request(**described)
     run_s = None if run is None else read_as("--run", seconds_of, run)
-    within_s = None if by is None else seconds_until(by)
+    asked: RankFields = {"sites": site or (), "run_s": run_s, "why": True}
+    asked |= {"start_within": None if by is None else seconds_until(by)}
+    asked |= {"prefer": prefer, "unless_sooner": unless_sooner}
     with listing.asked_of(settings_of(context, url), url, token) as grid:
-        found = grid.rank(job, sites=site or (), run_s=run_s, why=True, start_within=within_s)
+        found = grid.rank(job, **asked)
     if as_json:
         print_json(found)
     else:

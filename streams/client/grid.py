@@ -14,10 +14,12 @@ import msgspec
 
 from models import records
 from models.engine.settings import SiteSettings
+from models.preference import Preference, preferring
 from models.ranking import JobRequest, Ranking, Reply, exclusion, rank
 from models.site.node_features import is_readable
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache, WithdrawnEstimate, change_of
+from streams.client.preference import taken_preference
 from streams.client.questions import AnswerTimeout, Kind, UnknownSite, likeliest, new_id, of_kind, unknown_site
 from streams.errors import NotUnderstood, Unreachable, in_words, needing, place_and_problem, read_as
 from streams.settings import Settings
@@ -63,6 +65,8 @@ class RankFields(JobFields, total=False):
     run_s: float | None
     why: bool
     start_within: str | float | None
+    prefer: str | None
+    unless_sooner: str | float | None
 
 
 class RankRequest(msgspec.Struct, frozen=True):
@@ -73,6 +77,7 @@ class RankRequest(msgspec.Struct, frozen=True):
     run_s: float | None = None
     why: bool = False
     start_within_s: float | None = None
+    preference: Preference | None = None
 
     @classmethod
     def of(cls, job: JobRequest | None, fields: RankFields) -> Self:
@@ -80,8 +85,8 @@ class RankRequest(msgspec.Struct, frozen=True):
         given: dict[str, Any] = dict(fields)
         within, sites = given.pop("start_within", None), given.pop("sites", ())
         within_s = read_as("start_within", seconds_of, within) if isinstance(within, str) else within
-        run_s, why = given.pop("run_s", None), given.pop("why", False)
-        return cls(described(job, given), several(sites), run_s, why, within_s)
+        run_s, why, preference = given.pop("run_s", None), given.pop("why", False), taken_preference(given)
+        return cls(described(job, given), several(sites), run_s, why, within_s, preference)
 
 
 class AsyncClient:
@@ -152,6 +157,7 @@ class AsyncClient:
             why: also why it would wait, which takes several times as long.
             start_within: within which time from now it should start, seconds or text with a unit: `p_start` is how
                 probable that is.
+            prefer: this site goes first unless another starts sooner by `unless_sooner` (seconds or text).
             asked: beside these the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` do too.
 
         Raises:
@@ -371,7 +377,8 @@ async def ask_ranking(
     ]
     answers = await ask_all(client, questions)
     said = {site: _said(client.cache, job, site, known[site], answers.get(site)) for site in chosen}
-    return rank(job, said, known, asked.run_s, asked.start_within_s)
+    found = rank(job, said, known, asked.run_s, asked.start_within_s)
+    return found if asked.preference is None else preferring(found, asked.preference)
 
 
 def _said(

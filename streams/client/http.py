@@ -107,6 +107,9 @@ class HttpClient:
         """Rank the sites for a job by when it would be done."""
         found = RankRequest.of(job, asked)
         more = {"run": _with_unit(found.run_s), "start_within": _with_unit(found.start_within_s)}
+        if found.preference is not None:
+            sooner = _with_unit(found.preference.unless_sooner_s)
+            more |= {"prefer": found.preference.site, "unless_sooner": sooner}
         return self._get(f"/v1/rank?{_query(found.job, found.why, site=list(found.sites), **more)}", Ranking)
 
     def wait(

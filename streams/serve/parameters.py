@@ -21,6 +21,8 @@ T = TypeVar("T")
 MAX_COUNT = 1_000_000_000
 JOB = frozenset(JobRequest.__struct_fields__)  # the parameters that describe a job
 
+RANK = JOB | {"prefer", "run", "site", "start_within", "unless_sooner", "why"}  # what a ranking takes
+
 Duration = Annotated[
     str, Parameter(description=f"A duration: {EXPECTED}.", schema_extra={"pattern": f"^({PATTERN})?$"})
 ]
@@ -77,6 +79,12 @@ def job_request(
 def duration_of(name: str, text: str) -> float | None:
     """The seconds of a parameter that is a duration; None where it is empty."""
     return _checked(lambda: read_as(name, seconds_of, text)) if text.strip() else None
+
+
+def check_preference(prefer: str, unless_sooner_s: float | None) -> None:
+    """Refuse a margin without a preferred site."""
+    if unless_sooner_s is not None and not prefer:
+        raise ValidationException(detail="unless_sooner: needs prefer, the site that another must beat by this time")
 
 
 def _checked(read: Callable[[], T]) -> T:

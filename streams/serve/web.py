@@ -24,6 +24,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from models.ranking import JobRequest, Ranking
 from models.records import BUSY, JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
+from streams.client.grid import RankFields
 from streams.client.questions import STATUSES, Overloaded
 from streams.errors import UserError, in_words
 from streams.serve import login, middleware, parameters
@@ -121,22 +122,29 @@ async def wait(
     return await service.grid.wait(site, job, why=why)
 
 
-@get("/rank", responses=_errors(), opt={"query": {*parameters.JOB, "run", "site", "start_within", "why"}, **RANK})
+@get("/rank", responses=_errors(), opt={"query": parameters.RANK, **RANK})
 async def ranking(
     service: Served,
     job: Described,
     site: parameters.SiteNames = (),
     run: parameters.Duration = "",
     start_within: parameters.Duration = "",
+    prefer: parameters.Word = "",
+    unless_sooner: parameters.Duration = "",
     why: parameters.Reasons = False,
 ) -> Ranking:
     """The sites for this job, sorted by predicted response time; `run` is its run time at a site of speed 1.
 
-    With `start_within` each says how probable it is that the job starts there within that time.
+    With `start_within` each says how probable it is that the job starts there within that time. The site `prefer` goes
+    first unless another starts sooner by more than `unless_sooner`.
     """
     within_s = parameters.duration_of("start_within", start_within)
     run_s = parameters.duration_of("run", run)
-    return await service.grid.rank(job, sites=site, run_s=run_s, why=why, start_within=within_s)
+    sooner_s = parameters.duration_of("unless_sooner", unless_sooner)
+    parameters.check_preference(prefer, sooner_s)
+    asked: RankFields = {"sites": site, "run_s": run_s, "why": why, "start_within": within_s}
+    asked |= {"prefer": prefer or None, "unless_sooner": sooner_s}
+    return await service.grid.rank(job, **asked)
 
 
 @get("/sites/{site:str}/jobs/{name:str}", responses=_errors(404, 504), opt={"query": parameters.JOB, **RANK})

@@ -176,3 +176,12 @@ def test_only_a_connection_closed_in_mid_answer_goes_unsaid(
         runner.get_loop().set_exception_handler(on_loop_error)
         runner.run(fail_unnoticed())
     assert [record.levelno for record in caplog.records] == said
+
+
+def test_preferred_site_is_ranked_first_everywhere() -> None:
+    with grid() as client:
+        last = client.rank(cpus=4, walltime="1h").ranking[-1].site
+        assert client.rank(cpus=4, walltime="1h", prefer=last, unless_sooner="10d").ranking[0].site == last
+        assert client.rank(cpus=4, walltime="1h", prefer="elm", unless_sooner=5.0).ranking[-1].site == last
+        with pytest.raises(NotUnderstood, match="unless_sooner: needs prefer"):
+            client.rank(cpus=4, unless_sooner="1h")

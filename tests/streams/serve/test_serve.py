@@ -356,3 +356,9 @@ class TestMiddleware:
             ("/v1/rank", "400"): 1,
         }
         assert "queuecast_http_request_duration_seconds_bucket" in client.get("/metrics").text
+
+
+def test_preferred_site_is_a_parameter_of_the_ranking(client: Client) -> None:
+    last = told(client, f"/v1/rank?{JOB}")["ranking"][-1]["site"]
+    assert told(client, f"/v1/rank?{JOB}&prefer={last}&unless_sooner=10d")["ranking"][0]["site"] == last
+    assert "needs prefer" in told(client, f"/v1/rank?{JOB}&unless_sooner=10d", 400)["detail"]
