@@ -16,6 +16,9 @@ READMES = {
     "deploy/ondemand/README.md": "howto/ondemand.md",
     "deploy/jupyterhub/README.md": "howto/jupyterhub.md",
     "deploy/kueue/README.md": "howto/kueue.md",
+    "deploy/ci/README.md": "howto/ci.md",
+    "deploy/snakemake/README.md": "howto/snakemake.md",
+    "deploy/parsl/README.md": "howto/parsl.md",
     "models/README.md": "models.md",
     "CONTRIBUTING.md": "contributing.md",
 }

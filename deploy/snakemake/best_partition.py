@@ -1,0 +1,40 @@
+"""Snakemake: submit each rule's jobs to the partition where they start first.
+
+Put it beside the Snakefile. Needs the package queuecast-client.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from queuecast import HttpClient, UserError
+
+
+class BestPartition:
+    """The partition where a job starts first; the first of them where the service does not answer.
+
+    Parameters:
+        client: asks the service.
+        site: the cluster's name there.
+        partitions: those that the jobs may use, the usual one first.
+    """
+
+    def __init__(self, client: HttpClient, site: str, partitions: Sequence[str]) -> None:
+        self._client, self._site, self._partitions = client, site, list(partitions)
+
+    def __call__(self, wildcards: Any, threads: int, resources: Any) -> str:
+        """What Snakemake calls for `slurm_partition`; `resources.runtime` is in minutes."""
+        return self.choose(threads, 60.0 * resources.runtime)
+
+    def choose(self, cpus: int, walltime_s: float) -> str:
+        """The partition for a job of this size."""
+        waits = {
+            name: wait_s for name in self._partitions if (wait_s := self._wait_s(name, cpus, walltime_s)) is not None
+        }
+        return min(waits, key=lambda name: waits[name], default=self._partitions[0])
+
+    def _wait_s(self, partition: str, cpus: int, walltime_s: float) -> float | None:
+        try:
+            answer = self._client.wait(self._site, cpus=cpus, walltime=walltime_s, partition=partition)
+        except UserError:
+            return None
+        return None if answer.cannot_run or answer.stale else answer.cautious_wait_s or answer.predicted_wait_s

@@ -1,0 +1,92 @@
+"""The examples for CI, Snakemake and Parsl, on a client whose answers are the test's."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deploy.ci import wait_or_give_up
+from deploy.parsl.best_site import executors_by_start
+from deploy.snakemake.best_partition import BestPartition
+from models.ranking import Ranking, rank
+from models.records import WaitAnswer
+from streams.errors import Unreachable
+from tests.models.test_ranking import JOB, bounded
+
+
+class FakeClient:
+    """Answers with the waits of sites or partitions; without any it cannot be reached."""
+
+    def __init__(self, told: dict[str, WaitAnswer]) -> None:
+        self.told = told
+        self.asked: list[dict[str, Any]] = []
+
+    def rank(self, **asked: Any) -> Ranking:
+        """The ranking of the sites."""
+        self.asked.append(asked)
+        if not self.told:
+            raise Unreachable("away")
+        return rank(JOB, self.told, {}, start_within_s=1800.0)
+
+    def wait(self, site: str, **asked: Any) -> WaitAnswer:
+        """The wait in a partition."""
+        self.asked.append({"site": site, **asked})
+        if not self.told:
+            raise Unreachable("away")
+        return self.told[asked["partition"]]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    client = FakeClient({})
+    monkeypatch.setenv("QUEUECAST_URL", "http://127.0.0.1:1")
+    monkeypatch.setattr(wait_or_give_up, "HttpClient", lambda *_: client)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "said"),
+    [
+        ({"near": bounded(600.0, 300.0), "far": bounded(90_000.0, 60.0)}, 0, "near"),
+        ({"far": bounded(90_000.0, 60.0)}, 75, "queuecast: no site starts the job within 30m with 90 %"),
+        ({"young": bounded(0.0, weak="2 jobs")}, 75, "queuecast: no site starts the job within 30m with 90 %"),
+    ],
+)
+def test_pipeline_waits_or_gives_up(
+    served: FakeClient, capsys: pytest.CaptureFixture[str], told: dict[str, WaitAnswer], code: int, said: str
+) -> None:
+    served.told = told
+    assert wait_or_give_up.main("64", "1h", "30m") == code
+    printed = capsys.readouterr()
+    assert (printed.err if code else printed.out) == f"{said}\n" and not (printed.out and code)
+    assert served.asked == [{"cpus": 64, "walltime": "1h", "start_within": "30m"}]
+
+
+def test_pipeline_says_that_the_service_is_away(served: FakeClient) -> None:
+    with pytest.raises(SystemExit, match="queuecast: away"):
+        wait_or_give_up.main("64", "1h", "30m")
+
+
+def test_snakemake_takes_the_partition_that_starts_first() -> None:
+    told = {
+        "batch": bounded(3600.0, 60.0),
+        "short": bounded(0.0, cannot_run="at most 1h"),
+        "long": bounded(900.0, 60.0),
+        "old": bounded(0.0, stale="old"),
+    }
+    client: Any = FakeClient(told)
+    partition = BestPartition(client, "kth", ["batch", "short", "long", "old"])
+    assert partition(None, 16, SimpleNamespace(runtime=240)) == "long"
+    assert client.asked[0] == {"site": "kth", "cpus": 16, "walltime": 14_400.0, "partition": "batch"}
+    client.told = {}
+    assert partition(None, 16, SimpleNamespace(runtime=240)) == "batch"
+
+
+def test_parsl_orders_executors_by_when_they_start() -> None:
+    executors = {"kth": "kth-htex", "ctc": "ctc-htex", "dead": "dead-htex"}
+    client: Any = FakeClient({"kth": bounded(3600.0, 60.0), "ctc": bounded(60.0, 60.0)})
+    assert executors_by_start(client, executors, 64, "4h") == ["ctc-htex", "kth-htex"]
+    executors_by_start(client, executors, 64, "4h", home="kth")
+    assert (client.asked[1]["prefer"], client.asked[1]["unless_sooner"]) == ("kth", "30m")
+    client.told = {}
+    assert executors_by_start(client, executors, 64, "4h") == ["kth-htex", "ctc-htex", "dead-htex"]
