@@ -112,7 +112,9 @@ class WaitingAccuracy(msgspec.Struct, array_like=True):
     (600.0, 600.0, 1.0, 1.0)
     """
 
-    ages: Annotated[list[AgeAccuracy], _ONE_EACH] = msgspec.field(default_factory=lambda: [AgeAccuracy() for _ in WAITING_AGES_S])
+    ages: Annotated[list[AgeAccuracy], _ONE_EACH] = msgspec.field(
+        default_factory=lambda: [AgeAccuracy() for _ in WAITING_AGES_S]
+    )
 
     def add(self, noted: Iterable[Landmark], wait_s: float) -> None:
         """Add a job that left the queue after `wait_s` seconds, with what was noted of it."""
