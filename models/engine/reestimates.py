@@ -17,8 +17,8 @@ FIRST_S = 120.0
 REMAINING_SHARE = 0.4
 """The next estimate is due after this share of what is left until the expected start, within the limits below."""
 
-MIN_INTERVAL_S, MIN_INTERVAL_SHARE = 120.0, 0.35
-MAX_INTERVAL_S, MAX_INTERVAL_SHARE = 300.0, 0.8
+MIN_INTERVAL_S, MIN_INTERVAL_SHARE = 120.0, 0.25
+MAX_INTERVAL_S, MAX_INTERVAL_SHARE = 300.0, 0.5
 """The least and the greatest time until the next estimate: seconds, or a share of the age, whichever is longer."""
 
 BOUND_SHARE = 0.8

@@ -89,9 +89,9 @@ def test_next_estimate_is_due_after_a_share_of_what_is_left() -> None:
     engine = engine_with(submit("1", 1000.0))
     job = engine.context.state.jobs["1", 0]
     for wait_s, bound_s, interval_s in (
-        (1100.0, 90_000.0, 350.0),  # soon: the least share of its age
-        (2250.0, 90_000.0, 500.0),  # the share of the 1250 s that are left
-        (90_000.0, 99_000.0, 800.0),  # late: the greatest share of its age
+        (1100.0, 90_000.0, 250.0),  # soon: the least share of its age
+        (2000.0, 90_000.0, 400.0),  # the share of the 1000 s that are left
+        (90_000.0, 99_000.0, 500.0),  # late: the greatest share of its age
         (2000.0, 1200.0, 160.0),  # before its bound passes
     ):
         engine.parts.reestimates.plan(job, Estimate(wait_s, "", {"0.9": bound_s}), 2000.0)

@@ -1,5 +1,6 @@
 """Classes of ages: how long a job has waited, each class twice as old as the one before."""
 
+from bisect import bisect_right
 from typing import Final
 
 import numpy as np
@@ -24,7 +25,7 @@ def age_class(age_s: float) -> int:
     >>> [age_class(age_s) for age_s in (0.0, 299.0, 300.0, 600.0, 1e9)]
     [0, 0, 1, 2, 12]
     """
-    return int(np.searchsorted(_LANDMARKS, age_s, side="right"))
+    return bisect_right(LANDMARKS_S, age_s)
 
 
 def age_classes(ages_s: Floats) -> Ints:

@@ -11,9 +11,12 @@ from models.waits.blend.mixture import SITE_SHARE, scaled, seconds
 from models.waits.blend.remaining.ages import AGES
 from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES
 
-STEPS: Final = (0.06, 0.0, 0.1, 0.1)
-"""How far one landmark moves the shift of each bound, on the scale of `mixture.scaled`; the median is not shifted."""
+STEPS: Final = (0.06, 0.06, 0.1, 0.1)
+"""How far one landmark moves the shift of each bound, on the scale of `mixture.scaled`. The median is shifted too: an
+estimate stays in force for some time, and what is left of a long wait shrinks more slowly than that time passes."""
 
+NEIGHBOUR_SHARE: Final = 0.3
+"""How far the shifts of the classes next to its own move, where few jobs may come."""
 
 MIN_BOUND_S: Final = 120.0
 """No upper bound lies nearer than this: a scheduler takes a minute or two to start a job."""
@@ -67,11 +70,13 @@ class Calibration:
 @njit(cache=True, nogil=True)
 def _learn(site: Floats, by_age: Floats, numbers: Ints, covered: Flags, weight: float) -> None:
     for landmark in range(len(numbers)):
+        number = numbers[landmark]
         for place in range(QUANTILES):
             probability = PROBABILITIES[place]
             moved = weight * STEPS[place] * (probability - 1.0 if covered[landmark, place] else probability)
             site[place] += SITE_SHARE * moved
-            by_age[numbers[landmark], place] += moved
+            for near in range(max(number - 1, 0), min(number + 2, AGES)):
+                by_age[near, place] += moved * (1.0 if near == number else NEIGHBOUR_SHARE)
 
 
 @njit(cache=True, nogil=True)
@@ -79,7 +84,7 @@ def _bounds(quantiles_s: Floats, estimates_s: Floats, shifts: Floats, found: Flo
     for job in range(len(quantiles_s)):
         for place in range(QUANTILES):
             found[job, place] = seconds(scaled(max(quantiles_s[job, place], 0.0)) + shifts[job, place])
-        found[job, MEDIAN] = estimates_s[job]
+        found[job, MEDIAN] = seconds(scaled(max(estimates_s[job], 0.0)) + shifts[job, MEDIAN])
         for place in range(MEDIAN - 1, -1, -1):
             found[job, place] = min(found[job, place], found[job, place + 1])
         for place in range(MEDIAN + 1, QUANTILES):

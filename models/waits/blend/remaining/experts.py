@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 from numba import njit
 
-from models.arrays import Floats, Ints
-from models.waits.blend.mixture import scaled, seconds
+from models.arrays import Floats, Ints, Singles
 from models.waits.blend.remaining.ages import AGES
 
 EXPERTS: Final = ("conditional", "forests", "schedule", "recent", "now")
@@ -25,21 +24,33 @@ FIRST_ERROR_S: Final = 10 * 3600.0
 MEMORY: Final = 600.0
 """After so many landmarks of an age class an error counts 1/e."""
 
+FIRST_LANDMARKS: Final = 30.0
+"""The first errors count as so many landmarks: few jobs reach the old classes."""
+
 NEIGHBOUR_WEIGHT: Final = 0.5
 """What a landmark counts for the classes next to its own, where little may be known."""
 
 SHARPNESS: Final = 8.0
 """An expert weighs as its errors to the minus of this."""
 
-RECENT_STEP: Final = 0.12
-"""How far one landmark moves the recent median of its class, on the scale of `mixture.scaled`."""
+RECENT_LANDMARKS: Final = 300
+"""The recent median of a class is that of so many landmarks, the latest."""
 
 
 class ExpertsState(msgspec.Struct, array_like=True):
-    """Decayed absolute errors in seconds, (AGES, EXPERTS), and the recent medians on the scale, (AGES,)."""
+    """What was learned of each age class.
+
+    Attributes:
+        errors: decayed absolute errors in seconds, (AGES, EXPERTS).
+        counts: landmarks that the errors are of, those of the next classes in part, (AGES,).
+        left_s: what was left at the latest landmarks, seconds, in a ring, (AGES, RECENT_LANDMARKS).
+        landmarks: how many there were, (AGES,).
+    """
 
     errors: Floats
-    medians: Floats
+    counts: Floats
+    left_s: Singles
+    landmarks: Ints
 
 
 class AgeExperts:
@@ -49,17 +60,19 @@ class AgeExperts:
     >>> said_s, left_s = np.array([[7200.0, 3600.0, 3600.0, 0.0, 0.0]]), np.array([3600.0])
     >>> for _ in range(200):
     ...     experts.learn(np.array([3]), said_s, left_s)
-    >>> experts.combine(np.array([3]), np.array([[9000.0, 4000.0, 4000.0, 0.0, 0.0]])).round().tolist()
+    >>> experts.combine(np.array([3]), np.array([[9000.0, 4000.0, 4000.0, 0.0, 0.0]])).round(-2).tolist()
     [4000.0]
     """
 
     def __init__(self) -> None:
         first = np.tile(FIRST_ERROR_S * np.array(FIRST_ERRORS), (AGES, 1))
-        self.state = ExpertsState(first, np.zeros(AGES))
+        left_s = np.zeros((AGES, RECENT_LANDMARKS), np.float32)
+        self.state = ExpertsState(first, np.zeros(AGES), left_s, np.zeros(AGES, np.int64))
+        self._medians_s = np.zeros(AGES)
 
     def recent(self, numbers: Ints) -> Floats:
         """Return the recent medians of what was left at these age classes, (jobs,) seconds."""
-        return np.array([seconds(self.state.medians.item(number)) for number in numbers.tolist()])
+        return np.asarray(self._medians_s[numbers])
 
     def combine(self, numbers: Ints, estimates_s: Floats) -> Floats:
         """Return the weighted estimates of jobs of these age classes, (jobs,) seconds.
@@ -81,7 +94,24 @@ class AgeExperts:
             remaining_s: what was left, (landmarks,) seconds.
             weight: what each landmark counts.
         """
-        _learn(self.state.errors, self.state.medians, numbers, estimates_s, remaining_s, weight)
+        state = self.state
+        _learn(
+            state.errors,
+            state.counts,
+            state.left_s,
+            state.landmarks,
+            self._medians_s,
+            numbers,
+            estimates_s,
+            remaining_s,
+            weight,
+        )
+
+    def load(self, state: ExpertsState) -> None:
+        """Restore what was learned."""
+        self.state = state
+        for number in range(AGES):
+            _update_median(self._medians_s, state.left_s, state.landmarks, number)
 
 
 @njit(cache=True, nogil=True)
@@ -101,20 +131,36 @@ def _combine(errors: Floats, numbers: Ints, estimates_s: Floats) -> Floats:
 
 @njit(cache=True, nogil=True)
 def _learn(
-    errors: Floats, medians: Floats, numbers: Ints, estimates_s: Floats, remaining_s: Floats, weight: float
+    errors: Floats,
+    counts: Floats,
+    left_s: Singles,
+    landmarks: Ints,
+    medians_s: Floats,
+    numbers: Ints,
+    estimates_s: Floats,
+    remaining_s: Floats,
+    weight: float,
 ) -> None:
     for landmark in range(len(numbers)):
-        number, left_s = numbers[landmark], remaining_s[landmark]
+        number, rest_s = numbers[landmark], remaining_s[landmark]
         spoken_s = np.nan
         for value in estimates_s[landmark]:
             if np.isnan(spoken_s):
                 spoken_s = value
         for place in range(max(number - 1, 0), min(number + 2, AGES)):
             share = weight * (1.0 if place == number else NEIGHBOUR_WEIGHT)
+            rate = share / min(MEMORY, FIRST_LANDMARKS + counts[place])
+            counts[place] += share
             for expert in range(estimates_s.shape[1]):
                 value = estimates_s[landmark, expert]
-                error = abs((spoken_s if np.isnan(value) else value) - left_s)
-                errors[place, expert] = errors[place, expert] * (1.0 - share / MEMORY) + share * error
-        before = medians[number]
-        moved = weight * (RECENT_STEP if scaled(left_s) > before else -RECENT_STEP)
-        medians[number] = max(before + moved, 0.0)
+                error = abs((spoken_s if np.isnan(value) else value) - rest_s)
+                errors[place, expert] = errors[place, expert] * (1.0 - rate) + rate * error
+        left_s[number, landmarks[number] % RECENT_LANDMARKS] = rest_s
+        landmarks[number] += 1
+        _update_median(medians_s, left_s, landmarks, number)
+
+
+@njit(cache=True, nogil=True)
+def _update_median(medians_s: Floats, left_s: Singles, landmarks: Ints, number: int) -> None:
+    count = min(landmarks[number], RECENT_LANDMARKS)
+    medians_s[number] = np.median(left_s[number, :count]) if count else 0.0
