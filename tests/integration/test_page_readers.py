@@ -121,7 +121,8 @@ def test_a_worker_that_is_silent_is_told_of(browser: Browser, served: Served, tm
         with killed(served.here):
             browser.click("#ask-form button")
             browser.until(lambda: browser.all(ROWS))
-            assert all("standing estimate" in text for text in browser.texts("#ranking tr.about"))
+            said = browser.text("#ranking")
+            assert said.count("Standing estimate") == 1 and "sites: Standing estimate: no worker answered" in said
             browser.run("document.dispatchEvent(new Event('visibilitychange'))")
             browser.until(lambda: "No worker answers for alder." in browser.text(".one:nth-child(2) .body"))
             assert len(browser.all(".one .facts")) == 4  # what was known before is still there

@@ -227,7 +227,7 @@ function because({ predicted_wait_s: wait, reason, why }) {
 
 /** Why its estimate is less sure than others, in sentences. */
 function doubts({ degraded, weak, source, stale }) {
-  const told = source === "standing" ? ["From its standing estimate: no worker answered in time."] : [];
+  const told = source === "standing" ? ["Standing estimate: no worker answered in time."] : [];
   if (weak) told.push(sentence(`ranked behind the others, for it rests on little: ${weak}`));
   else if (degraded && !stale) told.push(sentence(`less sure: ${degraded}`));
   return told;
