@@ -5,6 +5,7 @@ compare each with its source. `streams.broker.private_names` lists the names, an
 """
 
 import asyncio
+import faulthandler
 import logging
 import os
 import shutil
@@ -76,6 +77,15 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
                 self.data.pop(key, None)
         elif before is None or decode_stored(value).rank >= decode_stored(before).rank:
             self.data[key] = value
+
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Forget keys, in memory alone.
+
+        Faust 0.15.3 keeps those of partitions that are another worker's. What that deletes may be compacted away by the
+        time that the partition comes back: then a site that is gone would be there again.
+        """
+        for key in keys:
+            self.data.pop(key, None)
 
     def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
         """Set a value, None to delete it; done when the changelog has it.
@@ -177,9 +187,15 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
 
     @faust.Service.task
     async def _check_alive(self) -> None:
+        """Look each second whether this process may go on.
+
+        One whose event loop hangs can look at nothing: after a session a timer outside of Python, which needs no lock
+        of it, writes where it hangs and ends it, so that its supervisor starts it again.
+        """
         # Not one of Faust's timers: those begin only when the tables have been read for the first time.
         while not self.should_stop:
             try:
+                faulthandler.dump_traceback_later(self.conf.broker_session_timeout, exit=True)
                 self.pulse.check()
                 if lost := self.consumer._thread.lost():
                     raise lost
@@ -187,6 +203,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
                 await self.give_up(error)
                 raise
             await self.sleep(1.0)
+        faulthandler.cancel_dump_traceback_later()
 
     @asynccontextmanager
     async def stopping_on_error(self) -> AsyncIterator[None]:

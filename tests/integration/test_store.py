@@ -16,9 +16,11 @@ from models.engine.histories import Changes
 from models.engine.settings import EngineSettings
 from models.runtimes.closest import Closest
 from models.site.job import Job
+from models.site.rows import Row
 from models.site.runs import Run, RunHistory
 from streams.errors import UserError
 from streams.settings import RedisSettings
+from streams.worker.checkpoint.claims import WritesLost
 from streams.worker.checkpoint.client import check_redis, connect
 from streams.worker.checkpoint.store import SCAN_MEMBERS, TRANSACTION_COMMANDS, SiteStore, StoredHistories, included
 from tests.support.deployment import parts, simulated
@@ -279,3 +281,30 @@ def test_entries_of_an_unknown_past_are_left_alone_and_not_taken_for_one_s_own(s
     assert store.redis.ttl(f"{store.settings.prefix}:{{alder}}:info") > 0
     store.do(lambda found: found.begin("alder"))
     assert store.redis.ttl(f"{store.settings.prefix}:{{alder}}:info") == -1
+
+
+@pytest.mark.parametrize("name", ["history", "categories", "info", "rows:blend"])
+def test_a_key_that_somebody_made_of_another_type_is_set_aside_and_counts_as_lost(store: Store, name: str) -> None:
+    changes = Changes(rows={"blend": [Row(0, b"a")]}, oldest={"blend": 0})
+    store.write("alder", changes)
+    key = f"{store.settings.prefix}:{{alder}}:{name}"
+    store.redis.delete(key)
+    store.redis.set(key, "what?")
+
+    async def write(own: SiteStore) -> StoredHistories:
+        try:
+            await own.write("alder", changes)
+        except WritesLost:
+            await own.write("alder", changes)
+        return await own.read("alder")
+
+    found = store.do(write)
+    assert found.rows == {"blend": [Row(0, b"a")]} and not found.started
+    assert store.redis.get(f"{key}:aside") == b"what?" or name == "history"
+
+
+def test_what_is_read_of_another_type_counts_as_lost(store: Store) -> None:
+    store.write("alder", Changes(rows={"blend": [Row(0, b"a")]}, oldest={"blend": 0}))
+    store.redis.set(f"{store.settings.prefix}:{{alder}}:history", "what?")
+    assert store.do(lambda own: own.read("alder")).started == []
+    assert store.do(lambda own: own.begin("alder")) == 1

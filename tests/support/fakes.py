@@ -141,6 +141,9 @@ class MemoryTable:
         self.arrived(key, value, partition)
         await self._world.pause()
 
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """What it has is the changelog."""
+
     def take(self, key: bytes, value: bytes | None, partition: int) -> None:
         """It has all that is in the changelog."""
 
@@ -167,8 +170,8 @@ class MemoryStore(SiteStore):
         await self._world.pause()
         return number
 
-    async def confirm(self, site: str) -> None:
-        await self._begin("confirm", site)
+    async def retire(self, site: str, generation: int) -> None:
+        await self._begin("retire", site, generation)
 
     async def mark(self, partition: int) -> bytes | None:
         await self._world.pause()

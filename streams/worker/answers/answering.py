@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
+from weakref import ref
 
 import msgspec
 
@@ -43,16 +44,16 @@ LATER_DETAILS = {
 
 
 class _Answered(NamedTuple):
-    """An answer, and what it was made from: the engine, after how many events, and when (s)."""
+    """An answer, and what it was made from: the engine, not kept alive by it, after how many events, and when (s)."""
 
     answer: AnyAnswer
-    engine: Engine
+    engine: "ref[Engine]"
     events: int
     made: float
 
     def serves(self, engine: Engine, now: float) -> bool:
         """Whether it is what this engine would answer now."""
-        return self.engine is engine and self.events == engine.events and now - self.made <= SAME_S
+        return self.engine() is engine and self.events == engine.events and now - self.made <= SAME_S
 
 
 _encode = msgspec.json.Encoder().encode
@@ -126,7 +127,7 @@ class Answering:
         kept, now = self._answered.get(same), self.clock()
         if kept is None or not kept.serves(engine, now):
             told = answer(question, engine, site_time(engine))
-            self._answered[same] = kept = _Answered(told, engine, engine.events, now)
+            self._answered[same] = kept = _Answered(told, ref(engine), engine.events, now)
             self._answered.move_to_end(same)
             if len(self._answered) > MOST_ANSWERED:
                 self._answered.popitem(last=False)

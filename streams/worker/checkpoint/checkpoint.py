@@ -207,9 +207,9 @@ class Histories:
         """Delete what the site's stored state does without."""
         await self._do("redis: trimming", self._store.trim, one.site, one.oldest, one.changes, one.generation)
 
-    async def confirm(self, site: str) -> None:
-        """Make sure that no other worker has claimed a site."""
-        await self._do("redis: looking", self._store.confirm, site)
+    async def retire(self, site: str, generation: int) -> None:
+        """Have entries expire that no state will count, lest a crash leaves them for good."""
+        await self._do("redis: clearing", self._store.retire, site, generation)
 
     async def forget(self, site: str, generation: int) -> None:
         """Delete all of a site."""
@@ -320,8 +320,8 @@ class Checkpoint:
         for one in states:
             await histories.write(one.changes)
         heads, segments = await packed
-        for site in batch.gone:
-            await histories.confirm(site)
+        for site, gone in batch.gone.items():  # which also tells whether another worker has claimed it
+            await histories.retire(site, gone.generation)
         await table.put({key: None for site, gone in batch.gone.items() for key in (site.encode(), *gone.keys)})
         await table.put(segments)
         await table.put(heads)

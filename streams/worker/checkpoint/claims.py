@@ -75,10 +75,6 @@ class Claims:
             await self._client.persist(key)
         return number
 
-    async def confirm(self, site: str) -> None:
-        """Make sure that a site is still this process' own. Raises as `execute`."""
-        await self.execute(site, lambda _: None)
-
     async def execute(self, site: str, fill: Callable[[Any], None]) -> list[Any]:
         """Do what `fill` puts into a transaction, if the site is still this process' own; returns the results.
 

@@ -182,12 +182,13 @@ class SiteLoader:
         generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
         if entries.started or entries.runs:
             log.error("Redis has lost entries (%s); the rest is kept, degraded", error, extra=_where(site, stored))
-            engine = salvage(saved, entries.started, entries.runs, entries.rows, self.settings)
+            left = (saved, entries.started, entries.runs, entries.rows, self.settings)
+            engine = await asyncio.to_thread(salvage, *left)
         else:
             log.error(
                 "Redis has lost entries, all of them; the histories begin again, degraded", extra=_where(site, stored)
             )
-            engine = Engine.load(saved, None, None, self.settings)
+            engine = await asyncio.to_thread(Engine.load, saved, None, None, self.settings)
         handle = _handle(engine, stored)
         handle.generation = generation
         return handle

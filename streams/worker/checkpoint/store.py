@@ -22,11 +22,11 @@ method's rows as many as it remembers.
 
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -37,14 +37,16 @@ from models.engine.histories import Changes
 from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
-from streams.worker.checkpoint.claims import Claims
+from streams.worker.checkpoint.claims import Claims, WritesLost
 from streams.worker.checkpoint.client import Client
+from streams.worker.checkpoint.key_types import is_wrong_type, set_aside
 
 log = logging.getLogger(__name__)
 BASE_KEYS = ("history", "categories", "methods")  # the keys that every site has, and by which its others are found
 TRANSACTION_COMMANDS = 100  # commands of a transaction: 1.5 ms of the event loop
 SCAN_MEMBERS = 2000  # members of a set that are read at a time
 RETIRED_S = 30 * 86_400  # seconds for which entries are kept that no state is known to count
+T = TypeVar("T")
 Command = tuple[Any, ...]  # a command of Redis and its arguments
 _encode = msgspec.msgpack.Encoder(enc_hook=encode_array).encode
 _decode_started = msgspec.msgpack.Decoder(Started, dec_hook=decode_array).decode
@@ -85,11 +87,17 @@ class SiteStore:
 
     async def claim(self, site: str, after: int = 0) -> int:
         """Be the one who writes a site's entries, from now on; return the number of the claim (`Claims.claim`)."""
-        return await self.claims.claim(site, after)
+        return await self._of_types([self.key(site, "info")], lambda: self.claims.claim(site, after))
 
-    async def confirm(self, site: str) -> None:
-        """Make sure that this is still the one who writes a site's entries."""
-        await self.claims.confirm(site)
+    async def _of_types(self, keys: Collection[str], work: Callable[[], Awaitable[T]]) -> T:
+        """Do what reads keys; once more where some had to be set aside because they are of another type."""
+        try:
+            return await work()
+        except ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+            await set_aside(self._client, keys)
+            return await work()
 
     async def mark(self, partition: int) -> bytes | None:
         """What `CrashTracker` keeps of a partition."""
@@ -123,7 +131,14 @@ class SiteStore:
         """What commands give, in transactions of some each: the event loop goes on between two."""
         found = []
         for begin in range(0, len(commands), TRANSACTION_COMMANDS):
-            found += await self.claims.execute(site, partial(_fill, commands[begin : begin + TRANSACTION_COMMANDS]))
+            some = commands[begin : begin + TRANSACTION_COMMANDS]
+            try:
+                found += await self.claims.execute(site, partial(_fill, some))
+            except ResponseError as error:
+                if not is_wrong_type(error):
+                    raise
+                await set_aside(self._client, dict.fromkeys(command[1] for command in some))
+                raise WritesLost(f"a key was of another type: {error}") from None
         return found
 
     async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
@@ -150,18 +165,24 @@ class SiteStore:
 
     async def read(self, site: str, generation: int = 0) -> StoredHistories:
         """All entries of a generation, also those that no state counts; in steps of bounded size."""
+        base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
+        return await self._of_types(base, lambda: self._read(site, generation))
+
+    async def _read(self, site: str, generation: int) -> StoredHistories:
         key = partial(self.key, site, generation=generation)
         rows: list[Any] = await self._client.hvals(key("history"))
         runs: dict[int, Run] = {}
         async for categories in self._scan(key("categories")):
-            found = await self._values([key("runs", category) for category in categories])
+            named = [key("runs", category) for category in categories]
+            found = await self._of_types(named, partial(self._values, named))
             runs.update((run.number, run) for values in found for run in map(_decode_run, values))
             empty = [category for category, values in zip(categories, found, strict=True) if not values]
             await self._drop_categories(site, key("categories"), empty)
         own = {}
         async for methods in self._scan(key("methods")):
             for method in methods:
-                entries: dict[Any, Any] = await self._client.hgetall(key("rows", method))
+                place = key("rows", method)
+                entries: dict[Any, Any] = await self._of_types([place], partial(self._client.hgetall, place))
                 own[unquote(method)] = [Row(int(number), value) for number, value in entries.items()]
         return StoredHistories([_decode_started(row) for row in rows], list(runs.values()), own)
 
@@ -197,10 +218,12 @@ class SiteStore:
     async def begin(self, site: str) -> int:
         """The generation for a site that begins again: one that has no entries yet. What there is is left as it is."""
         generation = int(await self._client.hget(self.key(site, "info"), "generation") or 0)
-        while await self._has_entries(site, generation):
+        base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
+        while await self._of_types(base, partial(self._has_entries, site, generation)):
             await self.retire(site, generation)
             self._check()
             generation = await self._client.hincrby(self.key(site, "info"), "generation", 1)
+            base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
         return generation
 
     async def _has_entries(self, site: str, generation: int) -> bool:

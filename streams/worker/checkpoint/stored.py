@@ -158,6 +158,9 @@ class Table(Protocol):
     def take(self, key: bytes, value: bytes | None, partition: int) -> None:
         """Take what the changelog has of a key, unless what is there goes further."""
 
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Forget keys, in memory alone."""
+
     def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
         """Set a value, None to delete it; done when the changelog has it."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -97,6 +97,16 @@ def stored_sites(table: Table, partitions: Iterable[int]) -> dict[int, StoredSit
         elif (partition := decode_segment(value).partition) in found:
             found[partition].segments.setdefault(site.decode(), []).append(key)
     return found
+
+
+def keys_elsewhere(table: Table, partitions: Container[int]) -> list[bytes]:
+    """Return the keys of partitions that are not these; O(all keys)."""
+
+    def partition(key: bytes) -> int:
+        value = table.get(key) or b""
+        return decode_stored(value).partition if site_of(key) == key else decode_segment(value).partition
+
+    return [key for key in list(table.keys()) if partition(key) not in partitions]
 
 
 T = TypeVar("T")

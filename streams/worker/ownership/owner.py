@@ -10,7 +10,7 @@ import faust
 from streams.errors import UserError
 from streams.worker.answers.freshness import Freshness
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.checkpoint.table import stored_sites
+from streams.worker.checkpoint.table import keys_elsewhere, stored_sites
 from streams.worker.intake.messages import Fetched
 from streams.worker.ownership.partition import Means, OwnedPartition
 
@@ -113,6 +113,7 @@ class Owner(Mapping[str, SiteHandle]):
             UserError: a site's state is not in the partition to which its key belongs.
         """
         await self.hand_over(list(self._partitions))
+        self._means.table.drop(keys_elsewhere(self._means.table, partitions))
         stored = stored_sites(self._means.table, partitions)
         for number, found in stored.items():
             for site in found.heads:

@@ -1,0 +1,29 @@
+"""Keys in Redis that somebody else has made of another type: they are set aside, and count as lost."""
+
+import logging
+from collections.abc import Iterable
+
+from redis.exceptions import ResponseError
+
+from streams.worker.checkpoint.client import Client
+
+log = logging.getLogger(__name__)
+SETS = ("categories", "methods")  # the last parts of keys that are sets; all others are hashes
+ASIDE_S = 30 * 86_400  # seconds for which a key that was set aside is kept
+
+
+def is_wrong_type(error: ResponseError) -> bool:
+    """Return whether Redis refuses because a key is of another type than the command."""
+    return "WRONGTYPE" in str(error)
+
+
+async def set_aside(client: Client, keys: Iterable[str]) -> None:
+    """Rename those of these keys that are of another type than they must be."""
+    for key in keys:
+        expected = "set" if key.rsplit(":", 1)[-1] in SETS else "hash"
+        answer = await client.type(key)
+        found = answer.decode() if isinstance(answer, bytes) else answer
+        if found not in (expected, "none"):
+            log.error("%s in Redis is a %s, not a %s: renamed, and what it held counts as lost", key, found, expected)
+            await client.rename(key, f"{key}:aside")
+            await client.expire(f"{key}:aside", ASIDE_S)
