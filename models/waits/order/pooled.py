@@ -13,7 +13,7 @@ from numba import njit
 
 from models.arrays import Flags, Floats, Ints
 from models.site.topology.layout import fit, fit_parts
-from models.waits.order.schedule import GRAIN, Limits, is_over
+from models.waits.order.schedule import GRAIN, MAX_WORK, Limits, flow, is_over
 from models.waits.schedules import insert, remove
 
 MAX_HEADS = 4
@@ -103,7 +103,7 @@ def schedule_rooms(
 ) -> Floats:
     """Seconds until each job of the line starts, (line,), infinity where that is never or was not asked for.
 
-    O(queued² + queued·running) at worst, times rooms; a pass over the queue ends where no kind of job fits any more.
+    O(queued² + queued·running) at worst, times rooms, and at most `MAX_WORK`; a pass over the queue ends where no kind of job fits any more.
 
     Parameters:
         occupied: what the first of the jobs, which run, take.
@@ -140,6 +140,7 @@ def schedule_rooms(
     claims, extras = np.empty((MAX_HEADS, rooms, resources)), np.empty((MAX_HEADS, rooms, resources))
     groups = np.empty(MAX_HEADS, np.int64)
     now, count, run, at = 0.0, len(line), first, np.int64(0)
+    work, cells, spent = 0, rooms * resources, np.zeros(1, np.int64)
     while True:
         kept, seen, heads = 0, 0, np.int64(0)
         full = never.copy()  # kinds that find no room now
@@ -167,7 +168,7 @@ def schedule_rooms(
                 if not started and not has_head and not never[kind]:
                     shadow = _reserve(
                         now, at, jobs.planned_s[job], demand[kind], parts[kind], begins, holds, used, ahead, takes,
-                        planned_end, releases[:run], heads, shadows, untils, claims, extras,
+                        planned_end, releases[:run], heads, shadows, untils, claims, extras, spent,
                     )  # fmt: skip
                     if shadow < np.inf:
                         groups[heads] = world.group[kind]
@@ -203,7 +204,16 @@ def schedule_rooms(
                 kept += 1
             count = kept
         change = begins[at + 1] if at + 1 < len(begins) else np.inf
+        work += seen * cells
         if count == 0 or only_now or (len(ends) == 0 and change == np.inf):
+            return starts
+        if work + spent[0] * cells > MAX_WORK:
+            rest_of = line[waiting[:count]]
+            flowing = np.full(len(rest_of), np.inf)
+            flow(flowing, np.arange(count), jobs.cpus[rest_of], jobs.run_s[rest_of], now, held.sum())
+            for number in range(count):
+                if not never[jobs.kind[rest_of[number]]]:
+                    starts[waiting[number]] = flowing[number]
             return starts
         if len(ends) == 0 or ends[0][0] >= change:
             now, at, until = change, at + 1, change
@@ -213,6 +223,7 @@ def schedule_rooms(
             end, job = heapq.heappop(ends)
             now = max(now, end)
             remove(job, planned_end, releases, run)
+            work += run
             run -= 1
             _add(used, takes[job], -1.0)
             held[jobs.user[job]] -= jobs.cpus[job]
@@ -355,10 +366,12 @@ def _reserve(
     untils: Floats,
     claims: Floats,
     extras: Floats,
+    spent: Ints,
 ) -> float:
     """When a job fits by plan, infinity for never; notes what it claims then, and what is left beside it.
 
     Parameters:
+        spent: counts the ends of jobs that were looked at.
         heads: how many claims there are before it; `extras` is what is free when each of these begins, beside it.
     """
     in_use, done, time, shares, free = used.copy(), 0, now, np.empty(len(demand)), np.empty(demand.shape)
@@ -382,10 +395,11 @@ def _reserve(
                 later = min(later, untils[head])
         if later == np.inf:
             return np.inf
-        time = max(time, later)
+        time, before = max(time, later), done
         while done < len(releases) and planned_end[releases[done]] <= time:
             _add(in_use, takes[releases[done]], -1.0)
             done += 1
+        spent[0] += done - before + 1
         while at + 1 < len(begins) and begins[at + 1] <= time:
             at += 1
     shadows[heads], untils[heads] = time, end

@@ -5,7 +5,7 @@ it neither starts nor has processors reserved. A scheduler may look at the first
 """
 
 import heapq
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -19,6 +19,11 @@ from models.waits.schedules import insert, remove, reservation
 GRAIN = 0.02
 """Jobs that end within so small a share of the time until then are taken to end together: a few hundred looks at the
 queue are enough for a week, whatever is queued, and no start is later by more than that."""
+
+
+MAX_WORK: Final = 20_000_000
+"""Moves of entries that one simulation may take, about 30 ms. It ends within that where up to some 5,000 jobs run; then
+the jobs that still queue start as their work flows through the site."""
 
 
 class Line(NamedTuple):
@@ -77,7 +82,8 @@ def schedule(
 ) -> Floats:
     """Seconds until each queued job starts, (queued,), infinity where that is never or was not asked for.
 
-    O(queued² + queued·running) at worst; a pass over the queue ends where no job behind can start.
+    O(queued² + queued·running) at worst, and at most `MAX_WORK`; a pass over the queue ends where no job behind can
+    start.
 
     Parameters:
         free: processors that are free now.
@@ -105,7 +111,7 @@ def schedule(
     _least(line, waiting, fewest, shortest)
     now, count, run = 0.0, total, first
     people, use = aging.people, Use(np.zeros(users), np.zeros(len(aging.people.accounts)))
-    ordered, reorder_s, every = 0.0, aging.first_s, limits.depth == np.inf
+    ordered, reorder_s, every, work = 0.0, aging.first_s, limits.depth == np.inf, 0
     while True:
         kept, place, looked, head, shadow, extra = 0, 0, 0, -1, -1.0, 0
         while place < count and looked < limits.depth and free >= fewest[waiting[place]]:
@@ -161,12 +167,17 @@ def schedule(
         for passed in range(1, kept + 1 if place > kept else 1):  # next to those that were not looked at
             waiting[place - passed] = waiting[kept - passed]
         waiting = waiting[place - kept :]
+        work += place
         if count == 0 or len(ends) == 0 or only_now:
+            return starts
+        if work > MAX_WORK:
+            flow(starts, waiting[:count], line.cpus, line.run_s, now, running.cpus.sum() + free)
             return starts
         until = ends[0][0] * (1.0 + GRAIN)
         while len(ends) > 0 and ends[0][0] <= until:
             now, job = heapq.heappop(ends)
             remove(job, limit_s, releases, run)
+            work += run
             run -= 1
             free += cpus[job]
             held[user[job]] -= cpus[job]
@@ -181,6 +192,15 @@ def schedule(
             waiting[:count] = reordered(aging, waiting[:count], now, people)
             _least(line, waiting[:count], fewest, shortest)
             ordered, reorder_s = now, now * GROWTH
+
+
+@njit(cache=True)
+def flow(starts: Floats, waiting: Ints, cpus: Ints, run_s: Floats, now: float, site_cpus: int) -> None:
+    """Set the starts of jobs that wait as if their work flowed through all processors, one after the other."""
+    ahead = 0.0
+    for job in waiting:
+        starts[job] = now + ahead / max(site_cpus, 1)
+        ahead += cpus[job] * run_s[job]
 
 
 @njit(cache=True)
