@@ -4,10 +4,10 @@ from typing import Any
 
 from faust.types import TP
 
+from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.event_logs import LateStates, SomeMessages
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle
-from streams.worker.intake.messages import Fetched
 from tests.support.fakes import TOPIC, MemoryTable, World
 
 

@@ -14,6 +14,7 @@ from models.records import AnyEvent
 from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
+from streams.broker.fetched import Fetched
 from streams.settings import Settings
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
@@ -25,7 +26,6 @@ from streams.worker.checkpoint.store import SiteStore, StoredHistories
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle
 from streams.worker.checkpoint.table import Token
 from streams.worker.intake.intake import EventPlaces, Intake
-from streams.worker.intake.messages import Fetched
 from streams.worker.metrics.process import Metrics
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import Owner

@@ -103,7 +103,8 @@ def schedule_rooms(
 ) -> Floats:
     """Seconds until each job of the line starts, (line,), infinity where that is never or was not asked for.
 
-    O(queued² + queued·running) at worst, times rooms, and at most `MAX_WORK`; a pass over the queue ends where no kind of job fits any more.
+    O(queued² + queued·running) at worst, times rooms, and at most `MAX_WORK`; a pass over the queue ends where no kind
+    of job fits any more.
 
     Parameters:
         occupied: what the first of the jobs, which run, take.

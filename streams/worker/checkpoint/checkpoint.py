@@ -14,6 +14,7 @@ import msgspec
 
 from models.engine.histories import Changes
 from models.records import AnyEvent
+from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.claims import WritesLost
 from streams.worker.checkpoint.job_log import Written
 from streams.worker.checkpoint.loader import SiteLoader
@@ -27,7 +28,6 @@ from streams.worker.checkpoint.stored import (
     encode_stored,
 )
 from streams.worker.checkpoint.table import OwnedTable, Retries, Token
-from streams.worker.intake.messages import Fetched
 
 log = logging.getLogger(__name__)
 HEAD_VERSION = 2  # version of a stored head

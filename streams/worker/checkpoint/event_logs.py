@@ -14,6 +14,7 @@ from faust.types import TP
 from prometheus_client import Counter
 
 from streams.broker.consumer import Consumer
+from streams.broker.fetched import Fetched
 from streams.broker.standstill import batches_to
 from streams.broker.topics import Topics
 from streams.errors import Unreachable
@@ -21,7 +22,6 @@ from streams.settings import Settings
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle, StoredState, encode_stored
 from streams.worker.checkpoint.table import OwnedTable, Retries
-from streams.worker.intake.messages import Fetched
 
 log = logging.getLogger(__name__)
 BATCH_MESSAGES = 500  # messages that are read before other tasks get their turn: some milliseconds

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter, RawBundle, is_told
+from models.records.names import may_have_unsafe_names, unsafe_name
 from streams.errors import UNDECODABLE
 
 MAX_MESSAGE_BYTES = 65_536  # bytes of the largest message that is read as an event
@@ -32,28 +33,6 @@ _decode_head = msgspec.json.Decoder(_MessageHead).decode
 
 MOST_REASONS = 5
 """Reasons that the dead letter of a bundle counts at most."""
-
-
-class Fetched(NamedTuple):
-    """A message of a topic of events, and when it arrived at the broker (Unix seconds, 0: unknown)."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: float
-
-    @classmethod
-    def of(cls, message: Any) -> Self:
-        """Return what is needed of Faust's message, which holds much else."""
-        return cls(message.topic, message.partition, message.offset, message.key, message.value, message.timestamp)
-
-    @classmethod
-    def of_record(cls, record: Any) -> Self:
-        """Return the same of aiokafka's record, which counts milliseconds."""
-        seconds = max(record.timestamp, 0) / 1000.0
-        return cls(record.topic, record.partition, record.offset, record.key, record.value, seconds)
 
 
 class Unreadable(Exception):
@@ -127,6 +106,8 @@ def _old(site: str, raw: msgspec.Raw) -> AnyEvent | Unreadable:
         event = _event.decode(raw)
     except UNDECODABLE as error:
         return _diagnosis(raw, error, EVENT_TYPES)
+    if may_have_unsafe_names(raw) and (wrong := unsafe_name(event)) is not None:
+        return Unreadable("malformed", wrong)
     if event.site != site:
         return Unreadable("wrong_key", f"found an event of site {event.site!r} in a bundle of {site!r}")
     if is_told(event):
@@ -148,9 +129,16 @@ def _read(key: bytes | None, value: bytes | None, decoder: msgspec.json.Decoder[
         message = decoder.decode(value)
     except UNDECODABLE as error:
         raise _diagnosis(value, error, types) from None
+    if may_have_unsafe_names(value):
+        _check_names(message)
     if key != message.site.encode():
         raise Unreadable("wrong_key", f"the message's key must be its site, {message.site!r}")
     return message
+
+
+def _check_names(record: msgspec.Struct) -> None:
+    if (wrong := unsafe_name(record)) is not None:
+        raise Unreadable("malformed", wrong)
 
 
 def _diagnosis(value: bytes | msgspec.Raw, error: Exception, types: tuple[str, ...]) -> Unreadable:

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import faust
 
+from streams.broker.fetched import Fetched
 from streams.errors import UserError
 from streams.worker.answers.freshness import Freshness
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.checkpoint.table import keys_elsewhere, stored_sites
-from streams.worker.intake.messages import Fetched
 from streams.worker.ownership.partition import Means, OwnedPartition
 
 CHECKPOINT_TURNS = 20  # times in `checkpoint_seconds` that it is looked which checkpoints are due

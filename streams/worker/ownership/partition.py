@@ -12,6 +12,7 @@ from functools import partial
 from faust.types import TP
 
 from models.durations import DAY_S
+from streams.broker.fetched import Fetched
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.worker.checkpoint.checkpoint import Acknowledgements, Histories, Pending
@@ -23,7 +24,6 @@ from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Table
 from streams.worker.checkpoint.table import OwnedTable, Retries, Revoked, StoredSites, Token
 from streams.worker.intake.intake import Intake
-from streams.worker.intake.messages import Fetched
 from streams.worker.ownership.checkpoints import Checkpoints, Work
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.processing import Processing

@@ -13,22 +13,24 @@ from typing import Any, NamedTuple
 
 from models.engine.operations import operate
 from models.records import AnyOperation, BeginAnew, ForgetJob, Rebuild, SetCapacity, UsePrior
+from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.checkpoint import AppliedEvent
 from streams.worker.checkpoint.crashes import MAX_CRASHES, place_of
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
 from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle
 from streams.worker.checkpoint.table import Token
 from streams.worker.intake.intake import Intake, arrived, note, rebuilt_lately
-from streams.worker.intake.messages import EventPart, Fetched, SiteMessage, Unreadable
+from streams.worker.intake.messages import EventPart, SiteMessage, Unreadable
 from streams.worker.ownership.checkpoints import Checkpoints
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.site_queues import SiteQueues
-from streams.worker.ownership.sites import PartitionSites
+from streams.worker.ownership.sites import Behind, PartitionSites
 
 log = logging.getLogger(__name__)
 
 
 MAX_GAPS = 16  # gaps of a topic that are remembered
+LOOK_S = 0.01  # seconds between two looks whether other messages are processed
 TURN_S = 0.02  # seconds after which a bundle gives its turn to other sites
 
 
@@ -165,7 +167,10 @@ class Processing:
         Raises:
             Unreadable: there is no room for the site.
         """
-        handle = await self.sites.admit(told.site, own, raw)
+        try:
+            handle = await self.sites.admit(told.site, own, raw)
+        except Behind as before:
+            return self.checkpoints.begin(partial(self._until_processed, before.site, raw.offset))
         if not handle.is_to_apply(raw.offset):
             return None
         self._notice_gaps(handle, raw)
@@ -204,6 +209,11 @@ class Processing:
         if self.checkpoints.crashes.is_careful:
             await self.checkpoints.begin_one()  # what is stored of the event may be what workers crash on
         return None
+
+    async def _until_processed(self, site: str, offset: int) -> None:
+        """Wait until no message of a site before an offset waits."""
+        while site in self.queues.waiting(offset):
+            await asyncio.sleep(LOOK_S)
 
     async def _operate_carefully(self, operation: AnyOperation, own: bool, raw: Fetched) -> Rest:
         """Do the same as `_operate`; to be refused is no crash."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from streams.worker.intake.messages import Fetched
+from streams.broker.fetched import Fetched
 
 MAX_WAITING = 20_000  # places for messages that wait in all partitions: some 10 MB
 PLACE_BYTES = 500  # bytes of a message that take a place, in addition to the one that each message takes

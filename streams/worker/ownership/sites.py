@@ -8,14 +8,23 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.checkpoint import AppliedEvent, Gone, Missed, Pending
 from streams.worker.checkpoint.event_logs import LogGaps, log_of
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
 from streams.worker.checkpoint.stored import Log, SiteHandle, decode_stored
 from streams.worker.checkpoint.table import OwnedTable, StoredSites
-from streams.worker.intake.messages import Fetched, Unreadable
+from streams.worker.intake.messages import Unreadable
 
 log = logging.getLogger(__name__)
+
+
+class Behind(Exception):
+    """A new site takes the place of another, whose earlier messages come first."""
+
+    def __init__(self, site: str) -> None:
+        super().__init__(site)
+        self.site = site
 
 
 @dataclass(eq=False)
@@ -147,6 +156,7 @@ class PartitionSites:
 
         Raises:
             Unreadable: its partition has no room for another site.
+            Behind: it has, once the earlier messages of the site are processed that gives its place.
         """
         if not own and not self.knows(site):
             await self._make_room(raw)
@@ -159,12 +169,15 @@ class PartitionSites:
         last = self._places()
         if len(last) < self.most:
             return
-        for name, waiting in self.waiting(raw.offset).items():
+        earlier = self.waiting(raw.offset)
+        for name, waiting in earlier.items():
             if name in last:
                 last[name] = max(last[name], waiting)
         silent = min(last, key=lambda name: (last[name], name))
         if last[silent] >= raw.timestamp - self.forget_s:
             raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
+        if silent in earlier:
+            raise Behind(silent)
         await self._read(silent)
         where = {"site": silent, "partition": self.partition}
         log.warning("the site has been silent for long and gives its place to another", extra=where)

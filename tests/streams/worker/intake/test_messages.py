@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
+from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit, bundled
 from models.simulation import generate, run
 from streams.worker.intake.messages import (
     EVENT_TYPES,
@@ -38,7 +38,7 @@ def test_what_a_later_version_may_add_is_ignored() -> None:
 
 
 def test_a_site_may_have_any_name() -> None:
-    event = Start(site='ä/{x}:*\n"', time=1.0, job="☃")
+    event = Start(site='ä/{x}:* "', time=1.0, job="☃")
     assert read_event(event.site.encode(), msgspec.json.encode(event)) == event
 
 
@@ -130,3 +130,20 @@ def test_a_dead_letter_shows_the_beginning_of_the_message() -> None:
     assert len(letter.value) <= 4 * MAX_SHOWN_BYTES
     assert msgspec.json.decode(msgspec.json.encode(letter), type=DeadLetter) == letter
     assert dead_letter("empty", "", None, "t", 0, 0, None).value == ""
+
+
+@pytest.mark.parametrize("field", ["site", "job", "user", "queue", "qos"])
+@pytest.mark.parametrize("letter", ["\n", "\x00", "\x0b", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_a_name_with_a_character_that_ends_lines_is_refused(field: str, letter: str) -> None:
+    event = msgspec.structs.replace(Submit(site="alder", time=1.0, job="1", past=True), **{field: f"a{letter}b"})
+    encoded = msgspec.json.encode(event)
+    for value in (encoded, bundled(event.site, [encoded])):
+        with pytest.raises(Unreadable) as refused:
+            read_told(event.site.encode(), value)
+        assert f"{field} has the character U+{ord(letter):04X}" in refused.value.detail
+
+
+@pytest.mark.parametrize("name", ["Jülich", "北京", "a\\b", 'a"b', "a b", "😀"])
+def test_other_characters_are_taken(name: str) -> None:
+    event = Submit(site=name, time=1.0, job=name, user=name, pending_reason="two\nlines")
+    assert read_told(name.encode(), msgspec.json.encode(event)).parts[0].event == event

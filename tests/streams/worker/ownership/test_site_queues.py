@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.worker.intake.messages import Fetched
+from streams.broker.fetched import Fetched
 from streams.worker.ownership import site_queues
 from streams.worker.ownership.site_queues import Read, Room, SiteQueues
 
