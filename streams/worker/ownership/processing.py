@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 
 MAX_GAPS = 16  # gaps of a topic that are remembered
-LOOK_S = 0.01  # seconds between two looks whether other messages are processed
 TURN_S = 0.02  # seconds after which a bundle gives its turn to other sites
 
 
@@ -40,7 +39,7 @@ class Pause(Enum):
     OTHERS_TURN = "others' turn"
 
 
-Rest = asyncio.Future[Any] | Pause | None  # what the rest of a message waits for; None: there is none
+Rest = asyncio.Future[Any] | Pause | Behind | None  # what the rest of a message waits for; None: there is none
 
 
 class Remade(NamedTuple):
@@ -133,6 +132,8 @@ class Processing:
                 left = await self._take_in(what, own, message)
             if isinstance(left, Pause):
                 return self.queues.again()
+            if isinstance(left, Behind):
+                return self.queues.follow(left.site)
             if left is not None:
                 return self.queues.hold(left)
         except Unreadable as error:
@@ -170,7 +171,7 @@ class Processing:
         try:
             handle = await self.sites.admit(told.site, own, raw)
         except Behind as before:
-            return self.checkpoints.begin(partial(self._until_processed, before.site, raw.offset))
+            return before
         if not handle.is_to_apply(raw.offset):
             return None
         self._notice_gaps(handle, raw)
@@ -209,11 +210,6 @@ class Processing:
         if self.checkpoints.crashes.is_careful:
             await self.checkpoints.begin_one()  # what is stored of the event may be what workers crash on
         return None
-
-    async def _until_processed(self, site: str, offset: int) -> None:
-        """Wait until no message of a site before an offset waits."""
-        while site in self.queues.waiting(offset):
-            await asyncio.sleep(LOOK_S)
 
     async def _operate_carefully(self, operation: AnyOperation, own: bool, raw: Fetched) -> Rest:
         """Do the same as `_operate`; to be refused is no crash."""

@@ -86,6 +86,18 @@ class SiteQueue:
         return not self.messages and self.parked is None
 
 
+class _First(NamedTuple):
+    """The messages of a site before an offset of a topic: they come first."""
+
+    topic: str
+    offset: int
+    key: bytes
+
+    def comes_before(self, message: Fetched) -> bool:
+        """Return whether a message came before the offset."""
+        return message.topic != self.topic or message.offset < self.offset
+
+
 class SiteQueues:
     """Gives the messages of a partition in fair turns: next comes the site that has taken the least time.
 
@@ -128,6 +140,8 @@ class SiteQueues:
         self._taken: tuple[SiteQueue, Fetched, float] | None = None
         self._parked = 0
         self._some, self._closed = asyncio.Event(), False
+        self._first: _First | None = None
+        self._behind: list[SiteQueue] = []  # whose next messages came after it
 
     def __len__(self) -> int:
         """Return how many messages are not processed yet, parked ones too."""
@@ -221,11 +235,16 @@ class SiteQueues:
 
     async def next(self) -> Fetched:
         """Return the message whose turn it is, which is then to be `done`, or to be put back with `hold` or `again`."""
-        while not self._ready or self._closed:
-            self._some.clear()
-            await self._some.wait()
-        served_s, _, queue = heappop(self._ready)
-        self._now_s, queue.queued = max(served_s, self._now_s), False
+        while True:
+            while not self._ready or self._closed:
+                self._some.clear()
+                await self._some.wait()
+            served_s, _, queue = heappop(self._ready)
+            queue.queued = False
+            if self._first is None or self._first.comes_before(queue.messages[0]):
+                break
+            self._behind.append(queue)
+        self._now_s = max(served_s, self._now_s)
         message = queue.messages[0]
         self._taken = queue, message, self._clock()
         return message
@@ -244,11 +263,31 @@ class SiteQueues:
                 self._make_ready(self._own_queue(queue, key))
         self._refill(queue)
         self._make_ready(queue)
+        self._look_behind(queue)
 
     def again(self) -> None:
         """Put the message back that was taken: the rest of it comes at the next turn of its site."""
         if (queue := self._charge()) is not None:
             self._make_ready(queue)
+
+    def follow(self, site: str) -> None:
+        """Put the message back that was taken: earlier messages of a site come first, and nothing that came later."""
+        if (queue := self._charge()) is not None:
+            message, key = queue.messages[0], site.encode()
+            before, first = self._queues.get((message.topic, key)), _First(message.topic, message.offset, key)
+            if before is not None and before.messages and first.comes_before(before.messages[0]):
+                self._first = first
+            self._make_ready(queue)
+
+    def _look_behind(self, queue: SiteQueue) -> None:
+        """Go on with what came later once the earlier messages of a site are processed."""
+        first = self._first
+        if first is None or queue.key[1] != first.key or (queue.messages and first.comes_before(queue.messages[0])):
+            return
+        self._first, behind = None, self._behind
+        self._behind = []
+        for one in behind:
+            self._make_ready(one)
 
     def hold(self, awaited: "asyncio.Future[object]") -> None:
         """Put the message back that was taken: its site waits until this is done, whatever comes of that."""
@@ -324,4 +363,5 @@ class SiteQueues:
         self._queues.clear()
         self._ready.clear()
         self._strangers.clear()
-        self._parked, self._taken = 0, None
+        self._parked, self._taken, self._first = 0, None, None
+        self._behind.clear()
