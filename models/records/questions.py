@@ -14,12 +14,14 @@ class Question(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
     """What every question says: to which site it goes, and the `id` that its answer repeats.
 
     `asker` says who asks: those who ask much wait for each other, not for others. All who do not say it count as one.
+    `wait_s` is for how many seconds the asker waits for the answer: later a worker does no work for it. By default 2.
     """
 
     v: Version = VERSION
     id: Name
     site: Name
     asker: Name | None = None
+    wait_s: Seconds | None = None
 
 
 class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):

@@ -76,6 +76,8 @@ class QuestionClient:
         self.check_started()
         if question.asker is None:
             question = msgspec.structs.replace(question, asker=asking_for.get() or self._asker)
+        if question.wait_s is None:
+            question = msgspec.structs.replace(question, wait_s=self._settings.serve.answer_seconds)
         try:
             answer = await self._pending.ask(question)
         except AnswerTimeout:

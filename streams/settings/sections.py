@@ -276,8 +276,9 @@ class QuestionSettings(Section, frozen=True, kw_only=True):
     """How much a worker does for those who ask.
 
     While events wait, questions have a `share` of the worker's time; without, they may have all of it. At most
-    `waiting` questions wait, at most `waiting_each` of one asker; askers take turns. The oldest that exceeds this, and
-    each that was asked `patience_seconds` ago, is answered by a standing estimate where one fits, else refused.
+    `waiting` questions wait, at most `waiting_each` of one asker; askers take turns. The oldest that exceeds this,
+    each that has waited for `patience_seconds`, and each whose asker waits no longer, is answered by a standing
+    estimate where one fits, else refused.
     """
 
     share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.25

@@ -123,7 +123,7 @@ class Answering:
 
     def _of_now(self, question: AnyQuestion, engine: Engine) -> AnyAnswer:
         """The engine's answer, or that to the same question where nothing has changed since."""
-        same = _encode(msgspec.structs.replace(question, id="-", asker=None))
+        same = _encode(msgspec.structs.replace(question, id="-", asker=None, wait_s=None))
         kept, now = self._answered.get(same), self.clock()
         if kept is None or not kept.serves(engine, now):
             told = answer(question, engine, site_time(engine))

@@ -14,16 +14,23 @@ from aiokafka import ConsumerRecord
 
 from models.records import BUSY, QUOTA, AnyQuestion
 
+ASKER_WAITS_S = 2.0  # seconds for which an asker waits that does not say it
+
+LOG_APPEND_TIME = 1  # of a message whose stamp is the broker's
+
 WINDOW_S = 30.0
 """Seconds after which the least delay of messages is measured again, as clocks may have been set meanwhile."""
 
 
 class WaitingQuestion(NamedTuple):
-    """A question, the message that it came in, and since when it waits (s, by the queue's clock)."""
+    """A question, the message that it came in, since when it waits, and until when its asker does (s, by the queue's
+    clock).
+    """
 
     question: AnyQuestion
     message: ConsumerRecord
     since: float
+    until: float
 
 
 class DroppedQuestion(NamedTuple):
@@ -46,7 +53,9 @@ class MessageAge:
         self._begun = clock()
 
     def of(self, message: ConsumerRecord) -> float:
-        """Seconds since the message came to the broker."""
+        """Seconds since the message came to the broker; 0 where its stamp is the asker's, whose clock may be wrong."""
+        if message.timestamp_type != LOG_APPEND_TIME:
+            return 0.0
         now = self._clock()
         if not 0 <= now - self._begun <= WINDOW_S:
             self._least, self._before, self._begun = float("inf"), self._least, now
@@ -83,7 +92,8 @@ class WaitingQuestions:
 
         A question that waits already is not taken twice: clients without an answer ask again.
         """
-        asked = WaitingQuestion(question, message, self._clock() - age_s)
+        now, wait_s = self._clock(), ASKER_WAITS_S if question.wait_s is None else question.wait_s
+        asked = WaitingQuestion(question, message, now, now - age_s + wait_s)
         if self.is_late(asked):
             return DroppedQuestion(asked, BUSY)
         if question.id in self._ids:
@@ -100,14 +110,14 @@ class WaitingQuestions:
         return dropped
 
     def is_late(self, asked: WaitingQuestion) -> bool:
-        """Whether a question has waited for longer than patience."""
-        return self._clock() - asked.since > self._patience_s
+        """Whether a question has waited for longer than patience, or its asker waits no longer."""
+        now = self._clock()
+        return now - asked.since > self._patience_s or now > asked.until
 
     def expired(self) -> Iterator[DroppedQuestion]:
-        """Take out the questions that have waited for longer than patience."""
-        since = self._clock() - self._patience_s
-        for asker in [asker for asker, lane in self._lanes.items() if lane[0].since < since]:
-            while asker in self._lanes and self._lanes[asker][0].since < since:
+        """Take out the questions that are late, the oldest of each asker first."""
+        for asker in [asker for asker, lane in self._lanes.items() if self.is_late(lane[0])]:
+            while asker in self._lanes and self.is_late(self._lanes[asker][0]):
                 yield DroppedQuestion(self._taken(asker), BUSY)
 
     async def next(self) -> WaitingQuestion:

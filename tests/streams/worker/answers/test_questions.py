@@ -40,7 +40,7 @@ ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
 
 def message_of(value: bytes | None, stamp_ms: float = STAMP_MS, key: bytes | None = b"alder") -> Any:
     """A question as it comes from its topic."""
-    place = {"topic": "x.questions", "partition": 3, "offset": 5}
+    place = {"topic": "x.questions", "partition": 3, "offset": 5, "timestamp_type": 1}
     return SimpleNamespace(key=key, value=value, timestamp=stamp_ms, **place)
 
 

@@ -70,12 +70,20 @@ def test_expired_questions_are_taken_out() -> None:
     for name, asker in (("1", "ada"), ("2", "bob"), ("3", "ada")):
         put(waiting, name, asker)
         clock.now += 0.4
-    assert put(waiting, "old", age_s=1.1) == ("old", BUSY)
-    assert put(waiting, "young", age_s=0.5) is None
+    assert put(waiting, "old", age_s=2.1) == ("old", BUSY)
+    assert put(waiting, "young", "eve", age_s=1.5) is None
     assert [dropped.waited.question.id for dropped in waiting.expired()] == ["1"]
     clock.now += 0.7
     assert {dropped.waited.question.id for dropped in waiting.expired()} == {"2", "3", "young"}
     assert len(waiting) == 0
+
+
+def test_asker_says_for_how_long_it_waits() -> None:
+    waiting = WaitingQuestions(10, 10, 1.0, Clock())
+    patient = SiteQuestion(id="1", site="alder", wait_s=25.0)
+    assert waiting.put(patient, MESSAGE, 20.0) is None
+    late = waiting.put(msgspec.structs.replace(patient, id="2"), MESSAGE, 26.0)
+    assert late is not None and late.reason == BUSY
 
 
 def test_age_of_messages_is_independent_of_the_brokers_clock() -> None:
@@ -84,7 +92,7 @@ def test_age_of_messages_is_independent_of_the_brokers_clock() -> None:
         age = MessageAge(clock)
 
         def aged(age_s: float, age: MessageAge = age, skew_s: float = skew_s) -> float:
-            message: Any = SimpleNamespace(timestamp=(clock.now - age_s + skew_s) * 1000)
+            message: Any = SimpleNamespace(timestamp=(clock.now - age_s + skew_s) * 1000, timestamp_type=1)
             return round(age.of(message), 3)
 
         assert [aged(0.0), aged(2.0), aged(0.5), aged(0.0)] == [0.0, 2.0, 0.5, 0.0]
@@ -92,10 +100,19 @@ def test_age_of_messages_is_independent_of_the_brokers_clock() -> None:
         assert aged(3.0) == 3.0, "what was measured before still holds"
 
 
+def test_stamp_of_an_askers_clock_counts_for_nothing() -> None:
+    clock = Clock()
+    age = MessageAge(clock)
+    ahead: Any = SimpleNamespace(timestamp=(clock.now + 86_400) * 1000, timestamp_type=0)
+    assert age.of(ahead) == 0.0
+    now: Any = SimpleNamespace(timestamp=clock.now * 1000, timestamp_type=1)
+    assert age.of(now) == 0.0
+
+
 def test_age_follows_a_clock_that_was_set() -> None:
     clock = Clock()
     age, skew_s = MessageAge(clock), 5.0
-    message: Any = SimpleNamespace(timestamp=clock.now * 1000)
+    message: Any = SimpleNamespace(timestamp=clock.now * 1000, timestamp_type=1)
     assert age.of(message) == 0.0
     for _ in range(3):
         clock.now += WINDOW_S + 1
