@@ -8,7 +8,7 @@ from typing import get_args
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from streams.notify.rules import Kind
+from models.notices import Kind
 from streams.process.scraping import Families
 
 GONE, OUTDATED = "gone", "outdated"

@@ -19,6 +19,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from models.notices import BOUND, StartEstimate, WatchedJob, due, notice
 from models.records import JobAnswer, Notice
 from streams.broker.admin import check_topics
 from streams.broker.consumer import started
@@ -26,7 +27,6 @@ from streams.broker.topics import Topics, event_topics
 from streams.client.grid import AsyncClient
 from streams.errors import UserError
 from streams.notify.metrics import GONE, OUTDATED, NotifyCounts
-from streams.notify.rules import BOUND, StartEstimate, WatchedJob, due, notice
 from streams.notify.signing import ID, SIGNATURE, TIMESTAMP, signature
 from streams.notify.watching import NoticeFilter, Reader, Watching
 from streams.process.scraping import serve_metrics

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from aiokafka import TopicPartition
 
+from models.notices import JobPlace, WatchedJob, due, estimate_of, watched
 from models.records import Notice, Outcome, Prediction, Submit
 from streams.broker.consumer import Consumer, started
 from streams.broker.standstill import batches_to
@@ -18,7 +19,6 @@ from streams.broker.topics import Topics, event_topics
 from streams.client.watch import arriving
 from streams.errors import UNDECODABLE
 from streams.notify.metrics import NotifyCounts
-from streams.notify.rules import JobPlace, WatchedJob, due, estimate_of, watched
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from models.durations import duration
+from models.notices import JobPlace, WatchedJob, due, estimate_of, notice, watched
 from models.records import Outcome, Prediction
 from models.waiting_accuracy import Landmark, WaitingAccuracy
-from streams.notify.rules import JobPlace, WatchedJob, due, estimate_of, notice, watched
 from streams.text.terminal import show_table, show_wrapped
 
 BEFORE_S = 900.0

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from models.notices import notice
 from models.records import Outcome, Prediction, Submit
-from streams.notify.rules import notice
 from streams.notify.watching import NoticeFilter, Watching
 from tests.support import events
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.notify.rules import StartEstimate, due, estimate_of, notice, watched
+from models.notices import StartEstimate, due, estimate_of, notice, watched
 from tests.support.events import prediction
 
 PLACE = ("kth", "4711", 0)
