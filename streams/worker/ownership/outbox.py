@@ -1,6 +1,8 @@
 """What goes out of an event: predictions and outcomes, or the letter that says why it was refused."""
 
+import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -19,6 +21,8 @@ Headers = list[tuple[str, bytes]]
 
 Send = Callable[[str, bytes | None, bytes, int | None, Headers], Awaitable[Awaitable[Any]]]
 """Sends to a topic a key, a value, to a partition (None: that of the key), headers; gives what is done on arrival."""
+
+MAX_BUNDLES = 64  # bundles of which it is remembered for which reasons parts were rejected
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,6 +43,7 @@ class Outbox:
         self._topics = Topics(settings.kafka.prefix)
         self._method = settings.engine.method
         self._late_s = settings.worker.late_seconds
+        self._bundles: OrderedDict[tuple[str, int, int], set[str]] = OrderedDict()
 
     def note_read(self, raw: Any) -> None:
         """A message is behind us, as the lag and the freshness of its sites count."""
@@ -72,12 +77,27 @@ class Outbox:
         doubted: bool = False,
         part: EventPart | None = None,
     ) -> Awaitable[Any]:
-        """Send a message, or this part of it, to the dead letters."""
+        """Send a message, or this part of it, to the dead letters; of a bundle the first part for each reason.
+
+        A letter is kept for weeks and repeats its part: of a bundle with thousands, they would take far more room than
+        that did. The others are counted.
+        """
         self._metrics.rejected(reason, doubted)
         value, number = (raw.value, None) if part is None else (bytes(part.value), part.number)
         place = (raw.topic, raw.partition, raw.offset)
+        if number is not None and not self._is_first(place, reason):
+            return _nothing()
         letter = dead_letter(reason, detail, site, *place, value, doubted, number)
         return await self._out(self._topics.dead_letters, raw, letter)
+
+    def _is_first(self, place: tuple[str, int, int], reason: str) -> bool:
+        """Return whether a part of this bundle has not been rejected for this reason yet."""
+        reasons = self._bundles.setdefault(place, set())
+        if len(self._bundles) > MAX_BUNDLES:
+            self._bundles.popitem(last=False)
+        first = reason not in reasons
+        reasons.add(reason)
+        return first
 
     async def _out(
         self,
@@ -96,3 +116,10 @@ class Outbox:
             return []
         self._metrics.late.inc()
         return [(LATE, b"%d" % seconds)]
+
+
+def _nothing() -> Awaitable[None]:
+    """Return what is done already."""
+    done = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done

@@ -286,3 +286,16 @@ def test_jobs_that_are_not_predicted_have_no_latency_of_a_prediction() -> None:
         if sample.name == "queuecast_prediction_latency_seconds_count"
     )
     assert count == len(world.said("predictions")) == 1
+
+
+def test_a_bundle_of_which_the_engine_refuses_many_events_has_one_letter_for_each_reason() -> None:
+    old = [Submit(site="alder", time=1e9, job=str(number), past=True) for number in range(3)]
+    refused = [Submit(site="alder", time=9e9, eligible=9.9e10, job=f"r{n}", past=True) for n in range(40)]
+    world = World()
+    world.arrived = 1e9 + 10.0
+    world.publish(b"alder", bundled("alder", [msgspec.json.encode(event) for event in (*old, *refused)]))
+    process = Process(world, SETTINGS)
+    asyncio.run(process.live())
+    (letter,) = [msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters")]
+    assert letter.reason == "implausible_time" and letter.part == 3
+    assert process.metrics.rejections["implausible_time"] == 40
