@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from models.durations import AT_ONCE_S, duration
 from models.engine.asking.pending import plainly
+from models.engine.declared import obstacle
 from models.engine.engine import Engine
 from models.engine.outgoing import bounds_of
 from models.method import SiteContext
@@ -67,6 +68,9 @@ class HeldBack:
         Parameters:
             expected_start: when it is expected to start otherwise, Unix seconds.
         """
+        blocked = obstacle(job, self._engine.context, self._engine.settings.withhold_down)
+        if blocked is not None:
+            return blocked
         if self._overdue_since(job) is not None:
             if self._has_room(job):
                 return because(job)

@@ -11,9 +11,15 @@ from models.waits.blend.mixture import SITE_SHARE, scaled, seconds
 from models.waits.blend.remaining.ages import AGES
 from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES
 
-STEPS: Final = (0.06, 0.06, 0.1, 0.1)
-"""How far one landmark moves the shift of each bound, on the scale of `mixture.scaled`. The median is shifted too: an
-estimate stays in force for some time, and what is left of a long wait shrinks more slowly than that time passes."""
+STEPS: Final = (0.06, 0.03, 0.1, 0.1)
+"""How far one landmark moves the shift of each bound, on the scale of `mixture.scaled`."""
+
+FIRST_SHIFTED_CLASS: Final = 6
+"""The median is shifted too, from this age class on (2.7 h): an estimate stays in force for some time, and what is left
+of a long wait shrinks more slowly than that time passes."""
+
+MAX_MEDIAN_SHIFT: Final = 1.0
+"""The median is shifted upwards and by so much at most: the jobs of a burst all miss it at once."""
 
 NEIGHBOUR_SHARE: Final = 0.3
 """How far the shifts of the classes next to its own move, where few jobs may come."""
@@ -53,7 +59,7 @@ class Calibration:
             quantiles_s: its quantiles before they are shifted, (jobs, QUANTILES).
         """
         found = np.empty_like(quantiles_s)
-        _bounds(quantiles_s, estimates_s, self.state.site + self.state.by_age[numbers], found)
+        _bounds(numbers, quantiles_s, estimates_s, self.state.site + self.state.by_age[numbers], found)
         return found
 
     def learn(self, numbers: Ints, covered: Flags, weight: float = 1.0) -> None:
@@ -80,11 +86,14 @@ def _learn(site: Floats, by_age: Floats, numbers: Ints, covered: Flags, weight: 
 
 
 @njit(cache=True, nogil=True)
-def _bounds(quantiles_s: Floats, estimates_s: Floats, shifts: Floats, found: Floats) -> None:
+def _bounds(numbers: Ints, quantiles_s: Floats, estimates_s: Floats, shifts: Floats, found: Floats) -> None:
     for job in range(len(quantiles_s)):
         for place in range(QUANTILES):
             found[job, place] = seconds(scaled(max(quantiles_s[job, place], 0.0)) + shifts[job, place])
-        found[job, MEDIAN] = seconds(scaled(max(estimates_s[job], 0.0)) + shifts[job, MEDIAN])
+        found[job, MEDIAN] = estimates_s[job]
+        if numbers[job] >= FIRST_SHIFTED_CLASS:
+            shift = min(max(shifts[job, MEDIAN], 0.0), MAX_MEDIAN_SHIFT)
+            found[job, MEDIAN] = seconds(scaled(max(estimates_s[job], 0.0)) + shift)
         for place in range(MEDIAN - 1, -1, -1):
             found[job, place] = min(found[job, place], found[job, place + 1])
         for place in range(MEDIAN + 1, QUANTILES):
