@@ -101,6 +101,11 @@ class CrashTracker:
         """Whether each event is marked before it is processed, and durable before the next one."""
         return self._left > 0 and self.checkpoint_events == 1
 
+    @property
+    def suspects_nothing(self) -> bool:
+        """Whether nothing is looked for, in the whole process, and nothing is refused here."""
+        return not self._solitude.careful and not self._mark.crashes
+
     async def begin(self) -> None:
         """The partition is taken over."""
         found = await self._until_done("redis: reading marks", None, self._store.mark, self._partition)

@@ -209,8 +209,8 @@ def read_operation(key: bytes | None, value: bytes | None) -> AnyOperation | Non
 
 
 def rebuilt_lately(handle: SiteHandle, arrived: float) -> bool:
-    """Whether the site was rebuilt too short a time ago to be so again."""
-    rebuilds = [done.at for done in handle.operations if done.type == "operator_rebuild" and done.rebuilt]
+    """Whether the site was rebuilt, or begun anew, too short a time ago to be so again."""
+    rebuilds = [done.at for done in handle.operations if done.rebuilt]
     return bool(rebuilds) and arrived - rebuilds[-1] < MIN_BETWEEN_REBUILDS_S
 
 

@@ -187,8 +187,12 @@ class Processing:
                     return awaited
             part, begun = told.parts[number], (number + 1) % count
             try:
-                async with self._careful(raw, told.site, number):
+                if self.checkpoints.crashes.suspects_nothing:
+                    self.checkpoints.crashes.count(self.queues.is_any_blocked)
                     awaited = await self._apply_or_mend(part, handle, raw, begun)
+                else:
+                    async with self._careful(raw, told.site, number):
+                        awaited = await self._apply_or_mend(part, handle, raw, begun)
                 if awaited is not None:
                     return awaited
             except Unreadable as error:
@@ -225,7 +229,7 @@ class Processing:
     async def _careful(self, raw: Fetched, site: str, number: int = 0) -> AsyncIterator[None]:
         """Do what workers may crash on. Raises Unreadable: they have."""
         crashes = self.checkpoints.crashes
-        crashes.count(bool(self.queues.blocked))
+        crashes.count(self.queues.is_any_blocked)
         async with crashes.doing(place_of(raw, number)) as may:
             if not may:
                 self.sites.pass_over(site)

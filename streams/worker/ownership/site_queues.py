@@ -138,7 +138,7 @@ class SiteQueues:
         self._number = 0
         self._now_s = 0.0  # the time that the queue had taken whose turn came last
         self._taken: tuple[SiteQueue, Fetched, float] | None = None
-        self._parked = 0
+        self._parked = self._blocked = 0
         self._some, self._closed = asyncio.Event(), False
         self._first: _First | None = None
         self._behind: list[SiteQueue] = []  # whose next messages came after it
@@ -177,6 +177,11 @@ class SiteQueues:
     def blocked(self) -> frozenset[str]:
         """The sites that wait for something."""
         return frozenset((queue.key[1] or b"").decode(errors="replace") for queue in self._all() if queue.blocked)
+
+    @property
+    def is_any_blocked(self) -> bool:
+        """Whether a site waits for something."""
+        return self._blocked > 0
 
     def _all(self) -> Iterator[SiteQueue]:
         return iter(self._queues.values())
@@ -296,6 +301,7 @@ class SiteQueues:
         if queue.key[1] is None:
             queue = self._own_queue(queue, queue.messages[0].key or b"")
         queue.blocked = True
+        self._blocked += 1
         awaited.add_done_callback(lambda _: self._unblock(queue))
 
     def _charge(self) -> SiteQueue | None:
@@ -326,6 +332,7 @@ class SiteQueues:
 
     def _unblock(self, queue: SiteQueue) -> None:
         queue.blocked = False
+        self._blocked -= 1
         self._make_ready(queue)
 
     def _refill(self, queue: SiteQueue) -> None:
