@@ -9,6 +9,7 @@ import faulthandler
 import logging
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -135,6 +136,29 @@ class WorkerWeb(Web):  # type: ignore[misc]  # faust's classes are untyped
     default_blueprints = production_blueprints = debug_blueprints = optional_blueprints = ()
 
 
+IDLE_SESSIONS = 5
+"""Sessions after which a process that hangs without working is ended too. It may have been asleep, which it says better
+itself when it wakes up."""
+
+
+def watch_loop(seconds: float) -> None:
+    """End this process if that is not called again: it writes where it hangs, and its supervisor starts it again.
+
+    Both timers are the system's and need no lock of Python's. One counts processor time, so that a process that was
+    stopped is not taken for one that hangs.
+
+    Args:
+        seconds: of processor time, or `IDLE_SESSIONS` times as many in all; 0: no longer.
+    """
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    if not seconds:
+        faulthandler.cancel_dump_traceback_later()
+        return
+    if signal.getsignal(signal.SIGVTALRM) is signal.SIG_DFL:
+        faulthandler.register(signal.SIGVTALRM, all_threads=True, chain=True)
+    faulthandler.dump_traceback_later(IDLE_SESSIONS * seconds, exit=True)
+
+
 OWN_REASONS = (KafkaError, RedisError, OSError, UserError, MemoryError)
 
 
@@ -189,13 +213,12 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
     async def _check_alive(self) -> None:
         """Look each second whether this process may go on.
 
-        One whose event loop hangs can look at nothing: after a session a timer outside of Python, which needs no lock
-        of it, writes where it hangs and ends it, so that its supervisor starts it again.
+        One whose event loop hangs can look at nothing, so it is watched from outside of Python (`watch_loop`).
         """
         # Not one of Faust's timers: those begin only when the tables have been read for the first time.
         while not self.should_stop:
             try:
-                faulthandler.dump_traceback_later(self.conf.broker_session_timeout, exit=True)
+                watch_loop(self.conf.broker_session_timeout)
                 self.pulse.check()
                 if lost := self.consumer._thread.lost():
                     raise lost
@@ -203,7 +226,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
                 await self.give_up(error)
                 raise
             await self.sleep(1.0)
-        faulthandler.cancel_dump_traceback_later()
+        watch_loop(0.0)
 
     @asynccontextmanager
     async def stopping_on_error(self) -> AsyncIterator[None]:

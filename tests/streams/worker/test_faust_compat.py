@@ -6,6 +6,9 @@ import inspect
 import logging
 import os
 import pkgutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -380,3 +383,34 @@ def test_what_is_mended_is_what_it_was_when_it_was_mended(what: str, fingerprint
     found = pkgutil.resolve_name(what)
     source = inspect.getsource(found.fget if isinstance(found, property) else found)
     assert hashlib.sha256(source.encode()).hexdigest()[:12] == fingerprint
+
+
+HANG = """
+import sys
+from numba import njit
+from streams.worker.faust_compat import watch_loop
+
+@njit
+def hang(n):
+    while n > 0:
+        n += 1 if n < 1000 else -1
+    return n
+
+hang(0)
+watch_loop(1.0)
+hang(1)
+"""
+
+
+def test_a_process_that_hangs_in_compiled_code_is_ended_and_says_where() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANG], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == -signal.SIGVTALRM and "most recent call first" in ended.stderr
+
+
+def test_a_process_whose_loop_goes_on_is_not_ended() -> None:
+    code = (
+        "import time\nfrom streams.worker.faust_compat import watch_loop\n"
+        "for _ in range(12):\n    watch_loop(0.5)\n    end = time.process_time() + 0.1\n"
+        "    while time.process_time() < end: pass\nwatch_loop(0.0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
