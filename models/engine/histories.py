@@ -10,6 +10,7 @@ from models.site.job import Job
 from models.site.rows import Row, Rows
 from models.site.runs import Run
 
+MAX_ROWS = 1 << 62  # rows that a state may count
 MIN_JOBS_TO_RECOVER = 1000
 """Jobs that must start after histories or events were lost before predictions are no longer called degraded."""
 
@@ -157,4 +158,6 @@ def restore_rows(saved: SavedHistories, own: Mapping[str, Rows], rows: Mapping[s
     for name, kept in own.items():
         included = saved.rows.get(name)
         if included is not None:
+            if not 0 <= included.oldest <= included.count < MAX_ROWS:
+                raise ValueError(f"{name} counts rows from {included.oldest} to {included.count}")
             kept.restore(rows.get(name, ()), included.count, included.oldest)

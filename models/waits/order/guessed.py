@@ -94,7 +94,8 @@ class Guessed:
             its = float(used[user, self.half])
             worth = np.inf if its < self.used[0] else float(np.interp(its, self.used, self.worth))
         last = Queued._make(column[-1:] for column in queued)
-        return float(worth + dot(_factors(last, [kind], self.kinds, self.site_cpus)[0], self.slopes))
+        factors = np.ascontiguousarray(_factors(last, [kind], self.kinds, self.site_cpus)[0])
+        return float(worth + dot(factors, np.ascontiguousarray(self.slopes)))
 
 
 def _factors(queued: Queued, kinds: Sequence[Hashable], numbers: dict[Hashable, int], site_cpus: int) -> Floats:

@@ -266,7 +266,8 @@ def show_verdict(
 ) -> None:
     """Print what a method was worth, if it ran."""
     if method in breakdowns:
-        lines = [headline(breakdowns, method), *verdict(breakdowns, method, rivals, report)]
+        lost = losses(report) if report is not None else []
+        lines = [*lost, headline(breakdowns, method), *verdict(breakdowns, method, rivals)]
         worth = ("what it would have been worth", lines)
         sys.stdout.write(f"\n{text_of([worth])}\n")
 

@@ -208,9 +208,10 @@ def read_operation(key: bytes | None, value: bytes | None) -> AnyOperation | Non
     return operation if key == operation.site.encode() else None
 
 
-def rebuilt_lately(handle: SiteHandle, arrived: float) -> bool:
-    """Whether the site was rebuilt, or begun anew, too short a time ago to be so again."""
-    rebuilds = [done.at for done in handle.operations if done.rebuilt]
+def rebuilt_lately(handle: SiteHandle, operation: AnyOperation, arrived: float) -> bool:
+    """Return whether the site was made again by the same operation too short a time ago to be so again."""
+    kind = operation.__struct_config__.tag
+    rebuilds = [done.at for done in handle.operations if done.rebuilt and done.type == kind]
     return bool(rebuilds) and arrived - rebuilds[-1] < MIN_BETWEEN_REBUILDS_S
 
 

@@ -71,6 +71,8 @@ def read_told(key: bytes | None, value: bytes | None) -> SiteMessage:
     Raises Unreadable: for the reasons empty, too_large, not_json, version, unknown_type, malformed or wrong_key.
     """
     found = _read(key, value, _message, MESSAGE_TYPES)
+    if value and may_have_unsafe_names(value):
+        _check_names(found)
     if not isinstance(found, RawBundle):
         assert value is not None
         return SiteMessage(found.site, [EventPart(found, value)])
@@ -129,8 +131,6 @@ def _read(key: bytes | None, value: bytes | None, decoder: msgspec.json.Decoder[
         message = decoder.decode(value)
     except UNDECODABLE as error:
         raise _diagnosis(value, error, types) from None
-    if may_have_unsafe_names(value):
-        _check_names(message)
     if key != message.site.encode():
         raise Unreadable("wrong_key", f"the message's key must be its site, {message.site!r}")
     return message

@@ -295,7 +295,7 @@ class Processing:
                 note(handle, operation, raw.timestamp, _operated(handle, operation))
             elif (remade := self._remade.pop(site, None)) is not None and remade.offset == raw.offset:
                 note(handle, operation, raw.timestamp, remade.result(), rebuilt=True)
-            elif rebuilt_lately(handle, raw.timestamp):
+            elif rebuilt_lately(handle, operation, raw.timestamp):
                 raise Unreadable("rebuilt_lately", "the site was rebuilt or begun anew less than ten minutes before")
             else:
                 await self.checkpoints.make()  # what is pending of the site: it may be away for several checkpoints

@@ -189,7 +189,9 @@ class TestCommand:
         """What is asked through Kafka, which answers with the grid."""
         found: list[Any] = []
 
-        def rank(job: JobRequest, *, sites: Any, run_s: Any, why: bool, start_within: float | None) -> Ranking:
+        def rank(
+            job: JobRequest, *, sites: Any, run_s: Any, why: bool, start_within: float | None, **_: Any
+        ) -> Ranking:
             found.append((job, tuple(sites), run_s))
             shown = [msgspec.structs.replace(one, p_start=0.72 if one.bounds else None) for one in GRID.ranking]
             return (

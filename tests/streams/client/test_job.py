@@ -141,4 +141,4 @@ def test_the_workers_are_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert main(["job", job]) == 0
     assert f"{job}: starts " in capsys.readouterr().out
     assert main(["job", job, "--site", "nowhere"]) == 1
-    assert "nowhere: no such site" in capsys.readouterr().err
+    assert "there is no site 'nowhere'; there are: alder" in capsys.readouterr().err

@@ -103,7 +103,7 @@ def test_an_unknown_site_is_said_to_be_unknown(
 ) -> None:
     monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient([engine("alder", 1)])))
     assert main([*command, "--site", "alder", "--site", "ash"]) == 1
-    assert capsys.readouterr().err.rstrip().endswith("queuecast: ash: no such site")
+    assert capsys.readouterr().err.rstrip().endswith("queuecast: there is no site 'ash'; there are: alder")
 
 
 @pytest.mark.parametrize("command", [("jobs",), ("jobs", "--user", USER), ("job", "1")])
