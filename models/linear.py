@@ -148,21 +148,21 @@ def orthogonalize(rows: Floats) -> tuple[Floats, Floats]:
     By the modified Gram-Schmidt method, done twice, which is as orthogonal as rounding allows. A column that depends
     on the columns before it is 0, in both.
     """
-    q, r = rows.copy(), np.zeros((rows.shape[1], rows.shape[1]))
+    columns, r = rows.T.copy(), np.zeros((rows.shape[1], rows.shape[1]))
     for one in range(rows.shape[1]):
-        column = q[:, one]
+        column = columns[one]
         whole = dot(column, column)
         for _ in range(2):
             for k in range(one):
-                share = dot(q[:, k], column)
+                share = dot(columns[k], column)
                 r[k, one] += share
                 for row in range(len(column)):
-                    column[row] -= share * q[row, k]
+                    column[row] -= share * columns[k, row]
         left = dot(column, column)
         r[one, one] = np.sqrt(left) if left > MIN_PIVOT * MIN_PIVOT * whole else 0.0
         for row in range(len(column)):
             column[row] = column[row] / r[one, one] if r[one, one] > 0.0 else 0.0
-    return q, r
+    return columns.T.copy(), r
 
 
 @njit(cache=True)
