@@ -129,8 +129,7 @@ class CrashTracker:
 
         Args:
             passes_others: whether messages of other sites wait that may have come before it: what workers crash on may
-            be
-                among them.
+                be among them.
         """
         if not passes_others:
             self._left = max(self._left - 1, 0)

@@ -18,7 +18,7 @@ from streams.settings import Settings
 from streams.worker.checkpoint.checkpoint import Acknowledgements, Histories, Pending
 from streams.worker.checkpoint.client import AWAY
 from streams.worker.checkpoint.crashes import CrashTracker, Solitude
-from streams.worker.checkpoint.event_logs import EventLogs, LogGaps
+from streams.worker.checkpoint.event_logs import EventLogs, LogGaps, SomeMessages
 from streams.worker.checkpoint.loader import SiteLoader
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Table
@@ -27,7 +27,7 @@ from streams.worker.intake.intake import Intake
 from streams.worker.ownership.checkpoints import Checkpoints, Work
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.processing import Processing
-from streams.worker.ownership.site_queues import Read, Room, SiteQueues
+from streams.worker.ownership.site_queues import Room, SiteQueues
 from streams.worker.ownership.sites import PartitionSites
 
 log = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ class OwnedPartition:
     def _acknowledge(self, topic: str, offset: int) -> None:
         self._means.acknowledge(TP(topic, self.number), offset)
 
-    async def _read_again(self, topic: str, key: bytes, first: int, last: int, most: int) -> Read:
+    async def _read_again(self, topic: str, key: bytes, first: int, last: int, most: int) -> SomeMessages:
         """Read messages once more that were parked."""
         site = key.decode(errors="replace")
         place = (TP(topic, self.number), key, first, last, most)
@@ -246,7 +246,7 @@ class OwnedPartition:
         if found.lost:
             log.error("events were deleted before they were read", extra={"site": site, "partition": self.number})
             self.sites.pass_over(site)
-        return Read(found.messages, found.next)
+        return found
 
     @property
     def is_due(self) -> bool:

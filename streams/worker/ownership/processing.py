@@ -27,8 +27,6 @@ from streams.worker.ownership.site_queues import SiteQueues
 from streams.worker.ownership.sites import Behind, PartitionSites
 
 log = logging.getLogger(__name__)
-
-
 MAX_GAPS = 16  # gaps of a topic that are remembered
 TURN_S = 0.02  # seconds after which a bundle gives its turn to other sites
 
@@ -196,9 +194,13 @@ class Processing:
                 if awaited is not None:
                     return awaited
             except Unreadable as error:
-                letter = await self.outbox.reject(error.reason, error.detail, told.site, raw, part=part)
-                self._passed(handle, raw, begun, letter)
+                await self._refuse(error, part, handle, raw, begun)
         return None
+
+    async def _refuse(self, error: Unreadable, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int) -> None:
+        """Send an event to the dead letters; its site counts it too."""
+        letter = await self.outbox.reject(error.reason, error.detail, handle.engine.site, raw, part=part)
+        self._passed(handle, raw, begun, letter)
 
     async def _apply_or_mend(
         self, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int
@@ -209,8 +211,7 @@ class Processing:
         except EngineFailed as error:
             return self._mend(error, part, raw, begun)
         except Unreadable as error:
-            letter = await self.outbox.reject(error.reason, error.detail, handle.engine.site, raw, part=part)
-            self._passed(handle, raw, begun, letter)
+            await self._refuse(error, part, handle, raw, begun)
         if self.checkpoints.crashes.is_careful:
             await self.checkpoints.begin_one()  # what is stored of the event may be what workers crash on
         return None

@@ -3,12 +3,13 @@
 import asyncio
 import math
 import time
-from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from streams.broker.fetched import Fetched
+from streams.worker.checkpoint.event_logs import SomeMessages
 
 MAX_WAITING = 20_000  # places for messages that wait in all partitions: some 10 MB
 PLACE_BYTES = 500  # bytes of a message that take a place, in addition to the one that each message takes
@@ -43,13 +44,6 @@ class Room:
     def places(message: Fetched) -> int:
         """Return how many places a message takes."""
         return 1 + len(message.value or b"") // PLACE_BYTES
-
-
-class Read(NamedTuple):
-    """Messages that were read again, and the offset from which the next ones are to be read."""
-
-    messages: Sequence[Fetched]
-    next: int
 
 
 class Parked:
@@ -124,7 +118,7 @@ class SiteQueues:
         self,
         room: Room,
         is_known: Callable[[bytes], bool],
-        read: Callable[[str, bytes, int, int, int], Awaitable[Read]],
+        read: Callable[[str, bytes, int, int, int], Awaitable[SomeMessages]],
         begin: Callable[[Callable[[], Awaitable[None]]], object],
         taken: Callable[[Fetched], None] = lambda _: None,
         is_full: Callable[[], bool] = lambda: False,
@@ -132,12 +126,12 @@ class SiteQueues:
     ) -> None:
         self._room, self._is_known, self._read, self._begin = room, is_known, read, begin
         self._note_taken, self._is_full, self._clock = taken, is_full, clock
-        self._queues: OrderedDict[tuple[str, bytes | None], SiteQueue] = OrderedDict()
+        self._queues: dict[tuple[str, bytes | None], SiteQueue] = {}
         self._ready: list[tuple[float, int, SiteQueue]] = []
         self._strangers: Counter[bytes] = Counter()  # keys of messages in queues of unknown keys
         self._number = 0
         self._now_s = 0.0  # the time that the queue had taken whose turn came last
-        self._taken: tuple[SiteQueue, Fetched, float] | None = None
+        self._taken: tuple[SiteQueue, float] | None = None  # whose turn it is, and since when
         self._parked = self._blocked = 0
         self._some, self._closed = asyncio.Event(), False
         self._first: _First | None = None
@@ -145,7 +139,7 @@ class SiteQueues:
 
     def __len__(self) -> int:
         """Return how many messages are not processed yet, parked ones too."""
-        return sum(len(queue.messages) for queue in self._queues.values()) + self._parked + (self._taken is not None)
+        return sum(len(queue.messages) for queue in self._all()) + self._parked
 
     @property
     def is_busy(self) -> bool:
@@ -157,7 +151,7 @@ class SiteQueues:
         while (
             self._parked >= MAX_PARKED
             or self._room.free <= -MAX_WAITING
-            or any(queue.key[1] is None and queue.held >= MAX_STRANGERS for queue in self._all())
+            or (self._strangers and any(one.key[1] is None and one.held >= MAX_STRANGERS for one in self._all()))
         ):
             await asyncio.sleep(NEARER_S)
 
@@ -250,9 +244,8 @@ class SiteQueues:
                 break
             self._behind.append(queue)
         self._now_s = max(served_s, self._now_s)
-        message = queue.messages[0]
-        self._taken = queue, message, self._clock()
-        return message
+        self._taken = queue, self._clock()
+        return queue.messages[0]
 
     def done(self) -> None:
         """Note that the message that was taken is processed."""
@@ -308,7 +301,7 @@ class SiteQueues:
         """Charge the site with the time of its turn; None where its messages were forgotten meanwhile."""
         if self._taken is None:
             return None
-        (queue, _, since), self._taken = self._taken, None
+        (queue, since), self._taken = self._taken, None
         queue.served_s = max(queue.served_s, self._now_s) + self._clock() - since
         return queue
 

@@ -36,8 +36,8 @@ class PartitionSites:
     Parameters:
         pending: is told which sites are to be stored, and which to be deleted.
         begin: begins a task in the scope of the partition.
-        waiting: returns when the last message before an offset came to the broker, of each site of which some wait
-        here. most: sites without a topic of their own that the partition has room for.
+        waiting: returns when the last message before an offset came to the broker, of each site with some that wait.
+        most: sites without a topic of their own that the partition has room for.
         forget_s: seconds after which a silent site gives its place to another.
     """
 
@@ -140,8 +140,9 @@ class PartitionSites:
 
     @property
     def is_full(self) -> bool:
-        """Whether a new site needs the place of another. O(sites)."""
-        return len(self._places()) >= self.most
+        """Whether a new site needs the place of another. O(sites) where that is near."""
+        at_most = len(self._last) + len(self.handles)
+        return at_most >= self.most and len(self._places()) >= self.most
 
     def _places(self) -> dict[str, float]:
         """Return when the last message came to the broker of each site that takes a place."""

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.broker.fetched import Fetched
+from streams.worker.checkpoint.event_logs import SomeMessages
 from streams.worker.ownership import site_queues
-from streams.worker.ownership.site_queues import Read, Room, SiteQueues
+from streams.worker.ownership.site_queues import Room, SiteQueues
 
 SITES = ("alder", "birch", "cedar", "stranger")
 TOPIC = "events"
@@ -41,11 +42,11 @@ class Deck:
     def begin(self, work: Callable[[], Awaitable[None]]) -> None:
         self.tasks.append(asyncio.ensure_future(work()))
 
-    async def read(self, topic: str, key: bytes, first: int, last: int, most: int) -> Read:
+    async def read(self, topic: str, key: bytes, first: int, last: int, most: int) -> SomeMessages:
         assert topic == TOPIC
         found = [one for one in self.log if first <= one.offset <= last and one.key == key][:most]
         await asyncio.sleep(0)
-        return Read(found, found[-1].offset + 1 if len(found) == most else last + 1)
+        return SomeMessages(found, found[-1].offset + 1 if len(found) == most else last + 1, lost=False)
 
     def put_all(self) -> None:
         for one in self.log:
