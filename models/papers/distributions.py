@@ -6,7 +6,7 @@ of the queued jobs; sizes, estimated run times and elapsed run times of the runn
 traces, those with few kinds of jobs, this is better than the sums; on the other five it is worse, and it costs
 thirty times as much. So it is a method of its own, to run beside the first where it may be worth its cost.
 
-What the paper leaves open, and how it was settled, stands in `docs/notes/papers.md`.
+What the paper leaves open, and how it was settled, stands in `docs/research/papers.md`.
 """
 
 from collections.abc import Mapping

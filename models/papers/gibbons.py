@@ -11,7 +11,7 @@ tells them apart. Where a user has not run an executable often enough the execut
 all users count, and where it is new all jobs that ever ran (section 4.3.3). Within each of the three, the runs in the
 job's own range of processors are asked for their mean first, and the execution time function fitted through all ranges
 only where there are fewer than two, as in table 3 of Smith, Foster and Taylor (1998), who had Gibbons' own code. (The
-text of section 4.3.3 has it the other way round; `docs/notes/papers.md` has what that costs, and the misprints.) The
+text of section 4.3.3 has it the other way round; `docs/research/papers.md` has what that costs, and the misprints.) The
 ranges of processors are the thesis' ⌈log2 n⌉, 1, 2, 3-4, 5-8 …, not Smith's 1, 2-3, 4-7 …
 
 **The execution time function** (equation 4.1) is Sevcik's with a constant φ, of p processors

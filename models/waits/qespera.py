@@ -10,7 +10,7 @@ jobs then decide which of three models predicts:
 - *wa*, the weighted average of the nearest, where the regression says something no wait can be.
 
 What the paper leaves open was settled on the jobs numbered 8000 to 20000 of five traces, so on none of those that it
-tests on (`docs/notes/papers.md`). `PAPER` has the paper's windows and means, `QesperaParameters()` what did best.
+tests on (`docs/research/papers.md`). `PAPER` has the paper's windows and means, `QesperaParameters()` what did best.
 """
 
 import math

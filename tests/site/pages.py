@@ -19,27 +19,18 @@ READMES = {
     "deploy/ci/README.md": "howto/ci.md",
     "deploy/snakemake/README.md": "howto/snakemake.md",
     "deploy/parsl/README.md": "howto/parsl.md",
-    "models/README.md": "models.md",
+    "models/README.md": "reference/methods.md",
     "CONTRIBUTING.md": "contributing.md",
 }
 """Pages of the site by the file that they are."""
 
-GLOSSARY = "reference/glossary.md"
-"""The page that is the last section of CONTRIBUTING.md."""
-
-_GLOSSARY_HEAD = "## Glossary\n"
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
 def included() -> dict[str, str]:
     """The READMEs' pages by their place on the site."""
-    found = {place: with_site_links(_text(path), path, place) for path, place in READMES.items()}
-    path = "CONTRIBUTING.md"
-    before, _, glossary = _text(path).partition(_GLOSSARY_HEAD)
-    found[READMES[path]] = with_site_links(before, path, READMES[path])
-    found[GLOSSARY] = with_site_links(f"# Glossary\n{glossary}", path, GLOSSARY)
-    return found
+    return {place: with_site_links(_text(path), path, place) for path, place in READMES.items()}
 
 
 def linked_files() -> list[str]:
@@ -62,13 +53,13 @@ def with_site_links(text: str, path: str, place: str) -> str:
     def changed(match: re.Match[str]) -> str:
         image, label, link = match.groups()
         target, _, anchor = link.partition("#")
-        if "://" in target or (not target and not _is_glossary(path, anchor)):
+        if "://" in target or not target:
             return match[0]
-        there = _place(_from(path, target) if target else path, anchor)
+        there = _place(_from(path, target))
         if there is None:
             return label
         ours = posixpath.relpath(there, posixpath.dirname(place) or ".")
-        kept = f"#{anchor}" if anchor and there != GLOSSARY else ""
+        kept = f"#{anchor}" if anchor else ""
         return f"{image}[{label}]({ours}{kept})"
 
     parts = _FENCED.split(text)
@@ -84,14 +75,8 @@ def _from(path: str, link: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
 
 
-def _is_glossary(path: str, anchor: str) -> bool:
-    return path == "CONTRIBUTING.md" and anchor == "glossary"
-
-
-def _place(target: str, anchor: str) -> str | None:
-    """Where a file of the repository is on the site; None for a folder."""
-    if _is_glossary(target, anchor):
-        return GLOSSARY
+def _place(target: str) -> str | None:
+    """Return the place of a file of the repository on the site; None for a folder."""
     if target in READMES:
         return READMES[target]
     if target.startswith(f"{DOCS}/"):

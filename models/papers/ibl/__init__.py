@@ -8,7 +8,7 @@ or run times; the response time is the sum of the two. `models.papers.search.ibl
 Misprints that are corrected here: overlap(x, y) is 0 for equal values, the distance of vectors sums |x - y|, and wp, ws
 and wa are the weights of policy, state and job.
 
-What the paper leaves open, or does in another way, and how it was settled, stands in `docs/notes/papers.md`.
+What the paper leaves open, or does in another way, and how it was settled, stands in `docs/research/papers.md`.
 """
 
 from models.papers.ibl.method import Ibl, IblParameters, IblRuns
