@@ -215,7 +215,7 @@ def python() -> str:
     """Every public name of the package `queuecast`, from its docstring, its parameters and its public methods."""
     return _page(
         "Python",
-        "What `import queuecast` offers; [how it is used](../howto/ask.md#in-a-program). Other modules may change "
+        "What `import queuecast` offers; [how it is used](../howto/client.md). Other modules may change "
         "at any time.",
         (_name(name, getattr(queuecast, name)) for name in queuecast.__all__),
     )
