@@ -215,7 +215,7 @@ def admin(settings: KafkaSettings) -> Iterator[KafkaAdminClient]:
             client.close()
 
 
-PERMISSIONS = "what each needs is in deploy/README.md, Locked doors"
+PERMISSIONS = "docs/howto/secure.md, Permissions, lists what each role needs"
 
 
 class _Heard(logging.Handler):

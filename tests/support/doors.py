@@ -1,6 +1,6 @@
 """Kafka with TLS, SASL and permissions, and Redis with TLS and a password.
 
-The permissions are those that deploy/README.md says are needed.
+The permissions are those that docs/howto/secure.md lists.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from tests.support.certificates import Authority
 from tests.support.command import Command
 from tests.support.traces import made_trace
 
-README = (Path(__file__).parents[2] / "deploy/README.md").read_text(encoding="utf-8")
+README = (Path(__file__).parents[2] / "docs/howto/secure.md").read_text(encoding="utf-8")
 USERS = ("admin", "worker", "feeder", "source", "reader", "asker", "notifier", "doctor", "stranger")
 REDIS_PASSWORD, REDIS_WORKER_PASSWORD = "redis-s3cret", "redis-worker-s3cret"
 SECRETS = (*(f"{user}-s3cret" for user in USERS), "wr0ng", REDIS_PASSWORD, REDIS_WORKER_PASSWORD)

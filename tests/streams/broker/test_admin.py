@@ -68,7 +68,7 @@ def test_topics_have_the_same_number_of_partitions(broker: Broker) -> None:
 
 
 def test_what_one_may_not_do_is_named(broker: Broker) -> None:
-    with pytest.raises(UserError, match=r"user 'ada' may not write to queuecast.predictions; .* Locked doors"):
+    with pytest.raises(UserError, match=r"user 'ada' may not write to queuecast.predictions; .* Permissions"):
         check_topics(SETTINGS, {EVENTS: "write", PREDICTIONS: "read and write"})
     broker.topic(EVENTS, 0, error=29)
     with pytest.raises(UserError, match=r"user 'ada' may not see queuecast.events"):

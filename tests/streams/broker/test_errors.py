@@ -46,7 +46,7 @@ def test_where_no_broker_is_named_it_says_how_to_have_one() -> None:
         ),
         (UnsupportedSaslMechanismError(), GIVEN_UP, "SCRAM-SHA-512 is not spoken there; set kafka.mechanism"),
         (UNTRUSTED, GIVEN_UP, "its certificate is not trusted: self-signed certificate; is ca_file the authority"),
-        (None, TopicAuthorizationFailedError("x.events"), "user 'ada' may not do this: .*x.events; .*Locked doors"),
+        (None, TopicAuthorizationFailedError("x.events"), "user 'ada' may not do this: .*x.events; .*Permissions"),
         (UNTRUSTED, KafkaError("odd"), "not trusted"),
         (None, KafkaError("odd"), "kafka at b:1: .*odd"),
         (None, UnknownBrokerIdError(1), "broker 1 is not known to all of them yet; try again"),
