@@ -18,12 +18,13 @@ from tests.support.traces import made_trace
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "models" / "README.md"
+GUIDE = ROOT / "docs" / "howto" / "method.md"
 
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
     """A directory with the package that is shown, installed."""
-    shown = dict(re.findall(r"^```(python|toml)\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE))
+    shown = dict(re.findall(r"^```(python|toml)\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE))
     project = tomllib.loads(shown["toml"])["project"]
     directory = tmp_path / "packages"
     modules = {"queuecast_optimist": shown["python"]}
