@@ -51,8 +51,9 @@ def commands() -> str:
     found = (_command(f"queuecast {path}", command) for path, command in _leaves(group, ""))
     return _page(
         "Commands",
-        "What `queuecast COMMAND --help` says. Exit codes: 1 for what is wrong outside, 2 for a command or a file that "
-        "was not understood. Before the command may stand:\n\n" + _options(group),
+        "This page has the text of `queuecast COMMAND --help`. The exit code is 0 for success, 1 for an error of a "
+        "server or a missing result, and 2 for an invalid command or file. Options before the command:\n\n"
+        + _options(group),
         found,
     )
 
@@ -85,7 +86,7 @@ def _arguments_of(command: Any) -> dict[str, str]:
 
 
 def _arguments(command: Any) -> str:
-    return _table(("argument", "what it is"), [(f"`{name}`", text) for name, text in _arguments_of(command).items()])
+    return _table(("argument", "meaning"), [(f"`{name}`", text) for name, text in _arguments_of(command).items()])
 
 
 def _options(command: Any) -> str:
@@ -94,7 +95,7 @@ def _options(command: Any) -> str:
         (f"`{', '.join(param.opts)}{f' {param.metavar}' if param.metavar else ''}`", _option_text(param))
         for param in shown
     ]
-    return _table(("option", "what it does"), rows)
+    return _table(("option", "effect"), rows)
 
 
 def _option_text(param: Any) -> str:
@@ -110,8 +111,8 @@ def settings() -> str:
     """Every section of the settings: what its docstring says, and each setting with its default."""
     return _page(
         "Settings",
-        "Defaults, then a TOML file, then the environment, each over the one before: see "
-        "[where settings are](../howto/run.md#configuration). A setting that is a table is set in the file only.",
+        "The environment overrides the TOML file, and the file overrides the defaults: see "
+        "[configuration](../howto/run.md#configuration). A setting that is a table can be set only in the file.",
         (_section(name, kind) for name, kind in SECTIONS.items()),
     )
 
@@ -121,7 +122,7 @@ def _section(name: str, kind: type[msgspec.Struct]) -> str:
         (f"`{field.name}`", f"`{_default(field)}`", f"`{PREFIX}_{name}_{field.name}`".upper())
         for field in msgspec.structs.fields(kind)
     ]
-    return f"## {name}\n\n{_text(kind.__doc__)}\n\n{_table(('setting', 'default', 'in the environment'), rows)}"
+    return f"## {name}\n\n{_text(kind.__doc__)}\n\n{_table(('setting', 'default', 'environment variable'), rows)}"
 
 
 def _default(field: Any) -> str:
@@ -142,8 +143,8 @@ def records() -> str:
     kinds = [(f"`{name}`", ", ".join(map(_linked, _choices(found)))) for name, found in named.items()]
     return _page(
         "Records",
-        "What is on the topics, as JSON; `queuecast schema` prints the JSON Schema, from which this page is made. "
-        "Times are Unix seconds, lengths of time are seconds.\n\n" + _table(("record", "what it may be"), kinds),
+        "The records on the topics are JSON. This page is generated from their JSON Schema, which `queuecast schema` "
+        "prints. Times are Unix seconds, durations are seconds.\n\n" + _table(("record", "types"), kinds),
         (_record(name, part) for name, part in parts.items() if name not in named),
     )
 
@@ -163,13 +164,13 @@ def _record(name: str, part: dict[str, Any]) -> str:
         (f"`{field}`", _kind(found), _presence(field in needed, found))
         for field, found in part.get("properties", {}).items()
     ]
-    return f"## {name}\n\n{_text(part.get('description'))}\n\n{_table(('field', 'what it is', 'where left out'), rows)}"
+    return f"## {name}\n\n{_text(part.get('description'))}\n\n{_table(('field', 'type', 'default'), rows)}"
 
 
 def _presence(needed: bool, found: dict[str, Any]) -> str:
     if needed:
-        return "it must be there"
-    return f"`{msgspec.json.encode(found['default']).decode()}`" if "default" in found else "unknown"
+        return "required"
+    return f"`{msgspec.json.encode(found['default']).decode()}`" if "default" in found else "missing"
 
 
 def _kind(found: dict[str, Any]) -> str:
@@ -195,10 +196,10 @@ def metrics() -> str:
     found = metrics_by_process()
     return _page(
         "Metrics",
-        "What `/metrics` shows to Prometheus, beside what every Python process does. Counters end in `_total`, "
-        "histograms have `_bucket`, `_sum` and `_count`.",
+        "These metrics are served at `/metrics`, in addition to those of every Python process. Counters end in "
+        "`_total`. Histograms have `_bucket`, `_sum` and `_count`.",
         (
-            f"## {process}\n\n{_table(('metric', 'labels', 'what it is'), map(_metric, of))}"
+            f"## {process}\n\n{_table(('metric', 'labels', 'description'), map(_metric, of))}"
             for process, of in found.items()
         ),
     )
@@ -215,8 +216,8 @@ def python() -> str:
     """Every public name of the package `queuecast`, from its docstring, its parameters and its public methods."""
     return _page(
         "Python",
-        "What `import queuecast` offers; [how it is used](../howto/client.md). Other modules may change "
-        "at any time.",
+        "These are the public names of `import queuecast`. [Use the client package](../howto/client.md) shows how to "
+        "use them. Other modules can change at any time.",
         (_name(name, getattr(queuecast, name)) for name in queuecast.__all__),
     )
 
@@ -248,10 +249,18 @@ def _signature(name: str, found: Any) -> str:
 
 
 def _documented(found: Any) -> str:
-    """A docstring; its sections of parameters and errors as lists."""
-    text = re.sub(r"^    (\w[\w, *]*): ", r"- `\1`: ", _text(inspect.getdoc(found)), flags=re.MULTILINE)
+    """Return a docstring as Markdown, with its Google sections of arguments, results and errors as lists."""
+    text = re.sub(
+        r"^(Returns|Yields):\n((?: {4}.*(?:\n|$))+)", _result, _text(inspect.getdoc(found)), flags=re.MULTILINE
+    )
+    text = re.sub(r"^    (\w[\w, *]*): ", r"- `\1`: ", text, flags=re.MULTILINE)
     text = re.sub(r"^ {8}", "  ", text, flags=re.MULTILINE)
-    return re.sub(r"^(Parameters|Raises):\n", r"\1:\n\n", text, flags=re.MULTILINE)
+    return re.sub(r"^(Args|Attributes|Parameters|Raises):\n", r"\1:\n\n", text, flags=re.MULTILINE)
+
+
+def _result(section: re.Match[str]) -> str:
+    lines = inspect.cleandoc(section[2]).splitlines()
+    return f"{section[1]}: {' '.join(line.strip() for line in lines)}\n"
 
 
 REFERENCE: dict[str, Callable[[], str]] = {

@@ -89,11 +89,11 @@ def _plain(event: AnyEvent) -> dict[str, Any]:
 def page() -> str:
     """The page that lists what is read, made from the cases."""
     lines = [
-        "# What is read",
+        "# Input formats",
         "",
-        "The inputs below are read, per scheduler and version. Each row is a test case in `tests/corpus` with the",
-        "events that it means. An input that is not listed may be read too; `queuecast replay FILE` reports what it",
-        "skipped. `tests/support/corpus.py` generates this page.",
+        "This page lists the supported inputs by scheduler and version. Each row is a test case in `tests/corpus` with",
+        "its expected events. Other inputs can work too; `queuecast replay FILE` reports skipped records.",
+        "`tests/support/corpus.py` generates this page.",
     ]
     by_scheduler: dict[str, list[Case]] = {}
     for case in cases():
