@@ -19,7 +19,7 @@ _CODE = re.compile(r"^```.*?^```$|<!--.*?-->", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _LITERAL = re.compile(r'`[^`]*`|"[^"\n]*"')
 _BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:- |\d+\. |\||#))")
-_SENTENCE = re.compile(r'(?<=[.!?;])\s+(?=[A-Z"])|(?<=:)\s')
+_SENTENCE = re.compile(r'(?<=[.!?;])\s+(?=[A-Z"]|queuecast)|(?<=:)\s')
 _WORD = re.compile(r"[A-Za-z][\w'-]*")
 
 
