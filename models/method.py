@@ -128,10 +128,10 @@ class SiteContext:
     @property
     def cpus(self) -> int:
         """Processors: as the site said, else the most that were ever seen in use."""
-        return self.capacity.cpus if self.capacity is not None and self.capacity.cpus > 0 else self.most_cpus
+        return self.capacity.cpus if self.capacity is not None and self.capacity.cpus > 0 else self.max_cpus
 
     @property
-    def most_cpus(self) -> int:
+    def max_cpus(self) -> int:
         """The most processors that were in use at once, as far as that is believed."""
         return self.size.most
 

@@ -40,7 +40,7 @@ class WatchedJob(msgspec.Struct):
     """A job that queues: what was told of it (at first its first estimate), and what is estimated now.
 
     `armed`: a notice that it is about to start is still to come. `overdue`: it was told that the latest start passed.
-    `held_back`: why no start can be promised, where none can.
+    `blocked_by`: why no start can be promised, where none can.
     """
 
     place: JobPlace
@@ -49,7 +49,7 @@ class WatchedJob(msgspec.Struct):
     now: StartEstimate
     armed: bool
     overdue: bool = False
-    held_back: str | None = None
+    blocked_by: str | None = None
     last_id: str = ""
     user: str | None = None
     sending: bool = False
@@ -57,7 +57,7 @@ class WatchedJob(msgspec.Struct):
     def estimated(self, estimate: StartEstimate) -> None:
         """Take a later estimate. Whether it is held back still, its worker knows, which is asked before telling."""
         if estimate.made_at >= self.now.made_at:
-            self.now, self.held_back = estimate, None
+            self.now, self.blocked_by = estimate, None
 
     def was_told(self, notice: Notice, before_s: float) -> None:
         """Take a notice that was delivered. What slipped to a start within `before_s` need not be told so again."""
@@ -84,7 +84,7 @@ def due(job: WatchedJob, now: float, before_s: float) -> Kind | None:
         later = newer and estimate.expected_start > told.latest
         if later or (now > told.latest and not job.overdue):
             return "slipped"
-    if job.held_back is not None:
+    if job.blocked_by is not None:
         return None
     if job.armed and estimate.expected_start - now <= before_s and now <= estimate.expected_start + before_s:
         return "about_to_start"
@@ -121,8 +121,8 @@ def _text(job: WatchedJob, kind: Kind, now: float) -> str:
     when = f"in about {duration(left_s)}" if left_s >= 60.0 else "any moment"
     if kind == "about_to_start":
         return f"job {job_id} at {site} is expected to start {when}"
-    if job.held_back is not None:
-        return f"job {job_id} at {site} has no start that can be promised: {job.held_back}"
+    if job.blocked_by is not None:
+        return f"job {job_id} at {site} has no start that can be promised: {job.blocked_by}"
     by = duration(abs(job.now.expected_start - job.told.expected_start))
     if kind == "sooner":
         return f"job {job_id} at {site} is expected to start {when}, {by} sooner than {_before(job)}"

@@ -15,8 +15,8 @@ class Preference(msgspec.Struct, frozen=True):
 def preferring(ranking: Ranking, preference: Preference) -> Ranking:
     """The ranking with the preferred site first, unless another starts sooner by more than the margin.
 
-    Starts are compared by the cautious waits. Only sites count whose estimates rest on enough: neither stale, weak nor
-    unverified. A preferred site without such an estimate stays in its place.
+    Starts are compared by the cautious waits. Sites whose estimate is stale, of low confidence or unverified are
+    skipped. A preferred site without such an estimate stays in its place.
     """
     one = next((ranked for ranked in ranking.ranking if ranked.site == preference.site), None)
     if one is None or not _counts(one):
@@ -33,7 +33,7 @@ def preferring(ranking: Ranking, preference: Preference) -> Ranking:
 
 
 def _counts(ranked: RankedSite) -> bool:
-    doubts = (ranked.stale, ranked.weak, ranked.unverified)
+    doubts = (ranked.stale, ranked.low_confidence, ranked.unverified)
     return ranked.predicted_wait_s is not None and not any(doubts)
 
 

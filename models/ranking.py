@@ -12,20 +12,20 @@ from models.engine.settings import SiteSettings
 from models.records import (
     Bytes,
     Count,
+    GridEstimate,
     LiveState,
     MethodAccuracy,
     Name,
     Seconds,
     Size,
-    StandingEstimate,
     WaitAnswer,
     WaitQuestion,
     Why,
 )
 from models.site.node_features import alternatives
 
-Reply = WaitAnswer | StandingEstimate | str
-"""What is known about the job at a site: the worker's answer, else a standing estimate, else why there is neither."""
+Reply = WaitAnswer | GridEstimate | str
+"""What is known about the job at a site: the worker's answer, else a grid estimate, else why there is neither."""
 
 
 class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
@@ -90,16 +90,16 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
 class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     """The prediction for the job at a site: durations in seconds, times in Unix seconds of the site's own clock.
 
-    `p_best` is the probability that the job is done at this site before it would be at any other, by the bounds of
-    those whose estimates rest on enough; null for one that has none, or is stale or `weak`, and for a single one beside
-    `weak` ones.
+    `p_best` is the probability that the job ends first at this site, by the bounds of the sites with a reliable
+    estimate. It is null for a site without bounds, for a stale or `low_confidence` one, and for the only reliable one
+    beside `low_confidence` ones.
     `cautious_wait_s` is the wait by which it is ranked, the longer the less sure `predicted_wait_s` is.
     `p_start` is the probability that it starts within the ranking's `start_within_s`: at most that of
     the highest bound.
     `as_of` and what follows it is as in `models.records.Answer`. `unverified` says what the job requests and
-    the site does not state whether it has. `weak` says why the estimate rests on little. `recent`
+    the site does not state whether it has. `low_confidence` says why the estimate rests on little. `recent`
     is how right the site's predictions were in the last week or two; null where its worker did not answer.
-    `source`: "what-if" is an answer to this question; "standing" is the estimate of a shape that the job fits into.
+    `source`: "what-if" is an answer to this question; "grid" is the estimate of a shape that the job fits into.
     """
 
     site: str
@@ -117,12 +117,12 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     degraded: str | None
     live: LiveState
     site_cpus: int
-    source: Literal["what-if", "standing"]
+    source: Literal["what-if", "grid"]
     as_of: float | None = None
     lag_messages: int = 0
     lag_s: float = 0.0
     stale: str | None = None
-    weak: str | None = None
+    low_confidence: str | None = None
     unverified: str | None = None
     why: Why | None = None
     recent: MethodAccuracy | None = None
@@ -137,9 +137,10 @@ class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Ranking(msgspec.Struct, kw_only=True, frozen=True):
-    """The sites for a job, sorted by response time, a less sure wait counting as a longer one (`cautious_s`). Behind
-    those whose estimates rest on enough come those whose do not (`weak`), then those without an estimate, then those
-    that do not state whether they have what the job requests (`unverified`), then stale ones.
+    """The sites for a job, by response time; a less certain wait counts as a longer one (`cautious_s`).
+
+    Sites with a reliable estimate come first. Sites of low confidence follow (`low_confidence`), then those without an
+    estimate, then those that may lack a requested resource (`unverified`), then stale ones.
 
     `reference_run_s` is the job's run time at a site of speed 1, in seconds. `start_within_s` is what was asked for.
     """
@@ -204,7 +205,7 @@ def rank(
     )
 
 
-def _never(job: JobRequest, told: WaitAnswer | StandingEstimate) -> str | None:
+def _never(job: JobRequest, told: WaitAnswer | GridEstimate) -> str | None:
     """Why the job can never run at the site; None where it can, as far as is known."""
     if isinstance(told, WaitAnswer) and told.cannot_run:
         return told.cannot_run
@@ -212,13 +213,13 @@ def _never(job: JobRequest, told: WaitAnswer | StandingEstimate) -> str | None:
     return f"has {counted(cpus, 'processor')}" if 0 < cpus < job.cpus else None
 
 
-def _partitions_left_out(site: str, told: WaitAnswer | StandingEstimate) -> Iterable[LeftOut]:
+def _partitions_left_out(site: str, told: WaitAnswer | GridEstimate) -> Iterable[LeftOut]:
     if isinstance(told, WaitAnswer) and told.left_out:
         for partition, reason in told.left_out.items():
             yield LeftOut(site=site, reason=reason, partition=partition)
 
 
-def _reference(found: Iterable[tuple[WaitAnswer | StandingEstimate, float]]) -> float | None:
+def _reference(found: Iterable[tuple[WaitAnswer | GridEstimate, float]]) -> float | None:
     runs = [told.predicted_run_s * speed for told, speed in found if told.predicted_run_s is not None]
     return median(runs) if runs else None
 
@@ -231,15 +232,15 @@ _AS_TOLD = (*_ESTIMATE, "as_of", "lag_messages", "lag_s", "stale")
 def _ranked(
     job: JobRequest,
     site: str,
-    told: WaitAnswer | StandingEstimate,
+    told: WaitAnswer | GridEstimate,
     speed: float,
     reference: float | None,
     start_within_s: float | None,
 ) -> RankedSite:
     run_s = None if reference is None else reference / speed
     wait_s, bounds = told.predicted_wait_s, told.bounds
-    source = told.source if isinstance(told, WaitAnswer) else "standing"
-    any_nodes = "a standing estimate is for any nodes" if job.constraint and source == "standing" else None
+    source = told.source if isinstance(told, WaitAnswer) else "grid"
+    any_nodes = "a grid estimate is for any nodes" if job.constraint and source == "grid" else None
     return RankedSite(
         site=site,
         predicted_response_s=None if wait_s is None or run_s is None else wait_s + run_s,
@@ -249,7 +250,7 @@ def _ranked(
         p_start=_p_start(start_within_s, wait_s, bounds),
         speed=speed,
         source=source,
-        weak="; ".join(filter(None, (told.weak or None, any_nodes))) or None,
+        low_confidence="; ".join(filter(None, (told.low_confidence or None, any_nodes))) or None,
         unverified=_unverified(job, told),
         why=told.why if isinstance(told, WaitAnswer) else None,
         recent=(told.recent or None) if isinstance(told, WaitAnswer) else None,
@@ -257,7 +258,7 @@ def _ranked(
     )
 
 
-def _compared(told: WaitAnswer | StandingEstimate) -> float | None:
+def _compared(told: WaitAnswer | GridEstimate) -> float | None:
     """By what wait the site is compared, where it predicts one."""
     if told.cautious_wait_s is not msgspec.UNSET:
         return told.cautious_wait_s
@@ -279,26 +280,26 @@ def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:
     values = {}
     for ranked in ranking:
         wait_s, bounds = ranked.predicted_wait_s, ranked.bounds
-        if wait_s is not None and bounds and ranked.weak is None and ranked.stale is None:
+        if wait_s is not None and bounds and ranked.low_confidence is None and ranked.stale is None:
             values[ranked.site] = [one_s + (ranked.predicted_run_s or 0.0) for one_s in spread(wait_s, bounds)]
-    weak = any(one.weak is not None and one.stale is None for one in ranking)
-    if len(values) == 1 and weak:
+    low_confidence = any(one.low_confidence is not None and one.stale is None for one in ranking)
+    if len(values) == 1 and low_confidence:
         return ranking
     chances = dict(zip(values, chances_of_least(list(values.values())), strict=True))
     return (msgspec.structs.replace(ranked, p_best=chances.get(ranked.site)) for ranked in ranking)
 
 
-def _unverified(job: JobRequest, told: WaitAnswer | StandingEstimate) -> str | None:
+def _unverified(job: JobRequest, told: WaitAnswer | GridEstimate) -> str | None:
     """What the job requests and the estimate does not count."""
     if isinstance(told, WaitAnswer):
         return told.unverified or None
-    return "a standing estimate is for jobs without GPUs" if job.counted_gpus and not (told.gpus or 0) else None
+    return "a grid estimate is for jobs without GPUs" if job.counted_gpus and not (told.gpus or 0) else None
 
 
 def _order(ranked: RankedSite) -> tuple[bool, bool, bool, bool, float, bool, float, str]:
     wait_s, run_s = ranked.predicted_wait_s, ranked.predicted_run_s
     unsure = (ranked.stale is not None, ranked.unverified is not None)
-    trusted = (*unsure, ranked.predicted_response_s is None, ranked.weak is not None)
+    trusted = (*unsure, ranked.predicted_response_s is None, ranked.low_confidence is not None)
     compared_s = ranked.cautious_wait_s or 0.0
     response_s = 0.0 if ranked.predicted_response_s is None else compared_s + (run_s or 0.0)
     return *trusted, response_s, wait_s is None, compared_s, ranked.site

@@ -93,7 +93,7 @@ class AgeAccuracy(msgspec.Struct, array_like=True):
             "ratio": self.in_force_s / better_s if better_s else float("nan"),
         }
         if self.bounded:
-            found["passed"] = self.passed / self.bounded
+            found["expired"] = self.passed / self.bounded
             found |= {f"cov_{q}": held / self.bounded for q, held in sorted(self.held.items(), key=_by_number)}
         return found
 

@@ -11,6 +11,7 @@ seconds, durations seconds, memory bytes.
 
 from models.ranking import JobRequest, RankedSite, Ranking
 from models.records import (
+    GridEstimate,
     JobAnswer,
     JobsAnswer,
     LiveJob,
@@ -18,7 +19,6 @@ from models.records import (
     Outcome,
     Prediction,
     SiteAnswer,
-    StandingEstimate,
     WaitAnswer,
 )
 from streams.client.blocking import Client
@@ -37,6 +37,7 @@ __all__ = [
     "AsyncClient",
     "Busy",
     "Client",
+    "GridEstimate",
     "HttpClient",
     "JobAnswer",
     "JobRequest",
@@ -53,7 +54,6 @@ __all__ = [
     "Refused",
     "Settings",
     "SiteAnswer",
-    "StandingEstimate",
     "UnknownJob",
     "UnknownSite",
     "Unreachable",

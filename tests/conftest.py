@@ -106,7 +106,7 @@ def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
     """Makes deployments on the session's servers, each apart from the others.
 
     `worker`, `estimates` and `engine` are a deployment's settings, `redis` another URL than the session's, `partitions`
-    the number of each topic's partitions, `own_topic` the sites with a topic to themselves.
+    the number of each topic's partitions, `dedicated_topics` the sites with a topic to themselves.
     """
     with ExitStack() as made:
 
@@ -115,7 +115,7 @@ def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
             worker: dict[str, Any] | None = None,
             partitions: int = PARTITIONS,
             estimates: dict[str, Any] | None = None,
-            own_topic: tuple[str, ...] = (),
+            dedicated_topics: tuple[str, ...] = (),
             **engine: Any,
         ) -> Deployment:
             settings = settings_on(
@@ -125,7 +125,7 @@ def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
                 {"history": 150} | engine,
                 partitions,
                 estimates,
-                own_topic,
+                dedicated_topics,
             )
             deployment = Deployment(settings, tmp_path / settings.redis.prefix)
             made.callback(deployment.close)

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "tutorial.md")
 SITES = {"birch": "KTH", "cedar": "CTC"}
 HOURS = 150
-"""How much of each trace has happened, as `queuecast feed --until 150` has it."""
+"""How much of each trace has happened, as `queuecast ingest --until 150` has it."""
 
 MARKED = re.compile(r"(<!-- sample: ([\w-]+) -->\n\n)((?: {4}[^\n]*\n|\n(?= {4}))+)")
 
@@ -71,7 +71,7 @@ def samples() -> dict[str, str]:
     return {
         "ask": f"$ queuecast {' '.join(ask)}\n{run(*ask)}",
         "watch": "".join(f"{one}\n" for one in islice(lines, 3)),
-        "jobs": f"$ queuecast jobs --site birch --most 3\n{run('jobs', '--site', 'birch', '--most', '3')}",
+        "jobs": f"$ queuecast jobs --site birch --limit 3\n{run('jobs', '--site', 'birch', '--limit', '3')}",
     }
 
 

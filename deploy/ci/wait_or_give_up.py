@@ -17,7 +17,7 @@ GIVE_UP = 75  # EX_TEMPFAIL: the same may work later
 def site_in_time(ranking: Ranking, probability: float = 0.9) -> str | None:
     """The first site where the job starts in time with this probability; None where there is none."""
     for site in ranking.ranking:
-        trusted = not (site.stale or site.weak or site.unverified)
+        trusted = not (site.stale or site.low_confidence or site.unverified)
         if trusted and site.p_start is not None and site.p_start >= probability:
             return site.site
     return None

@@ -10,10 +10,10 @@ import numpy as np
 from models.engine.histories import Changes, Gaps, SavedHistories
 from models.engine.live import SavedLive, StoredJob
 from models.engine.methods import SavedMethods
-from models.engine.past import SavedPast
 from models.engine.queues import QueueSeen
 from models.engine.reestimates import EstimateBudget
 from models.engine.scores import Scores
+from models.engine.trends import SavedTrends
 from models.records import Capacity
 from models.site.history import COUNT
 from models.site.job import Shared
@@ -53,7 +53,7 @@ class SavedState(msgspec.Struct):
     capacity: Capacity | None
     size: SizeSeen
     queues: dict[str, QueueSeen]
-    past: SavedPast
+    trends: SavedTrends
     early_tasks: dict[str, int]
     estimate_budget: EstimateBudget
     recent_remaining: SavedRemaining

@@ -9,12 +9,12 @@ from models.site.job import Estimate, Job
 from models.site.topology import ask_of, cannot_run
 
 
-def obstacle(job: Job, context: SiteContext, withhold_down: float) -> str | None:
+def obstacle(job: Job, context: SiteContext, max_down_fraction: float) -> str | None:
     """Why no wait is predicted of a job: it can run nowhere, or too many nodes are down where it competes."""
     if context.areas is None:
-        return nodes_down(context.capacity, withhold_down)
+        return nodes_down(context.capacity, max_down_fraction)
     never = cannot_run(context.areas.topology, job)
-    return never or nodes_down(context.of(job)[1].capacity, withhold_down)
+    return never or nodes_down(context.of(job)[1].capacity, max_down_fraction)
 
 
 def default_walltime(context: SiteContext, job: Job) -> float | None:
@@ -33,10 +33,10 @@ def no_earlier(estimate: Estimate, job: Job, context: SiteContext, now: float) -
     least_s = context.earliest(job, now) - job.ready
     if least_s <= 0.0:
         return estimate
-    bounds, at_once = estimate.bounds, estimate.starts_at_once
+    bounds, at_once = estimate.bounds, estimate.p_immediate_start
     return msgspec.structs.replace(
         estimate,
         wait_s=max(estimate.wait_s, least_s),
         bounds=None if bounds is None else {name: max(bound_s, least_s) for name, bound_s in bounds.items()},
-        starts_at_once=0.0 if at_once is not None and least_s >= AT_ONCE_S else at_once,
+        p_immediate_start=0.0 if at_once is not None and least_s >= AT_ONCE_S else at_once,
     )

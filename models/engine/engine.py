@@ -64,7 +64,7 @@ class Engine:
         self.anomalies: dict[str, int] = {}
         self.parts = parts = Parts(site, self.settings)
         self.context, self.methods, self.scores = parts.context, parts.methods, parts.scores
-        self.queues, self.past, self.outgoing = parts.queues, parts.past, parts.outgoing
+        self.queues, self.trends, self.outgoing = parts.queues, parts.trends, parts.outgoing
         self._ends = ends = Ends(parts)
         self._submits = submits = Submits(parts, ends)
         in_place = InPlace(parts)
@@ -92,8 +92,8 @@ class Engine:
                 stored with the message, so an event that is delivered again has the same.
         """
         self.events += 1
-        doubted = doubt(event, arrived, self.clock, self.context)
-        records: list[Record] = [doubted] if doubted is not None else self._take(event, arrived)
+        implausible = doubt(event, arrived, self.clock, self.context)
+        records: list[Record] = [implausible] if implausible is not None else self._take(event, arrived)
         times = self.parts.live.expiry.times
         if self.events % EVENTS_PER_SWEEP == 0 and times:
             records.extend(self._ends.give_up())
@@ -117,7 +117,7 @@ class Engine:
             return records  # it says nothing of the time
         live.expiry.tick(self.clock.of(event.time, arrived))
         self.clock.tick(event.time, arrived)
-        self.past.pass_to(self.clock.now, self.context.state)
+        self.trends.pass_to(self.clock.now, self.context.state)
         parts.landmarks.pass_to(self.clock.now)
         if parts.reestimates.any_due(self.clock.now):
             records.extend(self._submits.estimate_again())
@@ -214,7 +214,7 @@ class Engine:
             capacity=self.context.capacity,
             size=self.context.size,
             queues=parts.queues.seen,
-            past=parts.past.save(),
+            trends=parts.trends.save(),
             early_tasks=parts.arrays.early,
             estimate_budget=parts.reestimates.budget,
             recent_remaining=parts.landmarks.recent.save(),
@@ -263,6 +263,6 @@ class Engine:
         self.context.size = state.size
         self.scores.restore(state.scores)
         parts.gaps, parts.queues.seen, parts.arrays.early = state.gaps, state.queues, state.early_tasks
-        parts.past.restore(state.past)
+        parts.trends.restore(state.trends)
         parts.reestimates.restore(state.estimate_budget)
         parts.landmarks.restore(state.recent_remaining)

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 
 from models.engine.engine import Engine
-from models.records import Capacity, ForgetJob, SetCapacity, Start, Submit, UsePrior
+from models.records import Capacity, ForgetJob, LoadPrior, SetCapacity, Start, Submit
 from models.site.job import REQUEST
 
 
-def operate(engine: Engine, operation: ForgetJob | SetCapacity | UsePrior) -> str:
+def operate(engine: Engine, operation: ForgetJob | SetCapacity | LoadPrior) -> str:
     """Change the site as the operator says; returns in words what was done. O(1), a prior takes 20 ms."""
     if isinstance(operation, SetCapacity):
         return _set_capacity(engine, operation)
-    if isinstance(operation, UsePrior):
+    if isinstance(operation, LoadPrior):
         return _use_prior(engine, operation.prior)
     return engine.forget_job((operation.job, operation.attempt))
 

@@ -13,13 +13,13 @@ from models.site.job import Estimate, Job, LaterEstimate, RunEstimate
 class Anomaly(msgspec.Struct, frozen=True):
     """An event that did not fit what was known. A `rejected` one changed nothing; the others had a defined effect.
 
-    `doubted` marks a rejected one that fits no site: its time or size is not believed.
+    `implausible` marks a rejected one that fits no site: its time or size is not believed.
     """
 
     reason: str
     detail: str
     rejected: bool = False
-    doubted: bool = False
+    implausible: bool = False
 
 
 EFFECTIVE = frozenset(
@@ -98,7 +98,7 @@ class Outgoing:
             method=name,
             reason=estimate.reason,
             degraded="; ".join(filter(None, (degraded, estimate.degraded))) or None,
-            starts_at_once=msgspec.UNSET if estimate.starts_at_once is None else estimate.starts_at_once,
+            p_immediate_start=msgspec.UNSET if estimate.p_immediate_start is None else estimate.p_immediate_start,
         )
 
     def again(self, job: Job, later: LaterEstimate, degraded: str | None) -> Prediction:
@@ -113,7 +113,7 @@ class Outgoing:
             bounds=estimate.bounds,
             reason=estimate.reason,
             waited_s=max(later.made_at - job.ready, 0.0),
-            starts_at_once=msgspec.UNSET,
+            p_immediate_start=msgspec.UNSET,
         )
 
     def outcomes(
@@ -151,7 +151,7 @@ class Outgoing:
             error_s=(estimate.wait_s or 0.0) - wait_s,
             run_error_s=None if run_s is None or run.run_s is None else run.run_s - run_s,
             wait_from=job.wait_from,
-            before_eligible_s=job.before_eligible_s or msgspec.UNSET,
+            ineligible_s=job.ineligible_s or msgspec.UNSET,
             censored=censored,
         )
 
@@ -188,12 +188,12 @@ def withhold(job: Job, reason: str | None) -> None:
     if reason is not None:
         for name, estimate in job.estimates.items():
             job.estimates[name] = msgspec.structs.replace(
-                estimate, wait_s=None, bounds=None, reason=reason, starts_at_once=None
+                estimate, wait_s=None, bounds=None, reason=reason, p_immediate_start=None
             )
 
 
-def nodes_down(capacity: Capacity | None, withhold_down: float) -> str | None:
-    """Why no wait is predicted now: more than the share `withhold_down` of the nodes is down."""
+def nodes_down(capacity: Capacity | None, max_down_fraction: float) -> str | None:
+    """Why no wait is predicted now: more than the share `max_down_fraction` of the nodes is down."""
     if capacity is None or not capacity.nodes:
         return None
-    return "nodes down" if capacity.down_nodes > withhold_down * capacity.nodes else None
+    return "nodes down" if capacity.down_nodes > max_down_fraction * capacity.nodes else None

@@ -10,11 +10,11 @@ from models.engine.landmarks import Landmarks
 from models.engine.live import LiveJobs
 from models.engine.methods import SiteMethods
 from models.engine.outgoing import Outgoing
-from models.engine.past import Past
 from models.engine.queues import Queues
 from models.engine.reestimates import Reestimates
 from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
+from models.engine.trends import Trends
 from models.method import Happened, SiteContext
 from models.site.history import History
 from models.site.job import Job
@@ -36,7 +36,7 @@ class Parts:
         self.context = SiteContext(SiteState(), history, self.methods.run_history(), runtimes)
         self.scores = Scores.of(site, settings)
         self.queues = Queues()
-        self.past = Past()
+        self.trends = Trends()
         self.gaps = Gaps()
         self.outgoing = Outgoing(site, settings, self.scores.rivals)
         self.live = LiveJobs(self.context, settings.live_jobs, self.methods.per_job)
@@ -72,12 +72,12 @@ class AttemptHandler:
         self._settings, self._context, self._live = parts.settings, parts.context, parts.live
         self._arrays, self._groups = parts.arrays, parts.groups
         self._methods, self._scores, self._outgoing = parts.methods, parts.scores, parts.outgoing
-        self._histories, self._past = parts.histories, parts.past
+        self._histories, self._past = parts.histories, parts.trends
         self._queues, self._reestimates, self._landmarks = parts.queues, parts.reestimates, parts.landmarks
         self._observe = parts.observe
 
     def _predict_run(self, job: Job) -> None:
         """How long a job will run is predicted, before anything else is."""
         self._methods.predict_run(job, self._context)
-        if not job.progress.past:
+        if not job.progress.historical:
             self._scores.count_runs()

@@ -46,8 +46,8 @@ class ActualWaits(msgspec.Struct, array_like=True):
             if name is not None:
                 place = name if name in known or len(known) < most else OTHER
                 known.setdefault(place, Histogram.over(ERROR_BUCKETS)).add(wait_s, ERROR_BUCKETS)
-        if job.before_eligible_s:
-            self.before.add(job.before_eligible_s, ERROR_BUCKETS)
+        if job.ineligible_s:
+            self.before.add(job.ineligible_s, ERROR_BUCKETS)
 
 
 class Scores(msgspec.Struct, kw_only=True):
@@ -70,7 +70,7 @@ class Scores(msgspec.Struct, kw_only=True):
     method: str
     what_if: str = ""
     lender: str
-    counted_names: int
+    max_label_values: int
     accuracy: dict[str, Accuracy]
     cancelled: dict[str, Accuracy]
     run_accuracy: dict[str, RunAccuracy]
@@ -94,7 +94,7 @@ class Scores(msgspec.Struct, kw_only=True):
             method=settings.method,
             what_if=settings.what_if_at(site),
             lender=settings.bounds,
-            counted_names=settings.counted_names,
+            max_label_values=settings.max_label_values,
             accuracy={name: Accuracy() for name in methods},
             cancelled={name: Accuracy() for name in methods},
             run_accuracy={name: RunAccuracy() for name in settings.run_methods},
@@ -133,7 +133,7 @@ class Scores(msgspec.Struct, kw_only=True):
         for name, estimate in job.estimates.items():
             if name in self.accuracy:
                 self.accuracy[name].add_wait(estimate.wait_s, wait_s, self._bounds(job, name))
-        self.waits.add(job, wait_s, self.counted_names)
+        self.waits.add(job, wait_s, self.max_label_values)
         first = job.estimates.get(self.method)
         if first is None:
             return

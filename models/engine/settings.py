@@ -1,4 +1,4 @@
-"""How a site is predicted: which methods run, with which parameters, and how much is kept; and what rankings know."""
+"""Settings of the engine and of the sites in rankings."""
 
 from typing import Annotated, Literal
 
@@ -9,22 +9,21 @@ from models.registry import DEFAULT, DEFAULT_RUN, TRIVIAL
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a site is predicted.
+    """Methods and limits of each site's engine.
 
-    `method` is the one whose predictions go out; `shadows` run beside it, for their accuracy, and their predictions go
-    out too where `publish_shadows`. `runtimes` predicts the run times that go out and that waits are simulated with;
-    `run_shadows` are to it what `shadows` are to `method`. `bounds` names the method whose bounds go with predictions
-    that have none of their own ("": no method). `what_if` answers for jobs that are only considered ("": `method`, so
-    that such a job is told the same as one that is submitted), and at the sites in `policies` the method named there;
-    it runs beside the others at each submission, so that it is known how right it is.
-    `history` counts the jobs that are compared with. At most `live_jobs` are live at once, for each takes
-    memory; those that come on top are rejected. No wait is predicted while more than the share
-    `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). A requested walltime above
-    `max_walltime_s` seconds counts as none. `parameters` are the methods'
-    own, by the method's name; those that are not given have the method's defaults. `prior` says from what forests
-    start: what an operator sends (`UsePrior`), and until then what the package holds ("grid"); the package's alone
-    ("wheel"); nothing ("none"). Waits are counted for Prometheus by queue and by account: of each the first
-    `counted_names` by name, the others together.
+    `method` makes the published predictions. `shadows` run beside it for their accuracy, and are published too with
+    `publish_shadows`. `runtimes` predicts the published run times, which simulated schedules use too; `run_shadows` run
+    beside it. `bounds` names the method whose upper bounds complete predictions without bounds ("": none).
+
+    `what_if_method` answers questions about jobs that are not submitted ("": `method`), except at the sites in
+    `policy_by_site`, which name their own. It runs at each submission too, so that its accuracy is measured.
+
+    `history` is the number of jobs to compare with. `live_jobs` bounds the live jobs of a site; further submissions are
+    rejected. No wait is predicted while more than `max_down_fraction` of the site's nodes are down (Murali and Vadhiyar
+    2015, section 5). A requested walltime above `max_walltime_s` counts as none. `parameters` holds parameters of
+    methods, by the method's name. `prior` selects the pre-trained forests: those that an operator sent (`LoadPrior`),
+    else the package's ("grid"); the package's only ("wheel"); none ("none"). `max_label_values` bounds the cardinality
+    of the queue and account labels of the wait metrics; further names are counted together.
     """
 
     method: str = DEFAULT
@@ -32,15 +31,15 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     runtimes: str = DEFAULT_RUN
     run_shadows: tuple[str, ...] = ()
     bounds: str = ""
-    what_if: str = ""
-    policies: dict[str, str] = {}
+    what_if_method: str = ""
+    policy_by_site: dict[str, str] = {}
     publish_shadows: bool = False
     history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000
     live_jobs: Annotated[int, Meta(ge=1, le=100_000_000)] = 1_000_000
     max_walltime_s: Annotated[float, Meta(gt=0.0, le=400 * 86_400.0)] = 100 * 86_400.0
-    withhold_down: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
+    max_down_fraction: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
     parameters: dict[str, dict[str, bool | int | float | str | list[str]]] = {}
-    counted_names: Annotated[int, Meta(ge=0, le=1000)] = 10
+    max_label_values: Annotated[int, Meta(ge=0, le=1000)] = 10
     prior: Literal["grid", "wheel", "none"] = "grid"
 
     @property
@@ -54,7 +53,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def what_if_at(self, site: str) -> str:
         """The method that answers at a site for jobs that are only considered."""
-        return self.policies.get(site) or self.what_if or self.method
+        return self.policy_by_site.get(site) or self.what_if_method or self.method
 
     @property
     def run_methods(self) -> tuple[str, ...]:
@@ -63,10 +62,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SiteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a ranking has to know of a site beyond its events: `[serve.sites.NAME]`.
+    """Properties of a site in rankings that its events do not contain: `[serve.sites.NAME]`.
 
-    `speed`: how many times faster than the reference jobs run there. `max_cpus` and `max_walltime` (seconds): the
-    largest job that it takes.
+    `speed` is the site's speed relative to the reference: a job runs 1/`speed` times as long there. `max_cpus` and
+    `max_walltime` (seconds) are the limits of one job.
     """
 
     speed: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0

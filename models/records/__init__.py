@@ -5,14 +5,14 @@ fields are ignored, so a later writer does not break an earlier reader. `queueca
 """
 
 from models.records.bundle import (
-    MOST_BYTES,
-    MOST_EVENTS,
+    MAX_BYTES,
+    MAX_EVENTS,
     AnyEvent,
     AnyJobEvent,
     Bundle,
     RawBundle,
     bundled,
-    is_told,
+    is_published,
     without_first,
 )
 from models.records.events import (
@@ -49,22 +49,22 @@ from models.records.events import (
 )
 from models.records.operations import (
     AnyOperation,
-    BeginAnew,
     DoneOperation,
     ForgetJob,
+    LoadPrior,
     Operation,
     Rebuild,
+    ResetSite,
     SetCapacity,
-    UsePrior,
 )
 from models.records.predictions import (
     Considered,
     DeadLetter,
+    GridEstimate,
     LiveState,
     Notice,
     Outcome,
     Prediction,
-    StandingEstimate,
 )
 from models.records.questions import (
     BUSY,
@@ -76,21 +76,21 @@ from models.records.questions import (
     AnswerAccuracy,
     AnyAnswer,
     AnyQuestion,
+    DepartedJobs,
     HourState,
     JobAnswer,
     JobQuestion,
     JobsAnswer,
     JobsQuestion,
-    LeftJobs,
     LiveJob,
     MethodAccuracy,
     NoAnswer,
     PartitionState,
+    PublishedStart,
     Question,
     SiteAnswer,
-    SitePast,
     SiteQuestion,
-    ToldStart,
+    SiteTrends,
     WaitAnswer,
     WaitingAgeAccuracy,
     WaitQuestion,

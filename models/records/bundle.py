@@ -1,4 +1,4 @@
-"""Past events of one site as one message: the history before day one has many, and nothing is told of them."""
+"""Bundles: many historical events of one site in one message."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final
@@ -26,21 +26,21 @@ from models.records.events import (
 
 AnyJobEvent = Submit | Start | End | Cancel | Hold | Release | Suspend | Resume | Alter | Requeue | ExpectedStart
 AnyEvent = AnyJobEvent | Capacity
-"""What schedulers say: a job came, started, left, or its request changed. The machine is in `capacity.py`."""
+"""Any event of a scheduler."""
 
-MOST_BYTES: Final = 60_000  # bytes of a bundle's events as JSON; some 300 of them
+MAX_BYTES: Final = 60_000  # bytes of a bundle's events as JSON; some 300 of them
 
-MOST_EVENTS: Final = 1_200
-"""Events of a bundle. So many of the shortest have `MOST_BYTES`; each that is refused is a dead letter."""
+MAX_EVENTS: Final = 1_200
+"""Maximum events in a bundle: the shortest ones reach `MAX_BYTES` with that number."""
 
-_Length: Final = Meta(min_length=1, max_length=MOST_EVENTS)
+_Length: Final = Meta(min_length=1, max_length=MAX_EVENTS)
 
 
 class Bundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, frozen=True):
-    """Past events of a site in their order, as one message; they do what they would do one by one.
+    """Historical events of a site in order, as one message, with the same effect as single events.
 
-    Each is read by itself (`RawBundle`). One that is none, is of another site, or brings a job of which is told, is
-    refused, and the others stay.
+    Each event is decoded on its own (`RawBundle`). An event that is malformed, names another site, or submits a job
+    that is not historical is rejected; the others are accepted.
     """
 
     v: Version = VERSION
@@ -49,27 +49,27 @@ class Bundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, froze
 
 
 class RawBundle(msgspec.Struct, tag_field="type", tag="bundle", kw_only=True, frozen=True):
-    """A bundle whose events are JSON still."""
+    """A bundle whose events are still JSON."""
 
     v: Version = VERSION
     site: Name
     events: Annotated[list[msgspec.Raw], _Length]
 
 
-def is_told(event: AnyEvent) -> bool:
-    """Whether it brings a job of which is told: its prediction is awaited, and what becomes of it."""
+def is_published(event: AnyEvent) -> bool:
+    """Return whether the event submits a job whose prediction is published."""
     if isinstance(event, Submit):
-        return not (event.past or event.late)
-    return isinstance(event, Requeue) and not event.past
+        return not (event.historical or event.late)
+    return isinstance(event, Requeue) and not event.historical
 
 
 def bundled(site: str, events: Iterable[bytes]) -> bytes:
-    """A bundle of events that are JSON already."""
+    """Encode a bundle of events that are already JSON."""
     return _encode(RawBundle(site=site, events=list(map(msgspec.Raw, events))))
 
 
 def without_first(bundle: bytes, events: int) -> bytes:
-    """A bundle without so many of its first events."""
+    """Remove the first `events` events of a bundle."""
     found = _decode(bundle)
     return _encode(msgspec.structs.replace(found, events=found.events[events:]))
 

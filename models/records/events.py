@@ -1,4 +1,4 @@
-"""What schedulers say: a job came, started, left, its request changed; what the machine consists of."""
+"""Event records: job submissions, starts, ends and changes, and the capacity of the site."""
 
 import re
 from typing import Annotated, ClassVar
@@ -13,12 +13,12 @@ Text = Annotated[str, Meta(max_length=1024)]
 Time = Annotated[float, Meta(ge=0.0, le=1e11)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e11)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-Rank = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]  # what is only compared: the higher goes first
+Rank = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]  # for comparison only: higher first
 Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
 Size = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Names = Annotated[list[Name], Meta(max_length=256)]
-Alternatives = Annotated[list[Names], Meta(max_length=64)]  # lists of names, of one of which all are wanted
-Counts = Annotated[dict[Name, Count], Meta(max_length=64)]  # how many of each kind, such as {"a100": 4}
+Alternatives = Annotated[list[Names], Meta(max_length=64)]  # lists of names; all of one list are required
+Counts = Annotated[dict[Name, Count], Meta(max_length=64)]  # a count for each kind, such as {"a100": 4}
 Version = Annotated[int, Meta(ge=1, le=VERSION)]
 JobKey = tuple[str, int]  # a job within its site: (job id, attempt)
 
@@ -32,9 +32,10 @@ def _kind(name: str) -> str:
 
 
 class Event(msgspec.Struct, tag_field="type", tag=_kind, kw_only=True, frozen=True, omit_defaults=True):
-    """What every event says: which site, and when it happened there. What is as usual is left out, but for `v`."""
+    """Fields of every event: the site and the site time of the event. Fields with their default are omitted, except
+    `v`."""
 
-    kind: ClassVar[str] = ""  # as `type` says it in JSON: the class's name
+    kind: ClassVar[str] = ""  # the value of `type` in JSON
     v: Version = msgspec.field(default_factory=_version)
     site: Name
     time: Time
@@ -56,32 +57,32 @@ class JobEvent(Event, kw_only=True, frozen=True):
 
 
 class Submit(JobEvent, kw_only=True, frozen=True):
-    """A job entered the queue with this request. What is left out is unknown.
+    """A job entered the queue. Absent fields are unknown.
 
-    `queue` is the queue or partition it names; `partitions` are all it may start in, where it names several. `gpus` are
-    of the types in `gpu_types`, as far as it names such. Memory is of the whole job. `exclusive` asks for whole nodes.
-    Its nodes have to have all features of one of the lists in `node_features`; one that no pool of the site has, such
-    as a node's own name, keeps it from none.
+    `queue` is the requested queue or partition; `partitions` lists all partitions that it may start in. `gpus` counts
+    all GPUs, `gpu_types` those of a requested type. `memory` is the total of the job. `exclusive` requests whole nodes.
+    A node is suitable if it has all features of one of the lists in `node_features`; a list with a feature that no pool
+    of the site has, such as a node name, restricts nothing.
 
-    `eligible` is when it may start. A job with a `dependency` that is not met, in the scheduler's own words, may not
-    start until an `alter` takes it away or says when it is `eligible`; its wait counts from then. One with a
-    `het_group` starts together with the others of that group. `array_size` is of a job array that queues as one row, of
-    which at most `array_limit` tasks run at once: each task starts under an id of its own and names this job as its
-    `array`. A task that is submitted by itself names it here.
+    `eligible` is the eligible time. A job with an unmet `dependency`, in the scheduler's notation, cannot start until
+    an `alter` removes it or sets `eligible`; its wait starts then. A job with a `het_group` starts together with the
+    others of the group. `array_size` is the size of a job array that is queued as one row, of which at most
+    `array_limit` tasks run at once: each task starts with its own id and names the row's job as its `array`. A task
+    that is submitted on its own names the array here.
 
-    `late` says that the source learnt of it only when the job started: nothing is predicted of its wait, which is not
-    scored either. It is learnt by methods that go by waits alone, and not by those that go by the state at submission.
+    `late`: the source learned of the job when it started. Its wait is neither predicted nor scored. Methods that use
+    waits only learn from it; methods that use the state at submission do not.
 
-    `past` says that it is of the site's history, which was sent before its events were followed: all is learnt from it
-    as from any other, but no prediction and no outcome of it goes out, and none is scored. One that is `old` besides
-    is not even predicted: what was said of it would teach nothing any more. What became of it is learnt.
+    `historical`: the job is part of the site's history, ingested before its live events. The methods learn from it, but
+    no prediction or outcome is published, and it is not scored. `old` in addition: it is not predicted internally
+    either, since no method would still use that prediction.
 
-    `unlimited` says that the job has no time limit; without it and without a `walltime` the limit is unknown, and the
+    `unlimited`: the job has no time limit. Without it and without a `walltime` the limit is unknown, and the
     `default_walltime` of its partition applies.
 
-    `priority` (higher goes first) and `pending_reason` are the scheduler's own. `job_type` (serial, parallel,
-    interactive …), `job_class`, `script`, `arguments` and `network` (adaptor) are the further characteristics by which
-    Smith, Foster and Taylor (1998, table 2) tell jobs that are alike.
+    `priority` (higher first) and `pending_reason` are the scheduler's. `job_type` (serial, parallel, interactive …),
+    `job_class`, `script`, `arguments` and `network` (adaptor) are further characteristics of similar jobs (Smith,
+    Foster and Taylor 1998, table 2).
     """
 
     user: Name | None = None
@@ -116,16 +117,16 @@ class Submit(JobEvent, kw_only=True, frozen=True):
     priority: float | None = None
     pending_reason: Text | None = None
     late: bool = False
-    past: bool = False
+    historical: bool = False
     old: bool = False
     unlimited: bool = False
 
 
 class Start(JobEvent, kw_only=True, frozen=True):
-    """A job got its processors; `cpus`, `nodes` and `gpus` are what was allocated, where the scheduler says so.
+    """A job started. `cpus`, `nodes` and `gpus` are the allocation, where the scheduler reports it.
 
-    While it runs these count; the request stays what the job is compared by. `partition` is where it runs. A task of an
-    array that queues as one row names the job of that row as its `array`.
+    The allocation counts while the job runs; methods compare jobs by their requests. `partition` is where it runs. A
+    task of an array that is queued as one row names that row's job as its `array`.
     """
 
     cpus: Size | None = None
@@ -136,9 +137,9 @@ class Start(JobEvent, kw_only=True, frozen=True):
 
 
 class End(JobEvent, kw_only=True, frozen=True):
-    """A job left its processors. `state` is completed, failed, cancelled, timeout, preempted, node_fail or the like.
+    """A job ended. `state` is completed, failed, cancelled, timeout, preempted, node_fail or similar.
 
-    Of one that was preempted it is not known how long it would have run: nothing is learnt of that.
+    The full run time of a preempted job is unknown, so no method learns from it.
     """
 
     state: Annotated[str, Meta(min_length=1, max_length=64)] = "completed"
@@ -146,34 +147,34 @@ class End(JobEvent, kw_only=True, frozen=True):
 
 
 class Cancel(JobEvent, kw_only=True, frozen=True):
-    """A job left the queue without having started: its wait is censored. A task of an array is named as in a start."""
+    """A job left the queue without a start: its wait is censored. An array task is named as in `Start`."""
 
     array: Name | None = None
 
 
 class Hold(JobEvent, kw_only=True, frozen=True):
-    """A queued job may not start until it is released."""
+    """A pending job was held: it cannot start until it is released."""
 
 
 class Release(JobEvent, kw_only=True, frozen=True):
-    """A held job may start again."""
+    """A held job was released."""
 
 
 class Suspend(JobEvent, kw_only=True, frozen=True):
-    """A running job stands still; its run time does too. With `releases` others may have its processors meanwhile."""
+    """A running job was suspended; its run time stops. With `releases` its CPUs are free meanwhile."""
 
     releases: bool = True
 
 
 class Resume(JobEvent, kw_only=True, frozen=True):
-    """A suspended job runs on. Its wait does not begin again."""
+    """A suspended job was resumed. Its wait does not restart."""
 
 
 class Alter(JobEvent, kw_only=True, frozen=True):
-    """A job's request was changed, or what it runs on; a field that is absent stays as it was.
+    """The request or the allocation of a job changed; absent fields are unchanged.
 
-    Once it runs, `cpus`, `nodes` and `gpus` are what it has now. `unlimited` takes the walltime away. An empty
-    `dependency`, `pending_reason` or `node_features` says that there is none any more.
+    For a running job `cpus`, `nodes` and `gpus` are its current allocation. `unlimited` removes the walltime. An empty
+    `dependency`, `pending_reason` or `node_features` removes that field.
     """
 
     account: Name | None = None
@@ -198,18 +199,19 @@ class Alter(JobEvent, kw_only=True, frozen=True):
 
 
 class Requeue(JobEvent, kw_only=True, frozen=True):
-    """A running job went back into the queue; it goes on as attempt `attempt + 1`. `state` says why, as in `End`, and
-    `past`, of the attempt that begins, is that of a submit.
+    """A running job was requeued; it continues as attempt `attempt + 1`.
+
+    `state` is as in `End`; `historical`, of the new attempt, is as in `Submit`.
     """
 
     state: Name | None = None
-    past: bool = False
+    historical: bool = False
 
 
 class ExpectedStart(JobEvent, kw_only=True, frozen=True):
-    """Somebody else, such as the scheduler itself, expects a queued job to start at `expected` (Unix seconds).
+    """An external estimate, such as the scheduler's: a pending job is expected to start at `expected` (Unix seconds).
 
-    The first that `by` says of a job is scored beside the methods' predictions, under that name.
+    The first one of each source `by` is scored beside the methods, under that name.
     """
 
     by: Name
@@ -217,10 +219,10 @@ class ExpectedStart(JobEvent, kw_only=True, frozen=True):
 
 
 class Pool(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Nodes that are alike and that the same partitions use: none is in two pools.
+    """Identical nodes that the same partitions use; no node is in two pools.
 
-    Those down, drained and reserved are among `nodes`, each counted once.
-    `cpus`, `gpus` (by type), `memory` (bytes) and `node_features`, by which jobs choose nodes, are of one node.
+    `nodes` includes those that are down, drained or reserved, each counted in one of the three. `cpus`, `gpus` (by
+    type), `memory` (bytes) and `node_features` are of one node.
     """
 
     name: Name
@@ -235,10 +237,10 @@ class Pool(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class Partition(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A partition, or queue with nodes: which pools it uses, and who may use it for what.
+    """A partition, or a queue with nodes: its pools, and its access rules.
 
-    Of `users`, `groups`, `accounts` and `qos` None means all. A higher `tier` goes first. A partition that is not `up`
-    starts no job. `default_walltime` is the time limit of jobs that request none.
+    `users`, `groups`, `accounts` and `qos`: None means all. A higher `tier` goes first. No job starts in a partition
+    that is not `up`. `default_walltime` is the time limit of jobs without a requested one.
     """
 
     name: Name
@@ -258,10 +260,10 @@ class Partition(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class Limit(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """At most so much may run at once, of jobs in `partition` and with `qos` (None: of any).
+    """A limit on resources in use at once by jobs in `partition` and with `qos` (None: any).
 
-    `per` says whose jobs are counted together: those of one "user", "account" or "group", or "all". With `name` it is
-    of that one alone. What is None is not limited.
+    `per` is what jobs are grouped by: "user", "account", "group", or "all". With `name` only that user, account or
+    group is limited. A resource that is None is not limited.
     """
 
     per: Name
@@ -276,11 +278,11 @@ class Limit(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class Reservation(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Nodes that are kept free from `start` to `end` (Unix seconds), for maintenance or for some.
+    """Nodes reserved from `start` to `end` (Unix seconds), for maintenance or for some users.
 
-    `nodes` of each of `pools`; None means all of them, no pools means every pool. With `cpus` it takes that many CPUs
-    of these nodes, and not the nodes. Jobs that name the reservation, of its `users` and `accounts`, and not of the
-    denied ones, run in it; every other job has to have ended by then.
+    `nodes` of each pool in `pools`; None means all nodes, and no pools means every pool. With `cpus` that many CPUs of
+    these nodes are reserved instead of the nodes. Jobs that name the reservation, of its `users` and `accounts` and
+    none of the denied ones, run in it; every other job must end before it.
     """
 
     name: Name
@@ -297,10 +299,10 @@ class Reservation(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 
 
 class Capacity(Event, kw_only=True, frozen=True):
-    """The site's size changed, or nodes went down or came back, or what its partitions may do.
+    """The size of the site, the state of its nodes, or its partitions and limits changed.
 
-    `cpus`, `nodes` and `down_nodes` are of the whole site. `pools`, `partitions`, `limits` and `reservations` are all
-    that there are: each event replaces what the one before said, also where they are left out.
+    `cpus`, `nodes` and `down_nodes` are totals of the site. `pools`, `partitions`, `limits` and `reservations` are
+    complete lists: each event replaces those of the previous one, also where they are absent.
     """
 
     cpus: Count

@@ -1,4 +1,4 @@
-"""What operators do to a site, sent among its events."""
+"""Operator commands, sent among a site's events."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from models.records.events import VERSION, Count, Name, Text, Time, Version
 
 
 class Operation(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
-    """A change that an operator makes to a site, sent among its events: who made it, when (Unix seconds), and why."""
+    """An operator command for a site, sent among its events: the operator, the time (Unix seconds) and the reason."""
 
     v: Version = VERSION
     site: Name
@@ -16,14 +16,14 @@ class Operation(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
 
 
 class ForgetJob(Operation, tag="operator_forget", kw_only=True, frozen=True):
-    """A live job is taken out: neither scored nor learnt, and no later event revives it."""
+    """Remove a live job: it is neither scored nor learned from, and later events do not restore it."""
 
     job: Name
     attempt: Count = 0
 
 
 class SetCapacity(Operation, tag="operator_capacity", kw_only=True, frozen=True):
-    """The site's size, until its next `capacity` event."""
+    """Set the size of the site until its next `capacity` event."""
 
     cpus: Count
     nodes: Count | None = None
@@ -31,24 +31,24 @@ class SetCapacity(Operation, tag="operator_capacity", kw_only=True, frozen=True)
 
 
 class Rebuild(Operation, tag="operator_rebuild", kw_only=True, frozen=True):
-    """The state and the histories are made anew from what the topic still has of the site's events."""
+    """Rebuild the state and the histories from the site's events in the topic."""
 
 
-class BeginAnew(Operation, tag="operator_begin", kw_only=True, frozen=True):
-    """All that was learnt of the site is forgotten: it is another machine. Its size and its live jobs stay."""
+class ResetSite(Operation, tag="operator_reset", kw_only=True, frozen=True):
+    """Discard everything learned about the site, for a new machine under the same name; size and live jobs stay."""
 
 
-class UsePrior(Operation, tag="operator_prior", kw_only=True, frozen=True):
-    """From now on the site's forests start from what these sites taught: the prior itself, as it is stored."""
+class LoadPrior(Operation, tag="operator_load_prior", kw_only=True, frozen=True):
+    """Load pre-trained forests into the site; `prior` is the encoded prior."""
 
     prior: bytes
 
 
-AnyOperation = ForgetJob | SetCapacity | Rebuild | BeginAnew | UsePrior
+AnyOperation = ForgetJob | SetCapacity | Rebuild | ResetSite | LoadPrior
 
 
 class DoneOperation(msgspec.Struct, kw_only=True, frozen=True):
-    """An operation as a site remembers it: when it came to the broker (Unix seconds), and what was done, in words."""
+    """An operator command in the state of a site: its broker timestamp (Unix seconds) and its effect in words."""
 
     type: str
     at: float

@@ -1,4 +1,4 @@
-"""What goes out: predictions, outcomes, dead letters, estimates that stand without a question, and notices."""
+"""Output records: predictions, outcomes, dead letters, grid estimates and notices."""
 
 from typing import Literal
 
@@ -8,16 +8,17 @@ from models.records.events import VERSION, Version
 
 
 class Prediction(msgspec.Struct, kw_only=True, frozen=True):
-    """How long a job is expected to wait and to run, as known at `made_at`.
+    """The expected wait and run time of a job, as of `made_at`.
 
-    One record a (site, job, attempt, made_at, method); repeats are identical. The first is made when the job is
-    submitted. Later ones, for a job that still queues, have `waited_s`: for how long it had waited by then; their
-    `predicted_wait_s` and bounds are of the whole wait. `predicted_wait_s` is null where no
-    estimate is better than a bad one, and `reason` says why. `bounds` maps a probability to the seconds that the wait
-    is at most, with that probability; `run_interval` is where the method for run times expects these to lie.
-    `starts_at_once` is the probability that the wait is under a minute; it is left out where the method does not tell.
-    `degraded` says why the estimate may be worse than usual. Of an array that queues as one row the prediction is of
-    its first task; `last_task_wait_s` is how long its last one waits.
+    There is one record for each (site, job, attempt, made_at, method); repeats are identical. The first is made at
+    submission. Later ones, for a pending job, have `waited_s`, the time waited so far; their `predicted_wait_s` and
+    bounds still are of the whole wait.
+
+    `predicted_wait_s` is null where the method gives no estimate; `reason` explains it. `bounds` maps a probability
+    to an upper bound of the wait in seconds. `run_interval` is the interval of likely run times.
+    `p_immediate_start` is the probability of a wait under a minute; absent where the method has none. `degraded`
+    explains why the estimate may be less accurate than usual. The prediction for a job array that is queued as one
+    row is that of its first task; `last_task_wait_s` is the expected wait of its last task.
     """
 
     v: Version = VERSION
@@ -34,27 +35,27 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     reason: str
     degraded: str | None = None
     waited_s: float | msgspec.UnsetType = msgspec.UNSET
-    starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
+    p_immediate_start: float | msgspec.UnsetType = msgspec.UNSET
     last_task_wait_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Considered(Prediction, kw_only=True, frozen=True):
-    """What is predicted of a job that is only considered. `cautious_wait_s` is the wait by which sites are compared for
-    it, the longer the less sure it is; left out where no wait is predicted.
+    """The prediction for a job that is not submitted.
+
+    `cautious_wait_s` is the wait by which sites are ranked: longer the less certain it is; absent without an estimate.
     """
 
     cautious_wait_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Outcome(msgspec.Struct, kw_only=True, frozen=True):
-    """A prediction beside what happened.
+    """A prediction and the actual wait and run time.
 
-    Written when the job starts or is cancelled in the queue (`actual_run_s` null), and again when it ends. `error_s`
-    is predicted minus actual wait, with no estimate counted as zero. `censored` marks a job that was
-    cancelled in the queue: its wait is how long it had waited by then. `preempted` marks a job that was ended to make
-    room for others: how long it would have run is not known. It is left out of all other outcomes.
-    `before_eligible_s` is for how long the job could not start before its wait began (`wait_from` is "eligible"): by a
-    dependency, a begin time or a hold.
+    It is published when the job starts or is cancelled in the queue (`actual_run_s` null), and again when it ends.
+    `error_s` is predicted minus actual wait; no estimate counts as zero. `censored` marks a job that was cancelled
+    in the queue: its actual wait is the time until then. `preempted` marks a job that was preempted, so that its full
+    run time is not known; absent otherwise. `ineligible_s` is the time before the job became eligible (a dependency,
+    a begin time or a hold); the wait then starts at its eligible time (`wait_from` is "eligible").
     """
 
     v: Version = VERSION
@@ -73,7 +74,7 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
     error_s: float
     run_error_s: float | None = None
     wait_from: str = "submit"
-    before_eligible_s: float | msgspec.UnsetType = msgspec.UNSET
+    ineligible_s: float | msgspec.UnsetType = msgspec.UNSET
     censored: bool = False
     preempted: bool | msgspec.UnsetType = msgspec.UNSET
 
@@ -81,9 +82,8 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
 class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
     """A message that could not be processed, with the reason; `value` is its beginning, escaped.
 
-    `doubted` marks an event that is not plausible: it is well formed, but its time or size is not believed. Of an
-    event of a bundle `part` is its place there, from 0, and `value` its own; its other events are taken. Else it is
-    left out.
+    `implausible` marks a well-formed event whose time or size is not plausible. For an event of a bundle, `part` is
+    its index there, from 0, and `value` its own; the other events of the bundle are accepted.
     """
 
     v: Version = VERSION
@@ -95,15 +95,15 @@ class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
     offset: int
     value: str
     value_bytes: int
-    doubted: bool = False
+    implausible: bool = False
     part: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class LiveState(msgspec.Struct, kw_only=True, frozen=True):
-    """A site's live state: jobs that queue and that run, and processors that are free.
+    """Numbers of pending and running jobs, and free CPUs, at a site.
 
-    `gpus` are those of nodes that are not down, `free_gpus` those of them that no job has; both are left out where the
-    site tells of none.
+    `gpus` counts the GPUs of nodes that are not down, `free_gpus` the unallocated ones; both are absent where the
+    site's events contain none.
     """
 
     queued_jobs: int
@@ -113,12 +113,12 @@ class LiveState(msgspec.Struct, kw_only=True, frozen=True):
     free_gpus: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
-    """How long a job of this shape would wait if it came at `made_at`; the latest record of a (site, shape) counts.
+class GridEstimate(msgspec.Struct, kw_only=True, frozen=True):
+    """The expected wait of a job of this shape if submitted at `made_at`; the latest record of a shape is in force.
 
-    `cpus` are the shape's, `walltime` seconds, `queue` null at sites without queues, a partition where the site has
-    such; `gpus` are left out of shapes without any. `as_of` and what follows is as in `Answer`, `weak` and
-    `cautious_wait_s` as in `WaitAnswer`, the rest as in `Prediction`.
+    `walltime` is in seconds; `queue` is null at sites without queues, and a partition where the site has partitions.
+    `gpus` is absent for shapes without GPUs. `as_of`, `lag_messages`, `lag_s` and `stale` are as in `Answer`,
+    `low_confidence` and `cautious_wait_s` as in `WaitAnswer`, the others as in `Prediction`.
     """
 
     v: Version = VERSION
@@ -140,21 +140,21 @@ class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     lag_messages: int = 0
     lag_s: float = 0.0
     stale: str | None = None
-    starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
+    p_immediate_start: float | msgspec.UnsetType = msgspec.UNSET
     gpus: int | msgspec.UnsetType = msgspec.UNSET
-    weak: str | msgspec.UnsetType = msgspec.UNSET
+    low_confidence: str | msgspec.UnsetType = msgspec.UNSET
     cautious_wait_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Notice(msgspec.Struct, kw_only=True, frozen=True):
-    """Something about a queued job that whoever waits for it should know.
+    """A notification about a pending job.
 
-    `about_to_start`: it is expected to start soon. `slipped`: it is expected to start, or has not started, after the
-    time that was told before as the latest (with a probability of 0.9). `sooner`: what was left to wait has halved.
+    `about_to_start`: it is expected to start soon. `slipped`: the expected start, or the present time, is past the
+    latest start (probability 0.9) of the previous notice. `sooner`: the remaining wait has halved.
 
-    A notice comes at least once; repeats have the same `id`. `name` is that of the process that tells it. Times are
-    Unix seconds: `at` is the site's, `expected_start` and `latest` are what is expected now, `expected_before` is what
-    was told before, `estimated_at` is when the estimate was made. `undelivered` says why the webhook did not take it.
+    Delivery is at least once; repeats have the same `id`. `name` is the name of the sending process. `at` is in site
+    time. `expected_start` and `latest` are the current estimates, `expected_before` is the previous one, and
+    `estimated_at` is when the current estimate was made; all in Unix seconds. `undelivered` is the webhook's error.
     """
 
     v: Version = VERSION

@@ -11,23 +11,23 @@ from models.records.predictions import LiveState
 
 
 class Question(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
-    """What every question says: to which site it goes, and the `id` that its answer repeats.
+    """Fields of every question: the site and the `id` that its answer repeats.
 
-    `asker` says who asks: those who ask much wait for each other, not for others. All who do not say it count as one.
-    `wait_s` is for how many seconds the asker waits for the answer: later a worker does no work for it. By default 2.
+    `client_id` identifies the client: clients take turns, and questions without it count as one client's. `wait_s` is
+    the client's time-out in seconds (default: 2), after which the worker drops the question.
     """
 
     v: Version = VERSION
     id: Name
     site: Name
-    asker: Name | None = None
+    client_id: Name | None = None
     wait_s: Seconds | None = None
 
 
 class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
-    """How long would this job wait if it came now? The fields are those of a submit event.
+    """Request the wait of a job if it were submitted now. The fields are those of a submit event.
 
-    With `why` the answer says why it would wait, and what would start sooner. That takes several times as long.
+    With `why` the answer explains the wait and lists alternatives that start earlier; that takes several times longer.
     """
 
     user: Name | None = None
@@ -57,37 +57,37 @@ class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
 
 
 class JobsQuestion(Question, tag="jobs", kw_only=True, frozen=True):
-    """What was predicted of this user's jobs that queue or run now? The answer has at most `most` of them."""
+    """Request the predictions for a user's pending and running jobs, at most `limit` of them."""
 
     user: Name
-    most: Annotated[int, Meta(ge=1, le=1000)] = 100
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
 class JobQuestion(Question, tag="job", kw_only=True, frozen=True):
-    """When does this job start, which queues (or is held) or runs now? Its last attempt is meant."""
+    """Request the expected start of a pending, held or running job; of several attempts the last one."""
 
     job: Name
 
 
 class SiteQuestion(Question, tag="site", kw_only=True, frozen=True):
-    """How is the site, how good were its predictions, and what of the jobs that have queued longest?
+    """Request a site's state, its accuracy, and its `limit` longest pending jobs.
 
-    With `past` the answer says how the site has been, too.
+    With `trends` the answer contains the site's history of the last week, month and year.
     """
 
-    most: Annotated[int, Meta(ge=0, le=1000)] = 20
-    past: bool = False
+    limit: Annotated[int, Meta(ge=0, le=1000)] = 20
+    trends: bool = False
 
 
 AnyQuestion = WaitQuestion | JobsQuestion | JobQuestion | SiteQuestion
 
 
 class Answer(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
-    """What every answer says: the question's `id` and site, the site's time (Unix seconds), and how old it is.
+    """Fields of every answer: the question's `id`, the site, site time (Unix seconds), and the age of the data.
 
-    `as_of` is the time of the last event that it is based on. `lag_messages`, each an event or a bundle, have come
-    and are not read yet; the reading is `lag_s` seconds behind. `stale` says why the answer is too old to go by, null
-    where it is not.
+    `as_of` is the time of the last event included. `lag_messages` messages, each an event or a bundle, are not read
+    yet; the consumer is `lag_s` seconds behind. `stale` explains why the answer is too old to rely on; null where it is
+    not.
     """
 
     v: Version = VERSION
@@ -101,9 +101,9 @@ class Answer(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
 
 
 class Alternative(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What a job could ask for instead of what it does (only what differs), and by how many seconds it starts sooner.
+    """A changed request (changed fields only) that is expected to start `sooner_s` seconds earlier.
 
-    Fewer processors or a shorter walltime help only where the job can do with them.
+    Fewer CPUs or a shorter walltime help only if the job can run with them.
     """
 
     cpus: int | None = None
@@ -114,12 +114,12 @@ class Alternative(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 
 
 class Why(msgspec.Struct, kw_only=True, frozen=True):
-    """Why a job waits: `text` says it in words.
+    """Explain a wait; `text` is the explanation in words.
 
-    `ahead_jobs` queued jobs are expected to start before it, `ahead_in_queue` of them in its queue. They need
-    `ahead_cpu_hours`, which is `ahead_work_s` seconds of the whole machine. Where a site tells its partitions, all of
-    it is of those that share nodes with the job's, and a job that takes more of the GPUs or the memory counts for as
-    large a part of the processors; `free_cpus` alone are what they say.
+    `ahead_jobs` pending jobs are expected to start before the job, `ahead_in_queue` of them in its queue. They need
+    `ahead_cpu_hours`, which takes the whole machine `ahead_work_s` seconds. At a site with partitions these count the
+    jobs that share nodes with the job, and a job that uses a larger share of GPUs or memory than of CPUs counts by that
+    share; `free_cpus` are CPUs in any case.
     """
 
     text: str
@@ -132,11 +132,11 @@ class Why(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class MethodAccuracy(msgspec.Struct, kw_only=True, frozen=True):
-    """How one method did over the jobs that left the queue in some time; a cancelled one as if it had started then.
+    """The accuracy of one method over the jobs that left the queue in an interval; a cancelled job counts as started
+    then.
 
-    Jobs of which it gave no estimate are not among them.
-
-    Seconds; shares within 0 and 1, null where there was no job (`coverage`: the share of waits within each bound).
+    Jobs without an estimate are left out. Durations are in seconds; shares are between 0 and 1, null without jobs.
+    `coverage` is the share of waits within each upper bound.
     """
 
     method: str
@@ -148,15 +148,14 @@ class MethodAccuracy(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
-    """How long this job would wait if it came at `made_at`; null where no estimate is better than a bad one.
+    """The expected wait of the job if submitted at `made_at`; null where the method gives no estimate.
 
-    `cannot_run` says why it could never start there, and is left out where it could. `left_out` are those of the
-    partitions that it names where it could not, and why. `recent` is how right the site's predictions were in the last
-    week or two. `source` is "standing" where the worker had too much to do: it is the standing estimate of a shape that
-    the job fits into then, made at `made_at`, and never says why. `unverified` says what the job requests and
-    the site does not state whether it has. `weak` says why the estimate rests on little; it is
-    left out where it does not. `cautious_wait_s` is the wait by which sites are compared, the longer the less sure it
-    is.
+    `cannot_run` explains why the job can never start at the site; absent where it can. `left_out` maps requested
+    partitions in which it can never start to the reason. `recent` is the accuracy of the site's predictions in the last
+    one to two weeks. `source` is "grid" where the worker was overloaded: the answer is then the grid estimate of a
+    shape that contains the job, without explanation. `unverified` lists requested resources that the site's events do
+    not mention. `low_confidence` explains why the estimate is uncertain; absent where it is not. `cautious_wait_s` is
+    the wait by which sites are ranked: longer the less certain it is.
     """
 
     predicted_wait_s: float | None
@@ -170,26 +169,26 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
     live: LiveState
     site_cpus: int
     why: Why | None = None
-    starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
+    p_immediate_start: float | msgspec.UnsetType = msgspec.UNSET
     cannot_run: str | msgspec.UnsetType = msgspec.UNSET
     left_out: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     recent: MethodAccuracy | msgspec.UnsetType = msgspec.UNSET
-    weak: str | msgspec.UnsetType = msgspec.UNSET
+    low_confidence: str | msgspec.UnsetType = msgspec.UNSET
     unverified: str | msgspec.UnsetType = msgspec.UNSET
     cautious_wait_s: float | msgspec.UnsetType = msgspec.UNSET
-    source: Literal["what-if", "standing"] = "what-if"
+    source: Literal["what-if", "grid"] = "what-if"
 
 
 class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
-    """A job that queues (or is held) or runs (or is suspended), and what was predicted of it when it was submitted.
+    """A pending, held, running or suspended job, and its predictions.
 
-    `expected_start` is when it will start as things are now; null where it is held, runs already, or is unknown. Where
-    it was estimated anew while it queued, `predicted_wait_s`, `predicted_start` and `bounds` are of the last such
-    estimate. `why` says in words why it still queues. `priority` and `pending_reason` are the scheduler's own,
-    `tasks_left` those of an array that queues as one row; `expected_by` is when others first expected it to start.
-    `held_back` says why no start is promised any longer to a job that did not start when it should have, although there
-    is room for it, or which would be said to start now while there is none; `expected_start` is null then.
-    `eligible` is when its wait began, where that is later than `submit`. `user` is null where the events name none.
+    `expected_start` is the current estimate; null for a job that is held, runs already, or has none. After a later
+    estimate than that at submission, `predicted_wait_s`, `predicted_start` and `bounds` are those of the latest one.
+    `why` explains why the job is pending. `priority` and `pending_reason` are the scheduler's; `tasks_left` counts the
+    pending tasks of a job array that is queued as one row. `expected_by` maps external estimates to the first start
+    that each expected. `blocked_by` explains why no start is expected although there is room for the job, or although
+    it is past its expected start; `expected_start` is null then. `eligible` is the eligible time, where that is later
+    than `submit`. `user` is null where the events name none.
     """
 
     job: str
@@ -213,7 +212,7 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     pending_reason: str | msgspec.UnsetType = msgspec.UNSET
     tasks_left: int | msgspec.UnsetType = msgspec.UNSET
     expected_by: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
-    held_back: str | msgspec.UnsetType = msgspec.UNSET
+    blocked_by: str | msgspec.UnsetType = msgspec.UNSET
     eligible: float | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -225,8 +224,8 @@ class JobsAnswer(Answer, tag="jobs", kw_only=True, frozen=True):
     more: int
 
 
-class ToldStart(msgspec.Struct, kw_only=True, frozen=True):
-    """When a job was said to start, and `starts_by` with a probability, in an estimate of it that went out at `at`."""
+class PublishedStart(msgspec.Struct, kw_only=True, frozen=True):
+    """The expected start of a job, and `starts_by` for each probability, as published at `at` (Unix seconds)."""
 
     at: float
     start: float | None
@@ -234,11 +233,11 @@ class ToldStart(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class JobAnswer(Answer, tag="job", kw_only=True, frozen=True):
-    """A job, when it starts, and why not yet; `live` is null where no such job queues or runs.
+    """A job, its expected start, and why it is pending; `live` is null where no such job is pending or running.
 
-    `text` says it in a line. `expected_start`, and `starts_by` with a probability, are Unix seconds, of a job that
-    queues. `ahead_jobs` queued jobs are expected to start before it. `told` is what went out of it: the prediction at
-    its submission, and each later estimate.
+    `text` is a summary in one line. `expected_start`, and `starts_by` for each probability, are Unix seconds, for a
+    pending job. `ahead_jobs` pending jobs are expected to start before it. `estimates` are the published estimates: the
+    prediction at submission, and each later one.
     """
 
     job: str
@@ -247,11 +246,12 @@ class JobAnswer(Answer, tag="job", kw_only=True, frozen=True):
     expected_start: float | None = None
     starts_by: dict[str, float] = {}
     ahead_jobs: int = 0
-    told: list[ToldStart] = []
+    estimates: list[PublishedStart] = []
 
 
 class WeekAccuracy(msgspec.Struct, kw_only=True, frozen=True):
-    """The methods' accuracy in about a week, from `begin` to `end` (Unix seconds); the default method comes first."""
+    """The accuracy of each method from `begin` to `end` (Unix seconds), about a week; the default method comes
+    first."""
 
     begin: float
     end: float
@@ -259,15 +259,16 @@ class WeekAccuracy(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class AnswerAccuracy(msgspec.Struct, kw_only=True, frozen=True):
-    """How right the numbers were that people act on, over jobs whose wait is known; seconds, shares within 0 and 1.
+    """The accuracy of published numbers other than predictions at submission, over jobs whose wait is known.
 
-    `kind`: `expected`, the last estimate of jobs that were estimated anew while they queued, as long as the site is
-    known; `what-if`, what a what-if question right before each submission would have been told, as long as the same
-    method answers. Since the site's worker started: `standing`, the standing estimate that held when a job of its shape
-    came; `asked`, the answer about a job that then came within ten minutes. `predicted_error_s` is the mean error of
-    what was predicted of the same jobs at their submission. `coverage` as in `MethodAccuracy`. `regret_s` is by how
-    much longer jobs waited, in the mean, than the least that was told of another site of this worker's process which
-    was asked about them too: an estimate, for nobody sees how long a job would have waited elsewhere. Less than 0: the
+    `kind` is one of these. `expected`: the last estimate of jobs with later estimates, over the lifetime of the site's
+    state. `what-if`: the answer to a question just before each submission, since the method last changed. Since the
+    worker started: `grid`, the grid estimate in force when a job of its shape arrived; `asked`, the answer about a job
+    that arrived within ten minutes. `predicted_error_s` is the mean error of the predictions at submission of the same
+    jobs. `coverage` is as in `MethodAccuracy`.
+
+    `regret_s` is the mean of the actual wait minus the shortest wait predicted at another site of the same worker
+    process for the same request. It is an estimate, since the wait at another site is never observed; negative: the
     choice was good.
     """
 
@@ -281,13 +282,13 @@ class AnswerAccuracy(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class WaitingAgeAccuracy(msgspec.Struct, kw_only=True, frozen=True):
-    """The accuracy of the estimates in force of jobs that still waited at the age `age_s`; seconds.
+    """The accuracy of the estimates in force for jobs still pending at the age `age_s`; seconds.
 
-    `mean_error_s` is their mean absolute error of what was left to wait, `first_error_s` that of the estimates at
-    submission. The baselines are `now_error_s`, that of "it starts now", and `recent_error_s`, that of the median of
-    what was left for the last 500 jobs that waited as long; `ratio` is the error beside the better of these, null where
-    that has none. `coverage` is the share that started within each bound in force, `passed` the share of bounds of 0.9
-    that had passed, null without bounds.
+    `mean_error_s` is the mean absolute error of the remaining wait, `first_error_s` that of the estimates at
+    submission. The baselines are `now_error_s` ("it starts now") and `recent_error_s` (the median remaining wait of the
+    last 500 jobs that had waited as long). `ratio` is the error over that of the better baseline; null where that is
+    zero. `coverage` is the share of jobs that started within each upper bound in force; `expired` is the share of
+    bounds of 0.9 that were in the past, null without bounds.
     """
 
     age_s: float
@@ -298,11 +299,11 @@ class WaitingAgeAccuracy(msgspec.Struct, kw_only=True, frozen=True):
     recent_error_s: float
     ratio: float | None
     coverage: dict[str, float]
-    passed: float | None
+    expired: float | None
 
 
 class HourState(msgspec.Struct, kw_only=True, frozen=True):
-    """A site's jobs and their processors at a time (Unix seconds), soon after an hour began."""
+    """A site's jobs and their CPUs at a time (Unix seconds) soon after a full hour."""
 
     time: float
     queued_jobs: int
@@ -311,12 +312,13 @@ class HourState(msgspec.Struct, kw_only=True, frozen=True):
     running_cpus: int
 
 
-class LeftJobs(msgspec.Struct, kw_only=True):
-    """Sums over the jobs that left the queue in the day or week from `begin` (Unix seconds, UTC), by the site's method.
+class DepartedJobs(msgspec.Struct, kw_only=True):
+    """Sums over the jobs that left the queue in the day or week from `begin` (Unix seconds, UTC), for the site's
+    method.
 
-    `held` of `bounded` jobs waited no longer than their bound of 0.9. Durations in seconds; no estimate counts
-    as a prediction of none, a cancelled job as if it had started then. A prediction is the median of what is likely, so
-    the medians can be compared, and the means cannot: few long waits make the mean of waits longer.
+    `covered` of `bounded` jobs waited no longer than their upper bound of 0.9. Durations are in seconds. No estimate
+    counts as a prediction of zero, a cancelled job as started then. Compare the medians, not the means: a prediction is
+    a median, and few long waits raise the mean of the waits.
     """
 
     begin: float
@@ -325,23 +327,26 @@ class LeftJobs(msgspec.Struct, kw_only=True):
     waited_s: float = 0.0
     error_s: float = 0.0
     bounded: int = 0
-    held: int = 0
+    covered: int = 0
     predicted_median_s: float | None = None
     waited_median_s: float | None = None
 
 
-class SitePast(msgspec.Struct, kw_only=True, frozen=True):
-    """How a site has been, the oldest first: a week's hours, the days of four, the weeks (from Monday) of a year."""
+class SiteTrends(msgspec.Struct, kw_only=True, frozen=True):
+    """A site's history, oldest first: hours of a week, days of four weeks, weeks (from Monday) of a year."""
 
     hours: list[HourState]
-    days: list[LeftJobs]
-    weeks: list[LeftJobs] = []
+    days: list[DepartedJobs]
+    weeks: list[DepartedJobs] = []
 
 
 class WorkerState(msgspec.Struct, kw_only=True, frozen=True):
-    """The worker that answers: its name, for how many seconds its oldest event has not been durable (0: all are), when
-    its last checkpoint ended (Unix seconds; null: none yet), and how many messages it has rejected, by reason, since it
-    started."""
+    """The worker that answers.
+
+    `undurable_s` is the age of its oldest event that is not durable (0: none), `checkpoint` the end of its last
+    checkpoint (Unix seconds; null: none yet), and `rejected` the number of rejected messages since its start, by
+    reason.
+    """
 
     name: str
     undurable_s: float
@@ -350,10 +355,10 @@ class WorkerState(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class PartitionState(msgspec.Struct, kw_only=True, frozen=True):
-    """A partition as it is now: its jobs, and its processors and GPUs, in all and free.
+    """The current state of a partition: its jobs, and its CPUs and GPUs, total and free.
 
-    Nodes that it shares with others count in each. What is down, drained or reserved is not free. A job that may start
-    in several queues in each of them.
+    Nodes shared by several partitions count in each, and so does a job that may start in several queues. Nodes that are
+    down, drained or reserved are not free.
     """
 
     name: str
@@ -367,15 +372,14 @@ class PartitionState(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
-    """A site: its size, its live jobs by phase, its open queues, the accuracy by week, and the head of its queue.
+    """A site: its size, live jobs by phase, open queues, accuracy by week, and the head of its queue.
 
-    `work_left_s` is how long its processors need for what is left of the live jobs, as far as that is known. `queued`
-    are those that have queued longest. `more` entries of `queued`, `weeks` and `queues` were left out, since the answer
-    would not have fitted a message. `unknown_fields` counts the fields of its events that were ignored because no event
-    has them, by name, since its worker started. `operations` are the last that operators did. `partitions` are left out
-    where the site tells none. `answers` tell how right estimates were that were made at other moments than the
-    submission, `recent` how right predictions were in the last week or two, and `while_waiting` how right the estimates
-    in force were at fixed ages. `worker` is left out where none was asked.
+    `work_left_s` is the remaining work of the live jobs, as far as known, divided by the CPUs. `queued` are the jobs
+    that have been pending longest. `more` entries of `queued`, `weeks` and `queues` were left out to fit the message
+    size. `unknown_fields` counts ignored event fields by name since the worker started. `operations` are the latest
+    operator commands. `partitions` is absent where the site has none. `answers` is the accuracy of estimates made at
+    other times than submission, `recent` that of predictions in the last one to two weeks, and `while_waiting` that of
+    the estimates in force at fixed ages. `worker` is absent where it was not requested.
     """
 
     cpus: int
@@ -398,27 +402,29 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     answers: list[AnswerAccuracy] = []
     recent: MethodAccuracy | msgspec.UnsetType = msgspec.UNSET
     while_waiting: list[WaitingAgeAccuracy] = []
-    past: SitePast | msgspec.UnsetType = msgspec.UNSET
+    trends: SiteTrends | msgspec.UnsetType = msgspec.UNSET
     worker: WorkerState | msgspec.UnsetType = msgspec.UNSET
 
 
 UNKNOWN_SITE = "unknown_site"
-"""The reason for which a worker refuses to answer about a site that it does not know."""
+"""Reason of a refusal: the site is not known to the worker."""
 
 BUSY = "busy"
-"""The reason for which a worker refuses when more questions wait than it can answer."""
+"""Reason of a refusal: too many pending questions."""
 
 QUOTA = "quota"
-"""The reason for which it refuses when more questions of this asker wait than one may have waiting."""
+"""Reason of a refusal: too many pending questions of this client."""
 
 LATER = frozenset({BUSY, QUOTA})
-"""Reasons for which the same question may be answered later."""
+"""Reasons of refusals after which the question may be repeated."""
 
 
 class NoAnswer(Answer, tag="refused", kw_only=True, frozen=True):
-    """A question that cannot be answered: `unknown_site`, `failed`, `too_large` (the answer would be), `busy` (too many
-    questions wait), `quota` (too many of this asker do), or what is wrong with it, as in a dead letter (`malformed`,
-    `unknown_type`, `version`, `wrong_key`); `detail` says more. After `busy` and `quota` it may be asked again later.
+    """A question without an answer.
+
+    `reason` is `unknown_site`, `failed`, `too_large` (the answer), `busy` (too many pending questions), `quota` (too
+    many of this client), or a reason of a dead letter (`malformed`, `unknown_type`, `version`, `wrong_key`); `detail`
+    adds to it. After `busy` and `quota` the question may be repeated later.
     """
 
     made_at: float = 0.0

@@ -55,9 +55,9 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
 
     lag_noted: float = 0.0
     behind: int = 0
-    doubted: int = 0  # events in a row whose times were not believed and agree with each other
-    doubted_time: float = 0.0
-    doubted_since: float = 0.0
+    implausible: int = 0  # events in a row whose times were not believed and agree with each other
+    implausible_time: float = 0.0
+    implausible_since: float = 0.0
     behind_latest: float = 0.0  # the latest time of the events that lie behind
 
     furthest: float = 0.0
@@ -84,16 +84,16 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
         return _outside(time - self.now, MAX_STEP_S, "the site's time")
 
     def _confirmed(self, time: float, arrived: float | None) -> bool:
-        """Count a doubted time; whether so many in a row agree that the site's time was wrong."""
-        if self.doubted == 0 or abs(time - self.doubted_time) > MAX_STEP_S:
-            self.doubted, self.doubted_since = 0, arrived or 0.0
-        self.doubted, self.doubted_time = self.doubted + 1, time
+        """Count an implausible time; whether so many in a row agree that the site's time was wrong."""
+        if self.implausible == 0 or abs(time - self.implausible_time) > MAX_STEP_S:
+            self.implausible, self.implausible_since = 0, arrived or 0.0
+        self.implausible, self.implausible_time = self.implausible + 1, time
         if self.live:  # the broker's clock itself would have to be wrong
-            enough = self.doubted >= MAX_CONFIRMING and (arrived or 0.0) >= self.doubted_since + DAY_S
+            enough = self.implausible >= MAX_CONFIRMING and (arrived or 0.0) >= self.implausible_since + DAY_S
         else:
-            enough = self.doubted >= min(max(self.believed, 2), MAX_CONFIRMING)
+            enough = self.implausible >= min(max(self.believed, 2), MAX_CONFIRMING)
         if enough:
-            self.now, self.believed, self.doubted = time, self.doubted, 0
+            self.now, self.believed, self.implausible = time, self.implausible, 0
             self.behind, self.furthest = 0, 0.0
             self._set_lags([])
         return enough
@@ -105,7 +105,7 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
             self.lag_noted = arrived
         time = self.of(time, arrived)
         self.believed = min(self.believed + 1, MAX_CONFIRMING)
-        self.doubted = 0
+        self.implausible = 0
         self._fall_behind(time)
         self.now = max(self.now, time)
 

@@ -80,7 +80,7 @@ class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
     requeued: str | None = None
     interrupted: str | None = None
     late: bool = False
-    past: bool = False
+    historical: bool = False
     old: bool = False
     tasks_gone: Count = 0
     row: tuple[str, int] | None = None
@@ -145,7 +145,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wait_s: float | None
     reason: str
     bounds: dict[str, float] | None = None
-    starts_at_once: float | None = None
+    p_immediate_start: float | None = None
     degraded: str | None = None
     schedule_s: float | None = None
 
@@ -321,14 +321,14 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         return self.submit if self.eligible is None else max(self.submit, self.eligible)
 
     @property
-    def before_eligible_s(self) -> float:
+    def ineligible_s(self) -> float:
         """For how many seconds it was submitted and not yet eligible, which its wait leaves out."""
         return self.ready - self.submit
 
     @property
     def wait_from(self) -> str:
         """Which of the two `ready` is."""
-        return "eligible" if self.before_eligible_s else "submit"
+        return "eligible" if self.ineligible_s else "submit"
 
 
 REQUEST = tuple(name for name in Submit.__struct_fields__ if name in {*Job.__struct_fields__} - {"attempt", "eligible"})

@@ -17,7 +17,7 @@ SLACK = 4  # a job may be so many times larger than its site: sizes are declared
 MAX_CHANGE = 64  # a declared size may be so many times what was known of the site
 MIN_STARTED_JOBS = 32  # jobs that must have started before a size is guessed from them
 
-MIN_DOUBTED_JOBS = 8
+MIN_IMPLAUSIBLE_JOBS = 8
 """Jobs, and more than have started, that must be too large within a day for a guessed size to grow by them."""
 
 
@@ -32,7 +32,7 @@ class SizeSeen(msgspec.Struct, array_like=True):
     day_began: float = 0.0
     day_most: int = 0
     started: int = 0
-    doubted: int = 0
+    implausible: int = 0
 
     def see(self, in_use: int, now: float, settled: bool) -> None:
         """A job has started, and so many processors are in use. `settled`: enough jobs have started before."""
@@ -46,18 +46,18 @@ class SizeSeen(msgspec.Struct, array_like=True):
     def doubt(self, now: float) -> None:
         """A job was too large to be believed."""
         self._begin_day(now)
-        self.doubted += 1
+        self.implausible += 1
 
     def _begin_day(self, now: float) -> None:
         if self.day_began <= now < self.day_began + DAY_S:
             return
-        if self.doubted >= MIN_DOUBTED_JOBS and self.doubted > self.started:
+        if self.implausible >= MIN_IMPLAUSIBLE_JOBS and self.implausible > self.started:
             self.most = max(self.most, MIN_CPUS_LIMIT // SLACK) * SLACK
         self.day_began, self.day_most = now, self.most
-        self.started = self.doubted = 0
+        self.started = self.implausible = 0
 
 
-def doubted_request(event: Submit | Start | Alter) -> str | None:
+def implausible_request(event: Submit | Start | Alter) -> str | None:
     """Why what an event says of a job, beside its processors, is not believed of any job; None where it is. 2 µs."""
     for name in ("nodes", "gpus", "tasks", "array_size"):
         count = getattr(event, name, None)
@@ -76,7 +76,7 @@ def doubted_request(event: Submit | Start | Alter) -> str | None:
     return None
 
 
-def doubted_pools(event: Capacity) -> str | None:
+def implausible_pools(event: Capacity) -> str | None:
     """Why the pools of a site are not believed: all their nodes together have more than any site has."""
     nodes = sum(pool.nodes for pool in event.pools)
     cpus = sum(pool.nodes * pool.cpus for pool in event.pools)
@@ -89,7 +89,7 @@ def doubted_pools(event: Capacity) -> str | None:
     return None
 
 
-def doubted_job(cpus: int, declared: int, seen: int, settled: bool) -> str | None:
+def implausible_job(cpus: int, declared: int, seen: int, settled: bool) -> str | None:
     """Why a job of so many processors is not believed; None where it is.
 
     The site declared so many (0: it did not), had `seen` in use at most, and has `settled` once enough jobs started.
@@ -104,13 +104,13 @@ def doubted_job(cpus: int, declared: int, seen: int, settled: bool) -> str | Non
     return f"{cpus} processors; {why}, and at most {limit} are believed" if cpus > limit else None
 
 
-def doubted_capacity(event: Capacity, declared: int, seen: int, largest_job: int, settled: bool) -> str | None:
+def implausible_capacity(event: Capacity, declared: int, seen: int, largest_job: int, settled: bool) -> str | None:
     """Why a declared size is not believed, beside the largest job of the history; None where it is."""
     if max(event.cpus, event.nodes or 0) > MAX_CPUS:
         return f"{event.cpus} processors on {event.nodes} nodes; at most {MAX_CPUS} are believed"
     if event.nodes and event.down_nodes > event.nodes:
         return f"{event.down_nodes} of {event.nodes} nodes are down"
-    if (reason := doubted_pools(event)) is not None:
+    if (reason := implausible_pools(event)) is not None:
         return reason
     if not (declared or settled) or event.cpus == 0:
         return None

@@ -142,11 +142,12 @@ def check_topics(settings: Settings, uses: Mapping[str, str]) -> None:
     """
     found = find_topics(settings, uses)
     if missing := [name for name in uses if not found[name].partitions]:
-        raise UserError(f"topics are missing: {', '.join(missing)}; make them with `queuecast topics`")
+        raise UserError(f"topics are missing: {', '.join(missing)}; create them with `queuecast topics create`")
     counts = {name: found[name].partitions for name in uses}
     if len(set(counts.values())) > 1:
         raise UserError(
-            f"topics differ in their number of partitions: {counts}; `queuecast topics --rehash` gives all the same"
+            f"topics differ in their number of partitions: {counts}; "
+            "`queuecast topics repartition` gives all of them the same number"
         )
     for name, use in uses.items():
         for operation in use.split(" and "):

@@ -11,10 +11,10 @@ from models.records import (
     AnyQuestion,
     Bundle,
     DeadLetter,
+    GridEstimate,
     Notice,
     Outcome,
     Prediction,
-    StandingEstimate,
 )
 from streams.errors import NotUnderstood
 
@@ -23,7 +23,7 @@ RECORDS: dict[str, Any] = {
     "prediction": Prediction,
     "outcome": Outcome,
     "dead-letter": DeadLetter,
-    "estimate": StandingEstimate,
+    "estimate": GridEstimate,
     "question": AnyQuestion,
     "answer": AnyAnswer,
     "notice": Notice,

@@ -31,7 +31,7 @@ class Topics:
         predictions: estimates, as jobs are submitted.
         outcomes: predictions beside what happened.
         dead_letters: messages that could not be processed, with the reason.
-        estimates: standing estimates, the latest of each site and job shape.
+        estimates: grid estimates, the latest of each site and job shape.
         questions: questions about sites; the worker reads it.
         answers: the workers' answers.
         notices: what was told of jobs that queue; `queuecast notify` writes it, and reads there what it told before.
@@ -48,7 +48,7 @@ class Topics:
         self.state = f"{self.group}-sites-changelog"
 
     def own_events(self, site: str) -> str:
-        """What is reported of one site only, where it has a topic to itself (`sites.own_topic`)."""
+        """What is reported of one site only, where it has a topic to itself (`sites.dedicated_topics`)."""
         return f"{self.events}.{site}"
 
     @property
@@ -88,20 +88,20 @@ def partition_of(site: str, partitions: int) -> int:
 def event_topics(settings: Settings) -> dict[str, str | None]:
     """The topics of events by name, the shared one first: the site whose own it is, None for the shared one."""
     topics = Topics(settings.kafka.prefix)
-    return {topics.events: None, **{topics.own_events(site): site for site in settings.sites.own_topic}}
+    return {topics.events: None, **{topics.own_events(site): site for site in settings.sites.dedicated_topics}}
 
 
 def events_topic_of(settings: Settings, site: str) -> str:
     """The topic on which a site's events are sent."""
     topics = Topics(settings.kafka.prefix)
-    return topics.own_events(site) if site in settings.sites.own_topic else topics.events
+    return topics.own_events(site) if site in settings.sites.dedicated_topics else topics.events
 
 
 def more_partitions(topic: str, found: int, before: int) -> str:
     """What to tell where a topic of events has another number of partitions than its sites' states are for."""
     return (
         f"{topic} has {found} partitions, and the sites' states are for {before}: sites would begin anew in other "
-        "partitions; stop all workers and sources, then `queuecast topics --rehash` moves the sites"
+        "partitions; stop all workers and sources, then `queuecast topics repartition` moves the sites"
     )
 
 
@@ -120,15 +120,15 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
         return {"max.message.bytes": str(EVENT_MESSAGE_BYTES), "compression.type": "producer", **kept_for}
 
     found = {
-        **{name: for_hours(kept.events_hours) | BROKER_STAMPS for name in event_topics(settings)},
-        topics.predictions: for_hours(kept.predictions_hours),
-        topics.outcomes: for_hours(kept.predictions_hours),
-        topics.notices: for_hours(kept.predictions_hours),
-        topics.dead_letters: for_hours(kept.dead_letters_hours),
+        **{name: for_hours(kept.events_retention_hours) | BROKER_STAMPS for name in event_topics(settings)},
+        topics.predictions: for_hours(kept.predictions_retention_hours),
+        topics.outcomes: for_hours(kept.predictions_retention_hours),
+        topics.notices: for_hours(kept.predictions_retention_hours),
+        topics.dead_letters: for_hours(kept.dead_letters_retention_hours),
         topics.questions: for_hours(1) | BROKER_STAMPS,
         topics.answers: for_hours(1) | BROKER_STAMPS,
         # Those of shapes that are no longer offered are not renewed, and so end.
-        topics.estimates: for_hours(kept.estimates_hours)
+        topics.estimates: for_hours(kept.estimates_retention_hours)
         | compacted
         | {"cleanup.policy": "compact,delete", "segment.bytes": str(ESTIMATE_SEGMENT_BYTES)},
         topics.state: compacted

@@ -24,7 +24,7 @@ from models.engine.settings import EngineSettings
 from models.method import Memory
 from models.records import AnyEvent, Requeue, Submit
 from streams.bulk.event_log import EventLog, Passed, Shown, silent
-from streams.bulk.feed import SortedSource
+from streams.bulk.ingest import SortedSource
 from streams.bulk.reading import read_log
 from streams.errors import NotUnderstood, UserError
 from streams.settings import Settings
@@ -52,7 +52,7 @@ def needed(settings: EngineSettings, site: str) -> Memory:
 
 def as_past(event: AnyEvent) -> AnyEvent:
     """An event as one of a site's history."""
-    return msgspec.structs.replace(event, past=True) if isinstance(event, Submit | Requeue) else event
+    return msgspec.structs.replace(event, historical=True) if isinstance(event, Submit | Requeue) else event
 
 
 def marked(steps: Iterable[OutgoingEvent], predicted: int | None) -> Iterator[OutgoingEvent]:

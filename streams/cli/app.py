@@ -1,8 +1,8 @@
-"""The command line: what comes before every command, and how a command's errors are told.
+"""The command line: global options, help and error reporting.
 
-Errors are one line on stderr that says what is wrong and what to do: exit code 1 for what is wrong outside, 2 for a
-command or a file that was not understood, 130 when interrupted. What is slow to import is imported by the commands that
-use it. Plain values are read here too: typer would import pydantic for them, which takes longer than an answer.
+An error is one line on stderr with the problem and its remedy. Exit codes: 1 for an external error, 2 for an invalid
+command or file, 130 for an interrupt. Commands import slow modules themselves. Plain values are parsed here, since
+typer would import pydantic, which takes longer than most commands.
 """
 
 import io
@@ -20,21 +20,21 @@ from streams.cli.options import flag, opt, tell
 from streams.errors import UserError, needing
 
 KINDS: dict[Any, Callable[[Any], Any]] = {kind: kind for kind in (str, int, float, bool, Path)}
-"""What reads values that are plain, by their type."""
+"""Parsers of plain values, by type."""
 
 
 GROUPS = {
     "Try it": ("up", "demo"),
-    "Ask and watch": ("ask", "job", "jobs", "sites", "watch", "notify"),
-    "Judge it by a log": ("replay", "compare", "simulate", "tune", "prior"),
-    "Tell it of a scheduler": ("source", "feed", "capture"),
-    "Run it": ("topics", "worker", "serve", "doctor", "site", "letters", "access", "schema"),
+    "Query": ("ask", "job", "jobs", "sites", "watch", "notify"),
+    "Evaluate on a log": ("replay", "compare", "simulate", "tune", "prior"),
+    "Ingest scheduler events": ("source", "ingest"),
+    "Operate": ("topics", "worker", "serve", "doctor", "site", "dead-letters", "credentials", "schema"),
 }
-"""What `queuecast --help` shows of commands under which heading; others follow under their own."""
+"""Headings of `queuecast --help` and their commands; other commands follow under "Commands"."""
 
 
 def command_of(app: typer.Typer) -> Any:
-    """The command of an application, with its whole tree, whose help shows `--site SITE` and no types."""
+    """Build the command tree of an application; its help shows `--site SITE` instead of types."""
     command: Any = typer.main.get_command(app)
     _prepare(command)
     command.format_commands = lambda ctx, formatter: _write_groups(command.commands, formatter)
@@ -58,10 +58,10 @@ def _prepare(command: Any) -> None:
             _prepare_value(param)
         return found
 
-    command.get_params = get_params  # with `--help`, which is made there
+    command.get_params = get_params  # includes `--help`, which typer adds there
     for inner in getattr(command, "commands", {}).values():
         whole = " ".join((inner.help or "").partition("\n\n")[0].split())
-        inner.get_short_help_str = lambda limit=0, whole=whole: whole  # not cut at the line's end
+        inner.get_short_help_str = lambda limit=0, whole=whole: whole  # not truncated
         _prepare(inner)
 
 
@@ -76,7 +76,7 @@ def _prepare_value(param: Any) -> None:
 
 
 class _Plain(NamedTuple):
-    """Reads the value of a parameter, in place of typer's own reader."""
+    """Parse the value of a parameter, in place of typer's parser."""
 
     kind: Callable[[Any], Any]
     choices: Sequence[str] | None
@@ -84,7 +84,11 @@ class _Plain(NamedTuple):
     limits: str | None
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value, or what stands for none. Raises typer.BadParameter: it is none of its kind."""
+        """Convert a value.
+
+        Raises:
+            typer.BadParameter: The value is invalid.
+        """
         several = param.multiple or param.nargs == -1
         if value is None:
             return () if several else None
@@ -95,11 +99,11 @@ class _Plain(NamedTuple):
 
     def _read(self, value: Any) -> Any:
         if self.choices and value not in self.choices:
-            raise ValueError(f"{value!r} is none of {', '.join(self.choices)}.")
+            raise ValueError(f"{value!r} is not valid; expected one of {', '.join(self.choices)}.")
         try:
             found = self.kind(value)
         except ValueError:
-            raise ValueError(f"{value!r} is no {'whole ' if self.kind is int else ''}number.") from None
+            raise ValueError(f"{value!r} is not {'an integer' if self.kind is int else 'a number'}.") from None
         least, most = self.bounds
         if not (least is None or found >= least) or not (most is None or found <= most):  # nor is NaN
             raise ValueError(f"{value} is not {self.limits}.")
@@ -113,7 +117,7 @@ def _limits(least: float | None, most: float | None) -> str | None:
 
 
 def _shown(param: Any) -> str:
-    """What stands for a parameter's value: that of an argument is its name already."""
+    """Return the placeholder of a parameter's value in the help; an argument is named already."""
     if param.param_type_name == "argument":
         return ""
     if param.metavar is not None:
@@ -125,16 +129,16 @@ def _shown(param: Any) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command of `streams`; gives the exit code."""
+    """Run a command of `streams` and return the exit code."""
     return run(app, arguments)
 
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
-    """Run a command, by default the one that the process was started with; gives the exit code."""
-    for name in ("kafka", "aiokafka", "streams.client"):  # their warnings come as errors of ours
+    """Run a command (default: `sys.argv`) and return the exit code."""
+    for name in ("kafka", "aiokafka", "streams.client"):  # reported as errors of the command
         logging.getLogger(name).addHandler(logging.NullHandler())
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show is no error
+        sys.stdout.reconfigure(errors="backslashreplace")  # names that the terminal cannot show
     try:
         with needing():
             code = command_of(app)(args=arguments, prog_name="queuecast", standalone_mode=False)
@@ -152,9 +156,7 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("QUEUECAST_DEBUG"):
             raise
-        return _fail(
-            f"internal error: {type(error).__name__}: {error}; QUEUECAST_DEBUG=1 in the environment says where"
-        )
+        return _fail(f"internal error: {type(error).__name__}: {error}; set QUEUECAST_DEBUG=1 for the traceback")
 
 
 def _fail(message: str, code: int = 1) -> int:
@@ -185,7 +187,7 @@ def options(
     context: typer.Context,
     config: Annotated[
         Path | None,
-        opt("Settings, TOML. Default: QUEUECAST_CONFIG, else queuecast.toml here, else of the `up` that runs.", "FILE"),
+        opt("Settings file, TOML. Default: $QUEUECAST_CONFIG, ./queuecast.toml, that of `up`.", "FILE"),
     ] = None,
     version: Annotated[bool, flag("--version", "Print the version.", callback=_show_version, is_eager=True)] = False,
 ) -> None:
@@ -194,10 +196,10 @@ def options(
 
 
 def application(*more: typer.Typer) -> typer.Typer:
-    """`queuecast` with the commands of `streams`, and more groups of commands."""
+    """Build the application from the commands of `streams` and further groups."""
     made = typer.Typer(
         name="queuecast",
-        help="Predicts batch queue waits and run times from schedulers' events, as a stream, for many HPC sites.",
+        help="Predict queue waits and run times of batch jobs from scheduler events, for many HPC sites.",
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help: it costs no import, and no width
         pretty_exceptions_enable=False,

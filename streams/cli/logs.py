@@ -1,4 +1,4 @@
-"""The commands that tell how good predictions would be on a log: replay and compare."""
+"""Commands that evaluate predictions on a log: replay and compare."""
 
 import os
 import sys
@@ -37,18 +37,21 @@ METHODS, RUN_METHODS = (names_in("models.registry", table) for table in ("METHOD
 
 LogFiles = Annotated[
     list[Path],
-    arg("A site's log, in one file or several, or a folder, plain or zipped; - is standard input.", "FILE..."),
+    arg("Log of one site: files or a directory, plain or compressed; - is standard input.", "FILE..."),
 ]
-MapName = Annotated[str | None, opt("What the columns of a table (--format table) are.", "--map", "NAME|FILE")]
-SiteName = Annotated[str | None, opt("The site's name. Default: the file's.")]
-Ids = Annotated[Range | None, opt("Score these job numbers, inclusive.", "LO HI")]
-Rows = Annotated[Range | None, opt("Score these positions in submit order, from 1, inclusive.", "LO HI")]
+MapName = Annotated[str | None, opt("Column mapping of a table (--format table).", "--map", "NAME|FILE")]
+SiteName = Annotated[str | None, opt("Site name. Default: the file name.")]
+Ids = Annotated[Range | None, opt("Range of job ids to score, inclusive.", "LO HI")]
+Rows = Annotated[Range | None, opt("Range of positions in submit order to score, from 1, inclusive.", "LO HI")]
 Since = Annotated[
     datetime | None,
-    opt("Score jobs submitted since then, UTC; those before are learnt.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
+    opt(
+        "Score jobs submitted since then, UTC; earlier ones are for learning.",
+        formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
+    ),
 ]
-Started = Annotated[bool, flag("--started", "Leave out jobs cancelled in the queue.")]
-SkipBroken = Annotated[bool, flag("--skip-broken", "Tell each broken line on stderr, beside the report's counts.")]
+Started = Annotated[bool, flag("--started", "Exclude jobs cancelled in the queue.")]
+SkipInvalid = Annotated[bool, flag("--skip-invalid", "Print each invalid line on stderr.")]
 
 
 def _writable(path: Path | None) -> Path | None:
@@ -58,21 +61,15 @@ def _writable(path: Path | None) -> Path | None:
     return path
 
 
-Html = Annotated[
-    Path | None, opt("Write the report with plots there, one page that needs no other.", "FILE", callback=_writable)
-]
-Anonymise = Annotated[
-    Path | None, opt("Write the log's events there with other names, to be shared, and predict nothing.", "FILE")
-]
-Key = Annotated[Path | None, opt("With --anonymise: the key of the names. Default: random, kept nowhere.", "FILE")]
-Fast = Annotated[bool, flag("--fast", "For a first answer: of a long log the last jobs alone, some of them predicted.")]
-Resume = Annotated[
-    Path | None, opt("Keep the state there; the same command goes on where it was stopped.", "FILE", callback=_writable)
-]
+Html = Annotated[Path | None, opt("Write a self-contained report with plots.", "FILE", callback=_writable)]
+Anonymise = Annotated[Path | None, opt("Write the events with pseudonyms, for sharing, and predict nothing.", "FILE")]
+Key = Annotated[Path | None, opt("With --anonymise: key of the pseudonyms. Default: random, not stored.", "FILE")]
+Fast = Annotated[bool, flag("--fast", "Quick result: use the last jobs of a long log, and predict some of them.")]
+Resume = Annotated[Path | None, opt("State file; the same command resumes from it.", "FILE", callback=_writable)]
 PriorFile = Annotated[
-    Path | None, opt("Start from what these sites taught (`queuecast prior`), not the package's.", "--prior", "FILE")
+    Path | None, opt("Prior to start from (`queuecast prior`). Default: the package's.", "--prior", "FILE")
 ]
-Earlier = Annotated[str | None, opt("With --anonymise: all times so much earlier, such as 500d.", "DURATION")]
+ShiftTime = Annotated[str | None, opt("With --anonymise: shift all times back, such as 500d.", "DURATION")]
 
 
 @contextmanager
@@ -83,7 +80,7 @@ def _opened(context: typer.Context) -> "Iterator[tuple[EventLog, Report]]":
     options, format_name = given["options"] or [], given["format_name"]
     if given["map_name"] is not None:
         format_name, options = format_name or "table", [*options, f"map={given['map_name']}"]
-    told = (lambda part: tell(str(part))) if given["skip_broken"] else None
+    told = (lambda part: tell(str(part))) if given["skip_invalid"] else None
     with read_log(given["files"], given["site"], format_name, told, options, progress) as found:
         yield found
 
@@ -108,14 +105,18 @@ def replay(
     files: LogFiles,
     method: Annotated[
         list[str] | None,
-        opt("Method to run; repeatable, the first one counts. Default: the settings'.", "NAME", autocompletion=METHODS),
+        opt(
+            "Method; repeatable, the first is the default method. Default: from the settings.",
+            "NAME",
+            autocompletion=METHODS,
+        ),
     ] = None,
     runtimes: Annotated[
         list[str] | None, opt("Method for run times; repeatable, as --method.", "NAME", autocompletion=RUN_METHODS)
     ] = None,
-    out: Annotated[Path | None, opt("Write the predictions there, JSON lines.", "FILE")] = None,
-    outcomes: Annotated[Path | None, opt("Write the outcomes there.", "FILE")] = None,
-    shadows: Annotated[bool, flag("--shadows", "Write every method's records, not the first's.")] = False,
+    out: Annotated[Path | None, opt("Write the predictions, JSON lines.", "FILE")] = None,
+    outcomes: Annotated[Path | None, opt("Write the outcomes, JSON lines.", "FILE")] = None,
+    shadows: Annotated[bool, flag("--shadows", "Write the records of every method, not of the first only.")] = False,
     ids: Ids = None,
     rows: Rows = None,
     since: Since = None,
@@ -127,32 +128,32 @@ def replay(
     format_name: Format = None,
     map_name: MapName = None,
     options: SourceOptions = None,
-    skip_broken: SkipBroken = False,
+    skip_invalid: SkipInvalid = False,
     html: Html = None,
     anonymise: Anonymise = None,
     key: Key = None,
-    earlier: Earlier = None,
+    shift_time: ShiftTime = None,
     as_json: Annotated[bool, flag("--json", "Print the report and the tables as JSON.")] = False,
 ) -> None:
-    """Predict every job of a log in time order, in this process, and print how good that was.
+    """Predict every job of a log in time order, and print the accuracy.
 
-    First it says what was read, what was skipped and why, and what is missing.
-    Then each job is predicted at its submission, from what was known by then.
-    The trivial rules, "zero" and "median", always run beside, and so do the
-    scheduler's own estimates where the log has them.
+    The report first states what was read, what was skipped and why, and what is
+    missing. Each job is predicted at its submission, from earlier events only. The
+    baselines "zero" and "median" always run too, and so do the scheduler's own
+    estimates if the log has them.
 
-    The columns: mean absolute error (AAE) and median error in hours; error as a
-    share of the response time (PPE; PPE600 and PPE1200 with that at least 600 or
-    1200 s); shares of jobs predicted within a factor of 2 or 3, within 1 or 10
-    minutes; jobs without an estimate; jobs; and for each bound the share of jobs
-    at or below it (cov). A second table has the run times: mean absolute error in
-    hours and as a share of the mean run time, and the share within its interval.
+    Columns: mean absolute error (AAE) and median error in hours; error relative to
+    the response time (PPE; PPE600 and PPE1200 with at least 600 or 1200 s); shares
+    of jobs predicted within a factor of 2 or 3, within 1 or 10 minutes; jobs
+    without an estimate; jobs; and the coverage of each upper bound (cov). A second
+    table has the run times: mean absolute error in hours and relative to the mean
+    run time, and the share within the interval.
 
-    A third table has the estimates in force of jobs that still wait at an age:
-    their mean absolute error in hours, beside those of the first estimate, of "it
-    starts now", and of the median of what was left for the last 500 jobs that
-    waited as long; the ratio to the better of these two; for each bound the share
-    that started within it; and the share of bounds of 0.9 that had passed.
+    A third table has the estimates in force for jobs pending at fixed ages: their
+    mean absolute error in hours, that of the first estimate, of "it starts now",
+    and of the median remaining wait of the last 500 jobs that had waited as long;
+    the ratio to the better of these two; the coverage of each bound; and the share
+    of bounds of 0.9 that were in the past.
     """
     from streams.offline import waiting
     from streams.offline.prior import read_prior
@@ -160,14 +161,14 @@ def replay(
     from streams.offline.report import findings, page
     from streams.offline.scored import ScoredReplay
 
-    _check_names(anonymise, key, earlier)
+    _check_names(anonymise, key, shift_time)
     settings = settings_for(settings_without_servers(context).engine, method or (), runtimes or ())
     if prior is not None and settings.prior != "grid":
-        raise UserError(f"--prior {prior}: engine.prior is {settings.prior!r}; only with 'grid' is another one taken")
+        raise UserError(f"--prior {prior}: requires engine.prior = 'grid'; it is {settings.prior!r}")
     others = None if prior is None else read_prior(prior)
     if anonymise is not None:
         with _opened(context) as (log, report):
-            _anonymise(log, report, anonymise, key, earlier)
+            _anonymise(log, report, anonymise, key, shift_time)
         return
     with _scored(context) as (log, report, range_, excerpt):
         written = None if shadows else settings.method
@@ -180,7 +181,7 @@ def replay(
         found = scores.rows()
         if not found:
             which = "of that range" if ids or rows or since else "in it"
-            raise UserError(f"{files[0]}: no job {which} is scored: none has a wait that is known")
+            raise UserError(f"{files[0]}: no job {which} can be scored: none has a known wait")
         if html:
             counted = run.waiting.counted
             parts = (breakdowns.found, settings.method, breakdowns.rivals, counted, excerpt.said)
@@ -204,29 +205,29 @@ def compare(
     context: typer.Context,
     files: LogFiles,
     method: Annotated[
-        list[str] | None, opt("Only this method; repeatable. Default: every one.", "NAME", autocompletion=METHODS)
+        list[str] | None, opt("Method; repeatable. Default: all.", "NAME", autocompletion=METHODS)
     ] = None,
     ids: Ids = None,
     rows: Rows = None,
     since: Since = None,
     started: Started = False,
-    workers: Annotated[int | None, opt("Processes. Default: as many as there are cores.", min=1)] = None,
+    workers: Annotated[int | None, opt("Number of processes. Default: the number of CPUs.", min=1)] = None,
     fast: Fast = False,
     resume: Resume = None,
     site: SiteName = None,
     format_name: Format = None,
     map_name: MapName = None,
     options: SourceOptions = None,
-    skip_broken: SkipBroken = False,
+    skip_invalid: SkipInvalid = False,
     html: Html = None,
     as_json: Annotated[bool, flag("--json", "Print the report and the tables as JSON.")] = False,
 ) -> None:
-    """Run every method over a log, and print how good each was: waits, run times, bounds on waits.
+    """Run every method over a log, and print the accuracy of waits, run times and bounds.
 
-    First it says what was read, what was skipped and why, and what is missing.
-    The trivial rules stand on top, then the scheduler's own estimates where the
-    log has them. The columns are those of `queuecast replay`; of a bound, the
-    share of jobs at or below it, its mean, and its mean quantile loss.
+    The report first states what was read, what was skipped and why, and what is
+    missing. The baselines come first, then the scheduler's own estimates if the
+    log has them. The columns are those of `queuecast replay`; for each bound its
+    coverage, its mean, and its mean quantile loss.
     """
     from streams.offline.compare import compare as compared
     from streams.offline.replay import settings_for
@@ -259,18 +260,18 @@ def compare(
 def _check_ranges(given: Mapping[str, Any]) -> None:
     ranges = [name for name in ("ids", "rows", "since") if given[name]]
     if len(ranges) > 1:
-        raise typer.BadParameter(f"{' and '.join(f'--{name}' for name in ranges)} exclude each other.")
+        raise typer.BadParameter(f"{' and '.join(f'--{name}' for name in ranges)} are mutually exclusive.")
     for name in ("ids", "rows"):
         if (range_ := given[name]) and range_[0] > range_[1]:
-            raise typer.BadParameter(f"--{name} {range_[0]} {range_[1]}: expected the last not to be before the first.")
+            raise typer.BadParameter(f"--{name} {range_[0]} {range_[1]}: expected the first not to exceed the last.")
     if given["fast"] and ranges:
-        raise typer.BadParameter("--fast chooses the jobs itself, without --ids, --rows and --since.")
+        raise typer.BadParameter("--fast cannot be combined with --ids, --rows or --since.")
 
 
-def _check_names(anonymise: Path | None, key: Path | None, earlier: str | None) -> None:
-    for option, given in (("--key", key), ("--earlier", earlier)):
+def _check_names(anonymise: Path | None, key: Path | None, shift_time: str | None) -> None:
+    for option, given in (("--key", key), ("--shift-time", shift_time)):
         if given is not None and anonymise is None:
-            raise typer.BadParameter(f"{option} goes with --anonymise.")
+            raise typer.BadParameter(f"{option} requires --anonymise.")
 
 
 def _excerpt(log: "EventLog", jobs: "JobRange", fast: bool) -> "Excerpt":
@@ -280,7 +281,7 @@ def _excerpt(log: "EventLog", jobs: "JobRange", fast: bool) -> "Excerpt":
     if not fast:
         return whole(log) if jobs.ids is None and jobs.names is None else until_scored(log, jobs)
     excerpt = sampled(log)
-    tell(excerpt.said or "a fast replay: the log is short, so nothing is left out")
+    tell(excerpt.said or "fast replay: the log is short, so no job is skipped")
     return excerpt
 
 
@@ -299,14 +300,14 @@ def _share_of_work() -> Iterator[Callable[[int], None]]:
         yield move
 
 
-def _anonymise(log: "EventLog", report: "Report", out: Path, key: Path | None, earlier: str | None) -> None:
+def _anonymise(log: "EventLog", report: "Report", out: Path, key: Path | None, shift_time: str | None) -> None:
     from streams.bulk.anonymise import Anonymiser, key_of, write_anonymous
     from streams.errors import read_as
     from streams.offline.report import findings
     from streams.text.quantities import seconds_of
 
-    shift_s = 0.0 if earlier is None else read_as("--earlier", seconds_of, earlier)
+    shift_s = 0.0 if shift_time is None else read_as("--shift-time", seconds_of, shift_time)
     anonymiser = Anonymiser(key_of(key), shift_s)
     count = write_anonymous(out, log.events(), anonymiser)
     findings.show(log, report)
-    sys.stdout.write(f"{out}: {count:,} events with other names; `queuecast replay {out}` reads them\n")
+    sys.stdout.write(f"{out}: {count:,} events with pseudonyms; evaluate them with `queuecast replay {out}`\n")

@@ -1,4 +1,4 @@
-"""The commands of who asks and watches: jobs, job, sites, letters, watch, ask, notify."""
+"""Query commands: jobs, job, sites, dead-letters, watch, ask, notify."""
 
 import signal
 import sys
@@ -31,79 +31,81 @@ commands = typer.Typer()
 
 T = TypeVar("T")
 
-Sites = Annotated[
-    list[str] | None, opt("Only this site; repeatable. Default: all.", autocompletion=known_sites, callback=named)
+Sites = Annotated[list[str] | None, opt("Site; repeatable. Default: all.", autocompletion=known_sites, callback=named)]
+Url = Annotated[str | None, opt("HTTP service to query. Default: query through Kafka.")]
+Token = Annotated[str | None, opt("Token of the service. Default: from the settings.")]
+Deadline = Annotated[
+    str | None, opt("Print the probability of a start before then: 17:00, 2026-05-04T08:00, 3h.", "TIME")
 ]
-Url = Annotated[str | None, opt("Ask this service, not through Kafka.")]
-Token = Annotated[str | None, opt("The service's token. Default: the settings'.")]
-By = Annotated[str | None, opt("How probable it is that it starts by then: 17:00, 2026-05-04T08:00, 3h.", "TIME")]
 AsJson = Annotated[bool, flag("--json", "Print the answers as JSON.")]
 
 
 @commands.command(epilog="Example: queuecast jobs --user ada --site ctc")
 def jobs(
     context: typer.Context,
-    user: Annotated[str | None, opt("This user's. Default: those that have queued longest.", callback=named)] = None,
+    user: Annotated[str | None, opt("User. Default: the longest pending jobs.", callback=named)] = None,
     site: Sites = None,
-    most: Annotated[int, opt("Of a site, at most.", min=1, max=1000)] = 20,
+    limit: Annotated[int, opt("Maximum number of jobs per site.", min=1, max=1000)] = 20,
     url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print jobs that queue: when each is expected to start, by when at the latest, and why not yet.
+    """Print pending jobs with their expected and latest start and the reason.
 
-    With --user those that run too.
+    With --user running jobs too.
     """
     from streams.client import listing
     from streams.client.listing import show_jobs
 
     with listing.asked_of(settings_of(context, url), url, token) as grid:
         if user is None:
-            found = listing.longest_queued(grid.every_site(site or (), most))
+            found = listing.longest_queued(grid.every_site(site or (), limit))
         else:
-            found = listing.user_jobs(grid.jobs(user, site or (), most))
+            found = listing.user_jobs(grid.jobs(user, site or (), limit))
     _print(found, as_json, show_jobs)
 
 
-@commands.command(epilog="Example: queuecast job 4711 --site ctc --by 17:00")
+@commands.command(epilog="Example: queuecast job 4711 --site ctc --start-before 17:00")
 def job(
     context: typer.Context,
-    job_id: Annotated[str, arg("The job's id.", "ID", callback=named)],
-    by: By = None,
-    told: Annotated[bool, flag("--told", "Print its estimates over time, too, from its submission on.")] = False,
+    job_id: Annotated[str, arg("Job id.", "ID", callback=named)],
+    start_before: Deadline = None,
+    history: Annotated[bool, flag("--history", "Also print all estimates since its submission.")] = False,
     site: Sites = None,
     url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say when a job starts that was submitted, by when at the latest, since when it queues, and why not yet."""
+    """Print the expected and latest start of a submitted job, and why it is pending."""
     from streams.client import listing
     from streams.client.listing import check_job, show_job
 
-    within_s = None if by is None else seconds_until(by)
+    within_s = None if start_before is None else seconds_until(start_before)
     with listing.asked_of(settings_of(context, url), url, token) as grid:
         found = listing.answered(grid.job(job_id, site or ()))
-    _print(found, as_json, lambda answers: show_job(answers, within_s, told))
+    _print(found, as_json, lambda answers: show_job(answers, within_s, history))
     check_job(found)
 
 
-def seconds_until(by: str) -> float:
-    """Seconds from now to a time that is given as --by, on this machine's clock. Raises NotUnderstood: it is no time to
-    come.
+def seconds_until(time: str) -> float:
+    """Seconds from now to the time given as --start-before, on this machine's clock.
+
+    Raises:
+        NotUnderstood: Not a valid time, or in the past.
     """
     from datetime import datetime
 
     from streams.text.quantities import deadline_of
 
     now = datetime.now().astimezone()
-    return read_as("--by", lambda text: deadline_of(text, now), by).timestamp() - now.timestamp()
+    return read_as("--start-before", lambda text: deadline_of(text, now), time).timestamp() - now.timestamp()
 
 
 @commands.command(epilog="Example: queuecast sites")
 def sites(
     context: typer.Context, site: Sites = None, url: Url = None, token: Token = None, as_json: AsJson = False
 ) -> None:
-    """Print all sites: their size, what is free, their jobs, how old that is, and what is wrong with any."""
+    """Print the sites: size, free resources, jobs, age of the data, and problems."""
     from streams.client import listing
     from streams.client.listing import show_sites
 
@@ -112,16 +114,16 @@ def sites(
     _print(found, as_json, show_sites)
 
 
-@commands.command(epilog="Example: queuecast letters --site ctc --follow")
-def letters(
+@commands.command("dead-letters", epilog="Example: queuecast dead-letters --site ctc --follow")
+def dead_letters(
     context: typer.Context,
     site: Site = None,
-    reason: Annotated[str | None, opt("Those with this reason only.", callback=named)] = None,
-    follow: Annotated[bool, flag("--follow", "Print each that comes from now on, one a line.")] = False,
-    as_json: Annotated[bool, flag("--json", "The counts as JSON; with --follow JSON lines.")] = False,
+    reason: Annotated[str | None, opt("Reason.", callback=named)] = None,
+    follow: Annotated[bool, flag("--follow", "Print new ones as they arrive, one a line.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the counts as JSON; with --follow JSON lines.")] = False,
 ) -> None:
-    """Print the messages that could not be processed, the dead letters, by reason."""
-    from streams.operate.letters import LetterFilter, by_reason, coming_letters, line, read_letters, show
+    """Print the number of dead letters (messages that could not be processed) by reason."""
+    from streams.operate.dead_letters import LetterFilter, by_reason, coming_letters, line, read_letters, show
 
     wanted = LetterFilter(site, reason)
     settings = settings_of(context)
@@ -129,7 +131,7 @@ def letters(
         counts = by_reason(read_letters(settings, wanted))
         _print(counts, as_json, show)
         return
-    waiting = "no dead letter has come yet, which is as it should be; Ctrl-C ends it"
+    waiting = "No dead letters yet. Press Ctrl-C to stop."
     with closing(coming_letters(settings, wanted, tell)) as found, told_if_silent(waiting) as heard:
         for letter, at in found:
             heard()
@@ -150,25 +152,23 @@ def _print(found: T, as_json: bool, show: Callable[[T], None]) -> None:
 def watch(
     context: typer.Context,
     site: Site = None,
-    job: Annotated[str | None, opt("Those of this job only.", callback=named)] = None,
-    outcomes: Annotated[bool, flag("--outcomes", "What became of them too, at each job's start and end.")] = False,
-    from_beginning: Annotated[
-        bool, flag("--from-beginning", "What the topics hold already too, not just what comes.")
-    ] = False,
-    as_json: Annotated[bool, flag("--json", "The records as they are, JSON lines.")] = False,
-    count: Annotated[int | None, opt("Stop after this many.", min=1)] = None,
+    job: Annotated[str | None, opt("Job id.", callback=named)] = None,
+    outcomes: Annotated[bool, flag("--outcomes", "Also print outcomes, at the start and the end of each job.")] = False,
+    from_beginning: Annotated[bool, flag("--from-beginning", "Also print the records already on the topics.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the records as JSON lines.")] = False,
+    count: Annotated[int | None, opt("Maximum number of records.", min=1)] = None,
 ) -> None:
-    """Print predictions as they come, one a line; Ctrl-C ends it.
+    """Print predictions as they arrive, one a line, until Ctrl-C.
 
-    With --outcomes a job that has a prediction gets two more lines: "started" with
-    its actual wait beside the predicted one, and "ended" with its run time too. A
-    job that is cancelled in the queue gets one.
+    With --outcomes a predicted job has two more lines: "started" with the actual
+    and the predicted wait, and "ended" with the run time too. A job cancelled in
+    the queue has one.
     """
     from streams.broker.admin import check_topics
     from streams.client.blocking import each
     from streams.client.watch import json_line, kinds, late_s, line, records
 
-    shown, waiting = 0, "nothing has come yet: predictions come as jobs are submitted; Ctrl-C ends it"
+    shown, waiting = 0, "Waiting for predictions; none received yet. Press Ctrl-C to stop."
     settings = settings_of(context)
     check_topics(settings, dict.fromkeys(kinds(settings, outcomes), "read"))
     following = records(settings, site, job, outcomes, None, from_beginning, tell)
@@ -191,43 +191,44 @@ def watch(
 )
 def ask(
     context: typer.Context,
-    cpus: Annotated[int, opt("Processors.")] = 1,
+    cpus: Annotated[int, opt("CPUs.")] = 1,
     walltime: Annotated[
-        str | None, opt("Requested, with its unit: 4h, 90m, 1d12h, 04:00:00; or unlimited.", "DURATION")
+        str | None, opt("Time limit with its unit: 4h, 90m, 1d12h, 04:00:00; or unlimited.", "DURATION")
     ] = None,
     nodes: Annotated[int | None, opt("Nodes.")] = None,
     tasks: Annotated[int | None, opt("Tasks.")] = None,
     exclusive: Annotated[bool, flag("--exclusive", "Whole nodes.")] = False,
-    queue: Annotated[str | None, opt("The queue.")] = None,
-    partition: Annotated[str | None, opt("The partition, or all that it may start in.", "NAME[,...]")] = None,
-    qos: Annotated[str | None, opt("The quality of service.")] = None,
-    reservation: Annotated[str | None, opt("The reservation to run in.")] = None,
-    constraint: Annotated[str | None, opt("What its nodes have to have: 'ib&(a100|h100)'.", "FEATURES")] = None,
-    user: Annotated[str | None, opt("Who submits it.")] = None,
-    group: Annotated[str | None, opt("The user's group.")] = None,
-    account: Annotated[str | None, opt("Who pays for it.")] = None,
-    executable: Annotated[str | None, opt("What it runs.")] = None,
-    gpus: Annotated[int, opt("GPUs in all.")] = 0,
-    gpu_type: Annotated[str | None, opt("Their type, such as a100.")] = None,
+    queue: Annotated[str | None, opt("Queue.")] = None,
+    partition: Annotated[str | None, opt("Partition, or all partitions that it may start in.", "NAME[,...]")] = None,
+    qos: Annotated[str | None, opt("QOS.")] = None,
+    reservation: Annotated[str | None, opt("Reservation.")] = None,
+    constraint: Annotated[str | None, opt("Required node features: 'ib&(a100|h100)'.", "FEATURES")] = None,
+    user: Annotated[str | None, opt("Submitting user.")] = None,
+    group: Annotated[str | None, opt("Group of the user.")] = None,
+    account: Annotated[str | None, opt("Account to charge.")] = None,
+    executable: Annotated[str | None, opt("Executable name.")] = None,
+    gpus: Annotated[int, opt("Total GPUs.")] = 0,
+    gpu_type: Annotated[str | None, opt("GPU type, such as a100.")] = None,
     memory: Annotated[
-        str | None, opt("Memory in all nodes together: 64G, 512M, 1.5T.", "--memory", "--mem", "SIZE")
+        str | None, opt("Total memory of all nodes: 64G, 512M, 1.5T.", "--memory", "--mem", "SIZE")
     ] = None,
-    run: Annotated[str | None, opt("How long it runs at a site of speed 1. Default: as predicted.", "DURATION")] = None,
-    by: By = None,
+    run: Annotated[str | None, opt("Run time at a site of speed 1. Default: predicted.", "DURATION")] = None,
+    start_before: Deadline = None,
     prefer: Annotated[
-        str | None, opt("This site first, unless another starts sooner.", "SITE", autocompletion=known_sites)
+        str | None, opt("Preferred site, unless another starts sooner.", "SITE", autocompletion=known_sites)
     ] = None,
-    unless_sooner: Annotated[str | None, opt("With --prefer: by more than this. Default: 0s.", "DURATION")] = None,
+    unless_sooner: Annotated[
+        str | None, opt("With --prefer: margin by which another must start sooner. Default: 0s.", "DURATION")
+    ] = None,
     site: Sites = None,
     url: Url = None,
     token: Token = None,
     as_json: Annotated[bool, flag("--json", "Print the ranking as JSON.")] = False,
 ) -> None:
-    """Ask where a job would be done first, if it were submitted now.
+    """Rank the sites for a job by its response time if submitted now.
 
-    The sites by response time: the wait and the run time. Nothing is submitted,
-    and asking changes nothing. The exit code is 1 where no site has an estimate.
-    `queuecast job` asks about one that was submitted already.
+    The response time is the wait plus the run time. Nothing is submitted. The exit
+    code is 1 if no site has an estimate. `queuecast job` queries a submitted job.
     """
     from models.ranking import JobRequest
     from streams.client import listing
@@ -242,7 +243,7 @@ def ask(
     job = job_request(**described)
     run_s = None if run is None else read_as("--run", seconds_of, run)
     asked: RankFields = {"sites": site or (), "run_s": run_s, "why": True}
-    asked |= {"start_within": None if by is None else seconds_until(by)}
+    asked |= {"start_within": None if start_before is None else seconds_until(start_before)}
     asked |= {"prefer": prefer, "unless_sooner": unless_sooner}
     with listing.asked_of(settings_of(context, url), url, token) as grid:
         found = grid.rank(job, **asked)
@@ -257,19 +258,23 @@ def ask(
 def notify(
     context: typer.Context,
     site: Sites = None,
-    user: Annotated[list[str] | None, opt("This user's jobs only; repeatable.", callback=named)] = None,
-    job: Annotated[list[str] | None, opt("This job only; repeatable.", callback=named)] = None,
-    before: Annotated[str | None, opt("How long before its start a job is told. Default: 15m.", "DURATION")] = None,
-    webhook: Annotated[str | None, opt("Where notices go. Default: as set.", "URL")] = None,
-    web_port: Annotated[int | None, opt("Port of /metrics. Default: as set, else none.", min=1, max=65535)] = None,
+    user: Annotated[list[str] | None, opt("User; repeatable. Default: all.", callback=named)] = None,
+    job: Annotated[list[str] | None, opt("Job id; repeatable. Default: all.", callback=named)] = None,
+    before: Annotated[
+        str | None, opt("Lead time of notices before the expected start. Default: 15m.", "DURATION")
+    ] = None,
+    webhook: Annotated[str | None, opt("Webhook for notices. Default: from the settings.", "URL")] = None,
+    web_port: Annotated[
+        int | None, opt("Port of /metrics. Default: from the settings, else none.", min=1, max=65535)
+    ] = None,
     as_json: Annotated[bool, flag("--json", "Print the notices as JSON lines.")] = False,
 ) -> None:
-    """Tell when a queued job is about to start, has slipped, or comes sooner, until it is told to stop.
+    """Send notices for pending jobs: about to start, delayed, or sooner than expected.
 
-    Notices go to the topic `notices`, to a webhook where there is one, and to
-    stdout, a line each. What was told before a restart is not told again; one
-    that was on its way comes twice, with the same id. The secret that signs
-    what goes to the webhook is in the settings (notify.secret).
+    Notices go to the topic `notices`, to the webhook if there is one, and to
+    stdout, one a line. A restart does not repeat earlier notices; one in delivery
+    may arrive twice, with the same id. Webhook requests are signed with the secret
+    in the settings (notify.secret). Runs until it is stopped.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""The commands on whole traces: other schedulers (simulate), parameters (tune), what new sites begin with (prior)."""
+"""Commands on whole traces: other schedulers (simulate), parameters (tune), pre-trained forests (prior)."""
 
 import os
 import tomllib
@@ -40,28 +40,26 @@ commands = typer.Typer()
 def simulate(
     context: typer.Context,
     trace: TraceFile,
-    scheduler: Annotated[
-        str, opt("Schedulers, by their names; `all` is every one.", "NAME[,NAME...]")
-    ] = "fcfs,lwf,easy,conservative",
+    scheduler: Annotated[str, opt("Schedulers, or `all`.", "NAME[,NAME...]")] = "fcfs,lwf,easy,conservative",
     runtimes: Annotated[
-        str, opt("What they plan with: `walltime`, `actual`, or methods' names.", "NAME[,NAME...]")
+        str, opt("Run times for planning: `walltime`, `actual`, or methods.", "NAME[,NAME...]")
     ] = "walltime,closest,actual",
-    cpus: Annotated[int | None, opt("Processors. Default: as the trace says.", min=1)] = None,
-    rows: Annotated[Range | None, opt("Only these positions in submit order, from 1, inclusive.", "LO HI")] = None,
-    skip_broken: Annotated[bool, flag("--skip-broken", "Report broken lines and go on.")] = False,
+    cpus: Annotated[int | None, opt("CPUs. Default: from the trace.", min=1)] = None,
+    rows: Annotated[Range | None, opt("Range of positions in submit order, from 1, inclusive.", "LO HI")] = None,
+    skip_invalid: Annotated[bool, flag("--skip-invalid", "Report invalid lines and continue.")] = False,
     as_json: Annotated[bool, flag("--json", "Print the table as JSON.")] = False,
 ) -> None:
-    """Run a trace's jobs under other schedulers that plan with predicted run times, and print what that is worth.
+    """Simulate a trace under other schedulers that plan with predicted run times.
 
-    Jobs come as in the trace and run as long as there; when they start is the
-    scheduler's doing. The columns: utilisation, mean wait, mean response time,
-    mean bounded slowdown (10 s), jobs killed at their limit, suspensions.
+    Submissions and run times are those of the trace; the scheduler decides the
+    starts. Columns: utilisation, mean wait, mean response time, mean bounded
+    slowdown (10 s), jobs killed at their limit, suspensions.
     """
     from models.simulation import POLICIES
     from streams.offline.simulate import document, plan_of, show
     from streams.offline.simulate import simulate as simulated
 
-    read = read_trace(trace, skip_broken)
+    read = read_trace(trace, skip_invalid)
     plan = plan_of(read, ",".join(POLICIES) if scheduler == "all" else scheduler, runtimes, cpus, rows)
     with progress("jobs", plan.steps) as advance:
         found = list(simulated(plan, advance))
@@ -70,40 +68,41 @@ def simulate(
         return
     show(found)
     if plan.left_out:
-        tell(f"{plan.left_out} jobs that never ran were left out")
+        tell(f"skipped {plan.left_out} jobs that never ran")
 
 
 @commands.command(epilog="Example: queuecast prior --send")
 def prior(
     context: typer.Context,
     logs: Annotated[
-        list[Path] | None, arg("One of each site. Default: the events that the topics still have.", "[LOG...]")
+        list[Path] | None, arg("Logs, one per site. Default: the events on the topics.", "[LOG...]")
     ] = None,
-    out: Annotated[Path | None, opt("Write it there.", "FILE")] = None,
-    to_young: Annotated[bool, flag("--send", "Have all sites of this deployment with few jobs begin with it.")] = False,
+    out: Annotated[Path | None, opt("Output file.", "FILE")] = None,
+    to_young: Annotated[bool, flag("--send", "Load it into all sites with little history.")] = False,
 ) -> None:
-    """Learn from several sites what a new one can begin with.
+    """Pre-train forests on several sites, for new ones.
 
-    Each counts alike, by its first 12,000 jobs. It is decision trees over
-    features of queues: no job, no user, no name. `queuecast site NAME use-prior`
-    has one site begin with a file, and `queuecast replay --prior` shows what it is worth.
+    Sites have equal weight, with their first 12,000 jobs each. A prior consists of
+    decision trees over queue features, without any job, user or name. Load it into
+    one site with `queuecast site NAME load-prior`, and evaluate it with
+    `queuecast replay --prior`.
     """
     from streams.offline.prior import learnt_from
     from streams.operate.grid_prior import send_to_young, taught_by_sites
 
     if out is None and not to_young:
-        raise UserError("nothing to do with what is learnt: say --out FILE, --send, or both")
+        raise UserError("nothing to do: expected --out FILE, --send, or both")
     if logs:
         found, teachers = learnt_from(logs), [log.name for log in logs]
     else:
         with progress("events", None) as advance:
             found, teachers = taught_by_sites(settings_of(context), lambda event: advance(event.time))
-    tell(f"learnt from {found.jobs} jobs of {', '.join(teachers)}; version {found.version}")
+    tell(f"trained on {found.jobs} jobs of {', '.join(teachers)}; version {found.version}")
     if out is not None:
         out.write_bytes(found.encode())
     if to_young:
         young = send_to_young(settings_of(context), found)
-        tell(f"sent to {', '.join(young)}" if young else "sent to nobody: no site has few jobs")
+        tell(f"sent to {', '.join(young)}" if young else "not sent: no site has little history")
 
 
 Where = tuple[Range | None, Range | None, int]
@@ -115,49 +114,49 @@ def tune(
     context: typer.Context,
     trace: TraceFile,
     method: Annotated[
-        Literal["qespera", "ibl"], opt("Tune this method for waits; ibl: search what it compares by.")
+        Literal["qespera", "ibl"], opt("Method for waits to tune; ibl: search its distance.")
     ] = "qespera",
-    runtimes: Annotated[Literal["template", "ibl"] | None, opt("Search this method for run times instead.")] = None,
-    ids: Annotated[Range | None, opt("Tune on these job numbers, inclusive. Default: 16000 20000.", "LO HI")] = None,
-    rows: Annotated[Range | None, opt("Tune on these positions in submit order, from 1, inclusive.", "LO HI")] = None,
-    every: Annotated[int, opt("Predict every N-th job of them.", min=1)] = 2,
-    jobs: Annotated[int, opt("Templates: search on the first N jobs.", min=1)] = 10_000,
-    search: Annotated[Literal["genetic", "greedy"], opt("How templates are searched.")] = "genetic",
+    runtimes: Annotated[Literal["template", "ibl"] | None, opt("Method for run times to tune instead.")] = None,
+    ids: Annotated[Range | None, opt("Range of job ids to tune on, inclusive. Default: 16000 20000.", "LO HI")] = None,
+    rows: Annotated[
+        Range | None, opt("Range of positions in submit order to tune on, from 1, inclusive.", "LO HI")
+    ] = None,
+    every: Annotated[int, opt("Predict every N-th of these jobs.", min=1)] = 2,
+    jobs: Annotated[int, opt("Templates: number of jobs to search on.", min=1)] = 10_000,
+    search: Annotated[Literal["genetic", "greedy"], opt("Templates: search algorithm.")] = "genetic",
     choice: Annotated[
-        Literal["weighted", "surest"], opt("How templates' estimates become one; surest: the papers'.")
+        Literal["weighted", "surest"], opt("Templates: combination of estimates; surest: as in the papers.")
     ] = "weighted",
     running: Annotated[
-        bool, flag("--running", "Templates: judge those of running jobs too, and search ranges of elapsed time.")
+        bool, flag("--running", "Templates: also score running jobs, and search ranges of elapsed time.")
     ] = False,
-    population: Annotated[int, opt("Searches: individuals in a generation, an even number.", min=4)] = 20,
-    generations: Annotated[int, opt("Searches: generations that are bred.", min=1)] = 20,
-    seed: Annotated[int, opt("Searches: the same seed finds the same.", min=0)] = 1,
-    workers: Annotated[int | None, opt("Searches: processes. Default: as many as there are cores.", min=1)] = None,
-    resume: Annotated[
-        Path | None, opt("Searches: keep the state there, and go on from it if it exists.", "FILE")
-    ] = None,
-    save: Annotated[Path | None, opt("Write what was chosen there, TOML.", "FILE")] = None,
-    skip_broken: Annotated[bool, flag("--skip-broken", "Report broken lines and go on.")] = False,
-    as_json: Annotated[bool, flag("--json", "Print the errors and what was chosen as JSON.")] = False,
+    population: Annotated[int, opt("Search: individuals per generation, an even number.", min=4)] = 20,
+    generations: Annotated[int, opt("Search: number of generations.", min=1)] = 20,
+    seed: Annotated[int, opt("Search: random seed.", min=0)] = 1,
+    workers: Annotated[int | None, opt("Search: number of processes. Default: the number of CPUs.", min=1)] = None,
+    resume: Annotated[Path | None, opt("Search: state file to resume from.", "FILE")] = None,
+    save: Annotated[Path | None, opt("Write the chosen settings, TOML.", "FILE")] = None,
+    skip_invalid: Annotated[bool, flag("--skip-invalid", "Report invalid lines and continue.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the errors and the chosen settings as JSON.")] = False,
 ) -> None:
-    """Choose the parameters of a method for a site, on a stretch of its trace.
+    """Tune the parameters of a method on a range of jobs of a trace.
 
-    Qespera: first summaries or distributions; then, one parameter after
-    another, the value with the least mean absolute error (AAE) while the
-    others stay as they are in force. The trace is read up to the end of the
-    stretch: a test on later jobs is a fair one.
+    Qespera: choose summaries or distributions; then, for one parameter after
+    another, the value with the smallest mean absolute error (AAE), with the other
+    parameters unchanged. Jobs after the range are not read, so they can serve as a
+    test set.
 
-    With --method ibl or --runtimes ibl: a genetic search on such a stretch for
-    what jobs are compared by, for waits or for run times.
+    With --method ibl or --runtimes ibl: a genetic search for the distance between
+    jobs, for waits or for run times.
 
-    With --runtimes template: a genetic or greedy search for the templates by
-    which run times are predicted best, on the first jobs of the trace.
+    With --runtimes template: a genetic or greedy search for the templates with the
+    smallest run-time error, on the first jobs of the trace.
 
-    `queuecast --config FILE` runs with what was saved.
+    `queuecast --config FILE` applies the saved settings.
     """
     kind = runtimes or method
     _check_tune(context, kind)
-    settings, read = settings_without_servers(context).engine, read_trace(trace, skip_broken)
+    settings, read = settings_without_servers(context).engine, read_trace(trace, skip_invalid)
     from models.papers.search.genetic import SearchPlan
     from streams.offline.template_search import TemplateSearchOptions
 
@@ -204,17 +203,17 @@ def _check_tune(context: typer.Context, kind: str) -> None:
     given = {name: value for name, value in context.params.items() if is_given(context, name)}
     for one, other in (("ids", "rows"), ("method", "runtimes")):
         if one in given and other in given:
-            raise typer.BadParameter(f"--{one} and --{other} exclude each other.")
+            raise typer.BadParameter(f"--{one} and --{other} are mutually exclusive.")
     for name in sorted(frozenset.union(*TUNED_BY.values()) - TUNED_BY[kind]):
         if name in given:
-            raise typer.BadParameter(f"--{name} says nothing of {kind}.")
+            raise typer.BadParameter(f"--{name} does not apply to {kind}.")
     if context.params["search"] == "greedy" and "resume" in given:
-        raise typer.BadParameter("--resume is for the genetic search.")
+        raise typer.BadParameter("--resume requires the genetic search.")
     if context.params["population"] % 2:
         raise typer.BadParameter(f"--population is {context.params['population']}; expected an even number.")
     for file in (given.get("resume"), given.get("save")):
         if file and not file.parent.is_dir():
-            raise UserError(f"{file}: cannot be written: there is no such directory")
+            raise UserError(f"{file}: cannot be written: no such directory")
 
 
 def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> Tuned:
@@ -227,7 +226,7 @@ def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> T
         found = tuning.tune(stretch, settings, advance)
     _warn_of_chance(stretch)
     if aae_s(found.together) > aae_s(found.before):
-        tell("what was chosen alone does worse together than what is in force")
+        tell("the values chosen one by one are worse in combination than the current settings")
     return Tuned(tuning.profile(found.profile), tuning.errors(found), lambda: tuning.show(found, stretch))
 
 
@@ -257,7 +256,7 @@ def _warn_of_chance(stretch: "Stretch") -> None:
     from streams.offline.tune import MIN_JOBS
 
     if len(stretch.jobs) < MIN_JOBS:
-        tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")
+        tell(f"only {len(stretch.jobs)} jobs were predicted: the choice is not significant")
 
 
 def _search_templates(trace: "Trace", settings: "EngineSettings", options: "TemplateSearchOptions") -> Tuned:

@@ -203,7 +203,7 @@ def named(given: Any) -> Any:
     is none.
     """
     if any(not 1 <= len(name) <= 256 for name in ([given] if isinstance(given, str) else given or ())):
-        raise typer.BadParameter("expected a name.")
+        raise typer.BadParameter("expected a name of 1 to 256 characters.")
     return given
 
 
@@ -213,14 +213,14 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def read_trace(path: Path, skip_broken: bool = False) -> "Trace":
+def read_trace(path: Path, skip_invalid: bool = False) -> "Trace":
     """A trace; broken lines are told on stderr where they are to be skipped. Raises UserError: the trace cannot be
     read, or has a broken line that is not skipped.
     """
     from streams.sources.contract import refuse
     from streams.sources.swf import read_swf
 
-    return read_swf(path, (lambda skipped: tell(str(skipped))) if skip_broken else refuse)
+    return read_swf(path, (lambda skipped: tell(str(skipped))) if skip_invalid else refuse)
 
 
 def names_in(module: str, table: str) -> Callable[[str], list[str]]:
@@ -241,14 +241,12 @@ def known_sites(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-Site = Annotated[str | None, opt("Those of this site only.", autocompletion=known_sites, callback=named)]
+Site = Annotated[str | None, opt("Site. Default: all.", autocompletion=known_sites, callback=named)]
 SOURCES = names_in("streams.sources.registry", "SOURCES")
 Format = Annotated[
     str | None,
-    opt(
-        "The source that reads it, such as swf. Default: told by the file.", "--format", "NAME", autocompletion=SOURCES
-    ),
+    opt("Format, such as swf. Default: detected from the file.", "--format", "NAME", autocompletion=SOURCES),
 ]
 SourceOptions = Annotated[
-    list[str] | None, opt("An option of the source, such as its time zone; repeatable.", "--set", "NAME=VALUE")
+    list[str] | None, opt("Source option, such as its time zone; repeatable.", "--set", "NAME=VALUE")
 ]

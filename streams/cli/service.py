@@ -1,4 +1,4 @@
-"""The commands of who runs queuecast: topics, schema, worker, serve, doctor, access, and those about one site."""
+"""Operator commands: topics, schema, worker, serve, doctor, credentials, and those for one site."""
 
 import shlex
 import sys
@@ -16,64 +16,106 @@ from streams.text.terminal import printable, show_table, show_wrapped
 
 if TYPE_CHECKING:
     from models.records import AnyOperation
-    from streams.settings import ServeSettings
+    from streams.settings import ServeSettings, Settings
 
 commands = typer.Typer()
 
 RECORDS = names_in("streams.broker.schema", "RECORDS")
 
 
-@commands.command(epilog="Example: queuecast topics --partitions 24 --replication 3")
-def topics(
+topics_commands = typer.Typer(no_args_is_help=True)
+commands.add_typer(topics_commands, name="topics")
+
+AsJson = Annotated[bool, flag("--json", "Print the topics as JSON.")]
+
+
+@topics_commands.callback()
+def topics() -> None:
+    """Create, list or repartition the Kafka topics."""
+
+
+@topics_commands.command(epilog="Example: queuecast topics create --partitions 24 --replication 3")
+def create(
     context: typer.Context,
     partitions: Annotated[
-        int | None, opt("Partitions of those made now; with --rehash of all. Default: settings'.", min=1, max=10_000)
+        int | None, opt("Partitions of new topics. Default: from the settings.", min=1, max=10_000)
     ] = None,
-    replication: Annotated[int | None, opt("Copies of those made now. Default: the settings'.", min=1, max=32)] = None,
-    rehash: Annotated[bool, flag("--rehash", "Add partitions, and move the sites to theirs.")] = False,
-    as_json: Annotated[bool, flag("--json", "Print the topics as JSON.")] = False,
+    replication: Annotated[
+        int | None, opt("Replication factor of new topics. Default: from the settings.", min=1, max=32)
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Make the topics that are missing, and print them all.
+    """Create the missing topics, and list all of them."""
+    from streams.broker.admin import create_topics
 
-    With --rehash they get more partitions (--partitions), or all as many as one
-    of them has already, and the sites' states move to where their names belong
-    then. Stop all workers and sources before.
-    """
-    from streams.broker.admin import check_topics, create_topics, partitions_of
-    from streams.broker.topics import configurations
-
-    settings = settings_of(context)
-    if rehash:
-        from streams.operate.rehash import rehash as move_sites
-
-        for site, (before, now) in sorted(move_sites(settings, partitions).items()):
-            tell(f"{printable(site)}: partition {before} -> {now}")
-    settings = changed(settings, "topics", partitions=partitions, replication=replication)
+    settings = changed(settings_of(context), "topics", partitions=partitions, replication=replication)
     made = create_topics(settings)
-    counts, configured = partitions_of(settings), configurations(settings)
+    counts = _show_topics(settings, made, as_json)
     if partitions is not None and (others := set(counts.values()) - {partitions}):
         numbers = " and ".join(map(str, sorted(others)))
         tell(
-            f"the topics have {numbers} partitions and keep them: of {partitions}, most sites would belong to others "
-            "than those where they are; --rehash adds partitions and moves the sites with all that they know"
+            f"existing topics keep their {numbers} partitions; "
+            f"`queuecast topics repartition --partitions {partitions}` adds partitions and moves the sites"
         )
-    kept = {name: _retention(configured[name]) for name in made}
+
+
+@topics_commands.command("list", epilog="Example: queuecast topics list --json")
+def list_topics(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the topics with their partitions and retention; fail if one is missing or cannot be used."""
+    _show_topics(settings_of(context), {}, as_json)
+
+
+@topics_commands.command(epilog="Example: queuecast topics repartition --partitions 24")
+def repartition(
+    context: typer.Context,
+    partitions: Annotated[
+        int | None, opt("New number of partitions. Default: that of the largest topic.", min=1, max=10_000)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add partitions to the topics, and move the sites' states to their new partitions.
+
+    Stop all workers and sources first.
+    """
+    from streams.operate.repartition import repartition as move_sites
+
+    settings = settings_of(context)
+    for site, (before, now) in sorted(move_sites(settings, partitions).items()):
+        tell(f"{printable(site)}: partition {before} -> {now}")
+    _show_topics(settings, {}, as_json)
+
+
+def _show_topics(settings: "Settings", made: dict[str, bool], as_json: bool) -> dict[str, int]:
+    """Print the topics, mark those just created, and return the number of partitions of each.
+
+    Raises:
+        UserError: A topic is missing, differs in its number of partitions, or cannot be used.
+    """
+    from streams.broker.admin import check_topics, partitions_of
+    from streams.broker.topics import configurations
+
+    counts, configured = partitions_of(settings), configurations(settings)
+    kept = {name: _retention(configured[name]) for name in counts}
     if as_json:
         print_json(
-            [{"topic": name, "partitions": counts[name], "kept": kept[name], "made": made[name]} for name in made]
+            [
+                {"topic": name, "partitions": counts[name], "retention": kept[name], "created": made.get(name, False)}
+                for name in counts
+            ]
         )
     else:
-        cells = [[name, str(counts[name]), kept[name], "made" if new else ""] for name, new in made.items()]
-        show_table(["topic", "partitions", "kept", ""], cells)
+        cells = [[name, str(counts[name]), kept[name], "created" if made.get(name) else ""] for name in counts]
+        show_table(["topic", "partitions", "retention", ""], cells)
     check_topics(settings, dict.fromkeys(counts, "describe"))
+    return counts
 
 
 def _retention(configuration: dict[str, str]) -> str:
     if configuration["cleanup.policy"] == "compact":
-        return "latest of each site"
+        return "latest per site"
     hours = int(configuration["retention.ms"]) // 3_600_000
     kept = f"{hours // 24} days" if hours % 24 == 0 and hours > 24 else f"{hours} h"
-    return f"latest of each shape, {kept}" if "compact" in configuration["cleanup.policy"] else kept
+    return f"latest per shape, {kept}" if "compact" in configuration["cleanup.policy"] else kept
 
 
 @commands.command(epilog="Example: queuecast schema prediction > prediction.schema.json")
@@ -97,14 +139,16 @@ def schema(
 @commands.command(epilog="Example: queuecast --config /etc/queuecast.toml worker --web-port 6068")
 def worker(
     context: typer.Context,
-    processes: Annotated[int | None, opt("Processes. Default: the settings', else the cores.", min=1, max=256)] = None,
+    processes: Annotated[
+        int | None, opt("Number of processes. Default: from the settings, else the number of CPUs.", min=1, max=256)
+    ] = None,
     web_port: Annotated[int | None, opt("Port of /metrics.", min=1, max=65535)] = None,
-    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, opt("What to log.")] = None,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, opt("Log level.")] = None,
 ) -> None:
-    """Run a worker: events in, predictions and outcomes out, until it is told to stop.
+    """Run a worker: consume events, publish predictions and outcomes, until it is stopped.
 
-    Its processes share the partitions, and one web port. One that ends is started
-    again.
+    Its processes share the partitions and one web port. A process that ends is
+    restarted.
     """
     from streams.worker.run import run_worker
 
@@ -115,11 +159,11 @@ def worker(
 @commands.command(epilog="Example: queuecast --config /etc/queuecast.toml serve --web-port 8080")
 def serve(
     context: typer.Context,
-    web_host: Annotated[str | None, opt("Where to listen. Default: this machine only.")] = None,
-    web_port: Annotated[int | None, opt("The port to listen at.", min=1, max=65535)] = None,
-    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, opt("What to log.")] = None,
+    web_host: Annotated[str | None, opt("Address to listen on. Default: loopback.")] = None,
+    web_port: Annotated[int | None, opt("Port to listen on.", min=1, max=65535)] = None,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, opt("Log level.")] = None,
 ) -> None:
-    """Serve estimates, questions and rankings over HTTP, with a page, until it is told to stop."""
+    """Serve the HTTP API and the web pages until stopped."""
     from streams.serve.run import run_serve
     from streams.settings import settings_file
 
@@ -132,9 +176,11 @@ def serve(
 def doctor(
     context: typer.Context,
     as_json: Annotated[bool, flag("--json", "Print the results as JSON lines.")] = False,
-    source: Annotated[list[str] | None, opt("Look at the source with this web port; repeatable.", "HOST:PORT")] = None,
+    source: Annotated[
+        list[str] | None, opt("Also check the source with this web port; repeatable.", "HOST:PORT")
+    ] = None,
     notify: Annotated[
-        list[str] | None, opt("Look at the `notify` with this web port; repeatable.", "HOST:PORT")
+        list[str] | None, opt("Also check the `notify` with this web port; repeatable.", "HOST:PORT")
     ] = None,
     slurm: Annotated[
         list[str] | None, opt("Compare a site with its slurmctld's metrics; repeatable.", "SITE=HOST:PORT")
@@ -169,25 +215,23 @@ def doctor(
     raise typer.Exit(int(failed))
 
 
-@commands.command(epilog="Example: queuecast access --curl | curl --config - http://127.0.0.1:6067/v1/sites")
-def access(
+@commands.command(epilog="Example: queuecast credentials --curl | curl --config - http://127.0.0.1:6067/v1/sites")
+def credentials(
     context: typer.Context,
-    curl: Annotated[bool, flag("--curl", "The service's token, for `curl --config -`.")] = False,
-    java: Annotated[bool, flag("--java", "Properties for Kafka's own tools, with the password.")] = False,
-    kcat: Annotated[bool, flag("--kcat", "The same for kcat and others on librdkafka.")] = False,
+    curl: Annotated[bool, flag("--curl", "Print the token of the service, for `curl --config -`.")] = False,
+    java: Annotated[bool, flag("--java", "Print properties for Kafka's Java tools, with the password.")] = False,
+    kcat: Annotated[bool, flag("--kcat", "Print properties for kcat and other librdkafka clients.")] = False,
     link: Annotated[
-        bool, flag("--link", "A link that lets a browser in: once, within ten minutes, for a week.")
+        bool, flag("--link", "Print a login link for a browser: valid once, for ten minutes; the session lasts a week.")
     ] = False,
-    of: Annotated[str | None, opt("With --link: by the token of this name.", "--for", "NAME")] = None,
-    url: Annotated[
-        str | None, opt("With --link: the service's address in the browser. Default: this machine's.")
-    ] = None,
-    as_json: Annotated[bool, flag("--json", "Arguments for kafka-python, with the password.")] = False,
+    of: Annotated[str | None, opt("With --link: name of the token to log in with.", "--for", "NAME")] = None,
+    url: Annotated[str | None, opt("With --link: base URL of the service. Default: this machine.")] = None,
+    as_json: Annotated[bool, flag("--json", "Print arguments for kafka-python, with the password.")] = False,
 ) -> None:
-    """Say how programs of yours enter Kafka and the HTTP service.
+    """Print the connection details of Kafka and the HTTP service.
 
-    Without an option, where both are, and no secrets. With one, what a program
-    reads, secrets and all: for a pipe, or a file that is yours alone.
+    Without an option: the addresses, without secrets. With one: configuration for
+    a client, including secrets; send it to a pipe or a private file.
     """
     from streams.running import curl_config, kafka_properties, service_url
 
@@ -226,7 +270,7 @@ def _login_link(serve: "ServeSettings", name: str | None, url: str) -> str:
     chosen = name or ("token" if "token" in tokens else next(iter(tokens), None))
     if chosen not in tokens:
         known = f"the settings have tokens of: {', '.join(tokens)}" if tokens else "the settings have no token"
-        raise UserError(f"no link can be made: {known}")
+        raise UserError(f"cannot create a link: {known}")
     key = signed("link", chosen, tokens[chosen].token, time.time() + LINK_S)
     return f"{url.rstrip('/')}/login?key={quote(key, safe='')}"
 
@@ -234,19 +278,19 @@ def _login_link(serve: "ServeSettings", name: str | None, url: str) -> str:
 site_commands = typer.Typer(no_args_is_help=True)
 commands.add_typer(site_commands, name="site")
 
-Why = Annotated[str, opt("Why; it is kept with the change.")]
-Yes = Annotated[bool, flag("--yes", "Do it.")]
+Why = Annotated[str, opt("Reason, stored with the change.")]
+Yes = Annotated[bool, flag("--yes", "Confirm.")]
 
 
 @site_commands.callback(epilog="Example: queuecast site ctc show")
 def site(
     context: typer.Context,
-    name: Annotated[str, arg("The site's name.", "NAME", autocompletion=known_sites)],
+    name: Annotated[str, arg("Site name.", "NAME", autocompletion=known_sites)],
 ) -> None:
-    """Look at one site, or mend it.
+    """Inspect or repair one site.
 
-    A change goes among the site's events: it survives crashes, and `show` says who made it, when and why.
-    Who may write the site's events may make it.
+    A change is sent as one of the site's events, so it survives crashes. `show` lists the operator, the time and the
+    reason of each change. It needs write access to the site's events.
     """
     context.obj = (context.obj, name)
 
@@ -262,7 +306,7 @@ def _send(context: typer.Context, kind: "type[AnyOperation]", why: str, **fields
 
     site, settings = _split(context), settings_of(context)
     send(settings, kind(site=site, time=time.time(), by=operator(settings), why=why, **fields))
-    said = f"sent; `queuecast site {shlex.quote(site)} show` says what became of it"
+    said = f"sent; `queuecast site {shlex.quote(site)} show` prints the result"
     sys.stdout.write(printable(said) + "\n")
 
 
@@ -271,7 +315,7 @@ def show(
     context: typer.Context,
     as_json: Annotated[bool, flag("--json", "Print the answer as JSON.")] = False,
 ) -> None:
-    """Print the site's size, jobs and age, what is wrong with it, and what operators changed."""
+    """Print the size, jobs, data age, problems and operator changes of the site."""
     import msgspec
 
     from streams.operate.site import ask, lines
@@ -285,11 +329,11 @@ def show(
 @site_commands.command("forget-job", epilog="Example: queuecast site ctc forget-job 4711 --why 'its end was lost'")
 def forget_job(
     context: typer.Context,
-    job: Annotated[str, arg("The job's id.", "JOB")],
-    attempt: Annotated[int, opt("Which attempt.", min=0)] = 0,
+    job: Annotated[str, arg("Job id.", "JOB")],
+    attempt: Annotated[int, opt("Attempt number.", min=0)] = 0,
     why: Why = "",
 ) -> None:
-    """Take a job out that queues or runs no longer: neither scored nor learnt, and no later event revives it."""
+    """Remove a job that no longer exists: it is not scored, and later events do not restore it."""
     from models.records import ForgetJob
 
     _send(context, ForgetJob, why, job=job, attempt=attempt)
@@ -298,52 +342,51 @@ def forget_job(
 @site_commands.command("set-capacity", epilog="Example: queuecast site ctc set-capacity --cpus 430 --why 'grown'")
 def set_capacity(
     context: typer.Context,
-    cpus: Annotated[int, opt("Processors.", min=1, max=1_000_000_000)],
+    cpus: Annotated[int, opt("CPUs.", min=1, max=1_000_000_000)],
     nodes: Annotated[int | None, opt("Nodes.", min=1, max=1_000_000_000)] = None,
     down_nodes: Annotated[int, opt("Nodes that are down.", min=0)] = 0,
     why: Why = "",
 ) -> None:
-    """Say how large the site is; its own next capacity event counts again."""
+    """Set the size of the site until its next capacity event."""
     from models.records import SetCapacity
 
     _send(context, SetCapacity, why, cpus=cpus, nodes=nodes, down_nodes=down_nodes)
 
 
-@site_commands.command("use-prior", epilog="Example: queuecast site ctc use-prior grid.prior --why 'as new'")
-def use_prior(
+@site_commands.command("load-prior", epilog="Example: queuecast site ctc load-prior grid.prior --why 'new site'")
+def load_prior(
     context: typer.Context,
-    file: Annotated[Path, arg("What `queuecast prior` has written.", "FILE")],
+    file: Annotated[Path, arg("Prior written by `queuecast prior`.", "FILE")],
     why: Why = "",
 ) -> None:
-    """Let the site's forests start from what other sites of yours taught.
+    """Load forests pre-trained on other sites.
 
-    Until it has a model of its own again, some jobs later, only that speaks: it is for sites that are young.
+    Until the site has trained its own forests, its predictions come from these. Use it for sites with little history.
     """
-    from models.records import UsePrior
+    from models.records import LoadPrior
     from streams.offline.prior import read_prior
 
-    _send(context, UsePrior, why, prior=read_prior(file))
+    _send(context, LoadPrior, why, prior=read_prior(file))
 
 
-@site_commands.command("begin-anew", epilog="Example: queuecast site ctc begin-anew --yes --why 'another machine'")
-def begin_anew(context: typer.Context, yes: Yes = False, why: Why = "") -> None:
-    """Forget all that was learnt of the site, where another machine has its name; its size and live jobs stay."""
-    from models.records import BeginAnew
+@site_commands.command("reset", epilog="Example: queuecast site ctc reset --yes --why 'another machine'")
+def reset(context: typer.Context, yes: Yes = False, why: Why = "") -> None:
+    """Discard everything learned about the site, for a new machine under the same name; size and live jobs stay."""
+    from models.records import ResetSite
 
     if not yes:
-        raise UserError("all that it has learnt will be lost; say --yes to do it")
-    _send(context, BeginAnew, why)
+        raise UserError("this discards everything learned about the site; add --yes to confirm")
+    _send(context, ResetSite, why)
 
 
 @site_commands.command(epilog="Example: queuecast site ctc rebuild --yes --why 'engine_failed in the dead letters'")
 def rebuild(context: typer.Context, yes: Yes = False, why: Why = "") -> None:
-    """Make the site's state and histories again from its events.
+    """Rebuild the state and histories of the site from its events on the topic.
 
-    What it learnt before the oldest event that the topic still has is lost. Its worker reads some 2500 events a
-    second meanwhile, and processes no others.
+    Everything learned before the oldest event on the topic is lost.
     """
     from models.records import Rebuild
 
     if not yes:
-        raise UserError("what it learnt before its oldest event on the topic will be lost; say --yes to do it")
+        raise UserError("this discards everything learned before the oldest event on the topic; add --yes to confirm")
     _send(context, Rebuild, why)

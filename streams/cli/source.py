@@ -1,4 +1,4 @@
-"""The commands of who tells of a scheduler: source, feed, capture."""
+"""Commands that ingest scheduler events: source, ingest."""
 
 import math
 import os
@@ -31,7 +31,7 @@ from streams.errors import UserError
 from streams.text.terminal import moment, printable
 
 if TYPE_CHECKING:
-    from streams.bulk.feed import SortedSource
+    from streams.bulk.ingest import SortedSource
     from streams.settings import Settings
     from streams.sources.publisher import OutgoingEvent, Publisher
 
@@ -41,21 +41,21 @@ commands = typer.Typer()
 @commands.command(epilog="Example: queuecast source slurm squeue+sacct --site alder --cursors /var/lib/queuecast")
 def source(
     context: typer.Context,
-    name: Annotated[str, arg("Which scheduler or format, such as slurm.", autocompletion=SOURCES)],
-    location: Annotated[str, arg("What it reads: a path, an address, or what the source says.")],
-    site: Annotated[str, opt("The site's name.")],
+    name: Annotated[str, arg("Scheduler or format, such as slurm.", autocompletion=SOURCES)],
+    location: Annotated[str, arg("Path or address to read; see the documentation of the source.")],
+    site: Annotated[str, opt("Site name.")],
     cursors: Annotated[
-        Path | None, opt("Keep here how far it is, and go on there. Default: $STATE_DIRECTORY.", "DIR")
+        Path | None, opt("Directory for the position, to resume from. Default: $STATE_DIRECTORY.", "DIR")
     ] = None,
     web_port: Annotated[int | None, opt("Port of /metrics. Default: none.", min=1, max=65535)] = None,
-    web_host: Annotated[str, opt("Where to listen. Default: this machine only.")] = "127.0.0.1",
+    web_host: Annotated[str, opt("Address to listen on. Default: loopback.")] = "127.0.0.1",
     options: SourceOptions = None,
 ) -> None:
-    """Follow a scheduler and send what happens there to the events topic, until it is told to stop.
+    """Follow a scheduler and publish its events until stopped.
 
-    With --cursors it goes on where it stopped the last time, however it stopped:
-    no event is lost, the last ones may be sent twice, and workers pass these over.
-    What cannot be read is told here and counted, and the rest goes on.
+    With --cursors a restart resumes at the last position: no event is lost; the
+    last ones may be sent twice, and workers skip duplicates. Invalid records are
+    reported and counted, and the others are sent.
     """
     from streams.process.scraping import serve_metrics
     from streams.sources.publisher import stop_on_sigterm
@@ -66,7 +66,7 @@ def source(
     opened = kind(location, site, watch.on_skipped, **options_for(kind, options or ()))
     directory = cursors or (Path(state) if (state := os.environ.get("STATE_DIRECTORY")) else None)
     if directory is None:
-        tell("without --cursors the source begins at the beginning at each start")
+        tell("without --cursors the source starts from the beginning each time")
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_sigterm())
         if web_port is not None:
@@ -77,39 +77,37 @@ def source(
         raise typer.Exit(128 + signal.SIGTERM)
 
 
-@commands.command(epilog="Example: queuecast feed KTH.swf.gz CTC.swf.gz --site kth --site ctc --speed 3600")
-def feed(
+@commands.command(epilog="Example: queuecast ingest KTH.swf.gz CTC.swf.gz --site kth --site ctc --speed 3600")
+def ingest(
     context: typer.Context,
-    traces: Annotated[list[Path], arg("Traces or other logs, plain or gzip; one a site.", "FILE...")],
-    site: Annotated[list[str] | None, opt("The site of each trace, in their order. Default: the files' names.")] = None,
-    speed: Annotated[str, opt("N times the pace at which it happened, or as fast as it goes.", "max|N")] = "max",
-    until: Annotated[float | None, opt("The first hours only, and leave the jobs there.", "HOURS", min=0)] = None,
-    skip_broken: Annotated[bool, flag("--skip-broken", "Report broken lines and go on.")] = False,
+    traces: Annotated[list[Path], arg("Traces or other logs, plain or gzip; one per site.", "FILE...")],
+    site: Annotated[list[str] | None, opt("Site of each file, in order. Default: the file names.")] = None,
+    speed: Annotated[str, opt("Speed: N times real time, or as fast as possible.", "max|N")] = "max",
+    until: Annotated[float | None, opt("Stop after this many hours of the log.", "HOURS", min=0)] = None,
+    skip_invalid: Annotated[bool, flag("--skip-invalid", "Report invalid lines and continue.")] = False,
     format_name: Format = None,
-    cursors: Annotated[
-        Path | None, opt("Keep here how far each site is, and go on there the next time.", "DIR")
-    ] = None,
+    cursors: Annotated[Path | None, opt("Directory for the position of each site, to resume from.", "DIR")] = None,
     history: Annotated[
-        bool, flag("--history", "The files are one site's past: it is learnt, and nothing is told of it.")
+        bool, flag("--history", "Ingest the history of one site: learn from it, publish no predictions.")
     ] = False,
     every_job: Annotated[
-        bool, flag("--every-job", "With --history: send also jobs that methods forget by its end.")
+        bool, flag("--every-job", "With --history: also send jobs older than the methods' memory.")
     ] = False,
     options: SourceOptions = None,
-    wait: Annotated[bool, flag("--wait/--no-wait", "Wait until the worker has caught up.")] = True,
+    wait: Annotated[bool, flag("--wait/--no-wait", "Wait until the worker has processed everything.")] = True,
     as_json: Annotated[bool, flag("--json", "Print what was sent as JSON.")] = False,
 ) -> None:
-    """Send traces or other logs to the events topic, each as a site, side by side from their beginnings.
+    """Publish the events of traces or other logs, each as one site, in parallel.
 
-    Events keep their own times; the messages are stamped with the wall clock.
-    With --cursors each site goes on where the last run with this directory
-    stopped, however it stopped: no event is lost, the last ones may be sent twice.
+    Events keep their times; messages have the wall clock as timestamp. With
+    --cursors each site resumes where the last run stopped: no event is lost; the
+    last ones may be sent twice.
 
-    With --history the files are what one site's scheduler told before: a dump of
-    sacct, or the log that will be followed. `queuecast source` with the same
-    --cursors then begins where they end, and no event is sent by both.
+    With --history the files are the history of one site: a dump of sacct, or the
+    log that a source will follow. `queuecast source` with the same --cursors then
+    starts at their end, and no event is sent by both.
     """
-    from streams.bulk import feed as feeding
+    from streams.bulk import ingest as ingesting
     from streams.sources.publisher import publish, stop_on_sigterm
 
     pace = _speed(speed)
@@ -119,25 +117,25 @@ def feed(
         stop = stack.enter_context(stop_on_sigterm())
         if history:
             sites = _one_site(context, site or ())
-            steps, total = _past(stack, settings, context.params, sites[0])
+            steps, total = _history(stack, settings, context.params, sites[0])
         else:
             sources = _recorded(stack, context.params)
             sites = [source.site for source in sources]
             total = sum(source.count for source in sources) if until is None and cursors is None else None
-            files = stack.enter_context(feeding.cursor_files(settings, sources, cursors)) if cursors else []
+            files = stack.enter_context(ingesting.cursor_files(settings, sources, cursors)) if cursors else []
             for source, file in zip(sources, files, strict=False):
                 if file.cursor is not None:
-                    tell(f"{source.site}: goes on where {file.path} says")
+                    tell(f"{source.site}: resuming from {file.path}")
             begins = {source.site: source.begin for source in sources}
             known = _warn_of_known(settings, begins, [file.path.name for file in files if file.cursor is not None])
             end_s = math.inf if until is None else until * 3600
-            timed = feeding.until(feeding.timeline(sources, files), end_s)
-            timed = feeding.without(timed, [source.guessed for source in sources if source.site in known])
+            timed = ingesting.until(ingesting.timeline(sources, files), end_s)
+            timed = ingesting.without(timed, [source.guessed for source in sources if source.site in known])
             longest_s = max(source.seconds for source in sources)
-            steps = paced = feeding.Paced(timed, pace, min(end_s, longest_s), sleep=stop.sleep)
+            steps = paced = ingesting.Paced(timed, pace, min(end_s, longest_s), sleep=stop.sleep)
             left = partial(getattr, paced, "left_s")
             if math.isfinite(pace):
-                tell(f"feeds {', '.join(sites)}, {pace:g} times as fast as it happened; Ctrl-C ends it")
+                tell(f"ingesting {', '.join(sites)} at {pace:g} times real time; Ctrl-C stops")
         with stop.on(signal.SIGINT), progress("events sent", total, left=left) as advance:
             told = (lambda event: advance(event.time, event.site)) if sites[1:] else lambda event: advance(event.time)
             publish(settings, steps, told, _shown(as_json), stop, sites)
@@ -159,14 +157,14 @@ def _one_site(context: typer.Context, sites: Sequence[str]) -> list[str]:
     return list(sites)
 
 
-def _past(
+def _history(
     stack: ExitStack, settings: "Settings", given: Mapping[str, Any], site: str
 ) -> "tuple[Iterator[OutgoingEvent], int | None]":
     """A site's past, and how many events that is; it leaves a cursor for the source that follows it from then on."""
     from streams.bulk.history import OpenHistory, needed
     from streams.sources.contract import refuse
 
-    skipped = (lambda part: tell(str(part))) if given["skip_broken"] else refuse
+    skipped = (lambda part: tell(str(part))) if given["skip_invalid"] else refuse
     format_name, options = given["format_name"], given["options"] or ()
     most = needed(settings.engine, site)
     if given["every_job"]:
@@ -176,14 +174,14 @@ def _past(
     if past.begin is not None:
         _warn_of_known(settings, {site: past.begin}, ())
     if not past.follows:
-        tell("no source goes on where this ends: what one tells of live jobs is sent again, and passed over")
+        tell("no source resumes where this ends: events of live jobs may be sent again; workers skip them")
 
     def steps() -> "Iterator[OutgoingEvent]":
         first = next(found := past.steps())
         if past.jobs is not None and most.seen is not None and past.jobs > most.seen:
             tell(
-                f"{site}: of {past.jobs:,} jobs the last {most.seen:,} are sent, and those that were there then; what "
-                "others would teach, methods as set here have forgotten by its end (--every-job sends all)"
+                f"{site}: sending the last {most.seen:,} of {past.jobs:,} jobs and those live at that time; "
+                "earlier ones exceed the methods' memory (--every-job sends all)"
             )
         yield first
         yield from found
@@ -205,8 +203,8 @@ def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: 
     for site, last in known.items():
         if last >= begins[site]:
             tell(
-                f"{site} has had events until {moment(last)}, and these begin at {moment(begins[site])}: what it knows "
-                "already is passed over; --site names another"
+                f"{site} already has events until {moment(last)}, and these start at {moment(begins[site])}: "
+                "workers skip duplicates; use --site for another name"
             )
     return known
 
@@ -217,31 +215,31 @@ def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[st
 
     began = time.monotonic()
     looks = unread(settings, sites)
-    waiting = "waiting until the worker has taken in what was sent; Ctrl-C ends the waiting, not the worker"
+    waiting = "waiting for the worker to process the events; Ctrl-C stops waiting, not the worker"
     try:
         before = total = next(looks)
-        with told_if_silent(waiting), progress("messages taken in", total) as advance:
+        with told_if_silent(waiting), progress("messages processed", total) as advance:
             for left in looks:
                 for _ in range(before - left):
                     advance()
                 before = left
     except NoWorker:
-        tell("no worker runs: what was sent waits on its topic until one does")
+        tell("no worker is running; the events stay on the topic until one starts")
     except UserError:  # whoever may only write events may not know
         return
     else:
-        say(f"the worker has caught up, {time.monotonic() - began:.1f} s after the last event was sent")
+        say(f"the worker caught up {time.monotonic() - began:.1f} s after the last event was sent")
 
 
 def _recorded(stack: ExitStack, given: Mapping[str, Any]) -> "Sequence[SortedSource]":
     """The files as sources, which last as long as the stack does; a broken line is an error, or is told and skipped."""
-    from streams.bulk.feed import SortedSource, names_of
+    from streams.bulk.ingest import SortedSource, names_of
     from streams.bulk.reading import read_log
     from streams.sources.contract import refuse
     from streams.sources.registry import format_of
 
     files, sites, options = given["traces"], given["site"] or (), given["options"] or ()
-    skipped = (lambda part: tell(str(part))) if given["skip_broken"] else refuse
+    skipped = (lambda part: tell(str(part))) if given["skip_invalid"] else refuse
     named = names_of(list(map(str, files)), sites) if sites else [None] * len(files)
     formats = [given["format_name"] or format_of(path).name for path in files]
     logs = [
@@ -274,31 +272,3 @@ def _shown(as_json: bool) -> "Callable[[Publisher, float], None]":
         sys.stdout.write("\n".join(lines) + "\n")
 
     return show
-
-
-@commands.command(epilog="Example: queuecast capture slurm looks --looks 20")
-def capture(
-    scheduler: Annotated[str, arg("Which scheduler: slurm, pbs, lsf, gridengine, htcondor, flux or kueue.")],
-    directory: Annotated[Path, arg("Where to write the answers.", "DIR")],
-    looks: Annotated[int | None, opt("How many looks. Default: 5 at Slurm, else one.", min=1)] = None,
-    every: Annotated[str, opt("From one look to the next.", "DURATION")] = "30s",
-    log: Annotated[
-        list[Path] | None, opt("Record the end of this log; repeatable. Default: what a command answers.", "FILE")
-    ] = None,
-) -> None:
-    """Record what a scheduler answers or logs, with other names: a folder that can be sent to us, and replayed.
-
-    Names of users, accounts, jobs, partitions, nodes and all words that are not
-    the scheduler's own become hashes with a random key that is kept nowhere.
-    Numbers of jobs, times and sizes stay. Slurm, PBS, HTCondor and Kueue are asked
-    by commands; of the others, and with --log, the last 8 MB of logs are taken.
-    """
-    from streams.errors import NotUnderstood, read_as
-    from streams.operate.capture import SCHEDULERS
-    from streams.operate.capture import capture as captured
-    from streams.text.quantities import seconds_of
-
-    if scheduler not in SCHEDULERS:
-        raise NotUnderstood(f"{scheduler}: cannot be captured; expected {', '.join(SCHEDULERS)}")
-    captured(scheduler, directory, log or (), tell, looks, read_as("--every", seconds_of, every))
-    tell(f"`queuecast replay {directory} --site here` reads it")

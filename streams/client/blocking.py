@@ -59,7 +59,7 @@ def _following(
 class Client:
     """As `AsyncClient`, for programs that wait: `with Client() as grid: grid.rank(cpus=64, walltime="4h")`.
 
-    Its connections are in a thread of their own, so the standing estimates are kept while the program does something
+    Its connections are in a thread of their own, so the grid estimates are kept while the program does something
     else. Several threads may use one client. Parameters and methods are those of `AsyncClient`, which describes them.
     """
 

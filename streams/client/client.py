@@ -1,7 +1,7 @@
 """The client that asks the workers through Kafka and keeps what can be read without asking.
 
 A question is sent to the partition of its site, and so to the worker that serves the site. Answers are read without a
-consumer group, from the moment at which the client starts. Standing estimates are read from the beginning of their
+consumer group, from the moment at which the client starts. Grid estimates are read from the beginning of their
 topic, outcomes from near the end of theirs; both are kept in memory.
 """
 
@@ -49,8 +49,8 @@ class QuestionClient:
     """
 
     def __init__(self, settings: Settings, outcomes: bool = True) -> None:
-        self.cache = EstimateCache(settings.topics.estimates_hours)
-        self.startup_problem: str | None = "reading the standing estimates"
+        self.cache = EstimateCache(settings.topics.estimates_retention_hours)
+        self.startup_problem: str | None = "reading the grid estimates"
         """Why the client is not ready yet; None when it is."""
         self.silent_since: dict[str, float] = {}
         """Since when the worker of a site does not answer (Unix seconds), of those that did not when last asked."""
@@ -61,7 +61,7 @@ class QuestionClient:
         self._topics = Topics(settings.kafka.prefix)
         self._cached_topics = [self._topics.estimates, *([self._topics.outcomes] if outcomes else [])]
         self._asker = f"{settings.kafka.username or os.getuid()}@{socket.gethostname()}"
-        self._pending = PendingQuestions(self._send, settings.serve.answer_seconds)
+        self._pending = PendingQuestions(self._send, settings.serve.answer_timeout_seconds)
         self._open = AsyncExitStack()
         self._producer: Any = None
         self._answers: Any = None
@@ -74,10 +74,10 @@ class QuestionClient:
         and UserError: this user may not ask.
         """
         self.check_started()
-        if question.asker is None:
-            question = msgspec.structs.replace(question, asker=asking_for.get() or self._asker)
+        if question.client_id is None:
+            question = msgspec.structs.replace(question, client_id=asking_for.get() or self._asker)
         if question.wait_s is None:
-            question = msgspec.structs.replace(question, wait_s=self._settings.serve.answer_seconds)
+            question = msgspec.structs.replace(question, wait_s=self._settings.serve.answer_timeout_seconds)
         try:
             answer = await self._pending.ask(question)
         except AnswerTimeout:

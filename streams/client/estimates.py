@@ -1,4 +1,4 @@
-"""Standing estimates and latest outcomes of all sites, kept in memory as they come from their topics."""
+"""Grid estimates and latest outcomes of all sites, kept in memory as they come from their topics."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from models.records import Outcome, StandingEstimate
+from models.records import GridEstimate, Outcome
 from models.site.shapes import HOUR_S, Shape, covering
 from streams.broker.topics import partition_of
 from streams.text.terminal import moment
@@ -36,36 +36,36 @@ class WithdrawnEstimate(msgspec.Struct, array_like=True, frozen=True):
 
 
 _decode_key = msgspec.json.Decoder(WithdrawnEstimate).decode
-_decode_estimate = msgspec.json.Decoder(StandingEstimate).decode
+_decode_estimate = msgspec.json.Decoder(GridEstimate).decode
 _decode_outcome = msgspec.json.Decoder(Outcome).decode
 
 
-def change_of(message: Any) -> StandingEstimate | WithdrawnEstimate:
+def change_of(message: Any) -> GridEstimate | WithdrawnEstimate:
     """What a message from the topic of estimates says. Raises msgspec.MsgspecError: it is neither."""
     return _decode_key(message.key or b"") if message.value is None else _decode_estimate(message.value)
 
 
 class CachedEstimate(NamedTuple):
-    """A standing estimate, and when the broker got it (Unix seconds)."""
+    """A grid estimate, and when the broker got it (Unix seconds)."""
 
-    estimate: StandingEstimate
+    estimate: GridEstimate
     updated: float
 
 
 class SiteEstimates(NamedTuple):
-    """A site's standing estimates by queue, GPUs, size and walltime, and when the latest came (Unix seconds)."""
+    """A site's grid estimates by queue, GPUs, size and walltime, and when the latest came (Unix seconds)."""
 
-    estimates: list[StandingEstimate]
+    estimates: list[GridEstimate]
     updated: float
 
     @property
-    def latest(self) -> StandingEstimate:
+    def latest(self) -> GridEstimate:
         """The estimate that was made last."""
         return max(self.estimates, key=lambda estimate: estimate.made_at)
 
 
 class EstimateCache:
-    """The sites' latest outcomes and standing estimates, but for those that were not renewed for so many `hours`."""
+    """The sites' latest outcomes and grid estimates, but for those that were not renewed for so many `hours`."""
 
     def __init__(self, hours: float, clock: Callable[[], float] = time.time) -> None:
         self.partitions = 0  # how many the topic of estimates has; 0: unknown
@@ -100,7 +100,7 @@ class EstimateCache:
 
     def covering(
         self, site: str, cpus: int, walltime: float | None, queue: str | None, gpus: int = 0
-    ) -> StandingEstimate | None:
+    ) -> GridEstimate | None:
         """The estimate for the smallest shape that the job (`walltime` in s) fits into; None where there is none."""
         current = self._current(site)
         shape = covering(current, cpus, walltime, queue, gpus)

@@ -1,4 +1,4 @@
-"""The client for programs: asks the sites' workers, keeps the standing estimates, and reads records as they come.
+"""The client for programs: asks the sites' workers, keeps the grid estimates, and reads records as they come.
 
 `AsyncClient` is for asyncio, `streams.client.blocking.Client` the same for everybody else. Both are public as
 `queuecast.AsyncClient` and `queuecast.Client`.
@@ -90,7 +90,7 @@ class RankRequest(msgspec.Struct, frozen=True):
 
 
 class AsyncClient:
-    """Asks, keeps the standing estimates, and follows predictions; to be used as `async with AsyncClient() as grid:`.
+    """Asks, keeps the grid estimates, and follows predictions; to be used as `async with AsyncClient() as grid:`.
 
     Parameters:
         settings: where Kafka is; by default those that commands have (QUEUECAST_CONFIG, `queuecast.toml` here, the
@@ -132,15 +132,15 @@ class AsyncClient:
         """The sites that have estimates, sorted by name."""
         return self._questions.cache.sites
 
-    def estimates(self, site: str) -> list[records.StandingEstimate]:
-        """A site's standing estimates as they are now, by queue, GPUs, size and walltime; nobody is asked."""
+    def estimates(self, site: str) -> list[records.GridEstimate]:
+        """A site's grid estimates as they are now, by queue, GPUs, size and walltime; nobody is asked."""
         found = self._questions.cache.estimates(site)
         return [] if found is None else found.estimates
 
     def estimate(
         self, site: str, cpus: int, walltime: str | float | None = None, queue: str | None = None, gpus: int = 0
-    ) -> records.StandingEstimate | None:
-        """The standing estimate for the least shape that such a job fits into, `walltime` as seconds or text; else
+    ) -> records.GridEstimate | None:
+        """The grid estimate for the least shape that such a job fits into, `walltime` as seconds or text; else
         None.
         """
         seconds = seconds_of(walltime) if isinstance(walltime, str) else walltime
@@ -149,7 +149,7 @@ class AsyncClient:
     async def rank(self, job: JobRequest | None = None, **asked: Unpack[RankFields]) -> Ranking:
         """Rank the sites for a job by when it would be done, as it is described by `job` or by its fields.
 
-        A site whose worker does not answer in time is ranked by its standing estimate.
+        A site whose worker does not answer in time is ranked by its grid estimate.
 
         Parameters:
             sites: only these; by default all that are known.
@@ -172,15 +172,15 @@ class AsyncClient:
         question = described(job, asked).question(new_id(), site, why=why)
         return self._told(await self._ask(question), records.WaitAnswer)
 
-    async def site(self, site: str, most: int = 0) -> records.SiteAnswer:
-        """A site's size, jobs and accuracy, and its jobs that have queued longest, `most` of them at most."""
-        answer = await self._ask(records.SiteQuestion(id=new_id(), site=site, most=most))
+    async def site(self, site: str, limit: int = 0) -> records.SiteAnswer:
+        """A site's size, jobs and accuracy, and its jobs that have queued longest, `limit` of them at most."""
+        answer = await self._ask(records.SiteQuestion(id=new_id(), site=site, limit=limit))
         return self._told(answer, records.SiteAnswer)
 
-    async def every_site(self, sites: Sequence[str] = (), most: int = 0) -> dict[str, records.SiteAnswer | None]:
+    async def every_site(self, sites: Sequence[str] = (), limit: int = 0) -> dict[str, records.SiteAnswer | None]:
         """The same of these sites, by default of all that are known; None where no worker answers."""
         return await self._of_sites(
-            lambda site: records.SiteQuestion(id=new_id(), site=site, most=most), records.SiteAnswer, sites
+            lambda site: records.SiteQuestion(id=new_id(), site=site, limit=limit), records.SiteAnswer, sites
         )
 
     async def job(self, job: str, sites: Sequence[str] = ()) -> dict[str, records.JobAnswer | None]:
@@ -189,10 +189,12 @@ class AsyncClient:
             lambda site: records.JobQuestion(id=new_id(), site=site, job=job), records.JobAnswer, sites
         )
 
-    async def jobs(self, user: str, sites: Sequence[str] = (), most: int = 100) -> dict[str, records.JobsAnswer | None]:
+    async def jobs(
+        self, user: str, sites: Sequence[str] = (), limit: int = 100
+    ) -> dict[str, records.JobsAnswer | None]:
         """A user's jobs that queue or run, by site; by default all are asked. None where no worker answers."""
         return await self._of_sites(
-            lambda site: records.JobsQuestion(id=new_id(), site=site, user=user, most=most), records.JobsAnswer, sites
+            lambda site: records.JobsQuestion(id=new_id(), site=site, user=user, limit=limit), records.JobsAnswer, sites
         )
 
     async def predictions(
@@ -221,8 +223,8 @@ class AsyncClient:
 
     async def estimate_changes(
         self, *, site: str | None = None
-    ) -> AsyncGenerator[records.StandingEstimate | WithdrawnEstimate]:
-        """Standing estimates as they are renewed or withdrawn, those that stand already first, without end."""
+    ) -> AsyncGenerator[records.GridEstimate | WithdrawnEstimate]:
+        """Grid estimates as they are renewed or withdrawn, those that stand already first, without end."""
         from streams.client.watch import follow
 
         topic = Topics(self.settings.kafka.prefix).estimates
@@ -363,7 +365,7 @@ async def ask_ranking(
 ) -> Ranking:
     """Ask the sites about a job, by default all that have estimates or settings, and rank them by their answers.
 
-    For a site whose worker does not answer, or while Kafka is away, its standing estimate is used. Raises
+    For a site whose worker does not answer, or while Kafka is away, its grid estimate is used. Raises
     TooManyQuestions: too many questions are open.
     """
     client.check_started()
@@ -384,7 +386,7 @@ async def ask_ranking(
 def _said(
     cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings, answer: records.AnyAnswer | None
 ) -> Reply:
-    """The worker's answer, else a standing estimate, else why there is neither."""
+    """The worker's answer, else a grid estimate, else why there is neither."""
     if isinstance(answer, records.WaitAnswer):
         return answer
     if isinstance(answer, records.NoAnswer) and answer.reason == records.UNKNOWN_SITE:

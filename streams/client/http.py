@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from models.ranking import JobRequest, Ranking
-from models.records import BUSY, JobAnswer, JobsAnswer, LiveState, SiteAnswer, StandingEstimate, WaitAnswer
+from models.records import BUSY, GridEstimate, JobAnswer, JobsAnswer, LiveState, SiteAnswer, WaitAnswer
 from models.site.shapes import Shape, covering
 from streams.client.grid import JobFields, RankFields, RankRequest, described, several
 from streams.client.questions import STATUSES, AnswerTimeout, NotFound, Overloaded, Refused, UnknownJob, UnknownSite
@@ -22,7 +22,7 @@ from streams.text.quantities import seconds_of
 T = TypeVar("T")
 
 TIMEOUT_S = 90.0
-"""How long to wait for a service, which itself waits `serve.answer_seconds` for workers, a minute at most."""
+"""How long to wait for a service, which itself waits `serve.answer_timeout_seconds` for workers, a minute at most."""
 
 
 class SiteSummary(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class _Sites(msgspec.Struct, Generic[T]):
 
 
 class _Estimates(msgspec.Struct):
-    estimates: list[StandingEstimate]
+    estimates: list[GridEstimate]
 
 
 class HttpClient:
@@ -86,18 +86,18 @@ class HttpClient:
         return sorted(one.site for one in self.summaries())
 
     def summaries(self, sites: Sequence[str] = ()) -> list[SiteSummary]:
-        """The state of these sites, by default of all, from their standing estimates: one question for all."""
+        """The state of these sites, by default of all, from their grid estimates: one question for all."""
         found = self._get("/v1/sites", _Sites[SiteSummary]).sites
         return [one for one in found if not sites or one.site in several(sites)]
 
-    def estimates(self, site: str) -> list[StandingEstimate]:
-        """A site's standing estimates as they are now."""
+    def estimates(self, site: str) -> list[GridEstimate]:
+        """A site's grid estimates as they are now."""
         return self._get(f"{_path(site)}/estimates", _Estimates, UnknownSite).estimates
 
     def estimate(
         self, site: str, cpus: int, walltime: str | float | None = None, queue: str | None = None, gpus: int = 0
-    ) -> StandingEstimate | None:
-        """The standing estimate for the least shape that such a job fits into; None where there is none."""
+    ) -> GridEstimate | None:
+        """The grid estimate for the least shape that such a job fits into; None where there is none."""
         shapes = {Shape(one.cpus, one.walltime, one.queue, one.gpus or 0): one for one in self.estimates(site)}
         seconds = seconds_of(walltime) if isinstance(walltime, str) else walltime
         shape = covering(shapes, cpus, seconds, queue, gpus)
@@ -118,11 +118,11 @@ class HttpClient:
         """How long a job would wait if it came to the site now."""
         return self._get(f"{_path(site)}/wait?{_query(described(job, asked), why)}", WaitAnswer, UnknownSite)
 
-    def site(self, site: str, most: int = 0) -> SiteAnswer:
+    def site(self, site: str, limit: int = 0) -> SiteAnswer:
         """A site's size, jobs and accuracy, and its jobs that have queued longest."""
         return self._get(_path(site), SiteAnswer, UnknownSite)
 
-    def every_site(self, sites: Sequence[str] = (), most: int = 0) -> dict[str, SiteAnswer | None]:
+    def every_site(self, sites: Sequence[str] = (), limit: int = 0) -> dict[str, SiteAnswer | None]:
         """The same of these sites, by default of all that are known; None where no worker answers."""
         found: dict[str, SiteAnswer | None] = {}
         for site in several(sites) or self.sites:
@@ -149,7 +149,7 @@ class HttpClient:
             raise UnknownJob(f"{self._url}: {told}")
         return found
 
-    def jobs(self, user: str, sites: Sequence[str] = (), most: int = 100) -> dict[str, JobsAnswer | None]:
+    def jobs(self, user: str, sites: Sequence[str] = (), limit: int = 100) -> dict[str, JobsAnswer | None]:
         """A user's jobs that queue or run, by site."""
         answers = self._get(f"/v1/users/{quote(user, safe='')}/jobs", _Sites[JobsAnswer]).sites
         return {answer.site: answer for answer in answers if not sites or answer.site in several(sites)}

@@ -9,7 +9,7 @@ import msgspec
 from models.chances import chance_within
 from models.durations import counted
 from models.ranking import JobRequest, RankedSite, Ranking
-from models.records import Alternative, JobAnswer, JobsAnswer, LiveJob, LiveState, SiteAnswer, ToldStart
+from models.records import Alternative, JobAnswer, JobsAnswer, LiveJob, LiveState, PublishedStart, SiteAnswer
 from streams.client.blocking import Client
 from streams.client.http import HttpClient, SiteSummary
 from streams.errors import UserError
@@ -116,7 +116,7 @@ def show_jobs(found: Sequence[SiteJobs]) -> None:
 
 def _waiting(of: SiteJobs, job: LiveJob) -> list[str]:
     since = span(max(of.as_of - job.submit, 0.0)) if of.as_of is not None else "–"
-    bound = None if job.held_back else (job.bounds or {}).get(LATEST)
+    bound = None if job.blocked_by else (job.bounds or {}).get(LATEST)
     latest = None if bound is None else (job.eligible or job.submit) + bound
     passed = latest is not None and latest < max(of.as_of or 0.0, job.expected_start or 0.0)
     by = _minute(None if passed else latest)
@@ -130,7 +130,7 @@ def _whys(waiting: Sequence[tuple[SiteJobs, LiveJob]]) -> Iterator[tuple[str, st
     alone: dict[tuple[str, str], list[str]] = {}
     by_site: dict[tuple[str, str], list[str]] = {}
     for of, job in waiting:
-        unknown = job.reason if job.held_back is msgspec.UNSET else job.held_back
+        unknown = job.reason if job.blocked_by is msgspec.UNSET else job.blocked_by
         for said in filter(None, (job.why or ("" if job.expected_start is not None else unknown)).split("; ")):
             by_site.setdefault((of.site, said), []).append(job.job)
     for (site, said), jobs in by_site.items():
@@ -255,11 +255,11 @@ def _state(ranked: RankedSite) -> str:
 
 
 def _why(ranked: RankedSite) -> str:
-    standing = " [by a standing estimate: its worker is silent]" if ranked.source == "standing" else ""
+    standing = " [by a grid estimate: its worker is silent]" if ranked.source == "grid" else ""
     stale = f"stale: {ranked.stale}"  # it is told with the site's state
-    told = "; ".join(filter(None, ((ranked.degraded or "").replace(stale, ""), ranked.weak)))
+    told = "; ".join(filter(None, ((ranked.degraded or "").replace(stale, ""), ranked.low_confidence)))
     problems = "; ".join(filter(None, dict.fromkeys(told.split("; "))))  # both may tell of the same
-    behind = "ranked behind: " if ranked.weak else ""
+    behind = "ranked behind: " if ranked.low_confidence else ""
     reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
     return f"{reason}{standing} [{behind}{problems}]" if problems else f"{reason}{standing}"
 
@@ -291,12 +291,12 @@ def show_job(answers: Sequence[JobAnswer], within_s: float | None = None, told: 
         start = "" if answer.expected_start is None else f" ({minute(answer.expected_start)})"
         show_wrapped(f"{answer.site} {answer.job}: {answer.text}{start}")
         show_named([*_job_in_time(answer, within_s), *_details(answer)])
-        if told and answer.told:
+        if told and answer.estimates:
             sys.stdout.write("\n")
-            show_table(["told (UTC)", "starts (UTC)", "90 % by (UTC)"], [_told(one) for one in answer.told])
+            show_table(["published (UTC)", "starts (UTC)", "90 % by (UTC)"], [_told(one) for one in answer.estimates])
 
 
-def _told(said: ToldStart) -> list[str]:
+def _told(said: PublishedStart) -> list[str]:
     return [*map(_minute, (said.at, said.start, said.starts_by.get(LATEST)))]
 
 

@@ -198,7 +198,7 @@ class Teller:
             self.counts.dropped[GONE] += 1
             self.watching.forget(job.place)
             return False
-        job.held_back = None if live.held_back is msgspec.UNSET else live.held_back
+        job.blocked_by = None if live.blocked_by is msgspec.UNSET else live.blocked_by
         if (now := _estimate(answer)) is not None:
             job.estimated(now)
         return True

@@ -50,7 +50,7 @@ class Excerpt(msgspec.Struct, frozen=True):
             if isinstance(event, Submit) and not event.late:
                 count += 1
                 if count % self.every:
-                    event = msgspec.structs.replace(event, past=True, old=True)
+                    event = msgspec.structs.replace(event, historical=True, old=True)
             yield event
 
 

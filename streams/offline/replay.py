@@ -201,7 +201,7 @@ def settings_for(settings: EngineSettings, methods: Sequence[str], runtimes: Seq
         shadows=beside,
         runtimes=run_method,
         run_shadows=tuple(run_shadows),
-        what_if="",
-        policies={},
+        what_if_method="",
+        policy_by_site={},
         publish_shadows=True,
     )

@@ -192,8 +192,8 @@ def table(accuracy: WaitingAccuracy) -> tuple[Sequence[str], list[list[str]]]:
     rows, names = accuracy.rows(), list[str]()
     for row in rows.values():
         names += [name for name in row if name.startswith("cov_") and name not in names]
-    heads += [*(f"cov {name.removeprefix('cov_')}" for name in names), "passed"]
-    keys = ("in_force_h", "first_h", "now_h", "recent_h", "ratio", *names, "passed")
+    heads += [*(f"cov {name.removeprefix('cov_')}" for name in names), "expired"]
+    keys = ("in_force_h", "first_h", "now_h", "recent_h", "ratio", *names, "expired")
     lines = [
         [duration(age_s), f"{row['jobs']:,.0f}", *(f"{row[key]:.3f}" if key in row else "" for key in keys)]
         for age_s, row in rows.items()

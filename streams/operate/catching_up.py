@@ -16,7 +16,7 @@ LOOK_S = 1.0  # the pause between two looks at how far the workers are
 
 
 def known_until(settings: Settings, sites: Iterable[str]) -> dict[str, float]:
-    """Of those of these sites that have standing estimates, the time of the last event that came (Unix seconds).
+    """Of those of these sites that have grid estimates, the time of the last event that came (Unix seconds).
 
     Nothing where this user may not ask, or where no worker answers: it is a courtesy.
     """

@@ -29,7 +29,7 @@ DAY_MS = 86_400_000
 MAX_LAG_EVENTS = 10_000  # a partition with more unprocessed events than this gets a warning
 MAX_CLOCK_DIFFERENCE_S = 2.0
 
-REHASH = "stop all workers and sources, then run `queuecast topics --rehash`"
+REHASH = "stop all workers and sources, then run `queuecast topics repartition`"
 MIN_REDIS = (6, 2)  # the oldest version of Redis that is tested
 
 
@@ -111,7 +111,9 @@ def topics(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     found = client.describe_topics(list(configurations(settings)))
     counts = {topic["name"]: len(topic["partitions"]) for topic in found}
     if missing := sorted(name for name, count in counts.items() if not count):
-        return fail(f"missing or not ours to see: {', '.join(missing)}", "run `queuecast topics`")
+        return fail(
+            f"topics missing or not visible to this user: {', '.join(missing)}", "run `queuecast topics create`"
+        )
     if len(set(counts.values())) > 1:
         return fail(f"partitions differ: {_listed(counts)}", REHASH)
     return ok(f"{len(counts)} with {next(iter(counts.values()))} partitions each")
@@ -129,7 +131,7 @@ def copies(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     safe = MIN_SAFE_COPIES
     if unsafe := [name for name, (count, least) in found.items() if count >= safe and least == 1]:
         text = f"what is acknowledged may be on one broker alone ({IN_SYNC}=1): {', '.join(unsafe)}"
-        return warn(text, "run `queuecast topics`, which sets 2")
+        return warn(text, "run `queuecast topics create`, which sets 2")
     counts = sorted({count for count, _ in found.values()})
     return ok(f"{' or '.join(map(str, counts)) or 'none'} of each topic")
 
@@ -186,7 +188,7 @@ def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     }
     if lost:
         text = f"events were deleted before they were read: {_listed(lost)}"
-        return fail(text, "raise topics.events_hours; have the sources send them again")
+        return fail(text, "raise topics.events_retention_hours; have the sources send them again")
     for place in places:
         done = max(committed[place].offset if place in committed else -1, first[place].offset)
         if lag := last[place].offset - done:
@@ -212,7 +214,7 @@ def dead_letters(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     last = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     count = sum(last[place].offset - first[place].offset for place in places if first[place].offset >= 0)
     if count:
-        return warn(f"{count} within a day", "`queuecast letters` says why")
+        return warn(f"{count} within a day", "`queuecast dead-letters` says why")
     return ok("none within a day")
 
 

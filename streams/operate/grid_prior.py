@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from models.records import AnyEvent, UsePrior
+from models.records import AnyEvent, LoadPrior
 from models.waits.boosted.prior import Prior
 from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.stored import held
@@ -61,5 +61,5 @@ def send_to_young(settings: Settings, prior: Prior) -> list[str]:
     young = sorted(site for site, known in found.items() if known is not None and known.history_jobs < mature)
     encoded, by = prior.encode(), operator(settings)
     for site in young:
-        send(settings, UsePrior(site=site, time=time.time(), by=by, why="what other sites taught", prior=encoded))
+        send(settings, LoadPrior(site=site, time=time.time(), by=by, why="what other sites taught", prior=encoded))
     return young

@@ -20,7 +20,7 @@ from streams.serve.sessions import SESSION, SESSION_S, is_same_origin
 
 NOT_VALID = (
     "this link was used, is older than ten minutes, or was made before the service started; "
-    "`queuecast access --link` prints another"
+    "`queuecast credentials --link` prints another"
 )
 
 

@@ -226,7 +226,7 @@ def _run(settings: Settings, listening: socket.socket, access: Access, config: P
 
     app = build_app(Service(client, settings), settings, [connected], access)
     log.info("serves http://%s:%d", serve.web_host, serve.web_port)
-    limits = Connections(serve.client_connections, serve.header_seconds, serve.answer_seconds + READ_S)
+    limits = Connections(serve.client_connections, serve.header_timeout_seconds, serve.answer_timeout_seconds + READ_S)
     uvicorn.Server(_uvicorn(app, serve, limits)).run(sockets=[listening])
 
 
@@ -241,5 +241,5 @@ def _uvicorn(app: Litestar, serve: ServeSettings, limits: Connections) -> uvicor
         ws="none",
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=math.ceil(serve.answer_seconds) + 1,
+        timeout_graceful_shutdown=math.ceil(serve.answer_timeout_seconds) + 1,
     )

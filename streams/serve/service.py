@@ -23,7 +23,7 @@ BASELINES = ("zero", "median")  # the simple rules that predictions are compared
 
 
 class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
-    """A site as its standing estimates describe it, and its settings.
+    """A site as its grid estimates describe it, and its settings.
 
     `made_at` is in the site's own time, `updated_at` is wall-clock time (both Unix seconds). `max_walltime` is in
     seconds. `as_of` and what follows is as in `models.records.Answer`; `silent_since` is since when its worker neither
@@ -54,10 +54,10 @@ class SiteList(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class SiteEstimateList(msgspec.Struct, kw_only=True, frozen=True):
-    """A site's standing estimates, sorted by queue, size and walltime."""
+    """A site's grid estimates, sorted by queue, size and walltime."""
 
     site: str
-    estimates: list[records.StandingEstimate]
+    estimates: list[records.GridEstimate]
 
 
 class SiteOutcomes(msgspec.Struct, kw_only=True, frozen=True):
@@ -160,18 +160,18 @@ class Service:
         )
 
     def estimates(self, site: str) -> SiteEstimateList:
-        """A site's standing estimates."""
+        """A site's grid estimates."""
         found = self._cache.estimates(site)
         if found is None:
             raise unknown_site(site, self._cache.sites)
         return SiteEstimateList(site=site, estimates=found.estimates)
 
-    def outcomes(self, site: str, most: int) -> SiteOutcomes:
-        """A site's latest outcomes, `most` at most."""
+    def outcomes(self, site: str, limit: int) -> SiteOutcomes:
+        """A site's latest outcomes, at most `limit`."""
         cache = self._cache
         if not cache.knows(site):
             raise unknown_site(site, cache.sites)
-        return SiteOutcomes(site=site, outcomes=cache.outcomes(site, self._method)[:most])
+        return SiteOutcomes(site=site, outcomes=cache.outcomes(site, self._method)[:limit])
 
     async def jobs(self, user: str) -> UserJobs:
         """A user's queued and running jobs at all sites."""
@@ -198,14 +198,14 @@ class Service:
             ahead_jobs=ahead,
         )
 
-    async def past(self, site: str) -> records.SitePast:
-        """How a site has been: its queue by the hour, predicted and actual waits by the day."""
-        answer = await self._ask(records.SiteQuestion(id=new_id(), site=site, most=0, past=True), records.SiteAnswer)
-        return answer.past or records.SitePast(hours=[], days=[], weeks=[])
+    async def trends(self, site: str) -> records.SiteTrends:
+        """History of a site: its queue by hour, predicted and actual waits by day and week."""
+        answer = await self._ask(records.SiteQuestion(id=new_id(), site=site, limit=0, trends=True), records.SiteAnswer)
+        return answer.trends or records.SiteTrends(hours=[], days=[], weeks=[])
 
     async def status(self) -> Status:
         """How all sites are served."""
-        questions = [records.SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
+        questions = [records.SiteQuestion(id=new_id(), site=site, limit=0) for site in self._cache.sites]
         answers, unanswered = _split(await ask_all(self._asking, questions), records.SiteAnswer)
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
         same = "site method degraded as_of lag_messages lag_s stale live answers unknown_fields"
@@ -218,7 +218,7 @@ class Service:
 
     async def accuracy(self) -> AccuracyList:
         """The accuracy of the estimates of all sites."""
-        questions = [records.SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
+        questions = [records.SiteQuestion(id=new_id(), site=site, limit=0) for site in self._cache.sites]
         answers, unanswered = _split(await ask_all(self._asking, questions), records.SiteAnswer)
         same = "site method degraded as_of weeks answers while_waiting"
         sites = [SiteAccuracy(recent=answer.recent or None, **_same(answer, same)) for answer in answers]

@@ -22,7 +22,7 @@ from litestar.params import FromPath, Parameter
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from models.ranking import JobRequest, Ranking
-from models.records import BUSY, JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnswer
+from models.records import BUSY, JobAnswer, JobsAnswer, SiteAnswer, SiteTrends, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
 from streams.client.grid import RankFields
 from streams.client.questions import STATUSES, Overloaded
@@ -102,16 +102,16 @@ async def site_now(site: parameters.NamedSite, service: Served) -> SiteAnswer:
 
 @get("/sites/{site:str}/estimates", responses=_errors(404), opt=RANK)
 async def estimates(site: parameters.NamedSite, service: Served) -> SiteEstimateList:
-    """A site's standing estimates, one for each size, walltime and queue."""
+    """A site's grid estimates, one for each size, walltime and queue."""
     return service.estimates(site)
 
 
-@get("/sites/{site:str}/outcomes", responses=_errors(404), opt={"query": {"most"}})
+@get("/sites/{site:str}/outcomes", responses=_errors(404), opt={"query": {"limit"}})
 async def outcomes(
-    site: parameters.NamedSite, service: Served, most: Annotated[int, Parameter(ge=1, le=MAX_OUTCOMES)] = MAX_OUTCOMES
+    site: parameters.NamedSite, service: Served, limit: Annotated[int, Parameter(ge=1, le=MAX_OUTCOMES)] = MAX_OUTCOMES
 ) -> SiteOutcomes:
     """The outcomes of a site's latest jobs with their predictions; the newest first."""
-    return service.outcomes(site, most)
+    return service.outcomes(site, limit)
 
 
 @get("/sites/{site:str}/wait", responses=_errors(404, 504), opt={"query": {*parameters.JOB, "why"}, **RANK})
@@ -172,10 +172,10 @@ async def jobs(
     return await service.jobs(user)
 
 
-@get("/sites/{site:str}/past", responses=_errors(404, 504), opt=RANK)
-async def past(site: parameters.NamedSite, service: Served) -> SitePast:
-    """How a site has been: its jobs by the hour of a week, its waits by the day of four weeks, the week of a year."""
-    return await service.past(site)
+@get("/sites/{site:str}/trends", responses=_errors(404, 504), opt=RANK)
+async def trends(site: parameters.NamedSite, service: Served) -> SiteTrends:
+    """History of a site: its jobs by hour for a week, its waits by day for four weeks and by week for a year."""
+    return await service.trends(site)
 
 
 @get("/status", responses=_errors(), opt=RANK)
@@ -271,7 +271,20 @@ def build_app(
     scheme = SecurityScheme(type="http", scheme="bearer", description="A token of the settings' section `serve`.")
     api = Router(
         "/v1",
-        route_handlers=[sites, site_now, estimates, outcomes, wait, job_now, ranking, jobs, past, status, accuracy, me],
+        route_handlers=[
+            sites,
+            site_now,
+            estimates,
+            outcomes,
+            wait,
+            job_now,
+            ranking,
+            jobs,
+            trends,
+            status,
+            accuracy,
+            me,
+        ],
         guards=[access.guard, parameters.refuse_unknown_parameters, access.note_asker],
         middleware=[middleware.rate_limit(access, serve.requests_per_minute).middleware],
         dependencies={"job": Provide(parameters.job_request, sync_to_thread=False)},

@@ -159,8 +159,8 @@ def _check_methods(engine: EngineSettings) -> None:
     """Make sure that there are the methods that are named. None of ours is imported for that."""
     named: list[tuple[str, Registry[Any], str]] = [
         *(("engine", METHODS, name) for name in engine.methods),
-        ("engine.what_if", METHODS, engine.what_if or engine.method),
-        *((f"engine.policies.{site}", METHODS, name) for site, name in engine.policies.items()),
+        ("engine.what_if_method", METHODS, engine.what_if_method or engine.method),
+        *((f"engine.policy_by_site.{site}", METHODS, name) for site, name in engine.policy_by_site.items()),
         *(("engine", RUN_METHODS, name) for name in engine.run_methods),
     ]
     for field, registry, name in named:

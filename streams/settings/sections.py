@@ -167,14 +167,14 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
 
 
 class TopicSettings(Section, frozen=True, kw_only=True):
-    """How the topics are made: partitions (the most workers that can share the sites), copies, and hours kept."""
+    """Properties of new topics: partitions (the maximum number of worker processes), replication factor, retention."""
 
     partitions: Annotated[int, Meta(ge=1, le=10_000)] = 12
     replication: Annotated[int, Meta(ge=1, le=32)] = 1
-    events_hours: Positive = 24 * 14
-    predictions_hours: Positive = 24 * 7
-    dead_letters_hours: Positive = 24 * 30
-    estimates_hours: Positive = 24
+    events_retention_hours: Positive = 24 * 14
+    predictions_retention_hours: Positive = 24 * 7
+    dead_letters_retention_hours: Positive = 24 * 30
+    estimates_retention_hours: Positive = 24
 
 
 class RedisSettings(Section, frozen=True, kw_only=True):
@@ -197,31 +197,31 @@ class RedisSettings(Section, frozen=True, kw_only=True):
 
 
 class WorkerSettings(Section, frozen=True, kw_only=True):
-    """How a worker runs.
+    """Worker processes.
 
-    `processes` share its sites: as many as there are cores where it is not set, and no more than there are partitions.
-    The web port serves /metrics of all of them, on loopback unless `web_host` says otherwise. State and offset are
-    stored every `checkpoint_events` events of a partition, or after `checkpoint_seconds`. `instance` is the worker's
-    lasting name in its group, followed by a process's number where there are several: who comes back under it goes on
-    within seconds; who is silent for `session_seconds` has lost its partitions to others. `partition_sites` bounds the
-    sites of a partition: events of further ones go to the dead letters, so that misspelt or hostile names cannot fill
-    the memory. `metric_sites` bounds the site label.
+    `processes` share the partitions. Default: one for each CPU, at most one for each partition. `web_port` serves the
+    `/metrics` of all processes, on loopback unless `web_host` names another address. A checkpoint stores state and
+    offset every `checkpoint_events` events of a partition, or after `checkpoint_seconds`. `instance` is the static
+    member name of the worker in its consumer group. A worker that restarts under its name resumes within seconds; after
+    `session_timeout_seconds` without a heartbeat its partitions move to others. `max_sites_per_partition` bounds the
+    memory that misspelt or hostile site names can take: events of further sites are rejected. `max_site_labels` bounds
+    the cardinality of the site label.
 
-    Predictions that leave more than `late_seconds` after their event came to the broker are marked late. At its start
-    a worker waits `start_seconds` for servers that cannot be reached. `log_format` is text, for people, or json.
+    Predictions sent more than `late_after_seconds` after their event reached the broker are marked late. A starting
+    worker retries unreachable servers for `startup_timeout_seconds`. `log_format` is `text` or `json`.
     """
 
     web_host: str = "127.0.0.1"
     web_port: Port = 6066
     processes: Annotated[int, Meta(ge=1, le=256)] | None = None
     instance: str | None = None
-    session_seconds: Annotated[float, Meta(ge=6, le=80)] = 60.0
+    session_timeout_seconds: Annotated[float, Meta(ge=6, le=80)] = 60.0
     checkpoint_events: Positive = 1000
     checkpoint_seconds: Annotated[float, Meta(gt=0)] = 2.0
-    partition_sites: Positive = 200
-    metric_sites: Positive = 500
-    late_seconds: Annotated[float, Meta(gt=0)] = 60.0
-    start_seconds: Annotated[float, Meta(ge=0)] = 60.0
+    max_sites_per_partition: Positive = 200
+    max_site_labels: Positive = 500
+    late_after_seconds: Annotated[float, Meta(gt=0)] = 60.0
+    startup_timeout_seconds: Annotated[float, Meta(ge=0)] = 60.0
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -236,75 +236,76 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
 
 
 class SitesSettings(Section, frozen=True, kw_only=True):
-    """Which sites there may be, and who may speak for them.
+    """Accepted sites.
 
-    `allowed` are names or patterns (`*`, `?`, `[a-c]`); none given: every name is. Events of other sites go to the dead
-    letters. Sites in `own_topic` have a topic of events to themselves, `PREFIXevents.SITE`, so that Kafka's permissions
-    say who may write for them; on the shared topic they are refused. They are allowed in any case, and take no place
-    of `worker.partition_sites`. A site that has been silent for `forget_days` by the broker's clock may lose its place
-    to a new one when its partition is full.
+    `allowed` lists names or patterns (`*`, `?`, `[a-c]`); empty: every name. Events of other sites are rejected. Each
+    site in `dedicated_topics` has its own events topic, `PREFIXevents.SITE`, so that Kafka ACLs control who writes its
+    events; its events on the shared topic are rejected. These sites are always allowed and do not count towards
+    `worker.max_sites_per_partition`. In a full partition a new site replaces one without events for `idle_ttl_days`,
+    by broker timestamps.
     """
 
     allowed: tuple[str, ...] = ()
-    own_topic: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}$")], ...] = ()
-    forget_days: Annotated[float, Meta(gt=0.0)] = 400.0
+    dedicated_topics: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}$")], ...] = ()
+    idle_ttl_days: Annotated[float, Meta(gt=0.0)] = 400.0
 
 
 class EstimateSettings(Section, frozen=True, kw_only=True):
-    """What estimates stand on the topic `estimates`, and how they are kept fresh.
+    """The estimate grid on the topic `estimates`.
 
-    One a site for each combination of a size (the powers of two up to the site's processors, at most `most_cpus`), a
-    walltime of `walltimes` (seconds) and a queue of `queues` (none named: the open ones, at most `most_queues`).
+    The grid of a site has one estimate for each combination of a size, a walltime and a queue. Sizes are the powers of
+    two up to the site's CPUs, at most `max_cpus`. `walltimes` are in seconds. `queues` defaults to the open queues, at
+    most `max_queues`.
 
-    A site's are renewed at most every `seconds`, if since then a `change` of its processors' share was taken, given
-    back, asked for or withdrawn, or as many of its jobs came and went; and in any case every `oldest_seconds`. That
-    takes at most the `share` of the worker's time. `enabled` false: there are none.
+    A grid is refreshed after `refresh_seconds` if the share of CPUs allocated, freed, requested or withdrawn since then
+    is at least `min_change`, or if that share of the jobs arrived or left; and always after `max_age_seconds`.
+    Refreshes take at most `cpu_share` of the worker's time. `enabled = false` turns the grid off.
     """
 
     enabled: bool = True
-    seconds: Annotated[float, Meta(ge=0.1)] = 30.0
-    oldest_seconds: Annotated[float, Meta(ge=1.0)] = 900.0
-    change: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.01
-    share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
+    refresh_seconds: Annotated[float, Meta(ge=0.1)] = 30.0
+    max_age_seconds: Annotated[float, Meta(ge=1.0)] = 900.0
+    min_change: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.01
+    cpu_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
     walltimes: Annotated[tuple[Annotated[float, Meta(gt=0.0, le=1e8)], ...], Meta(min_length=1)] = WALLTIMES
-    most_cpus: Positive = 1 << 20
+    max_cpus: Positive = 1 << 20
     queues: tuple[str, ...] = ()
-    most_queues: Positive = MOST_QUEUES
+    max_queues: Positive = MOST_QUEUES
 
 
 class QuestionSettings(Section, frozen=True, kw_only=True):
-    """How much a worker does for those who ask.
+    """Limits for questions to a worker.
 
-    While events wait, questions have a `share` of the worker's time; without, they may have all of it. At most
-    `waiting` questions wait, at most `waiting_each` of one asker; askers take turns. The oldest that exceeds this,
-    each that has waited for `patience_seconds`, and each whose asker waits no longer, is answered by a standing
-    estimate where one fits, else refused.
+    Questions take at most `cpu_share` of the worker's time while events are pending, else all of it. At most
+    `max_pending` questions are queued, at most `max_pending_per_client` of one client; clients take turns. A question
+    beyond these limits, or older than `max_wait_seconds` or its client's time-out, is answered from the estimate grid
+    where a shape fits. Otherwise it is refused, the oldest first.
     """
 
-    share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.25
-    waiting: Positive = 1000
-    waiting_each: Positive = 250
-    patience_seconds: Annotated[float, Meta(gt=0.0, le=10.0)] = 1.0
+    cpu_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.25
+    max_pending: Positive = 1000
+    max_pending_per_client: Positive = 250
+    max_wait_seconds: Annotated[float, Meta(gt=0.0, le=10.0)] = 1.0
 
 
 class ServeSettings(Section, frozen=True, kw_only=True):
-    """The HTTP service: where it listens, who may ask it, and the sites' speeds.
+    """The HTTP service: address, authentication, limits, and the speed of each site.
 
-    `token` opens everything. `tokens`, `[serve.tokens.NAME]` in the file, have rights of their own; more of them are in
-    `tokens_file`, a table for each name. Both files are read again when they change. Without any token the service is
-    there for this machine only. `hosts` are the names under which browsers may reach it, beside this machine's own. A
-    proxy that knows its users names them in `user_header`, which is believed from the addresses `user_header_from`
-    alone: who comes so may see what is of that user.
+    `token` grants all rights. `tokens`, `[serve.tokens.NAME]` in the file, have rights of their own; `tokens_file` has
+    more of them, one table for each name. Both files are reloaded when they change. Without any token the service
+    listens on loopback only. `hosts` are further host names for browsers. `user_header` is the header in which a
+    reverse proxy sends the authenticated user; it is accepted only from the addresses in `user_header_from`. Such a
+    user may read that user's jobs.
 
-    A client (a token, or an address without one) may ask `requests_per_minute`; an address may have
-    `client_connections`, and has `header_seconds` to say what it wants. `answer_seconds` is how long a worker's answer
-    is waited for.
+    A client (a token, or an address without one) may send `requests_per_minute`. An address may have
+    `client_connections`, and must send its headers within `header_timeout_seconds`. A worker must answer within
+    `answer_timeout_seconds`.
     """
 
     web_host: str = "127.0.0.1"
     web_port: Port = 6067
     token: Annotated[str, Meta(min_length=8)] | None = None
-    answer_seconds: Annotated[float, Meta(gt=0.0, le=60.0)] = 2.0
+    answer_timeout_seconds: Annotated[float, Meta(gt=0.0, le=60.0)] = 2.0
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     sites: dict[str, SiteSettings] = {}
@@ -315,7 +316,7 @@ class ServeSettings(Section, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     requests_per_minute: Positive = 1200
     client_connections: Positive = 100
-    header_seconds: Annotated[float, Meta(gt=0.0, le=600.0)] = 10.0
+    header_timeout_seconds: Annotated[float, Meta(gt=0.0, le=600.0)] = 10.0
 
     def all_tokens(self) -> dict[str, ServeToken]:
         """The tokens by name, those of `tokens_file` as they are now. Raises UserError: the file cannot be read, or a
@@ -331,11 +332,11 @@ class ServeSettings(Section, frozen=True, kw_only=True):
 
 
 class NotifySettings(Section, frozen=True, kw_only=True):
-    """Notices of jobs that queue, `queuecast notify`.
+    """Notices for pending jobs, `queuecast notify`.
 
-    They are sent to the address `webhook`, signed with `secret`, and tried again for `retry_seconds`. A job is told to
-    be about to start `before_seconds` before it is expected to. `name` tells apart what several such processes told.
-    Where there is a `web_port`, it shows Prometheus `/metrics` there.
+    Notices are posted to the URL `webhook`, signed with `secret`, and retried for `retry_seconds`. `about_to_start` is
+    sent `before_seconds` before the expected start. `name` identifies this process's own record of sent notices, where
+    there are several. `web_port`, where it is set, serves Prometheus `/metrics`.
     """
 
     webhook: Annotated[str, Meta(pattern=r"^https?://")] | None = None

@@ -25,7 +25,7 @@ import msgspec
 from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from models.records import MOST_BYTES, MOST_EVENTS, AnyEvent, Submit, bundled
+from models.records import MAX_BYTES, MAX_EVENTS, AnyEvent, Submit, bundled
 from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.topics import Topics, events_topic_of
 from streams.errors import UserError
@@ -96,11 +96,11 @@ class Publisher:
         """
         event = outgoing.event
         value = None if event is None else self._encode(event)
-        if value is None or not outgoing.together or len(value) > MOST_BYTES:
+        if value is None or not outgoing.together or len(value) > MAX_BYTES:
             self._close_bundle()
             self._hand_over([outgoing], value)
             return
-        full = self._bundle_bytes + len(value) > MOST_BYTES or len(self._bundle) >= MOST_EVENTS
+        full = self._bundle_bytes + len(value) > MAX_BYTES or len(self._bundle) >= MAX_EVENTS
         if full or (self._bundle and _site(self._bundle[0][0]) != _site(outgoing)):
             self._close_bundle()
         self._bundle.append((outgoing, value))
@@ -229,7 +229,7 @@ def publish(
     ours; OSError: a cursor could not be written.
     """
     topic = Topics(settings.kafka.prefix).events
-    own = {site: events_topic_of(settings, site) for site in settings.sites.own_topic}
+    own = {site: events_topic_of(settings, site) for site in settings.sites.dedicated_topics}
     check_topics(settings, dict.fromkeys((own.get(site, topic) for site in sites), "write") or {topic: "write"})
     with kafka_errors(settings.kafka):
         producer = QuietProducer(

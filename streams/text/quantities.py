@@ -94,7 +94,7 @@ SAFE_SIZE_PATTERN = (
 
 EXPECTED_SIZE = "bytes, or a number with K, M, G or T (1024 each): 64G, 512M, 1.5T"
 
-MOST_BYTES = 1 << 60
+MAX_BYTES = 1 << 60
 
 _SIZE_UNITS = "KMGT"
 _size = re.compile(rf"(?P<number>[0-9.]+)(?P<unit>[{_SIZE_UNITS}]?)I?B?")
@@ -116,7 +116,7 @@ def bytes_of(text: str) -> int:
         raise NotUnderstood(f"{text[:40]!r} is no size of memory; expected {EXPECTED_SIZE}")
     unit = found["unit"]
     size = round(float(found["number"]) * 1024.0 ** (1 + _SIZE_UNITS.index(unit) if unit else 0))
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise NotUnderstood(f"{text[:40]!r} is more than 2^60 bytes")
     return size
 

@@ -21,10 +21,10 @@ from streams.errors import UserError
 from streams.settings import KafkaSettings, Settings
 from streams.training.processes import processes
 from streams.worker.answers.answering import Answering
+from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.questions import Questions
 from streams.worker.answers.scores import AnswerScores
-from streams.worker.answers.standing import StandingEstimates
 from streams.worker.answers.turns import Turns
 from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.event_logs import EventLogs
@@ -55,14 +55,14 @@ def build_app(
     """
     partitions = partitions or settings.topics.partitions
     topics = Topics(settings.kafka.prefix)
-    pulse, holder = Pulse(settings.worker.session_seconds / 2), partial(holder_of, settings)
+    pulse, holder = Pulse(settings.worker.session_timeout_seconds / 2), partial(holder_of, settings)
     options = _options(settings, partitions) | ({} if socket is None else {"web_transport": f"unix://{socket}"})
     app = QueuecastApp(topics.group, pulse=pulse, holder_of=holder, datadir=directory, **options)
     names = list(event_topics(settings))
     events = app.topic(*names, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
     # States are large, so only a few are held at a time while the changelog is read.
     table = app.Table("sites", partitions=partitions, key_type=bytes, value_type=bytes, recovery_buffer_size=4)
-    metrics, scores = Metrics(settings.worker.metric_sites), AnswerScores()
+    metrics, scores = Metrics(settings.worker.max_site_labels), AnswerScores()
     logs = EventLogs(app, settings, metrics.renewed, metrics.lost)
     freshness = Freshness(logs.place, logs.end)
     intake = Intake(EventPlaces(settings, partitions), lambda name: metrics.unknown_fields.labels(name).inc())
@@ -138,9 +138,9 @@ def _add_estimates_and_answers(
     scores: AnswerScores,
     turns: Turns,
 ) -> None:
-    """Keep standing estimates fresh and answer questions, beside the events."""
+    """Keep grid estimates fresh and answer questions, beside the events."""
     send = partial(_send, app, Topics(settings.kafka.prefix).estimates)
-    standing = StandingEstimates(
+    standing = EstimateGrids(
         owner,
         settings.estimates,
         send,
@@ -238,7 +238,7 @@ def _options(settings: Settings, partitions: int) -> dict[str, Any]:
         "TableManager": TableManager,
         "store": "memory://",
         "topic_partitions": partitions,
-        "topic_allow_declare": False,  # `queuecast topics` makes them, with what each needs
+        "topic_allow_declare": False,  # `queuecast topics create` makes them, with what each needs
         "topic_disable_leader": True,
         "web_host": worker.web_host,
         "web_bind": worker.web_host,
@@ -250,7 +250,7 @@ def _options(settings: Settings, partitions: int) -> dict[str, Any]:
         "consumer_group_instance_id": worker.name,
         # Who comes back under its name is handed what it had, and must then be at the URL at which it had it.
         "canonical_url": f"http://worker/{quote(worker.name, safe='')}",
-        "broker_session_timeout": worker.session_seconds,
+        "broker_session_timeout": worker.session_timeout_seconds,
         "broker_heartbeat_interval": HEARTBEAT_S,
         "table_standby_replicas": 0,  # what they keep in memory Faust reads again all the same when they take over
         "stream_buffer_maxsize": FETCHED_MESSAGES,

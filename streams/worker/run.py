@@ -28,9 +28,9 @@ def await_servers(settings: Settings, sleep: Callable[[float], None] = time.slee
     Returns how many partitions the topics have.
 
     Raises:
-        UserError: something is not as it must be, or did not answer within `worker.start_seconds`.
+        UserError: something is not as it must be, or did not answer within `worker.startup_timeout_seconds`.
     """
-    most, pauses = settings.worker.start_seconds, wait_chain(*map(wait_fixed, PAUSES_S))
+    most, pauses = settings.worker.startup_timeout_seconds, wait_chain(*map(wait_fixed, PAUSES_S))
 
     def left(state: RetryCallState) -> float:
         return most - (state.seconds_since_start or 0.0)

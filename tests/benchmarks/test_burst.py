@@ -60,7 +60,7 @@ def work_off(here: Deployment, events: int) -> tuple[float, list[float]]:
     while read < events or lags[-1:] != [0.0]:
         assert time.monotonic() < deadline, f"{read:.0f} of {events} read; {here.log[-2000:]}"
         told = metrics(worker)
-        read, lag = told["queuecast_messages_read_total"][()], told["queuecast_message_lag"]
+        read, lag = told["queuecast_messages_read_total"][()], told["queuecast_consumer_lag_messages"]
         peak = max(peak, process.memory_info().rss / 1e6)
         if len(lag) == PARTITIONS:  # it tells of a partition once something of it has been read
             lags.append(sum(lag.values()))

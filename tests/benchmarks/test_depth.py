@@ -127,7 +127,7 @@ def measured(here: Deployment, serve: ServeProcess, queued: int) -> Depth:
     time.sleep(5.0)
 
     def page(_: int) -> None:
-        for part in ("", "/outcomes", "/past"):
+        for part in ("", "/outcomes", "/trends"):
             asked(serve.address, f"/v1/sites/{site}{part}")
         asked(serve.address, "/v1/status")
 

@@ -1,4 +1,4 @@
-"""What standing estimates cost the events: the worker's rate with them and without, the same events, turn by turn."""
+"""What grid estimates cost the events: the worker's rate with them and without, the same events, turn by turn."""
 
 from models.records import AnyEvent, Capacity, Submit
 from tests.benchmarks.test_worker_speed import JOBS, SITES, Outputs
@@ -8,7 +8,7 @@ TURNS = 3
 LEAST_RATIO = 0.6
 """Of the rate without; what is wanted is 0.9, and what is measured is printed."""
 
-OFTEN = {"seconds": 1.0, "change": 0.0}
+OFTEN = {"refresh_seconds": 1.0, "min_change": 0.0}
 """Thirty times as often as usual, for the events of weeks pass in seconds here."""
 
 

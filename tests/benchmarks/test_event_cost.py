@@ -131,7 +131,7 @@ def costs_with(queued: int) -> Costs:
                 costs.measure(what, partial(answer, question, engine, now + turn))
     shapes = grid(sizes(CPUS, 8), WALLTIMES, ("a", "b"))
     estimates = iter(standing(engine, shapes, now + TURNS))
-    costs.measure("the first standing estimate", lambda: next(estimates))
+    costs.measure("the first grid estimate", lambda: next(estimates))
     for _ in shapes[1:]:
         costs.measure("each further one", lambda: next(estimates))
     return costs
@@ -145,7 +145,7 @@ def test_an_event_and_a_question_cost_the_same_however_many_jobs_are_queued() ->
         print(f"{what:<30}" + "".join(f"{costs[queued].median(what):12.2f}" for queued in DEPTHS))
     if REFERENCE not in costs:
         pytest.skip(f"no depth of {REFERENCE} to compare with")
-    asked = [*questions(1), "the first standing estimate", "each further one"]
+    asked = [*questions(1), "the first grid estimate", "each further one"]
     for what in asked:
         assert costs[DEPTHS[-1]].median(what) <= MOST_MS, what
     for what in ("submit", "submit of a new user", "start"):

@@ -67,7 +67,7 @@ def by_what_if(*methods: str) -> tuple[str, ...]:
     return tuple(BY_WHAT_IF + name for name in methods if name in METHODS and name != DEFAULT)
 
 
-SUPPOSING_EASY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if="easy")
+SUPPOSING_EASY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if_method="easy")
 
 Make = Callable[[Sequence[GridSite], Load, int], Router]
 
@@ -107,7 +107,7 @@ hour to gain from the best blind rule to the oracle, a share of that is chance.
 def named(sites: Sequence[GridSite]) -> EngineSettings:
     """Settings with the methods that simulate the sites' policies, where there are such."""
     policies = {site.name: site.policy for site in sites if isinstance(site.policy, str) and site.policy in METHODS}
-    return msgspec.structs.replace(WHAT_IF_SETTINGS, policies=policies)
+    return msgspec.structs.replace(WHAT_IF_SETTINGS, policy_by_site=policies)
 
 
 def true_run_s(load: Load) -> dict[str, float]:
@@ -133,7 +133,7 @@ RULES: dict[str, Make] = {
 def router(rule: str, sites: Sequence[GridSite], load: Load, seed: int) -> Router:
     """A new router that goes by the rule."""
     if rule.startswith(BY_WHAT_IF):
-        return ByWhatIf(msgspec.structs.replace(WHAT_IF_SETTINGS, what_if=rule.removeprefix(BY_WHAT_IF)))
+        return ByWhatIf(msgspec.structs.replace(WHAT_IF_SETTINGS, what_if_method=rule.removeprefix(BY_WHAT_IF)))
     return RULES[rule](sites, load, seed)
 
 

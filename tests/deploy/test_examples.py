@@ -49,7 +49,11 @@ def served(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     [
         ({"near": bounded(600.0, 300.0), "far": bounded(90_000.0, 60.0)}, 0, "near"),
         ({"far": bounded(90_000.0, 60.0)}, 75, "queuecast: no site starts the job within 30m with 90 %"),
-        ({"young": bounded(0.0, weak="2 jobs")}, 75, "queuecast: no site starts the job within 30m with 90 %"),
+        (
+            {"young": bounded(0.0, low_confidence="2 jobs")},
+            75,
+            "queuecast: no site starts the job within 30m with 90 %",
+        ),
     ],
 )
 def test_pipeline_waits_or_gives_up(

@@ -163,7 +163,7 @@ def test_probes_look_at_pages_that_are_there(overlay: list[Manifest]) -> None:
         assert {probe["httpGet"]["port"] for probe in probes.values()} == {"web"}
         # It waits for its servers, then compiles, which took 20 s on a slow machine.
         startup = probes["startup"]
-        assert startup["periodSeconds"] * startup["failureThreshold"] > WorkerSettings().start_seconds + 60
+        assert startup["periodSeconds"] * startup["failureThreshold"] > WorkerSettings().startup_timeout_seconds + 60
 
 
 def test_they_listen_to_others_than_themselves(overlay: list[Manifest]) -> None:

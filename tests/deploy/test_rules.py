@@ -58,8 +58,8 @@ def trivial(jobs: float, steps: int) -> Series:
 def bounds(bound: str, held: float, jobs: float, steps: int, method: str = "qespera") -> Series:
     labels = f'{{site="s",method="{method}",jobs="started",bound="{bound}"}}'
     return {
-        f"queuecast_bound_jobs_total{labels}": f"0+{jobs:g}x{steps}",
-        f"queuecast_bound_held_jobs_total{labels}": f"0+{held * jobs:g}x{steps}",
+        f"queuecast_bound_scored_jobs_total{labels}": f"0+{jobs:g}x{steps}",
+        f"queuecast_bound_covered_jobs_total{labels}": f"0+{held * jobs:g}x{steps}",
     }
 
 
@@ -84,15 +84,15 @@ def unread(values: str, calls: bool = False) -> Series:
 
 
 def rejects(values: str, reason: str = "not_json") -> Series:
-    return {f'queuecast_rejects_total{{reason="{reason}",instance="a"}}': values}
+    return {f'queuecast_events_rejected_total{{reason="{reason}",instance="a"}}': values}
 
 
-def doubted(values: str) -> Series:
-    return {'queuecast_doubted_events_total{reason="implausible_time",instance="a"}': values}
+def implausible(values: str) -> Series:
+    return {'queuecast_events_implausible_total{reason="implausible_time",instance="a"}': values}
 
 
 def lag(values: str) -> Series:
-    return {'queuecast_message_lag{partition="3",instance="a"}': values}
+    return {'queuecast_consumer_lag_messages{partition="3",instance="a"}': values}
 
 
 def started(values: str) -> Series:
@@ -130,7 +130,7 @@ FIRES = {
     "QueuecastNoWorker": [Data("5m", {'up{job="queuecast-serve",instance="b"}': "1x10"})],
     "QueuecastRestarting": [Data("25m", started("100x5 400x5 700x5 1000x10"))],
     "QueuecastBrokerDown": [Data("5m", {'queuecast_broker_up{instance="a"}': "1 0x9"})],
-    "QueuecastStoreDown": [Data("2m", {'queuecast_store_up{instance="a"}': "1 0x9"})],
+    "QueuecastStoreDown": [Data("2m", {'queuecast_redis_up{instance="a"}': "1 0x9"})],
     "QueuecastCheckpointOld": [Data("4m", {'queuecast_checkpoint_age_seconds{instance="a"}': "0 70 130 190 250"})],
     "QueuecastEventsLost": [Data("5m", {'queuecast_events_lost_total{instance="a",partition="3"}': "_ _ 40x8"})],
     "QueuecastSiteSilent": [
@@ -147,7 +147,7 @@ FIRES = {
         Data("90m", rejects("100+1x100")),
         Data("35m", rejects("_x30 1x10", "poison")),
     ],
-    "QueuecastEventsDoubted": [Data("10m", doubted("_x5 25x10")), Data("60m", doubted("100+2x60"))],
+    "QueuecastEventsImplausible": [Data("10m", implausible("_x5 25x10")), Data("60m", implausible("100+2x60"))],
     "QueuecastTrainingHangs": [
         Data("20m", {"queuecast_training_seconds": "0+60x20"}),
         Data("50m", {"queuecast_training_restarts_total": "0x10 1x10 2x40"}),
@@ -192,7 +192,7 @@ SHORT_OF_IT = {
     "QueuecastNoWorker": [Data("5m", {'queuecast_sites{instance="a"}': "0x10"})],
     "QueuecastRestarting": [Data("25m", started("100x10 700x15"))],
     "QueuecastBrokerDown": [Data("4m", {'queuecast_broker_up{instance="a"}': "1x3 0 1x6"})],
-    "QueuecastStoreDown": [Data("4m", {'queuecast_store_up{instance="a"}': "1x3 0 1x6"})],
+    "QueuecastStoreDown": [Data("4m", {'queuecast_redis_up{instance="a"}': "1x3 0 1x6"})],
     "QueuecastCheckpointOld": [Data("4m", {'queuecast_checkpoint_age_seconds{instance="a"}': "0 2 61 2 0"})],
     "QueuecastEventsLost": [Data("90m", {'queuecast_events_lost_total{instance="a",partition="3"}': "40x95"})],
     "QueuecastSiteSilent": [
@@ -210,7 +210,7 @@ SHORT_OF_IT = {
     "QueuecastUnknownFields": [Data("120m", {'queuecast_unknown_fields_total{field="wallclock"}': "1x150"})],
     "QueuecastLagGrowing": [Data("30m", lag("9000-100x30")), Data("30m", lag("0+10x30"))],
     "QueuecastDeadLetters": [Data("90m", rejects("100x100")), Data("35m", rejects("_x30 5x10"))],
-    "QueuecastEventsDoubted": [Data("60m", doubted("100x60")), Data("10m", doubted("_x5 15x10"))],
+    "QueuecastEventsImplausible": [Data("60m", implausible("100x60")), Data("10m", implausible("_x5 15x10"))],
     "QueuecastTrainingHangs": [
         Data("20m", {"queuecast_training_seconds": "0x5 200x5 0x10"}),
         Data("50m", {"queuecast_training_restarts_total": "5x10 6x40"}),
@@ -257,7 +257,7 @@ HEALTHY = Data(
         'queuecast_sites{instance="a"}': "3x600",
         **started("100x600"),
         'queuecast_broker_up{instance="a"}': "1x600",
-        'queuecast_store_up{instance="a"}': "1x600",
+        'queuecast_redis_up{instance="a"}': "1x600",
         **events("0+30x600"),
         **running("40x600"),
         **lag("5x600"),

@@ -163,7 +163,7 @@ def test_what_ends_is_started_again_and_has_time_to_stop(name: str) -> None:
     assert float(unit["TimeoutStopSec"][0]) > STOP_S
     interval, burst, pause = (float(unit[key][0]) for key in ("StartLimitIntervalSec", "StartLimitBurst", "RestartSec"))
     # One that waits for a Kafka that is away is started again for ever; one that ends at once is not.
-    assert burst * (WorkerSettings().start_seconds + pause) > interval > burst * pause
+    assert burst * (WorkerSettings().startup_timeout_seconds + pause) > interval > burst * pause
 
 
 def test_a_source_keeps_how_far_it_is() -> None:

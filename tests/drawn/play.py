@@ -73,7 +73,7 @@ def played(seconds: float, jobs: int) -> Iterator[tuple[Prometheus, float, float
         topics=TopicSettings(partitions=4),
         worker=WorkerSettings(processes=1),
         engine=settings_for(EngineSettings(run_shadows=("template",)), ()),
-        estimates=EstimateSettings(seconds=2.0, share=0.3),
+        estimates=EstimateSettings(refresh_seconds=2.0, cpu_share=0.3),
     )
     with ExitStack() as running:
         with startup_progress() as on_progress:

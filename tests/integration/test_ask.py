@@ -62,7 +62,7 @@ JOB = ("ask", "--cpus", "8", "--walltime", "1h")
 
 def waiting(settings: Settings, seconds: float = 60.0) -> Settings:
     """The settings with this time limit for answers; the default is enough for any machine."""
-    return msgspec.structs.replace(settings, serve=ServeSettings(answer_seconds=seconds))
+    return msgspec.structs.replace(settings, serve=ServeSettings(answer_timeout_seconds=seconds))
 
 
 def asked(settings: Settings, act: Callable[[QuestionClient], Any], seconds: float = 60.0) -> Any:
@@ -142,7 +142,7 @@ def test_a_wrong_clock_of_the_asker_does_not_matter(here: Deployment, stamps: st
 
 
 def _stamp(here: Deployment, stamps: str) -> None:
-    """Have the topic as an earlier version made it, or as `queuecast topics` then makes it."""
+    """Have the topic as an earlier version made it, or as `queuecast topics create` then makes it."""
     key, name = "message.timestamp.type", here.topics.questions
     with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
         if stamps == "CreateTime":
@@ -264,7 +264,7 @@ def test_estimates_replace_the_answers_of_a_worker_that_was_killed_until_it_is_b
         here.worker.kill()
         told = command(here, tmp_path, *JOB, "--json", seconds=0.5)
         ranking = msgspec.json.decode(told.out, type=Ranking)
-        assert {(ranked.site, ranked.source) for ranked in ranking.ranking} == {(site, "standing") for site in SITES}
+        assert {(ranked.site, ranked.source) for ranked in ranking.ranking} == {(site, "grid") for site in SITES}
         here.worker.start()
         until(lambda: ready(here.worker))
         # Killed before its first checkpoint, it knows the site when it has read the events anew.
@@ -360,7 +360,7 @@ def test_through_locked_doors_only_who_may_asks(doors: Doors) -> None:
     client.create_acls(allowed("reader", **reads) + allowed("doctor", **reads, questions="WRITE"))
     client.close()
     question = ("ask", "--site", "elm")
-    in_vain = doors.run("doctor", *question, SERVE_ANSWER_SECONDS="0.5")
+    in_vain = doors.run("doctor", *question, SERVE_ANSWER_TIMEOUT_SECONDS="0.5")
     assert in_vain[0] == 1 and "elm  no worker answers for this site" in in_vain[1]
     assert "'reader' may not write to queuecast.questions" in doors.refusal("reader", *question)
     assert "'stranger' may not see queuecast." in doors.refusal("stranger", *question)
@@ -393,7 +393,7 @@ def test_a_program_asks_and_follows_through_the_client(here: Deployment) -> None
 
 
 def test_the_commands_that_list_show_what_the_workers_know(here: Deployment, tmp_path: Path) -> None:
-    for arguments in (("sites",), ("jobs", "--site", "alder"), ("letters",)):
+    for arguments in (("sites",), ("jobs", "--site", "alder"), ("dead-letters",)):
         told = command(here, tmp_path, *arguments)
         assert (told.process.returncode, told.err) == (0, ""), arguments
         assert max(map(len, told.out.splitlines())) <= 80
@@ -403,14 +403,14 @@ def test_the_commands_that_list_show_what_the_workers_know(here: Deployment, tmp
 @pytest.mark.long
 def test_who_feeds_is_told_what_a_site_had_and_when_the_worker_has_caught_up(deploy: Deploy, tmp_path: Path) -> None:
     here, trace = deploy(estimates=FRESH_ESTIMATES), made_trace(tmp_path / "made.swf", jobs=60)
-    nobody = command(here, tmp_path, "feed", str(trace))
+    nobody = command(here, tmp_path, "ingest", str(trace))
     assert "no worker runs" in nobody.err
     here.worker.start()
     until(lambda: known(here.settings) == ["made"])
-    again = command(here, tmp_path, "feed", str(trace))
+    again = command(here, tmp_path, "ingest", str(trace))
     assert "made has had events until " in again.err and " UTC, and these begin at " in again.err
     assert "the worker has caught up, " in again.out
-    third = command(here, tmp_path, "feed", str(trace), "--json")
+    third = command(here, tmp_path, "ingest", str(trace), "--json")
     told = json.loads(third.out)
     (site,) = told["sites"]
     assert again.out.startswith(

@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def test_other_sites_are_predicted_to_the_byte_as_ever(deploy: Callable[..., Deployment]) -> None:
-    here = deploy(worker={"partition_sites": MAX_SITES})
+    here = deploy(worker={"max_sites_per_partition": MAX_SITES})
     good = interleaved(*(simulated(site, 150, number) for number, site in enumerate(GOOD)))
     attacked = simulated("evil", 150, 9)
     dice, sent = random.Random(1), 0
@@ -50,8 +50,8 @@ def test_other_sites_are_predicted_to_the_byte_as_ever(deploy: Callable[..., Dep
     reasons = {letter.reason for letter in here.dead_letters()}
     assert {"wrong_key", "too_many_sites", "wrong_partition", "implausible_time", "implausible_size"} <= reasons
     assert "engine_failed" not in reasons
-    doubted = sum(letter.doubted for letter in here.dead_letters())
-    assert sum(told["queuecast_doubted_events_total"].values()) == doubted > 0
+    implausible = sum(letter.implausible for letter in here.dead_letters())
+    assert sum(told["queuecast_events_implausible_total"].values()) == implausible > 0
     assert len(told["queuecast_events_total"]) <= MAX_SITES * PARTITIONS
     said, expected = here.said(), here.expected(good)
     assert {where: values for where, values in said.items() if where in expected} == expected

@@ -29,7 +29,7 @@ def test_a_backlog_is_worked_off_until_there_is_no_lag(deploy: Deploy) -> None:
 
     def worked_off() -> bool:
         shown = metrics(here.worker)
-        lags.append(sum(shown["queuecast_message_lag"].values()))
+        lags.append(sum(shown["queuecast_consumer_lag_messages"].values()))
         return shown["queuecast_messages_read_total"][()] == len(events) and lags[-1] == 0
 
     until(worked_off)

@@ -70,7 +70,7 @@ def session_s() -> float:
 @pytest.fixture
 def here(stack: LocalStack, tmp_path: Path, caplog: pytest.LogCaptureFixture, session_s: float) -> Iterator[Deployment]:
     caplog.set_level("CRITICAL", "kafka")
-    worker = {"checkpoint_events": 200, "checkpoint_seconds": 1.0, "session_seconds": session_s}
+    worker = {"checkpoint_events": 200, "checkpoint_seconds": 1.0, "session_timeout_seconds": session_s}
     settings = settings_on(stack.kafka.bootstrap, stack.redis.url, worker, {"history": 600 if LONG else 150})
     with closing(Deployment(settings, tmp_path / "first")) as deployment:
         yield deployment

@@ -95,7 +95,7 @@ def queries() -> dict[str, str]:
 
 @pytest.fixture
 def here(deploy: Deploy) -> Deployment:
-    return deploy(estimates={"seconds": 1.0, "share": 0.5}, run_shadows=("template",))
+    return deploy(estimates={"refresh_seconds": 1.0, "cpu_share": 0.5}, run_shadows=("template",))
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_what_was_deleted_while_no_worker_ran_is_counted_and_the_site_says_so(de
 
 @pytest.mark.long
 def test_what_was_deleted_while_a_worker_stood_still_is_counted_and_the_site_says_so(deploy: Deploy) -> None:
-    here, events = deploy(worker={"session_seconds": 80.0}), simulated(SITE, 60)
+    here, events = deploy(worker={"session_timeout_seconds": 80.0}), simulated(SITE, 60)
     here.worker.start()
     here.send(events[:100])
     until(lambda: read(here) == 100)

@@ -103,7 +103,7 @@ class Mutator:
 
 
 def test_hostile_messages_are_left_out_and_do_no_harm(deploy: Callable[..., Deployment]) -> None:
-    here = deploy(worker={"partition_sites": MAX_SITES, "checkpoint_events": 1000})
+    here = deploy(worker={"max_sites_per_partition": MAX_SITES, "checkpoint_events": 1000})
     good = interleaved(*(simulated(site, 150, number) for number, site in enumerate(GOOD)))
     bad = list(Mutator(SEED, simulated("evil", 300)).messages(EVENTS))
     nasty = [msgspec.structs.replace(event, site=NASTY) for event in simulated("x", 20)]
@@ -147,7 +147,7 @@ def _judge(here: Deployment, sent: list[Message], good: list[AnyEvent]) -> None:
     by_engine |= {reason for reason in reasons if reason.startswith(("stale_", "implausible_"))}
     refused = sum(letter.reason not in by_engine for letter in letters)
     assert len(letters) == len({(letter.partition, letter.offset) for letter in letters})
-    assert sum(told["queuecast_rejects_total"].values()) == len(letters)
+    assert sum(told["queuecast_events_rejected_total"].values()) == len(letters)
     assert sum(told["queuecast_events_total"].values()) + refused == len(sent)
     assert refused - sum(letter.reason == "too_many_sites" for letter in letters) == unreadable
     assert {"empty", "too_large", "not_json", "version", "unknown_type", "malformed", "wrong_key"} <= reasons

@@ -14,7 +14,7 @@ from tests.support.deployment import Deployment, interleaved, parts, settings_on
 from tests.support.kafka_versions import NEWEST, OLDEST, KafkaOf, cluster_of_three, start_all
 
 SITES = ("alder", "birch")
-WORKER = {"checkpoint_events": 50, "checkpoint_seconds": 0.2, "session_seconds": 30.0}
+WORKER = {"checkpoint_events": 50, "checkpoint_seconds": 0.2, "session_timeout_seconds": 30.0}
 ENGINE = {"history": 150, "method": "qespera", "bounds": "qbets"}
 
 pytestmark = [pytest.mark.long, pytest.mark.stack, pytest.mark.timeout(900)]

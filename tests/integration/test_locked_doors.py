@@ -34,13 +34,13 @@ def page(port: str) -> str:
 
 
 def test_who_may_come_in_can_work(doors: Doors) -> None:
-    assert doors.run("feeder", "feed", str(doors.trace))[0] == 0
+    assert doors.run("feeder", "ingest", str(doors.trace))[0] == 0
     with doors.command("worker", "worker", "--log-level", "debug") as worker:
         code, out, err = doors.run("reader", "watch", "--from-beginning", "--outcomes", "--count", "60")
         assert code == 0 and (not err or err.startswith("nothing has come yet")), err
         assert len(out.splitlines()) == 60
         assert listening(worker) == {LOOPBACK}
-        asked = doors.run("asker", "ask", "--cpus", "2", "--walltime", "1h", SERVE_ANSWER_SECONDS="60")
+        asked = doors.run("asker", "ask", "--cpus", "2", "--walltime", "1h", SERVE_ANSWER_TIMEOUT_SECONDS="60")
         assert asked[0] == 0 and "made" in asked[1], asked
         assert_no_secrets(page(doors.web_port))
         worker_ends(worker)
@@ -67,7 +67,7 @@ def test_a_wrong_password_is_told(doors: Doors) -> None:
 
 
 def test_a_broker_of_another_authority_is_not_talked_to(doors: Doors) -> None:
-    said = doors.refusal("admin", "topics", KAFKA_CA_FILE=str(doors.stranger))
+    said = doors.refusal("admin", "topics", "create", KAFKA_CA_FILE=str(doors.stranger))
     assert "its certificate is not trusted: " in said
     assert "is ca_file the authority that signed it?" in said
 
@@ -75,9 +75,9 @@ def test_a_broker_of_another_authority_is_not_talked_to(doors: Doors) -> None:
 @pytest.mark.parametrize(
     ("user", "arguments", "said"),
     [
-        ("reader", ["topics"], "user 'reader' may not make queuecast.events"),
-        ("stranger", ["feed", "made.swf"], "user 'stranger' may not see queuecast.events"),
-        ("worker", ["feed", "made.swf"], "user 'worker' may not write to queuecast.events"),
+        ("reader", ["topics", "create"], "user 'reader' may not make queuecast.events"),
+        ("stranger", ["ingest", "made.swf"], "user 'stranger' may not see queuecast.events"),
+        ("worker", ["ingest", "made.swf"], "user 'worker' may not write to queuecast.events"),
         ("worker", ["watch"], "user 'worker' may not read queuecast.predictions"),
         ("feeder", ["watch"], "user 'feeder' may not see queuecast.predictions"),
         ("reader", ["worker"], "user 'reader' may not see queuecast."),
@@ -90,10 +90,14 @@ def test_what_is_not_permitted_is_told(doors: Doors, user: str, arguments: list[
 
 
 def test_who_has_a_topic_of_its_own_speaks_for_its_site_alone(doors: Doors) -> None:
-    assert doors.run("source", "feed", str(doors.trace), "--site", "alder")[0] == 0
+    assert doors.run("source", "ingest", str(doors.trace), "--site", "alder")[0] == 0
     for site, topic in (("birch", "queuecast.events.birch"), ("made", "queuecast.events")):
-        assert f"user 'source' may not see {topic}" in doors.refusal("source", "feed", str(doors.trace), "--site", site)
-    assert "may not see queuecast.events.alder" in doors.refusal("feeder", "feed", str(doors.trace), "--site", "alder")
+        assert f"user 'source' may not see {topic}" in doors.refusal(
+            "source", "ingest", str(doors.trace), "--site", site
+        )
+    assert "may not see queuecast.events.alder" in doors.refusal(
+        "feeder", "ingest", str(doors.trace), "--site", "alder"
+    )
     forged = msgspec.json.encode(Submit(site="birch", time=1e9, job="1", cpus=1))
     with closing(KafkaProducer(**doors.client_options("source"), enable_idempotence=False)) as producer:
         for topic in ("queuecast.events", "queuecast.events.birch"):

@@ -42,7 +42,7 @@ FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.ownership.processor: 
 @pytest.fixture
 def here(stack: LocalStack, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Deployment]:
     caplog.set_level("CRITICAL", "kafka")
-    worker = {"checkpoint_events": 200, "checkpoint_seconds": 0.5, "session_seconds": 30}
+    worker = {"checkpoint_events": 200, "checkpoint_seconds": 0.5, "session_timeout_seconds": 30}
     settings = settings_on(stack.kafka.bootstrap, stack.redis.url, worker, {"history": 80})
     with closing(Deployment(settings, tmp_path / "first")) as deployment:
         yield deployment
@@ -85,11 +85,11 @@ def test_every_line_of_the_log_is_the_workers_own_whatever_events_say(deploy: De
     assert all(one["time"].endswith("+00:00") and one["level"] == "info" for one in told if one["message"] == "ready")
 
 
-@pytest.mark.parametrize(("late_seconds", "marked"), [(1.0, True), (600.0, False)])
+@pytest.mark.parametrize(("late_after_seconds", "marked"), [(1.0, True), (600.0, False)])
 def test_predictions_from_a_backlog_are_marked_and_their_values_are_as_ever(
-    deploy: Deploy, late_seconds: float, marked: bool
+    deploy: Deploy, late_after_seconds: float, marked: bool
 ) -> None:
-    here, events = deploy(worker={"late_seconds": late_seconds}), simulated("alder", 60)
+    here, events = deploy(worker={"late_after_seconds": late_after_seconds}), simulated("alder", 60)
     here.send(events)
     time.sleep(1.0)  # so that all events are older than the shorter limit
     here.worker.start()
@@ -154,8 +154,8 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(deploy: Deploy, c
     again = metrics(here.worker)
     here.stop()
     assert {where: list(dict.fromkeys(values)) for where, values in here.said().items()} == here.expected(events)
-    assert told["queuecast_events_topic_renewals_total"]
-    assert not again["queuecast_events_topic_renewals_total"]
+    assert told["queuecast_topic_recreations_total"]
+    assert not again["queuecast_topic_recreations_total"]
     assert "the events topic was recreated or cut short" in here.log
 
 
@@ -183,11 +183,11 @@ def test_a_redis_that_hangs_is_noticed_also_by_a_worker_with_nothing_to_do(here:
     os.kill(stack.redis.pid, signal.SIGSTOP)
     try:
         until(lambda: readiness(here.worker) == (503, "redis: no answer within 1 s\n"))
-        assert metrics(here.worker)["queuecast_store_up"][()] == 0
+        assert metrics(here.worker)["queuecast_redis_up"][()] == 0
     finally:
         os.kill(stack.redis.pid, signal.SIGCONT)
     until(lambda: ready(here.worker))
-    assert metrics(here.worker)["queuecast_store_up"][()] == 1
+    assert metrics(here.worker)["queuecast_redis_up"][()] == 1
 
 
 def test_a_worker_that_starts_before_its_servers_waits_for_them(
@@ -203,7 +203,7 @@ def test_a_worker_that_starts_before_its_servers_waits_for_them(
         return Command(tmp_path, "--config", str(config), "worker", QUEUECAST_WORKER_WEB_PORT=port, **given)
 
     port = str(here.worker.port)
-    with worker(WORKER_START_SECONDS="1") as gives_up:
+    with worker(WORKER_STARTUP_TIMEOUT_SECONDS="1") as gives_up:
         assert gives_up.ended() == 1
         assert gives_up.err.splitlines()[-1].startswith("queuecast: kafka: no broker answers at ")
     with worker() as waits:

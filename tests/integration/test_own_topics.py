@@ -59,7 +59,7 @@ def one_serves_each(*workers: WorkerProcess) -> bool:
 def test_workers_that_are_killed_join_and_leave_lose_and_double_nothing(
     deploy: Deploy, events: list[AnyEvent], tmp_path: Path
 ) -> None:
-    here = deploy(worker={"session_seconds": SESSION_S}, own_topic=OWN, history=60)
+    here = deploy(worker={"session_timeout_seconds": SESSION_S}, dedicated_topics=OWN, history=60)
     first, second, third, fourth = parts(events, 4)
     here.send(first)
     here.worker.start()
@@ -78,7 +78,7 @@ def test_workers_that_are_killed_join_and_leave_lose_and_double_nothing(
         until(lambda: one_serves_each(here.worker, other))
         other.stop()
         until(lambda: one_serves_each(here.worker))
-        until(lambda: sum(metrics(here.worker)["queuecast_message_lag"].values()) == 0)
+        until(lambda: sum(metrics(here.worker)["queuecast_consumer_lag_messages"].values()) == 0)
     here.stop()
     nothing_is_lost_or_doubled(here, events)
     for site in SITES:

@@ -16,7 +16,7 @@ WITHOUT_FIRST = """
     const get = window.fetch;
     window.fetch = async (...asked) => {
       const found = await (await get(...asked)).json();
-      found.told?.forEach((one) => { one.at += 600; });
+      found.estimates?.forEach((one) => { one.at += 600; });
       return Response.json(found);
     };
     document.dispatchEvent(new Event("visibilitychange"));
@@ -157,7 +157,7 @@ def test_a_site_has_a_page_of_its_own(browser: Browser, served: Served) -> None:
     assert browser.text("h1") == SLASHED and browser.run("return document.title") == f"{SLASHED} – queuecast"
     assert browser.text("#site-at").startswith("As of ")
     assert browser.text("#site-said") == ""  # a live region: a clock there would be read aloud at each refresh
-    past = served.get(f"sites/{quote(SLASHED, safe='')}/past")
+    past = served.get(f"sites/{quote(SLASHED, safe='')}/trends")
     browser.until(lambda: browser.all("#by-hour canvas"))
     rows = browser.run(
         "return [...document.querySelectorAll('#by-hour tbody tr')].map(row => row.cells[2].textContent)"
@@ -170,7 +170,7 @@ def test_a_site_has_a_page_of_its_own(browser: Browser, served: Served) -> None:
 def test_a_job_has_a_page_with_its_estimates_over_time(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}job?{urlencode({'site': SLASHED, 'name': 'held'})}")
     browser.until(lambda: browser.all("#job-told table"))
-    told = served.get(f"sites/{quote(SLASHED, safe='')}/jobs/held")["told"]
+    told = served.get(f"sites/{quote(SLASHED, safe='')}/jobs/held")["estimates"]
     assert len(browser.texts("#job-told tbody tr")) == len(told) + 1  # what is told now is another
     assert browser.texts("#job-told tbody th")[-1].startswith("At its submission, 1 Jan 1970")
     assert browser.all("#job-drawn canvas") and browser.complaints() == []
@@ -187,12 +187,12 @@ def test_what_a_page_shows_can_be_saved(browser: Browser, served: Served) -> Non
     browser.run("URL.createObjectURL = (made) => { made.text().then((text) => (window.saved = text)); return '#'; }")
     browser.run("document.getElementById('saving').open = true")
     browser.until(lambda: browser.all("#saving button"))
-    assert {*browser.texts("#saving a")} == {"v1/sites/alder", "v1/sites/alder/outcomes", "v1/sites/alder/past"}
+    assert {*browser.texts("#saving a")} == {"v1/sites/alder", "v1/sites/alder/outcomes", "v1/sites/alder/trends"}
     assert browser.texts("#saving button")[0] == "Jobs by the hour.csv"
     browser.run("document.querySelector('#saving button').click()")
     browser.until(lambda: browser.run("return window.saved"))
     heading, *rows = browser.run("return window.saved").splitlines()
-    past = served.get("sites/alder/past")
+    past = served.get("sites/alder/trends")
     hours, days = past["hours"], past["days"]
     assert len(days) > 1
     medians = ("predicted_median_s", "waited_median_s")

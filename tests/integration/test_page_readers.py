@@ -86,7 +86,7 @@ def test_the_accessibility_check_finds_what_is_wrong(browser: Browser, served: S
 
 
 def test_without_the_token_it_asks_for_it(browser: Browser, served: Served, tmp_path: Path) -> None:
-    with ServeProcess(tmp_path, with_serve(served.here.settings, token=TOKEN, answer_seconds=25.0)) as locked:
+    with ServeProcess(tmp_path, with_serve(served.here.settings, token=TOKEN, answer_timeout_seconds=25.0)) as locked:
         browser.open(f"http://{locked.address}/?{urlencode(JOB)}")
         browser.until(lambda: browser.one("#token-value").is_displayed())
         assert browser.text("#token-why") == "This service lets in only those who have its token."
@@ -109,20 +109,20 @@ def test_without_a_site_it_says_what_to_do(browser: Browser, deploy: Deploy, tmp
     with ServeProcess(tmp_path / "serve", deploy().settings) as empty:
         until(lambda: readiness(empty)[0] == 200)
         browser.open(f"http://{empty.address}/?{urlencode(JOB)}")
-        browser.until(lambda: "queuecast feed" in browser.text("#sites-said"))
+        browser.until(lambda: "queuecast ingest" in browser.text("#sites-said"))
         browser.until(lambda: browser.text("#said").startswith("No site has reported yet"))
         assert browser.complaints() == []
 
 
 def test_a_worker_that_is_silent_is_told_of(browser: Browser, served: Served, tmp_path: Path) -> None:
-    with ServeProcess(tmp_path, with_serve(served.here.settings, answer_seconds=5.0)) as impatient:
+    with ServeProcess(tmp_path, with_serve(served.here.settings, answer_timeout_seconds=5.0)) as impatient:
         browser.open(f"http://{impatient.address}/")
         sites_shown(browser)
         with killed(served.here):
             browser.click("#ask-form button")
             browser.until(lambda: browser.all(ROWS))
             said = browser.text("#ranking")
-            assert said.count("Standing estimate") == 1 and "sites: Standing estimate: no worker answered" in said
+            assert said.count("Grid estimate") == 1 and "sites: Grid estimate: no worker answered" in said
             browser.run("document.dispatchEvent(new Event('visibilitychange'))")
             browser.until(lambda: "No worker answers for alder." in browser.text(".one:nth-child(2) .body"))
             assert len(browser.all(".one .facts")) == 4  # what was known before is still there

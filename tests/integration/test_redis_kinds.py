@@ -99,7 +99,7 @@ def is_well(node: Redis) -> bool:
 
 def deployment(stack: LocalStack, url: str, directory: Path, client: Any) -> Deployment:
     """With small checkpoints, so that each strike comes in the middle of one."""
-    worker = {"checkpoint_events": 50, "checkpoint_seconds": 0.2, "session_seconds": 30.0}
+    worker = {"checkpoint_events": 50, "checkpoint_seconds": 0.2, "session_timeout_seconds": 30.0}
     settings = settings_on(stack.kafka.bootstrap, url, worker, {"history": 150, "method": "qespera", "bounds": "qbets"})
     return Deployment(settings, directory, client)
 

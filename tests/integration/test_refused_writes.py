@@ -53,14 +53,14 @@ def test_a_redis_that_refuses_writes_is_told_of_and_waited_for(deploy: Deploy, o
     pid = here.worker.pid
     refuse(here.redis)
     here.send(second)
-    until(lambda: shown("queuecast_store_up") == 0)
+    until(lambda: shown("queuecast_redis_up") == 0)
     until(lambda: readiness(here.worker)[0] == 503)
     assert message in readiness(here.worker)[1]
     until(lambda: shown("queuecast_checkpoint_age_seconds") > 3)
     assert here.worker.running and here.worker.pid == pid
     take(here.redis)
     until(lambda: ready(here.worker))
-    assert shown("queuecast_store_up") == 1
+    assert shown("queuecast_redis_up") == 1
     here.send(third)
     here.await_outputs(sum(map(len, expected.values())))
     until(lambda: shown("queuecast_checkpoint_age_seconds") == 0)

@@ -72,7 +72,7 @@ def asking(here: Deployment) -> Iterator[ThroughKafka]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    serve = msgspec.structs.replace(here.settings.serve, answer_seconds=60.0)
+    serve = msgspec.structs.replace(here.settings.serve, answer_timeout_seconds=60.0)
     client = QuestionClient(msgspec.structs.replace(here.settings, serve=serve), outcomes=False)
     try:
         asyncio.run_coroutine_threadsafe(client.start(), loop).result(timeout=300)
@@ -89,12 +89,12 @@ def places(routed: RoutingResult) -> list[tuple[str, str]]:
 
 
 def test_the_same_job_goes_to_the_same_site(deploy: Deploy) -> None:
-    settings = msgspec.structs.replace(WHAT_IF_SETTINGS, policies=POLICIES)
+    settings = msgspec.structs.replace(WHAT_IF_SETTINGS, policy_by_site=POLICIES)
     changes = {
         "method": settings.method,
         "shadows": (),
         "bounds": "",
-        "policies": POLICIES,
+        "policy_by_site": POLICIES,
         "history": settings.history,
     }
     here = deploy(**changes)

@@ -43,7 +43,7 @@ def get(serve: ServeProcess, path: str, token: str | None = TOKEN) -> tuple[int,
 
 def served(given: Settings, seconds: float = 60.0) -> Settings:
     """Settings of a service that asks for the token; `seconds` is its time limit for workers' answers."""
-    return msgspec.structs.replace(given, serve=ServeSettings(token=TOKEN, answer_seconds=seconds))
+    return msgspec.structs.replace(given, serve=ServeSettings(token=TOKEN, answer_timeout_seconds=seconds))
 
 
 @pytest.fixture(scope="module")
@@ -142,13 +142,13 @@ def test_silent_workers_and_a_kafka_that_is_away_are_said_and_got_over(
         here.worker.kill()
         assert get(serve, "/v1/sites/alder")[0] == 504
         ranking = get(serve, f"/v1/rank?{JOB}")[1]["ranking"]
-        assert {one["site"]: one["source"] for one in ranking} == dict.fromkeys(SITES, "standing")
+        assert {one["site"]: one["source"] for one in ranking} == dict.fromkeys(SITES, "grid")
         assert get(serve, "/v1/status")[1]["unanswered"] == list(SITES)
         stack.kafka.kill()
         until(lambda: get(serve, "/readyz")[0] == 503)
         assert "no broker answers" in get(serve, "/readyz")[1]
         ranking = get(serve, f"/v1/rank?{JOB}")[1]["ranking"]
-        assert {one["site"]: one["source"] for one in ranking} == dict.fromkeys(SITES, "standing")
+        assert {one["site"]: one["source"] for one in ranking} == dict.fromkeys(SITES, "grid")
         assert get(serve, "/v1/sites/alder")[0] == 503
         assert get(serve, "/healthz")[0] == 200
         with ServeProcess(tmp_path / "late", served(here.settings)) as late:  # which has never seen Kafka

@@ -69,10 +69,10 @@ def test_a_site_is_looked_at_and_mended(
     )
     others = tmp_path_factory.mktemp("prior") / "grid.prior"
     others.write_bytes(shipped().encode())
-    assert main(["site", "alder", "use-prior", str(others)]) == 0
-    assert main(["site", "alder", "begin-anew"]) == 1
-    assert main(["site", "alder", "begin-anew", "--yes"]) == 0
-    kinds += ["operator_prior", "operator_begin"]
+    assert main(["site", "alder", "load-prior", str(others)]) == 0
+    assert main(["site", "alder", "reset"]) == 1
+    assert main(["site", "alder", "reset", "--yes"]) == 0
+    kinds += ["operator_load_prior", "operator_reset"]
     until(lambda: operations() == kinds)
     here.worker.kill()
     here.worker.start()

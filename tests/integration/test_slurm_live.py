@@ -30,7 +30,7 @@ class Followed:
     """An engine that takes what a source says of a Slurm."""
 
     def __init__(self) -> None:
-        self.engine = Engine(SITE, EngineSettings(method="blend", shadows=(), bounds="", what_if="blend"))
+        self.engine = Engine(SITE, EngineSettings(method="blend", shadows=(), bounds="", what_if_method="blend"))
         self._source = SlurmSource("squeue+sacct", SITE, lambda part: pytest.fail(str(part)), "1s", "2s", "1s")
         self._steps = self._source.events()
 
@@ -106,7 +106,7 @@ def test_answer_follows_cancels_reservations_and_drains(slurm: RealSlurm) -> Non
     followed.poll()
     drained = followed.asked(small)
     assert drained.live is not None
-    assert drained.expected_start is None or isinstance(drained.live.held_back, str)
+    assert drained.expected_start is None or isinstance(drained.live.blocked_by, str)
     for node in ("n1", "n2"):
         slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
     followed.poll()

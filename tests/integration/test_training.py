@@ -21,7 +21,7 @@ from tests.support.packages import install
 pytestmark = pytest.mark.long
 
 SITE = "alder"
-ENGINE = {"method": "trained", "shadows": (), "bounds": "", "what_if": "trained", "history": 80}
+ENGINE = {"method": "trained", "shadows": (), "bounds": "", "what_if_method": "trained", "history": 80}
 
 
 def before_it_waits(engine: Engine, events: list[AnyEvent]) -> int:

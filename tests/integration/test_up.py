@@ -62,7 +62,7 @@ class Stack(Command):
 
     def found(self) -> str:
         """Where a command finds the servers that is not told where they are."""
-        command = Command(self.tmp.parent, "access", XDG_STATE_HOME=str(self.tmp.parent / "state"))
+        command = Command(self.tmp.parent, "credentials", XDG_STATE_HOME=str(self.tmp.parent / "state"))
         assert command.process.wait(PATIENCE_S) == 0, command.err
         return command.out
 

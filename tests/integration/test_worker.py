@@ -110,7 +110,7 @@ def test_a_stream_with_faults_in_it_is_taken_in_stride(deploy: Deploy) -> None:
     }
     assert told["queuecast_messages_read_total"][()] == len(alder) + len(bad)
     assert told["queuecast_events_total"]["alder",] == len(alder)
-    assert sum(told["queuecast_rejects_total"].values()) == len(letters)
+    assert sum(told["queuecast_events_rejected_total"].values()) == len(letters)
     assert here.stored("alder") == here.expected_in_redis(alder, "alder")
 
 
@@ -147,7 +147,7 @@ def test_what_is_not_there_at_the_start_is_said_in_a_line(
             "QUEUECAST_KAFKA_BOOTSTRAP": settings.kafka.bootstrap,
             "QUEUECAST_KAFKA_PREFIX": settings.kafka.prefix,
             "QUEUECAST_REDIS_URL": settings.redis.url,
-            "QUEUECAST_WORKER_START_SECONDS": "0",
+            "QUEUECAST_WORKER_STARTUP_TIMEOUT_SECONDS": "0",
         }
         given = {name: value.format(**ports) for name, value in environment.items()}
         with Command(tmp_path, "worker", **usual | given) as worker:

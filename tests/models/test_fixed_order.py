@@ -27,7 +27,7 @@ WHOLE_NUMBERS = {
     "models/papers/search/templates.py": {"bits"},
     "models/simulation/comparison.py": {"perform"},
     "models/site/shapes.py": {"_gpu_sizes", "_plain_sizes"},
-    "models/site/size.py": {"doubted_pools", "doubted_request"},
+    "models/site/size.py": {"implausible_pools", "implausible_request"},
     "models/site/topology/layout.py": {"_each", "_nodes"},
     "models/site/topology/reasons.py": {"_of_all_nodes"},
     "models/site/topology/topology.py": {"_area", "ask_of", "node_of"},

@@ -112,7 +112,7 @@ def test_without_an_estimate_nothing_can_be_told(wait_s: float | None) -> None:
 
 def test_no_start_is_told_of_a_job_that_is_held_back() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
-    job.held_back = "held back by a limit"
+    job.blocked_by = "held back by a limit"
     assert due(job, 10 * HOUR_S - BEFORE_S, BEFORE_S) is None
     assert due(job, 21 * HOUR_S, BEFORE_S) == "slipped"
     told = notice(job, "slipped", 21 * HOUR_S, "notify").text
@@ -121,7 +121,7 @@ def test_no_start_is_told_of_a_job_that_is_held_back() -> None:
 
 def test_a_later_estimate_is_asked_about_although_the_job_was_held_back() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
-    job.held_back = "held back by a limit"
+    job.blocked_by = "held back by a limit"
     job.estimated(StartEstimate(4 * HOUR_S, 9 * HOUR_S, HOUR_S))
     assert due(job, HOUR_S, BEFORE_S) == "sooner"
     assert due(job, 4 * HOUR_S - BEFORE_S, BEFORE_S) == "about_to_start"

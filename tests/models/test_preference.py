@@ -22,14 +22,14 @@ def test_preferred_site_is_first_unless_another_is_sooner(margin_s: float, first
     assert [one.site for one in found.ranking[1:]] == [site for site in ("fast", "home", "slow") if site != first]
 
 
-@pytest.mark.parametrize("doubt", [{"stale": "old"}, {"weak": "2 jobs"}, {"predicted_wait_s": None}])
+@pytest.mark.parametrize("doubt", [{"stale": "old"}, {"low_confidence": "2 jobs"}, {"predicted_wait_s": None}])
 def test_preferred_site_without_a_sure_estimate_keeps_its_place(doubt: dict[str, str | None]) -> None:
     told = {"fast": bounded(1800.0), "home": msgspec.structs.replace(bounded(3600.0), **doubt)}  # type: ignore[arg-type]
     assert preferring(rank(JOB, told, {}), Preference("home", 1e9)).ranking[0].site == "fast"
 
 
 def test_unsure_site_takes_no_place_from_the_preferred_one() -> None:
-    told = {"young": bounded(0.0, weak="2 jobs"), "home": bounded(3600.0)}
+    told = {"young": bounded(0.0, low_confidence="2 jobs"), "home": bounded(3600.0)}
     assert preferring(rank(JOB, told, {}), Preference("home")).ranking[0].site == "home"
 
 

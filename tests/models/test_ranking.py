@@ -5,7 +5,7 @@ import pytest
 
 from models.engine.settings import SiteSettings
 from models.ranking import JobRequest, RankedSite, Ranking, Reply, rank
-from models.records import LiveState, StandingEstimate, WaitAnswer
+from models.records import GridEstimate, LiveState, WaitAnswer
 
 LIVE = LiveState(queued_jobs=3, running_jobs=4, free_cpus=5)
 JOB = JobRequest(cpus=8, walltime=7200.0, user="ada")
@@ -18,10 +18,10 @@ def said(wait_s: float | None, run_s: float | None = 3600.0, cpus: int = 64, mad
     return WaitAnswer(id="1", site="", made_at=made_at, **times, **told)
 
 
-def stands(wait_s: float, run_s: float = 3600.0) -> StandingEstimate:
+def stands(wait_s: float, run_s: float = 3600.0) -> GridEstimate:
     times = {"predicted_wait_s": wait_s, "predicted_run_s": run_s, "predicted_start": 1000.0 + wait_s}
     shape = {"cpus": 8, "walltime": 14400.0, "queue": None, "live": LIVE, "site_cpus": 64}
-    return StandingEstimate(site="", made_at=1000.0, method="easy", reason="stands", **times, **shape)
+    return GridEstimate(site="", made_at=1000.0, method="easy", reason="stands", **times, **shape)
 
 
 def ranked(found: Ranking) -> dict[str, RankedSite]:
@@ -89,11 +89,11 @@ def test_the_reference_run_time(
 
 
 def test_a_site_of_which_little_is_known_ranks_behind_with_the_reason() -> None:
-    new = msgspec.structs.replace(said(0.0), weak="only 1 of its jobs started so far")
+    new = msgspec.structs.replace(said(0.0), low_confidence="only 1 of its jobs started so far")
     old = msgspec.structs.replace(said(1.0), stale="its last event came 2h ago")
     found = rank(JOB, {"new": new, "slow": said(90_000.0), "old": old, "none": said(None)}, {})
     assert [one.site for one in found.ranking] == ["slow", "new", "none", "old"]
-    assert [one.weak for one in found.ranking[:2]] == [None, "only 1 of its jobs started so far"]
+    assert [one.low_confidence for one in found.ranking[:2]] == [None, "only 1 of its jobs started so far"]
     assert found.ranking[1].predicted_wait_s == 0.0
 
 
@@ -137,7 +137,7 @@ def test_what_is_left_out_has_no_say_in_the_run_time() -> None:
 
 def test_a_standing_estimate_takes_the_place_of_an_answer() -> None:
     found = rank(JOB, {"asked": said(100.0), "stood": stands(10.0)}, {})
-    assert [(one.site, one.source) for one in found.ranking] == [("stood", "standing"), ("asked", "what-if")]
+    assert [(one.site, one.source) for one in found.ranking] == [("stood", "grid"), ("asked", "what-if")]
 
 
 def test_a_question_says_all_that_is_known_of_the_job() -> None:
@@ -188,7 +188,7 @@ def bounded(wait_s: float, wide_s: float = 0.0, **more: str) -> WaitAnswer:
 
 def test_how_likely_each_site_is_the_best() -> None:
     told = {"near": bounded(3600.0, 3000.0), "far": bounded(7200.0, 3000.0), "never": bounded(90_000.0, 10.0)}
-    told |= {"old": bounded(0.0, stale="old"), "new": bounded(0.0, weak="2 jobs"), "bare": said(None)}
+    told |= {"old": bounded(0.0, stale="old"), "new": bounded(0.0, low_confidence="2 jobs"), "bare": said(None)}
     found = ranked(rank(JOB, told, {}))
     assert 0.75 < (near := found["near"].p_best or 0.0) < 0.95
     assert found["far"].p_best == pytest.approx(1.0 - near)
@@ -197,7 +197,7 @@ def test_how_likely_each_site_is_the_best() -> None:
 
 
 def test_single_settled_site_is_not_certainly_the_best() -> None:
-    found = ranked(rank(JOB, {"young": bounded(0.0, weak="2 jobs"), "settled": bounded(10.0, 5.0)}, {}))
+    found = ranked(rank(JOB, {"young": bounded(0.0, low_confidence="2 jobs"), "settled": bounded(10.0, 5.0)}, {}))
     assert (found["settled"].p_best, found["young"].p_best) == (None, None)
     assert ranked(rank(JOB, {"settled": bounded(10.0, 5.0)}, {}))["settled"].p_best == 1.0
 
@@ -216,17 +216,19 @@ def test_a_fast_site_is_the_best_where_its_run_makes_up_for_the_wait() -> None:
 
 def test_a_standing_estimate_knows_no_kinds_of_nodes_and_ranks_behind() -> None:
     found = rank(JobRequest(constraint="ib"), {"stood": stands(10.0), "asked": said(20.0)}, {})
-    weak = "a standing estimate is for any nodes"
-    assert [(one.site, one.weak) for one in found.ranking] == [("asked", None), ("stood", weak)]
+    low_confidence = "a grid estimate is for any nodes"
+    assert [(one.site, one.low_confidence) for one in found.ranking] == [("asked", None), ("stood", low_confidence)]
 
 
 def test_rank_site_without_stated_gpus_comes_last() -> None:
     asked = JobRequest(gpus=4, gpu_type="a100", walltime=7200.0)
-    unsure = msgspec.structs.replace(said(0.0), weak="whether it has such GPUs is not told", unverified="GPUs")
-    weak = msgspec.structs.replace(said(7200.0), weak="only 3 of its jobs started so far")
-    found = rank(asked, {"cpus": unsure, "stands": stands(0.0), "mute": said(None), "gpus": weak}, {})
+    unsure = msgspec.structs.replace(
+        said(0.0), low_confidence="whether it has such GPUs is not told", unverified="GPUs"
+    )
+    low_confidence = msgspec.structs.replace(said(7200.0), low_confidence="only 3 of its jobs started so far")
+    found = rank(asked, {"cpus": unsure, "stands": stands(0.0), "mute": said(None), "gpus": low_confidence}, {})
     assert [one.site for one in found.ranking] == ["gpus", "mute", "stands", "cpus"]
-    assert ranked(found)["stands"].unverified == "a standing estimate is for jobs without GPUs"
+    assert ranked(found)["stands"].unverified == "a grid estimate is for jobs without GPUs"
 
 
 @pytest.mark.parametrize(("limit_s", "left_out"), [(None, []), (86400.0, ["short"])])

@@ -1,7 +1,7 @@
 """What to do with a site's history when it gets another machine: `python -m tests.prior.moved OLD NEW [--jobs 4000]`.
 
 The jobs of one log, then those of another one under the same name. The default predicts the latter: with all that it
-has learnt, and begun anew (`queuecast site NAME begin-anew`).
+has learnt, and begun anew (`queuecast site NAME reset`).
 """
 
 from argparse import ArgumentParser

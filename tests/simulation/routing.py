@@ -22,11 +22,11 @@ from models.site.runs import RunHistory
 from models.site.shapes import MOST_QUEUES, WALLTIMES, covering, grid, sizes
 from models.site.state import SITE, SiteState
 
-WHAT_IF_SETTINGS = EngineSettings(method="zero", shadows=(), bounds="", what_if=DEFAULT)
+WHAT_IF_SETTINGS = EngineSettings(method="zero", shadows=(), bounds="", what_if_method=DEFAULT)
 """Of engines that only answer what-if questions, and learn their sites' policies: submitted jobs are not predicted."""
 
 REFRESH_S = 30.0
-"""Seconds between two makings of a site's standing estimates, at least."""
+"""Seconds between two makings of a site's grid estimates, at least."""
 
 
 class Router(Protocol):
@@ -154,7 +154,7 @@ def _compared_s(told: Considered | None) -> float:
 
 
 class ByEstimates(ByWhatIf):
-    """To the site with the least standing estimate for the smallest shape of its queue that the job fits into.
+    """To the site with the least grid estimate for the smallest shape of its queue that the job fits into.
 
     A site's estimates are made after an event there, but at most every `REFRESH_S`. They include the events up to that
     second, and are used from the next one on. So an engine is given the events only when estimates are made.

@@ -38,7 +38,7 @@ from tests.simulation.routing import (
 from tests.simulation.schedulers import run_changing
 from tests.support.events import capacity, end, start, submit
 
-BY_POLICY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if="policy")
+BY_POLICY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if_method="policy")
 """Of a method that has an answer before it has learnt anything."""
 
 SITES = (GridSite("large", 64, 0.4, "fcfs"), GridSite("small", 8, 0.4, "easy"))
@@ -194,8 +194,8 @@ def test_what_if_is_what_the_sites_engine_says_of_this_job() -> None:
     job = considered(4, 50.0, walltime=60.0)
     waits = {}
     for policy in ("easy", "fcfs"):
-        router = ByWhatIf(msgspec.structs.replace(WHAT_IF_SETTINGS, policies={"a": policy}))
-        engine = Engine("a", EngineSettings(method="zero", shadows=(), bounds="", policies={"a": policy}))
+        router = ByWhatIf(msgspec.structs.replace(WHAT_IF_SETTINGS, policy_by_site={"a": policy}))
+        engine = Engine("a", EngineSettings(method="zero", shadows=(), bounds="", policy_by_site={"a": policy}))
         told(router, *events)
         for event in events:
             engine.apply(event)

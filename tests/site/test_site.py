@@ -58,9 +58,9 @@ def test_every_metric_that_the_dashboards_ask_for_is_in_the_reference() -> None:
 
 def test_metrics_have_the_labels_that_they_are_made_with() -> None:
     found = {one.name: one.labels for of in metrics_by_process().values() for one in of}
-    assert found["queuecast_bound_held_jobs_total"] == ("site", "method", "jobs", "bound")
+    assert found["queuecast_bound_covered_jobs_total"] == ("site", "method", "jobs", "bound")
     assert found["queuecast_partition_free_gpus"] == ("site", "partition")
-    assert found["queuecast_answer_bound_jobs_total"] == ("site", "kind", "bound")
+    assert found["queuecast_answer_bound_scored_jobs_total"] == ("site", "kind", "bound")
     assert found["queuecast_http_dropped_connections_total"] == ("why",)
     assert found["queuecast_notify_dropped_total"] == ("reason",)
     assert found["queuecast_notify_waiting"] == ()

@@ -146,7 +146,7 @@ def test_its_token_goes_to_its_own_service_alone(
 
 def test_access_says_which_one_commands_use(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with announced(config):
-        assert main(["access"]) == 0
+        assert main(["credentials"]) == 0
         said = capsys.readouterr()
     assert said.err == ""
     assert said.out.splitlines() == [
@@ -157,7 +157,7 @@ def test_access_says_which_one_commands_use(config: Path, capsys: pytest.Capture
 
 
 def test_what_a_program_reads_is_asked_for_one_at_a_time(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    named = ["--config", str(config), "access"]
+    named = ["--config", str(config), "credentials"]
     assert main([*named, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bootstrap_servers"] == ["127.0.0.1:4711"]
     assert main([*named, "--kcat"]) == 0

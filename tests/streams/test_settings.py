@@ -106,8 +106,11 @@ def test_variables_that_a_platform_sets_for_services_do_not_matter() -> None:
         ('[redis]\nurl = "redis+sentinel://a:1,b:2"\n', r"redis: url is not one; expected .*/service"),
         ('[engine]\nmethod = "oracle"\n', r"engine: 'oracle' is not a method; there are: zero, median"),
         ('[engine]\nshadows = ["zero", "oracle"]\n', r"'oracle' is not a method"),
-        ('[engine]\nwhat_if = "oracle"\n', r"engine.what_if: 'oracle' is not a method; there are: zero"),
-        ('[engine.policies]\nkth = "oracle"\n', r"engine.policies.kth: 'oracle' is not a method; there are: zero"),
+        ('[engine]\nwhat_if_method = "oracle"\n', r"engine.what_if_method: 'oracle' is not a method; there are: zero"),
+        (
+            '[engine.policy_by_site]\nkth = "oracle"\n',
+            r"engine.policy_by_site.kth: 'oracle' is not a method; there are: zero",
+        ),
         ("[serve.sites.kth]\nspeed = 0\n", r"queuecast.toml: serve.sites.kth.speed: expected `float` > 0.0"),
         ("[serve.sites.kth]\nsped = 2\n", r"queuecast.toml: serve.sites.kth: object contains unknown field `sped`"),
         ('[serve]\ntoken = "short"\n', r"queuecast.toml: serve.token: expected `str` of length >= 8"),

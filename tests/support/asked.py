@@ -1,4 +1,4 @@
-"""Sites to ask without a broker: their standing estimates, engines that answer, and the HTTP service on them."""
+"""Sites to ask without a broker: their grid estimates, engines that answer, and the HTTP service on them."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -30,8 +30,8 @@ SITES = ("alder", "birch")
 TOKEN = "correct horse battery"
 """What lets in who asks a service."""
 
-FRESH_ESTIMATES = {"seconds": 0.2, "share": 1.0}
-"""Settings with which a worker renews its standing estimates at once."""
+FRESH_ESTIMATES = {"refresh_seconds": 0.2, "cpu_share": 1.0}
+"""Settings with which a worker renews its grid estimates at once."""
 
 
 def two_sites(jobs: int = 200) -> list[AnyEvent]:
@@ -69,7 +69,7 @@ class FakeClient(QuestionClient):
     """
 
     def __init__(self, engines: Iterable[Engine] = (), silent: Iterable[str] = ()) -> None:
-        super().__init__(Settings(serve=ServeSettings(answer_seconds=60)))  # an engine may compile first
+        super().__init__(Settings(serve=ServeSettings(answer_timeout_seconds=60)))  # an engine may compile first
         self.startup_problem = None
         self.broker_problem: str | None = None
         self.cache = EstimateCache(hours=24, clock=lambda: NOW)

@@ -83,7 +83,7 @@ def settings_on(
     engine: dict[str, Any],
     partitions: int = PARTITIONS,
     estimates: dict[str, Any] | None = None,
-    own_topic: tuple[str, ...] = (),
+    dedicated_topics: tuple[str, ...] = (),
 ) -> Settings:
     """Settings of a deployment on these servers, under a prefix of its own."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
@@ -94,7 +94,7 @@ def settings_on(
         worker=WorkerSettings(**{"processes": 1} | worker),
         engine=EngineSettings(**engine),
         estimates=EstimateSettings(**(estimates or {})),
-        sites=SitesSettings(own_topic=own_topic),
+        sites=SitesSettings(dedicated_topics=dedicated_topics),
     )
 
 

@@ -115,7 +115,7 @@ def locked_doors(directory: Path) -> Iterator[Doors]:
         let_in(kafka.bootstrap)
         let_in_redis(store.url)
         found = Doors(kafka.bootstrap, locked, redis_address, ours, other, directory)
-        assert found.run("admin", "topics")[0] == 0
+        assert found.run("admin", "topics", "create")[0] == 0
         yield found
         assert_no_secrets(kafka.log.read_text() + store.log.read_text())
 

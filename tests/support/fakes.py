@@ -16,9 +16,9 @@ from models.site.rows import Row
 from models.site.runs import Run
 from streams.broker.fetched import Fetched
 from streams.settings import Settings
+from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
-from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.claims import Superseded
 from streams.worker.checkpoint.event_logs import EventLogs, LateStates, SomeMessages
 from streams.worker.checkpoint.pulse import Pulse
@@ -331,8 +331,8 @@ class Process:
     def __init__(self, world: World, settings: Settings, **fakes: Any) -> None:
         self.world = world
         self.error: Exception | None = None
-        self.metrics = Metrics(settings.worker.metric_sites)
-        self.pulse = Pulse(settings.worker.session_seconds / 2, fakes.get("clock", lambda: 0.0))
+        self.metrics = Metrics(settings.worker.max_site_labels)
+        self.pulse = Pulse(settings.worker.session_timeout_seconds / 2, fakes.get("clock", lambda: 0.0))
         self.freshness = Freshness(
             lambda handle: (TOPIC, handle.partition), lambda place: len(world.messages[place[1]])
         )
@@ -355,7 +355,7 @@ class Process:
         self.owner = Owner(self.means, self.freshness)
         self.metrics.show(
             self.owner.values(),
-            StandingEstimates(self.owner, settings.estimates, AsyncMock()),
+            EstimateGrids(self.owner, settings.estimates, AsyncMock()),
             self.freshness,
             self.scores,
         )

@@ -72,7 +72,7 @@ class Served:
 
     def __init__(self, here: Deployment, directory: Path) -> None:
         self.here = here
-        self.process = ServeProcess(directory, with_serve(here.settings, answer_seconds=25.0))
+        self.process = ServeProcess(directory, with_serve(here.settings, answer_timeout_seconds=25.0))
 
     @property
     def url(self) -> str:
@@ -86,7 +86,7 @@ class Served:
             return json.load(answer)
 
     def settled(self, site: str, time: float) -> bool:
-        """Whether the worker and the standing estimates know the site's events up to this time."""
+        """Whether the worker and the grid estimates know the site's events up to this time."""
         with suppress(OSError):
             stands = {known["site"]: known["live"] for known in self.get("sites")["sites"]}
             knows = self.get(f"sites/{quote(site, safe='')}")
@@ -97,7 +97,7 @@ class Served:
 @contextmanager
 def serving(stack: LocalStack, directory: Path) -> Iterator[Served]:
     """Four sites with queued and running jobs, one of them with hostile names, one with a slash in its name."""
-    fresh = {"seconds": 0.5, "share": 0.5, "change": 0.0}
+    fresh = {"refresh_seconds": 0.5, "cpu_share": 0.5, "min_change": 0.0}
     settings = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 150}, estimates=fresh)
     here = Deployment(settings, directory / "worker")
     served = Served(here, directory / "serve")

@@ -11,7 +11,7 @@ import msgspec
 
 from models.records import AnyEvent, Capacity, Partition, Pool, Start, Submit
 from models.simulation import generate, run
-from streams.bulk.feed import Paced
+from streams.bulk.ingest import Paced
 from streams.sources.swf import Trace, events_of
 
 DAY_S = 86_400.0

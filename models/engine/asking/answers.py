@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from models.engine.asking.held_back import PROMISE_S, HeldBack
+from models.engine.asking.blocked_by import PROMISE_S, BlockedBy
 from models.engine.asking.partitions import considered, gpus_of, left_out, never, partition_states
 from models.engine.asking.pending import told_of
 from models.engine.asking.told import NOT_LIVE, told
-from models.engine.asking.what_if import consider, not_told, weak
+from models.engine.asking.what_if import consider, low_confidence, not_told
 from models.engine.asking.why import Orders, explained, why
 from models.engine.declared import default_walltime
 from models.engine.engine import Engine
@@ -25,6 +25,7 @@ from models.records import (
     AnyAnswer,
     AnyQuestion,
     Considered,
+    GridEstimate,
     JobAnswer,
     JobQuestion,
     JobsAnswer,
@@ -32,10 +33,9 @@ from models.records import (
     LiveJob,
     LiveState,
     MethodAccuracy,
+    PublishedStart,
     SiteAnswer,
     SiteQuestion,
-    StandingEstimate,
-    ToldStart,
     WaitAnswer,
     WaitingAgeAccuracy,
     WaitQuestion,
@@ -69,12 +69,12 @@ def answer(question: AnyQuestion, engine: Engine, now: float) -> AnyAnswer:
     return _site(question, engine, now)
 
 
-def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[StandingEstimate]:
+def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[GridEstimate]:
     """The estimates of these shapes at `now`, worked out one by one as they are taken."""
     considered, gpus = list(shapes), gpus_of(engine.context)
     predictions = consider(engine, (shape.job(now) for shape in considered))
     for shape, prediction in zip(considered, predictions, strict=True):
-        yield StandingEstimate(
+        yield GridEstimate(
             site=engine.site,
             cpus=shape.cpus,
             walltime=shape.walltime,
@@ -82,7 +82,7 @@ def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[St
             gpus=shape.gpus or msgspec.UNSET,
             live=live_state(engine, gpus),
             site_cpus=engine.context.cpus,
-            weak=_known(weak(engine.context, prediction.bounds)),
+            low_confidence=_known(low_confidence(engine.context, prediction.bounds)),
             **_answered(prediction),
         )
 
@@ -123,10 +123,10 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     if job.walltime is None:
         job.walltime = default_walltime(engine.context, job)
     (prediction,) = consider(engine, [job])
-    prediction = _doubted(prediction, job, engine, now)
+    prediction = _implausible(prediction, job, engine, now)
     reason = never(engine, job)
     unverified = list(not_told(job, engine.context))
-    doubts = (weak(engine.context, prediction.bounds), *unverified)
+    doubts = (low_confidence(engine.context, prediction.bounds), *unverified)
     return WaitAnswer(
         id=question.id,
         site=engine.site,
@@ -137,18 +137,18 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
         cannot_run=reason or msgspec.UNSET,
         left_out=(left_out(engine, job) if reason is None else {}) or msgspec.UNSET,
         recent=recent(engine),
-        weak=_known("; ".join(filter(None, doubts)) or None),
+        low_confidence=_known("; ".join(filter(None, doubts)) or None),
         unverified=_known("; ".join(unverified) or None),
         **_answered(prediction),
     )
 
 
-def _doubted(prediction: Considered, job: Job, engine: Engine, now: float) -> Considered:
+def _implausible(prediction: Considered, job: Job, engine: Engine, now: float) -> Considered:
     """The prediction for a considered job, with a doubt where it starts soon and others of its user are held back."""
     wait_s = prediction.predicted_wait_s
     if wait_s is None or wait_s > PROMISE_S or (job.user is None and job.account is None):
         return prediction
-    doubt = HeldBack(engine, now).beside(job)
+    doubt = BlockedBy(engine, now).beside(job)
     degraded = "; ".join(filter(None, (doubt, prediction.degraded))) or None
     return msgspec.structs.replace(prediction, degraded=degraded)
 
@@ -156,12 +156,12 @@ def _doubted(prediction: Considered, job: Job, engine: Engine, now: float) -> Co
 def _answered(prediction: Considered) -> dict[str, Any]:
     """The fields of a prediction that every answer repeats."""
     names = ("made_at", "predicted_wait_s", "predicted_run_s", "predicted_start", "bounds", "method", "reason")
-    return {name: getattr(prediction, name) for name in (*names, "degraded", "starts_at_once", "cautious_wait_s")}
+    return {name: getattr(prediction, name) for name in (*names, "degraded", "p_immediate_start", "cautious_wait_s")}
 
 
 def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
     state = engine.context.state
-    listed = live_jobs(engine, state.latest_of(question.user, question.most), now)
+    listed = live_jobs(engine, state.latest_of(question.user, question.limit), now)
     more = sum(state.totals(("user", question.user), phase).count for phase in LIVE) - len(listed)
     return JobsAnswer(id=question.id, site=engine.site, made_at=now, user=question.user, jobs=listed, more=more)
 
@@ -176,15 +176,15 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
     job = attempts[-1]
     queued = job.phase is Phase.QUEUED
     orders = Orders(engine, now)
-    live = _live_job(engine, job, orders, HeldBack(engine, now))
-    promised = queued and live.held_back is msgspec.UNSET
+    live = _live_job(engine, job, orders, BlockedBy(engine, now))
+    promised = queued and live.blocked_by is msgspec.UNSET
     expected = live.predicted_start if live.expected_start is None else live.expected_start
     expected = max(expected, now) if promised and expected is not None else None
     by = {q: job.ready + bound_s for q, bound_s in (live.bounds or {}).items()} if promised else {}
     ahead = 0 if expected is None else orders.of(job)[0].ahead(job.queue, expected).jobs
     left_s = None if expected is None else expected - now
-    held_back = None if live.held_back is msgspec.UNSET else live.held_back
-    text = told(live.phase, left_s, {q: time - now for q, time in by.items()}, ahead, live.reason, held_back)
+    blocked_by = None if live.blocked_by is msgspec.UNSET else live.blocked_by
+    text = told(live.phase, left_s, {q: time - now for q, time in by.items()}, ahead, live.reason, blocked_by)
     return msgspec.structs.replace(
         answered,
         text=text,
@@ -192,7 +192,7 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
         expected_start=expected,
         starts_by=by,
         ahead_jobs=ahead,
-        told=[_told_start(job, *estimate) for estimate in _estimates(engine, job)],
+        estimates=[_published_start(job, *estimate) for estimate in _estimates(engine, job)],
     )
 
 
@@ -207,18 +207,18 @@ def _estimates(engine: Engine, job: Job) -> Iterator[tuple[float, float | None, 
     yield from ((one.made_at, one.estimate.wait_s, one.estimate.bounds) for one in reversed(again))
 
 
-def _told_start(job: Job, at: float, wait_s: float | None, bounds: Mapping[str, float] | None) -> ToldStart:
+def _published_start(job: Job, at: float, wait_s: float | None, bounds: Mapping[str, float] | None) -> PublishedStart:
     by = {q: job.ready + bound_s for q, bound_s in (bounds or {}).items()}
-    return ToldStart(at=at, start=start_of(job, wait_s), starts_by=by)
+    return PublishedStart(at=at, start=start_of(job, wait_s), starts_by=by)
 
 
 def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
     """Live jobs, with what was predicted of them by the method that counts, and what is expected now."""
-    orders, held_back = Orders(engine, now), HeldBack(engine, now)
-    return [_live_job(engine, job, orders, held_back) for job in jobs]
+    orders, blocked_by = Orders(engine, now), BlockedBy(engine, now)
+    return [_live_job(engine, job, orders, blocked_by) for job in jobs]
 
 
-def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> LiveJob:
+def _live_job(engine: Engine, job: Job, orders: Orders, blocked_by: BlockedBy) -> LiveJob:
     method, expected_start = engine.settings.method, orders.start(job)
     estimate = job.estimates.get(method) if job.later is None else job.later.estimate
     first = bounds_of(job, method, engine.settings.bounds)
@@ -227,7 +227,7 @@ def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> 
     if in_force is not None:
         estimate, bounds = in_force, in_force.bounds
     wait_s = None if estimate is None else estimate.wait_s
-    held = held_back.of(job, expected_start) if job.phase is Phase.QUEUED else None
+    held = blocked_by.of(job, expected_start) if job.phase is Phase.QUEUED else None
     why = held or "" if held or expected_start is None else explained(orders, job, expected_start - job.ready).text
     share = 0.0 if held else passed(job, first, orders.now)
     unusual = f"it has waited longer than {100 * share:.0f} % of jobs like it" if share >= UNUSUAL else ""
@@ -253,8 +253,8 @@ def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> 
         pending_reason=_known(job.extras.pending_reason),
         tasks_left=job.tasks_left if is_row(job) else msgspec.UNSET,
         expected_by=_expected_by(job, engine),
-        held_back=_known(held),
-        eligible=job.ready if job.before_eligible_s else msgspec.UNSET,
+        blocked_by=_known(held),
+        eligible=job.ready if job.ineligible_s else msgspec.UNSET,
     )
 
 
@@ -308,12 +308,12 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         degraded=engine.degraded,
         history_jobs=len(context.history),
         weeks=weeks(engine, now),
-        queued=live_jobs(engine, context.state.first_queued(question.most), now),
+        queued=live_jobs(engine, context.state.first_queued(question.limit), now),
         partitions=partition_states(context, now) or msgspec.UNSET,
         answers=_acted(engine),
         recent=recent(engine),
         while_waiting=while_waiting(engine),
-        past=engine.past.kept if question.past else msgspec.UNSET,
+        trends=engine.trends.kept if question.trends else msgspec.UNSET,
     )
 
 
@@ -367,7 +367,7 @@ def _at_age(age_s: float, row: Mapping[str, float]) -> WaitingAgeAccuracy:
         recent_error_s=3600.0 * row["recent_h"],
         ratio=None if isnan(row["ratio"]) else row["ratio"],
         coverage={key.removeprefix("cov_"): share for key, share in row.items() if key.startswith("cov_")},
-        passed=row.get("passed"),
+        expired=row.get("expired"),
     )
 
 

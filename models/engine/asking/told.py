@@ -21,7 +21,7 @@ def told(
     bounds_s: Mapping[str, float] | None,
     ahead: int,
     reason: str = "",
-    held_back: str | None = None,
+    blocked_by: str | None = None,
 ) -> str:
     """When a job starts, as it stands now.
 
@@ -30,7 +30,7 @@ def told(
         left_s: seconds until it is expected to start; None where there is no estimate, and `reason` says why.
         bounds_s: seconds from now within which it starts, by probability.
         ahead: queued jobs that are expected to start before.
-        held_back: why no start is promised.
+        blocked_by: why no start is promised.
 
     >>> told("queued", 2400, {"0.9": 7200}, 12)
     'starts in about 40m, 90 % within 2h; 12 jobs ahead'
@@ -39,8 +39,8 @@ def told(
     """
     if phase in _PHASES:
         return _PHASES[phase]
-    if held_back:
-        return f"no start can be promised: {held_back}"
+    if blocked_by:
+        return f"no start can be promised: {blocked_by}"
     if left_s is None:
         return f"no estimate: {reason}" if reason else "no estimate"
     text = "starts within a minute" if left_s <= 60 else f"starts in about {duration(left_s)}"

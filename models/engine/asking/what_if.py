@@ -37,7 +37,7 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Considered]:
     settings, context, what_if = engine.settings, engine.context, engine.methods.what_if_method
     for job, where, estimates in _considered(engine, jobs):
         job.estimates = estimates
-        withhold(job, too_large(job, where) or obstacle(job, context, settings.withhold_down))
+        withhold(job, too_large(job, where) or obstacle(job, context, settings.max_down_fraction))
         doubts = "; ".join(filter(None, (engine.degraded, unknown_queue(job, engine), *guesses(context))))
         said = engine.outgoing.prediction(job, what_if.name, doubts or None)
         compared_s: float | UnsetType = UNSET
@@ -127,7 +127,7 @@ SETTLED_JOBS = 100
 """So many jobs of a site have started before its estimates rest on enough, where its size is guessed too."""
 
 
-def weak(context: SiteContext, bounds: Mapping[str, float] | None) -> str | None:
+def low_confidence(context: SiteContext, bounds: Mapping[str, float] | None) -> str | None:
     """Why an estimate of a site rests on little, so that a ranking puts it behind; None where it rests on enough."""
     started = context.history.count
     if bounds and (started >= SETTLED_JOBS or (started >= KNOWN_JOBS and context.capacity is not None)):

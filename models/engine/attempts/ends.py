@@ -6,7 +6,7 @@ from models.durations import SKEW_S
 from models.engine.events.arrays import is_row, scored_as, task_of
 from models.engine.outgoing import Anomaly, Record, bounds_of
 from models.engine.parts import AttemptHandler
-from models.engine.past import PAST_BOUND
+from models.engine.trends import TREND_BOUND
 from models.method import Happened
 from models.records import Cancel, End
 from models.site.job import Job, Phase
@@ -74,7 +74,7 @@ class Ends(AttemptHandler):
         if not job.unscored:
             wait_s, job = max(job.start - job.ready, 0.0), scored_as(job)
             self._methods.ended(job, wait_s, run_s, self._context)
-            if job.progress.past:
+            if job.progress.historical:
                 return
             if not preempted:
                 self._scores.add_ended(job, wait_s, run_s)
@@ -131,7 +131,7 @@ class Ends(AttemptHandler):
         if job.unscored:
             return
         self.note_past(job, waited_s)
-        if job.progress.past:
+        if job.progress.historical:
             return
         self._scores.add_cancelled(job, waited_s, noted)
         yield from self._outgoing.outcomes(job, at, waited_s, censored=True)
@@ -142,7 +142,7 @@ class Ends(AttemptHandler):
             return
         method = self._settings.method
         told = job.estimates.get(method)
-        bound_s = (bounds_of(job, method, self._settings.bounds) or {}).get(PAST_BOUND)
+        bound_s = (bounds_of(job, method, self._settings.bounds) or {}).get(TREND_BOUND)
         self._past.left(self._live.clock.now, None if told is None else told.wait_s, bound_s, waited_s)
 
     def give_up(self) -> Iterator[Record]:

@@ -103,7 +103,7 @@ class Starts(AttemptHandler):
         self._ends.note_past(job, wait_s)
         self._histories.add_started(job, wait_s)
         self._parts.gaps.see_started(self._context.history.count)
-        if not job.progress.past:
+        if not job.progress.historical:
             self._scores.add_started(job, wait_s, noted)
             yield from self._outgoing.outcomes(job, event.time, wait_s)
         if job.end is not None:

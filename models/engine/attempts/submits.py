@@ -24,8 +24,8 @@ class Submits(AttemptHandler):
     def submit(self, event: Submit) -> Iterator[Record]:
         """A job is submitted, or an array of them."""
         job = Job.of(event)
-        if event.past:
-            job.progress = job.progress.but(past=True, old=event.old)
+        if event.historical:
+            job.progress = job.progress.but(historical=True, old=event.old)
         if self._live.clock.too_late(event.time, self._parts.arrived):
             job.unscored = True
             yield Anomaly("late_submit", f"job {job.id} was submitted long ago: its wait is neither scored nor learnt")
@@ -84,7 +84,7 @@ class Submits(AttemptHandler):
             self._methods.notice(job, context)
         else:
             self._methods.predict_wait(job, context)
-            withhold(job, obstacle(job, context, self._settings.withhold_down))
+            withhold(job, obstacle(job, context, self._settings.max_down_fraction))
             self._groups.wait_together(job)
             last_task_s = self._methods.last_task_s(job, context)
         count_from_eligible(job)
@@ -95,7 +95,7 @@ class Submits(AttemptHandler):
             self._reestimates.watch(job)
             self._landmarks.watch(job)
         self._queues.see(job)
-        if not job.progress.past:
+        if not job.progress.historical:
             self._scores.count_waits(job)
             yield from self._outgoing.predictions(job, self._parts.degraded, last_task_s)
 
@@ -135,22 +135,22 @@ class Submits(AttemptHandler):
         self._observe(job, Happened.INTERRUPTED, event.time)
         again = Job(job.id, job.attempt + 1, event.time, **job.request)
         again.extras = again.extras.again
-        if event.state is not None or event.past:
-            old = event.past and job.progress.old
-            again.progress = PROGRESS.but(requeued=event.state, past=event.past, old=old)
+        if event.state is not None or event.historical:
+            old = event.historical and job.progress.old
+            again.progress = PROGRESS.but(requeued=event.state, historical=event.historical, old=old)
         yield from self._admit(again)
 
     def estimate_again(self) -> Iterator[Record]:
         """Estimate the queued jobs that are due after an event; yield the estimates that have moved."""
         context, method, now = self._context, self._methods.counting, self._live.clock.now
-        withhold_down = self._settings.withhold_down
-        if context.areas is None and nodes_down(context.capacity, withhold_down) is not None:
+        max_down_fraction = self._settings.max_down_fraction
+        if context.areas is None and nodes_down(context.capacity, max_down_fraction) is not None:
             return
         self._live.keep_still(now)
         due = [*self._reestimates.take(now)]
         able = due
         if context.areas is not None:
-            able = [job for job in due if obstacle(job, context, withhold_down) is None]
+            able = [job for job in due if obstacle(job, context, max_down_fraction) is None]
         estimates = dict(zip((job.key for job in able), self._methods.refresh(able, context, now), strict=True))
         for job in due:
             estimate = estimates.get(job.key)
@@ -159,6 +159,6 @@ class Submits(AttemptHandler):
             later = worth_publishing(job, method.name, estimate, now)
             if later is not None and not job.unscored:
                 job.later = later
-                if not job.progress.past:  # else it is of the site's history, which is learnt and not told of
+                if not job.progress.historical:  # else it is of the site's history, which is learnt and not told of
                     yield self._outgoing.again(job, later, self._parts.degraded)
             self._reestimates.plan(job, estimate, now)

@@ -49,7 +49,7 @@ class Arrays:
         """A task starts, and the row goes on in its phase without it; it leaves with its last task. Gives the task."""
         task = task_of(row, event)
         task.phase, task.start, task.allocated = Phase.RUNNING, event.time, event.cpus
-        known = PROGRESS.but(past=row.progress.past, old=row.progress.old)
+        known = PROGRESS.but(historical=row.progress.historical, old=row.progress.old)
         before = known.but(row=row.key) if scored else known
         task.progress = progress_at_start(event, before)
         task.run_s, task.planned_run_s, task.run_estimates = row.run_s, row.planned_run_s, dict(row.run_estimates)

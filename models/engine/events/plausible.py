@@ -1,10 +1,10 @@
-"""Which events are believed. One that is doubted is a dead letter, and changes nothing at the site."""
+"""Which events are believed. One that is implausible is a dead letter, and changes nothing at the site."""
 
 from models.engine.outgoing import Anomaly
 from models.method import SiteContext
 from models.records import Alter, AnyEvent, Capacity, ExpectedStart, Start, Submit
 from models.site.clock import MAX_AGE_S, SiteClock
-from models.site.size import MIN_STARTED_JOBS, doubted_capacity, doubted_job, doubted_request
+from models.site.size import MIN_STARTED_JOBS, implausible_capacity, implausible_job, implausible_request
 
 _WITH_ELIGIBLE, _WITH_SIZE = (Submit, Alter), (Submit, Start, Alter, Capacity)  # a union would be made at each event
 
@@ -15,18 +15,18 @@ def doubt(event: AnyEvent, arrived: float | None, clock: SiteClock, context: Sit
     Parameters:
         arrived: when it arrived at the broker, Unix seconds; None offline.
     """
-    reason = clock.doubt(event.time, arrived) or _doubted_eligible(event)
+    reason = clock.doubt(event.time, arrived) or _implausible_eligible(event)
     if reason is not None:
-        return _doubted("implausible_time", reason)
-    reason = _doubted_size(event, context, clock.now)
-    return None if reason is None else _doubted("implausible_size", reason)
+        return _implausible("implausible_time", reason)
+    reason = _implausible_size(event, context, clock.now)
+    return None if reason is None else _implausible("implausible_size", reason)
 
 
-def _doubted(reason: str, detail: str) -> Anomaly:
-    return Anomaly(reason, detail, rejected=True, doubted=True)
+def _implausible(reason: str, detail: str) -> Anomaly:
+    return Anomaly(reason, detail, rejected=True, implausible=True)
 
 
-def _doubted_eligible(event: AnyEvent) -> str | None:
+def _implausible_eligible(event: AnyEvent) -> str | None:
     """What an event says of a time to come is no more than 400 days later."""
     if isinstance(event, ExpectedStart):
         ahead = event.expected > event.time + MAX_AGE_S
@@ -36,10 +36,10 @@ def _doubted_eligible(event: AnyEvent) -> str | None:
     return f"eligible at {event.eligible:.0f}, more than 400 days later"
 
 
-def _doubted_size(event: AnyEvent, context: SiteContext, now: float) -> str | None:
+def _implausible_size(event: AnyEvent, context: SiteContext, now: float) -> str | None:
     if not isinstance(event, _WITH_SIZE):
         return None
-    if not isinstance(event, Capacity) and (reason := doubted_request(event)) is not None:
+    if not isinstance(event, Capacity) and (reason := implausible_request(event)) is not None:
         return reason
     if event.cpus is None:
         return None
@@ -47,8 +47,8 @@ def _doubted_size(event: AnyEvent, context: SiteContext, now: float) -> str | No
     declared = 0 if context.capacity is None else context.capacity.cpus
     if isinstance(event, Capacity):
         largest = int(context.history.window.maximum[0]) if len(context.history) else 0
-        return doubted_capacity(event, declared, context.most_cpus, largest, settled)
-    reason = doubted_job(event.cpus, declared, context.most_cpus, settled)
+        return implausible_capacity(event, declared, context.max_cpus, largest, settled)
+    reason = implausible_job(event.cpus, declared, context.max_cpus, settled)
     if reason is not None and not declared:
         context.size.doubt(now)
     return reason

@@ -108,7 +108,7 @@ def collect(
     the live jobs still run.
     """
     recorder = Recorder(jobs)
-    methods = {"method": "zero", "shadows": (), "bounds": "", "what_if": ""}
+    methods = {"method": "zero", "shadows": (), "bounds": "", "what_if_method": ""}
     engine = Engine("searched", msgspec.structs.replace(settings or EngineSettings(), **methods))
     engine.methods.waits["zero"] = recorder
     for event in events:

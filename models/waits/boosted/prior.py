@@ -2,7 +2,7 @@
 
 The features name no user and no queue, so trees that learnt from other sites understand them, once processors and work
 are shares of the site. Those of the package learnt from public workload traces (`queuecast prior`); an operator may
-send a site others (`UsePrior`). They are trees alone. The site's own forests learn what is left: how its waits differ
+send a site others (`LoadPrior`). They are trees alone. The site's own forests learn what is left: how its waits differ
 from those in like states elsewhere (J. H. Friedman, "Greedy function approximation: a gradient boosting machine", 2001,
 begun at the prior's estimate instead of at a constant).
 """

@@ -19,7 +19,7 @@ class SlurmCursor(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     `events` counts those that were given, `polls` the looks at the queue; `since` is when the accounting was looked at
     last (Unix seconds); `offsets` say where to go on in each topic; `capacity` is
-    the fingerprint of the machine as it was told. `doubted` are the live jobs that the last look at the queue did not
+    the fingerprint of the machine as it was told. `missing` are the live jobs that the last look at the queue did not
     show. `jobs` are the entries of `JobTable`, packed.
     """
 
@@ -29,7 +29,7 @@ class SlurmCursor(msgspec.Struct, kw_only=True, omit_defaults=True):
     since: float = 0.0
     offsets: dict[str, int] = {}
     capacity: int = 0
-    doubted: list[str] = []
+    missing: list[str] = []
     jobs: str = ""
 
 

@@ -198,7 +198,7 @@ class _Following:
         self._accounting = next((way for way in ways if isinstance(way, AccountingPolling)), None)
         self._table = JobTable(site, entries, accounted=self._accounting is not None)
         # and how many looks at the accounting had begun by then
-        self._doubted = dict.fromkeys(self.place.doubted, 0)
+        self._missing = dict.fromkeys(self.place.missing, 0)
         self._cursors = self.place.events // EVENTS_PER_CURSOR
 
     def steps(self) -> Iterator[contract.Step]:
@@ -247,21 +247,21 @@ class _Following:
         Without an accounting they are given up when the next look does not show them either.
         """
         if look.queue:
-            gone, before = set(self._table.vanished()), self._doubted
+            gone, before = set(self._table.vanished()), self._missing
             if self._accounting is None:
-                self._doubted = dict.fromkeys(gone, 0)
+                self._missing = dict.fromkeys(gone, 0)
                 return self._table.give_up(sorted(gone & before.keys()), look.at)
-            self._doubted = {job: before.get(job, self._accounting.begun) for job in gone}
+            self._missing = {job: before.get(job, self._accounting.begun) for job in gone}
             if gone:
                 self._accounting.hurry()
-        elif look.accounting and self._doubted:
-            lost = {job for job, begun in self._doubted.items() if begun < look.number}
-            self._doubted = {job: begun for job, begun in self._doubted.items() if job not in lost}
+        elif look.accounting and self._missing:
+            lost = {job for job, begun in self._missing.items() if begun < look.number}
+            self._missing = {job: begun for job, begun in self._missing.items() if job not in lost}
             return self._table.give_up(sorted(lost.intersection(self._table.vanished())), look.at)
         return []
 
     def _cursor(self) -> contract.Cursor:
-        changed = {"jobs": _packed(self._table.entries), "doubted": sorted(self._doubted)}
+        changed = {"jobs": _packed(self._table.entries), "missing": sorted(self._missing)}
         return contract.encode_cursor(msgspec.structs.replace(self.place, **changed))
 
 

@@ -1,1 +1,1 @@
-"""What a worker tells beside the events: standing estimates, and answers to questions."""
+"""What a worker tells beside the events: grid estimates, and answers to questions."""

@@ -1,4 +1,4 @@
-"""What a worker answers: from the site's engine, from the same answer of a moment ago, or from a standing estimate."""
+"""What a worker answers: from the site's engine, from the same answer of a moment ago, or from a grid estimate."""
 
 import logging
 import time
@@ -20,16 +20,16 @@ from models.records import (
     UNKNOWN_SITE,
     AnyAnswer,
     AnyQuestion,
+    GridEstimate,
     NoAnswer,
     SiteAnswer,
-    StandingEstimate,
     WaitAnswer,
     WaitQuestion,
     WorkerState,
 )
+from streams.worker.answers.estimate_grid import EstimateGrids, site_time
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
-from streams.worker.answers.standing import StandingEstimates, site_time
 from streams.worker.checkpoint.stored import SiteHandle
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ MOST_ANSWERED = 256  # answers that are kept for that
 AWAITS_MODEL = "its events wait for a model that is being trained"
 
 LATER_DETAILS = {
-    BUSY: "more questions wait than this worker may have waiting (`questions.waiting`), or for longer; ask again later",
-    QUOTA: "more questions of this asker wait than one may have waiting (`questions.waiting_each`); ask again later",
+    BUSY: "too many pending questions (`questions.max_pending`), or this one is too old; retry later",
+    QUOTA: "too many pending questions of this client (`questions.max_pending_per_client`); retry later",
 }
 
 
@@ -66,7 +66,7 @@ class Answering:
     Parameters:
         handles: the sites, by name.
         freshness: tells how old what is known of a site is.
-        standing: keeps the standing estimates.
+        standing: keeps the grid estimates.
         unknown_fields: how often a site's events had each field that no event has.
         scores: is shown what is answered, to score it.
         is_unread: whether a site is stored and not in memory yet; has it read back.
@@ -76,7 +76,7 @@ class Answering:
 
     handles: Mapping[str, SiteHandle]
     freshness: Freshness = field(default_factory=Freshness)
-    standing: StandingEstimates | None = None
+    standing: EstimateGrids | None = None
     unknown_fields: Callable[[str], dict[str, int]] = lambda _: {}
     scores: AnswerScores = field(default_factory=AnswerScores)
     is_unread: Callable[[str], bool] = lambda _: False
@@ -89,7 +89,7 @@ class Answering:
         return self._surely(question, self._answer)
 
     def without_work(self, question: AnyQuestion, reason: str) -> AnyAnswer:
-        """The answer to a question for which there is no time, for this reason: a standing estimate, or a refusal."""
+        """The answer to a question for which there is no time, for this reason: a grid estimate, or a refusal."""
         return self._surely(question, partial(self._without_work, reason=reason))
 
     def _surely(self, question: AnyQuestion, tell: Callable[[AnyQuestion], AnyAnswer]) -> AnyAnswer:
@@ -123,7 +123,7 @@ class Answering:
 
     def _of_now(self, question: AnyQuestion, engine: Engine) -> AnyAnswer:
         """The engine's answer, or that to the same question where nothing has changed since."""
-        same = _encode(msgspec.structs.replace(question, id="-", asker=None, wait_s=None))
+        same = _encode(msgspec.structs.replace(question, id="-", client_id=None, wait_s=None))
         kept, now = self._answered.get(same), self.clock()
         if kept is None or not kept.serves(engine, now):
             told = answer(question, engine, site_time(engine))
@@ -151,8 +151,8 @@ def _marked(told: AnyAnswer, engine: Engine) -> AnyAnswer:
     return msgspec.structs.replace(told, degraded="; ".join(reasons))
 
 
-def _as_answer(question: WaitQuestion, found: StandingEstimate, engine: Engine) -> WaitAnswer:
-    """A standing estimate as the answer to a question about a job that its shape covers; 20 µs."""
+def _as_answer(question: WaitQuestion, found: GridEstimate, engine: Engine) -> WaitAnswer:
+    """A grid estimate as the answer to a question about a job that its shape covers; 20 µs."""
     same = {name: getattr(found, name) for name in found.__struct_fields__ if name in WaitAnswer.__struct_fields__}
     cannot_run = never(engine, considered(question, found.made_at)) or msgspec.UNSET
-    return WaitAnswer(**same | {"id": question.id, "source": "standing", "cannot_run": cannot_run})
+    return WaitAnswer(**same | {"id": question.id, "source": "grid", "cannot_run": cannot_run})

@@ -118,7 +118,7 @@ class Questions:
 
     def __post_init__(self) -> None:
         self._topics = Topics(self.kafka.prefix)
-        bounds = (self.settings.waiting, self.settings.waiting_each, self.settings.patience_seconds)
+        bounds = (self.settings.max_pending, self.settings.max_pending_per_client, self.settings.max_wait_seconds)
         self._waiting = WaitingQuestions(*bounds)
         self._age = MessageAge()
 
@@ -224,10 +224,10 @@ class Questions:
             return self.answering.answer(asked.question)
 
         question = asked.question
-        digest = crc32(msgspec.json.encode(msgspec.structs.replace(question, id="-", asker=None)))
+        digest = crc32(msgspec.json.encode(msgspec.structs.replace(question, id="-", client_id=None)))
         async with self.doing(question.site, "question", digest) as may:
             if may:
-                told = await self.turns.take(work, self.settings.share)
+                told = await self.turns.take(work, self.settings.cpu_share)
             else:
                 detail = "workers have crashed on this question"
                 told = NoAnswer(id=question.id, site=question.site, reason="failed", detail=detail)
@@ -259,7 +259,7 @@ def _outcome(told: AnyAnswer) -> str:
     """What became of a question, in a word."""
     if isinstance(told, NoAnswer):
         return told.reason
-    return "standing" if isinstance(told, WaitAnswer) and told.source == "standing" else "answered"
+    return "grid" if isinstance(told, WaitAnswer) and told.source == "grid" else "answered"
 
 
 def _place_of(message: ConsumerRecord) -> dict[str, int]:

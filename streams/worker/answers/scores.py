@@ -1,6 +1,6 @@
-"""How right the numbers are that people act on: standing estimates, and answers about jobs that were then submitted.
+"""How right the numbers are that people act on: grid estimates, and answers about jobs that were then submitted.
 
-A standing estimate is scored when a job comes that it would have been read for: the one that held then for the least
+A grid estimate is scored when a job comes that it would have been read for: the one that held then for the least
 shape into which the job fits. An answer is scored when a job comes that asks for what the question did. Both by when
 the job starts. All of it is of this process, as what it told was: no state and no offset depends on it.
 """
@@ -14,7 +14,7 @@ from models.measures import Accuracy
 from models.records import AnswerAccuracy, Outcome, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import Shape, covering
 
-STANDING, ASKED = "standing", "asked"
+STANDING, ASKED = "grid", "asked"
 
 MAX_NOTED_JOBS = 50_000
 """Jobs that are remembered with what was told for them; 300 bytes each. The oldest are forgotten first."""
@@ -59,7 +59,7 @@ class KindScores:
 
 
 class _Standing:
-    """A site's standing estimates, and which of them has been read for which request."""
+    """A site's grid estimates, and which of them has been read for which request."""
 
     def __init__(self, estimates: Mapping[Shape, ToldWait]) -> None:
         self._estimates = estimates
@@ -85,7 +85,7 @@ class AnswerScores:
         self._noted: OrderedDict[tuple[str, str, int], dict[str, ToldWait]] = OrderedDict()
 
     def published(self, site: str, estimates: Mapping[Shape, ToldWait]) -> None:
-        """These are a site's standing estimates from now on; none where they are too old to go by."""
+        """These are a site's grid estimates from now on; none where they are too old to go by."""
         self._standing[site] = _Standing(estimates)
 
     def forget(self, site: str) -> None:

@@ -98,13 +98,13 @@ class WaitingQuestions:
             return DroppedQuestion(asked, BUSY)
         if question.id in self._ids:
             return None
-        lane = self._lanes.setdefault(question.asker, deque())
+        lane = self._lanes.setdefault(question.client_id, deque())
         dropped = None
         if len(lane) >= self._most_each:
-            dropped = DroppedQuestion(self._taken(question.asker), QUOTA)
+            dropped = DroppedQuestion(self._taken(question.client_id), QUOTA)
         elif len(self._ids) >= self._most:
             dropped = DroppedQuestion(self._taken(self._longest()), BUSY)
-        self._lanes.setdefault(question.asker, lane).append(asked)
+        self._lanes.setdefault(question.client_id, lane).append(asked)
         self._ids.add(question.id)
         self._some.set()
         return dropped

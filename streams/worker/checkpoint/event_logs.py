@@ -254,7 +254,7 @@ class LogGaps:
         self._events.lost(place.partition, missing)
         log.error(
             "%d events were deleted before they were read: the topic begins at %d; "
-            "were the workers away, or behind, for longer than `topics.events_hours`?",
+            "were the workers away, or behind, for longer than `topics.events_retention_hours`?",
             missing,
             first,
             extra={"site": place.site, "partition": place.partition},

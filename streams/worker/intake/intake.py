@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from models.engine.operations import begun_anew, operate
-from models.records import AnyEvent, AnyOperation, BeginAnew, DoneOperation, Rebuild
+from models.records import AnyEvent, AnyOperation, DoneOperation, Rebuild, ResetSite
 from streams.broker.topics import event_topics, partition_of
 from streams.errors import UNDECODABLE
 from streams.settings import Settings
@@ -47,7 +47,7 @@ class EventPlaces:
     def __init__(self, settings: Settings, partitions: int) -> None:
         self.partitions = partitions
         self._sites = event_topics(settings)
-        self._own = frozenset(settings.sites.own_topic)
+        self._own = frozenset(settings.sites.dedicated_topics)
         patterns = "|".join(map(translate, settings.sites.allowed))
         self._allowed = re.compile(patterns) if patterns else None
 
@@ -164,7 +164,7 @@ class Intake:
         """
         with suppress(Unreadable):
             what, _ = self.read(raw)
-            if isinstance(what, BeginAnew):
+            if isinstance(what, ResetSite):
                 before = handle.engine
                 for handle.engine in begun_anew(before):
                     yield

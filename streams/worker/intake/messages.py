@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter, RawBundle, is_told
+from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter, RawBundle, is_published
 from models.records.names import may_have_unsafe_names, unsafe_name
 from streams.errors import UNDECODABLE
 
@@ -112,8 +112,11 @@ def _old(site: str, raw: msgspec.Raw) -> AnyEvent | Unreadable:
         return Unreadable("malformed", wrong)
     if event.site != site:
         return Unreadable("wrong_key", f"found an event of site {event.site!r} in a bundle of {site!r}")
-    if is_told(event):
-        return Unreadable("malformed", f"found a {event.kind} of a job that is not past; a bundle has past ones alone")
+    if is_published(event):
+        return Unreadable(
+            "malformed",
+            f"found a {event.kind} of a job that is not historical; a bundle may only contain historical jobs",
+        )
     return event
 
 
@@ -172,7 +175,7 @@ def dead_letter(
     partition: int,
     offset: int,
     value: bytes | None,
-    doubted: bool = False,
+    implausible: bool = False,
     part: int | None = None,
 ) -> DeadLetter:
     """The record for a message, or an event of a bundle, that was not processed: its beginning in printable form."""
@@ -186,7 +189,7 @@ def dead_letter(
         offset=offset,
         value=_printable(raw[:MAX_SHOWN_BYTES].decode("utf-8", "backslashreplace")),
         value_bytes=len(raw),
-        doubted=doubted,
+        implausible=implausible,
         part=msgspec.UNSET if part is None else part,
     )
 

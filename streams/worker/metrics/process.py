@@ -16,9 +16,9 @@ from prometheus_client import (
 
 from streams.broker.consumer import broker_answers
 from streams.settings import Settings
+from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness, TopicPartition
 from streams.worker.answers.scores import AnswerScores
-from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.client import AWAY, connect
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.sites import SiteFamilies
@@ -50,27 +50,29 @@ class Metrics:
             return Histogram(f"queuecast_{name}", text, buckets=LATENCY_BUCKETS, registry=self.registry)
 
         self._read = counter("messages_read", "Messages read from the events topic.")
-        self._rejected = counter("rejects", "Messages sent to the dead letters, by reason.", "reason")
-        self._doubted = counter("doubted_events", "Events that are not plausible; by reason.", "reason")
-        self.unknown_fields = counter("unknown_fields", "Fields of events that no event has; ignored.", "field")
-        self._latency = latency("prediction_latency_seconds", "From a submit event at the broker to its predictions.")
-        self._event_time = gauge("last_message_timestamp_seconds", "When the last message read came to the broker.")
-        self._lag = gauge("message_lag", "Messages of the events topic that are still to be read.", "partition")
-        self.late = counter("late_predictions", "Predictions that left over worker.late_seconds after their event.")
-        self.renewed = counter("events_topic_renewals", "Times that events were recreated, or cut short.", "partition")
-        self.lost = counter("events_lost", "Events that were deleted before they were read.", "partition")
-        self.questions = counter("questions", "Questions taken, by what became of them.", "status")
-        self.answers = latency("answer_latency_seconds", "From a question's arrival at the broker to its answer.")
-        self.broker = gauge("broker_up", "Whether a broker can be reached.")
-        self.store = gauge("store_up", "Whether Redis takes writes within a second.")
-        self.trainings = gauge("trainings_waiting", "Trainings that wait for the one under way.")
-        self.training_s = gauge("training_seconds", "For how long the training under way has been.")
-        self._training_cpu = counter("training_cpu_seconds", "Processor time of trainings, and of processes for them.")
-        self._restarts = counter("training_restarts", "Processes for training that were replaced: had died or hung.")
+        self._rejected = counter("events_rejected", "Messages sent to the dead-letter topic, by reason.", "reason")
+        self._implausible = counter("events_implausible", "Events rejected as implausible, by reason.", "reason")
+        self.unknown_fields = counter("unknown_fields", "Ignored fields that no event has, by field.", "field")
+        self._latency = latency(
+            "prediction_latency_seconds", "Latency from a submit event's broker timestamp to its prediction."
+        )
+        self._event_time = gauge("last_message_timestamp_seconds", "Broker timestamp of the last message read.")
+        self._lag = gauge("consumer_lag_messages", "Messages of the events topic not read yet.", "partition")
+        self.late = counter("late_predictions", "Predictions sent over worker.late_after_seconds after their event.")
+        self.renewed = counter("topic_recreations", "Recreations or truncations of the events topic.", "partition")
+        self.lost = counter("events_lost", "Events deleted before they were read.", "partition")
+        self.questions = counter("questions", "Questions received, by outcome.", "status")
+        self.answers = latency("answer_latency_seconds", "Latency from a question's broker timestamp to its answer.")
+        self.broker = gauge("broker_up", "1 if a broker can be reached, else 0.")
+        self.store = gauge("redis_up", "1 if Redis accepts writes within a second, else 0.")
+        self.trainings = gauge("trainings_waiting", "Trainings waiting for the current one.")
+        self.training_s = gauge("training_seconds", "Elapsed time of the current training.")
+        self._training_cpu = counter("training_cpu_seconds", "CPU time of trainings and their processes.")
+        self._restarts = counter("training_restarts", "Training processes replaced after a crash or a stall.")
         self._trained = dict.fromkeys((self._training_cpu, self._restarts), 0.0)
-        self.age = gauge("checkpoint_age_seconds", "How long the oldest event that is not durable yet has waited.")
+        self.age = gauge("checkpoint_age_seconds", "Age of the oldest event that is not durable yet.")
         self._sites = gauge("sites", "Sites that this worker serves.")
-        self._told: tuple[Iterable[SiteHandle], StandingEstimates, Freshness, AnswerScores] | None = None
+        self._told: tuple[Iterable[SiteHandle], EstimateGrids, Freshness, AnswerScores] | None = None
         self.rejections: dict[str, int] = {}  # how many messages went to the dead letters, by reason
 
     def read(self, timestamp: float) -> None:
@@ -83,7 +85,7 @@ class Metrics:
         self._rejected.labels(reason).inc()
         self.rejections[reason] = self.rejections.get(reason, 0) + 1
         if held_apart:
-            self._doubted.labels(reason).inc()
+            self._implausible.labels(reason).inc()
 
     def trained(self, cpu_s: float, restarts: int) -> None:
         """Until now trainings have taken so many seconds of processors, and so many processes had to be replaced."""
@@ -98,11 +100,11 @@ class Metrics:
     def show(
         self,
         handles: Iterable[SiteHandle],
-        standing: StandingEstimates,
+        standing: EstimateGrids,
         freshness: Freshness,
         answer_scores: AnswerScores,
     ) -> None:
-        """Show the sites: what their engines count, standing estimates, freshness, and how right what is told is."""
+        """Show the sites: what their engines count, grid estimates, freshness, and how right what is told is."""
         self._told = handles, standing, freshness, answer_scores
 
     async def page(self) -> bytes:

@@ -12,9 +12,9 @@ from models.site.job import Phase
 from models.site.state import SITE
 from models.waiting_accuracy import WAITING_AGES_S
 from streams.process.scraping import Families
+from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import ASKED, AnswerScores
-from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
 
 MAX_SHOWN_PARTITIONS = 16  # partitions that a site may have for Prometheus to be shown them
@@ -24,52 +24,52 @@ MOST_LONG_WAITS = 1000
 
 FAMILIES = """
 counter events site: Events applied.
-counter anomalies site,reason: Events that did not fit what was known, by reason.
+counter anomalies site,reason: Events that did not fit the site's state, by reason.
 gauge live_jobs site,phase: Jobs in the site's state.
-gauge live_cpus site,phase: Processors of those jobs.
-gauge site_cpus site: Processors of the site.
-gauge free_cpus site: Processors that no job has.
+gauge live_cpus site,phase: CPUs of those jobs.
+gauge site_cpus site: CPUs of the site.
+gauge free_cpus site: Free CPUs.
 gauge history_jobs site: Jobs in the history.
 gauge feature_weight site,feature: Absolute rank correlation of a feature with the wait.
-gauge method_info site,method,role: Which method does what (its role); 1.
-histogram wait_seconds site,queue: Waits of the jobs that started, by queue or partition.
-histogram account_wait_seconds site,account: The same by account.
-histogram before_eligible_seconds site: How long jobs could not start (dependency, begin time, hold), no part of waits.
-gauge unusually_long_waits site: Jobs beyond a bound of 0.9 or more of submission, of the 1000 that queued longest.
-gauge partition_free_cpus site,partition: Processors that are free.
-gauge partition_free_gpus site,partition: GPUs that are free.
-gauge partition_queued_jobs site,partition: Jobs that queue there.
+gauge method_info site,method,role: Role of a method; the value is 1.
+histogram wait_seconds site,queue: Waits of started jobs, by queue or partition.
+histogram account_wait_seconds site,account: Waits of started jobs, by account.
+histogram ineligible_seconds site: Time before jobs became eligible (dependency, begin time, hold); no part of waits.
+gauge unusually_long_waits site: Jobs beyond their bound of at least 0.9, of the 1000 that have waited longest.
+gauge partition_free_cpus site,partition: Free CPUs.
+gauge partition_free_gpus site,partition: Free GPUs.
+gauge partition_queued_jobs site,partition: Pending jobs.
 counter predictions site,method: Predictions made.
-counter degraded_predictions site,method: Predictions in a state unlike any that the method learnt from.
+counter degraded_predictions site,method: Predictions out of the range of the method's training data.
 histogram wait_error_seconds site,method,jobs: Absolute error of the predicted wait; no estimate counts as 0 s.
-histogram wait_error_response_ratio site,method,jobs: That error as a share of the response time.
+histogram wait_error_response_ratio site,method,jobs: Absolute error of the predicted wait over the response time.
 counter within_factor_2_jobs site,method,jobs: Jobs predicted within a factor of 2.
 counter jobs_without_estimate site,method,jobs: Jobs that left without an estimate.
-counter bound_held_jobs site,method,jobs,bound: Jobs at or below a bound.
-counter bound_jobs site,method,jobs,bound: Jobs that had a bound.
+counter bound_covered_jobs site,method,jobs,bound: Jobs at or below an upper bound.
+counter bound_scored_jobs site,method,jobs,bound: Jobs that had an upper bound.
 histogram reestimated_wait_error_seconds site,method,estimate: Absolute error of the first and last estimate of a job.
-counter waiting_jobs site,age: Jobs that still waited at an age, whose waits are known by now.
-counter waiting_error_seconds site,age,estimate: Their absolute errors of what was left to wait, summed, by estimate.
-counter waiting_bound_jobs site,age: Jobs whose estimate in force at an age had bounds.
-counter waiting_bound_held_jobs site,age,bound: Jobs that started within the bound in force at an age.
-counter waiting_bound_passed_jobs site,age: Jobs whose bound of 0.9 in force at an age had passed.
-histogram beside_rival_wait_error_seconds site,method,rival: Absolute error where somebody else expected a start too.
+counter waiting_jobs site,age: Jobs that were pending at an age and have left the queue since.
+counter waiting_error_seconds site,age,estimate: Sum of absolute errors of the remaining wait, by estimate.
+counter waiting_bound_scored_jobs site,age: Jobs whose estimate in force at an age had upper bounds.
+counter waiting_bound_covered_jobs site,age,bound: Jobs that started within the upper bound in force at an age.
+counter waiting_bound_expired_jobs site,age: Jobs whose upper bound of 0.9 in force at an age was in the past.
+histogram wait_error_vs_scheduler_seconds site,method,external: Absolute wait error on jobs with a scheduler's estimate.
 histogram run_error_seconds site,method: Absolute error of the predicted run time; no estimate counts as 0 s.
-counter run_seconds site,method: Run times of those jobs, summed.
+counter run_seconds site,method: Sum of the run times of those jobs.
 counter run_predictions site,method: Run times predicted.
-counter run_interval_held_jobs site,method: Jobs that ran within their interval.
-counter run_interval_jobs site,method: Jobs that had an interval.
-histogram answer_error_seconds site,kind: Absolute error of what people act on, such as standing estimates and answers.
-counter answer_within_factor_2_jobs site,kind: Right within a factor of 2.
-counter answer_bound_held_jobs site,kind,bound: Jobs at or below its bound.
-counter answer_bound_jobs site,kind,bound: Jobs that had such a bound.
-gauge answer_regret_seconds site: Mean of how much longer jobs waited than another site, asked too, had told.
-gauge site_stale site: Whether what is known of a site is too old to go by.
-gauge last_event_age_seconds site: How long ago a site's last event came to the broker.
-counter estimate_records: Records sent to the topic of standing estimates.
-gauge estimated_wait_seconds site,cpus,walltime: What a job of this shape would wait if it came now.
-gauge estimates_timestamp_seconds site: When a site's estimates were last made.
-gauge work_left_seconds site: Work of the live jobs still to be done, by predicted run times, over the processors.
+counter run_interval_covered_jobs site,method: Jobs that ran within their interval.
+counter run_interval_scored_jobs site,method: Jobs that had an interval.
+histogram answer_error_seconds site,kind: Absolute error of answers and of the estimate grid.
+counter answer_within_factor_2_jobs site,kind: Answers right within a factor of 2.
+counter answer_bound_covered_jobs site,kind,bound: Jobs at or below an answer's upper bound.
+counter answer_bound_scored_jobs site,kind,bound: Jobs with an answer's upper bound.
+gauge answer_regret_seconds site: Mean wait beyond the shortest wait predicted at another site of the same request.
+gauge site_stale site: 1 if the site's state is too old to rely on, else 0.
+gauge last_event_age_seconds site: Time since a site's last event reached the broker.
+counter estimate_records: Records published on the topic of the estimate grid.
+gauge estimated_wait_seconds site,cpus,walltime: Estimated wait of a job of this shape submitted now.
+gauge estimates_timestamp_seconds site: Time of the last refresh of a site's estimate grid.
+gauge work_left_seconds site: Remaining work of live jobs, by predicted run times, divided by the CPUs.
 """
 
 
@@ -108,8 +108,8 @@ class SiteFamilies(Families):
             self.add("answer_within_factor_2_jobs", [site, kind], accuracy.within_x2)
             self._add_bounds("answer_bound", [site, kind], accuracy)
 
-    def add_standing(self, standing: StandingEstimates, most_sites: int) -> None:
-        """What is kept of the standing estimates: four shapes a site, of the first `most_sites`."""
+    def add_standing(self, standing: EstimateGrids, most_sites: int) -> None:
+        """What is kept of the grid estimates: four shapes a site, of the first `most_sites`."""
         self.add("estimate_records", [], standing.records)
         for site, estimates in list(standing.estimates.items())[:most_sites]:
             self.add("estimates_timestamp_seconds", [site], estimates.made)
@@ -154,7 +154,7 @@ class SiteFamilies(Families):
         for account, waits in found.accounts.items():
             self._add_histogram("account_wait_seconds", [site, account], waits)
         if any(found.before.counts):
-            self._add_histogram("before_eligible_seconds", [site], found.before)
+            self._add_histogram("ineligible_seconds", [site], found.before)
         self.add("unusually_long_waits", [site], waits_unusually(engine, MOST_LONG_WAITS))
 
     def _add_partitions(self, engine: Engine) -> None:
@@ -183,7 +183,7 @@ class SiteFamilies(Families):
             if accuracy.jobs:
                 self._add_histogram("reestimated_wait_error_seconds", [site, ours, estimate], accuracy.error)
         for rival, accuracy in scores.rivals.items():
-            self._add_histogram("beside_rival_wait_error_seconds", [site, ours, rival], accuracy.error)
+            self._add_histogram("wait_error_vs_scheduler_seconds", [site, ours, rival], accuracy.error)
 
     def _add_while_waiting(self, engine: Engine) -> None:
         """How right the estimates in force were at fixed ages, beside the first ones and two baselines."""
@@ -195,10 +195,10 @@ class SiteFamilies(Families):
             for estimate in ("in_force", "first", "now", "recent"):
                 self.add("waiting_error_seconds", [*labels, estimate], getattr(one, f"{estimate}_s"))
             if one.bounded:
-                self.add("waiting_bound_jobs", labels, one.bounded)
-                self.add("waiting_bound_passed_jobs", labels, one.passed)
+                self.add("waiting_bound_scored_jobs", labels, one.bounded)
+                self.add("waiting_bound_expired_jobs", labels, one.passed)
             for bound, held in one.held.items():
-                self.add("waiting_bound_held_jobs", [*labels, bound], held)
+                self.add("waiting_bound_covered_jobs", [*labels, bound], held)
 
     def _add_runs(self, engine: Engine) -> None:
         for method, accuracy in engine.scores.run_accuracy.items():
@@ -206,8 +206,8 @@ class SiteFamilies(Families):
             self._add_histogram("run_error_seconds", labels, accuracy.error)
             self.add("run_seconds", labels, accuracy.run_s)
             self.add("run_predictions", labels, engine.scores.run_predictions[method])
-            self.add("run_interval_held_jobs", labels, accuracy.held)
-            self.add("run_interval_jobs", labels, accuracy.intervals)
+            self.add("run_interval_covered_jobs", labels, accuracy.held)
+            self.add("run_interval_scored_jobs", labels, accuracy.intervals)
 
 
 def _roles(engine: Engine) -> Iterator[tuple[str, str]]:

@@ -42,7 +42,7 @@ class Outbox:
         self._freshness = freshness
         self._topics = Topics(settings.kafka.prefix)
         self._method = settings.engine.method
-        self._late_s = settings.worker.late_seconds
+        self._late_s = settings.worker.late_after_seconds
         self._bundles: OrderedDict[tuple[str, int, int], set[str]] = OrderedDict()
 
     def note_read(self, raw: Any) -> None:
@@ -62,7 +62,7 @@ class Outbox:
                 if record.method == self._method and not isinstance(event, Submit):  # by when it leaves the queue
                     self._scores.left(record)
             elif record.rejected:
-                sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.doubted, part))
+                sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.implausible, part))
         if isinstance(event, Submit) and any(isinstance(one, Prediction) and one.job == event.job for one in records):
             self._metrics.predicted(raw.timestamp)
             self._scores.came(event)
@@ -74,7 +74,7 @@ class Outbox:
         detail: str,
         site: str | None,
         raw: Any,
-        doubted: bool = False,
+        implausible: bool = False,
         part: EventPart | None = None,
     ) -> Awaitable[Any]:
         """Send a message, or this part of it, to the dead letters; of a bundle the first part for each reason.
@@ -82,12 +82,12 @@ class Outbox:
         A letter is kept for weeks and repeats its part: of a bundle with thousands, they would take far more room than
         that did. The others are counted.
         """
-        self._metrics.rejected(reason, doubted)
+        self._metrics.rejected(reason, implausible)
         value, number = (raw.value, None) if part is None else (bytes(part.value), part.number)
         place = (raw.topic, raw.partition, raw.offset)
         if number is not None and not self._is_first(place, reason):
             return _nothing()
-        letter = dead_letter(reason, detail, site, *place, value, doubted, number)
+        letter = dead_letter(reason, detail, site, *place, value, implausible, number)
         return await self._out(self._topics.dead_letters, raw, letter)
 
     def _is_first(self, place: tuple[str, int, int], reason: str) -> bool:

@@ -106,8 +106,8 @@ class OwnedPartition:
             pending,
             self._begin,
             lambda offset: self._queues.waiting(offset),
-            worker.partition_sites,
-            settings.sites.forget_days * DAY_S,
+            worker.max_sites_per_partition,
+            settings.sites.idle_ttl_days * DAY_S,
         )
         self.checkpoints = Checkpoints(
             pending,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from models.engine.operations import operate
-from models.records import AnyOperation, BeginAnew, ForgetJob, Rebuild, SetCapacity, UsePrior
+from models.records import AnyOperation, ForgetJob, LoadPrior, Rebuild, ResetSite, SetCapacity
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.checkpoint import AppliedEvent
 from streams.worker.checkpoint.crashes import MAX_CRASHES, place_of
@@ -292,7 +292,7 @@ class Processing:
             raise Unreadable("unknown_site", "an operation for a site of which no event has come")
         handle = await self.sites.get(site, own)
         if raw.offset > handle.offset:
-            if not isinstance(operation, BeginAnew | Rebuild):
+            if not isinstance(operation, ResetSite | Rebuild):
                 note(handle, operation, raw.timestamp, _operated(handle, operation))
             elif (remade := self._remade.pop(site, None)) is not None and remade.offset == raw.offset:
                 note(handle, operation, raw.timestamp, remade.result(), rebuilt=True)
@@ -305,12 +305,12 @@ class Processing:
         self.checkpoints.pending.batch.sites.add(site)
         return None
 
-    async def _remake(self, operation: BeginAnew | Rebuild, offset: int, handle: SiteHandle) -> SiteHandle:
+    async def _remake(self, operation: ResetSite | Rebuild, offset: int, handle: SiteHandle) -> SiteHandle:
         """Make a site again, beside all other events: one site of this worker at a time."""
         site = operation.site
         async with self.remaking:
             try:
-                if isinstance(operation, BeginAnew):
+                if isinstance(operation, ResetSite):
                     fresh, done = await self.sites.loader.reset(handle), "begun anew: nothing is learnt yet"
                 else:
                     fresh, count = await self.sites.loader.rebuild(handle, offset)
@@ -322,7 +322,7 @@ class Processing:
         return fresh
 
 
-def _operated(handle: SiteHandle, operation: ForgetJob | SetCapacity | UsePrior) -> str:
+def _operated(handle: SiteHandle, operation: ForgetJob | SetCapacity | LoadPrior) -> str:
     """Return what an operation did at a site.
 
     Raises:

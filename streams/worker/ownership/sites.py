@@ -176,7 +176,7 @@ class PartitionSites:
                 last[name] = max(last[name], waiting)
         silent = min(last, key=lambda name: (last[name], name))
         if last[silent] >= raw.timestamp - self.forget_s:
-            raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
+            raise Unreadable("too_many_sites", "its partition has `worker.max_sites_per_partition` others already")
         if silent in earlier:
             raise Behind(silent)
         await self._read(silent)

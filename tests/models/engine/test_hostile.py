@@ -20,7 +20,9 @@ from streams.sources.swf import events_of, read_swf
 from tests.support.hostile import Hostile
 from tests.support.traces import trace_path
 
-SETTINGS = EngineSettings(method="qespera", shadows=("median",), runtimes="closest", bounds="", what_if="qespera")
+SETTINGS = EngineSettings(
+    method="qespera", shadows=("median",), runtimes="closest", bounds="", what_if_method="qespera"
+)
 COUNT = int(os.environ.get("TESTS_HOSTILE_EVENTS", "2000"))
 BEFORE, AFTER, CPUS = 3000, 900, 100
 WEEK_S = 7 * DAY_S

@@ -65,7 +65,7 @@ def test_scores_at_each_age_follow_their_definition(settings: EngineSettings) ->
         assert {name: row[name] for name in expected[age_s] if name in row} == pytest.approx(
             {name: value for name, value in expected[age_s].items() if name in row}, rel=1e-6
         )
-        if "passed" in row:
+        if "expired" in row:
             counted = engine.scores.waiting.ages[WAITING_AGES_S.index(age_s)]
             assert (counted.held["0.9"], counted.passed) == (expected[age_s]["held"], expected[age_s]["passed"])
 

@@ -8,7 +8,7 @@ from models.engine.settings import EngineSettings
 from models.records import Cancel, Capacity, JobAnswer, JobQuestion, Partition, Pool, Reservation, Submit
 from tests.support.events import start
 
-BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if="blend")
+BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if_method="blend")
 
 
 def machine(time: float, drained: int = 0, *reservations: Reservation) -> Capacity:
@@ -77,6 +77,6 @@ def test_drain_of_all_nodes_promises_no_start_until_they_are_back(engine: Engine
     engine.apply(machine(70.0, 2))
     drained = asked(engine)
     assert drained.live is not None
-    assert drained.expected_start is None or isinstance(drained.live.held_back, str)
+    assert drained.expected_start is None or isinstance(drained.live.blocked_by, str)
     engine.apply(machine(80.0))
     assert start_of(engine) < 36_000.0

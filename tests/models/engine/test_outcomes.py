@@ -181,7 +181,7 @@ def test_a_job_cancelled_while_it_runs_has_a_wait_and_a_run_time() -> None:
 def test_the_wait_counts_from_the_release(text: str, wait_s: float, wait_from: str) -> None:
     [outcome] = outcomes(applied(new_engine(), story(text)))
     assert (outcome.actual_wait_s, outcome.wait_from) == (wait_s, wait_from)
-    before_s = outcome.before_eligible_s or 0.0
+    before_s = outcome.ineligible_s or 0.0
     assert outcome.observed_at == 100.0 + before_s + outcome.actual_wait_s or outcome.actual_wait_s == 0.0
     assert (before_s > 0.0) == (wait_from == "eligible")
 

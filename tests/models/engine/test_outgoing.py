@@ -77,7 +77,7 @@ def test_no_wait_is_predicted_while_too_many_nodes_are_down(down_nodes: int, wit
 
 @pytest.mark.parametrize(("share", "withheld"), [(0.0, True), (0.25, False), (0.2, True), (1.0, False)])
 def test_the_share_that_may_be_down_can_be_set(share: float, withheld: bool) -> None:
-    some = msgspec.structs.replace(MEDIAN, method="zero", withhold_down=share)
+    some = msgspec.structs.replace(MEDIAN, method="zero", max_down_fraction=share)
     engine = engine_after(nodes_at(0.0, nodes=16, down_nodes=4), settings=some)
     assert (predicted(engine, submit("1", 1.0)).predicted_wait_s is None) == withheld
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.engine.asking.what_if import KNOWN_JOBS, SETTLED_JOBS, guesses, too_large, weak
+from models.engine.asking.what_if import KNOWN_JOBS, SETTLED_JOBS, guesses, low_confidence, too_large
 from models.engine.live import LiveJobs
 from models.engine.methods import planned_run_s
 from models.engine.outgoing import bounds_of, nodes_down, withhold
@@ -25,8 +25,8 @@ def job(name: str = "1", cpus: int = 1, queue: str | None = None, submit: float 
     return Job(name, 0, submit, cpus=cpus, queue=queue)
 
 
-def context(capacity: Capacity | None = None, most_cpus: int = 0) -> SiteContext:
-    return SiteContext(SiteState(), History(10), RunHistory(), Closest(), capacity, SizeSeen(most_cpus))
+def context(capacity: Capacity | None = None, max_cpus: int = 0) -> SiteContext:
+    return SiteContext(SiteState(), History(10), RunHistory(), Closest(), capacity, SizeSeen(max_cpus))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_nodes_that_are_down_withhold_and_degrade() -> None:
 
 
 def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
-    said, seen = context(Capacity(site="s", time=0.0, cpus=8)), context(most_cpus=4)
+    said, seen = context(Capacity(site="s", time=0.0, cpus=8)), context(max_cpus=4)
     assert too_large(job(cpus=8), said) is None
     assert too_large(job(cpus=9), said) == "larger than the site: 9 of 8 processors"
     assert too_large(job(cpus=5), seen) == (
@@ -91,13 +91,13 @@ def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
 
 
 def test_an_estimate_is_weak_until_enough_jobs_have_started() -> None:
-    said, seen, bounds = context(Capacity(site="s", time=0.0, cpus=8)), context(most_cpus=4), {"0.9": 60.0}
-    assert weak(said, bounds) == "none of its jobs started so far"
+    said, seen, bounds = context(Capacity(site="s", time=0.0, cpus=8)), context(max_cpus=4), {"0.9": 60.0}
+    assert low_confidence(said, bounds) == "none of its jobs started so far"
     said.history.count = seen.history.count = KNOWN_JOBS
-    assert (weak(said, bounds), weak(said, None)) == (None, "it has no bounds")
-    assert weak(seen, bounds) == "size guessed from the jobs that ran"
+    assert (low_confidence(said, bounds), low_confidence(said, None)) == (None, "it has no bounds")
+    assert low_confidence(seen, bounds) == "size guessed from the jobs that ran"
     seen.history.count = SETTLED_JOBS
-    assert weak(seen, bounds) is None
+    assert low_confidence(seen, bounds) is None
 
 
 def test_the_queue_that_was_silent_for_longest_is_forgotten() -> None:

@@ -33,7 +33,9 @@ def months(jobs: int) -> list[AnyEvent]:
 
 
 def past(events: list[AnyEvent]) -> list[AnyEvent]:
-    return [msgspec.structs.replace(one, past=True) if isinstance(one, Submit | Requeue) else one for one in events]
+    return [
+        msgspec.structs.replace(one, historical=True) if isinstance(one, Submit | Requeue) else one for one in events
+    ]
 
 
 def test_who_learnt_from_the_past_says_what_one_does_who_saw_it_happen() -> None:
@@ -74,7 +76,7 @@ def forests_of(engine: Engine) -> Boosted:
 def test_a_job_of_the_past_that_queues_still_has_no_outcome(array: int | None) -> None:
     """None is told of which there was no prediction."""
     engine = Engine("s", SETTINGS)
-    applied(engine, [capacity(64), submit("1", 0.0, past=True, cpus=4, array_size=array)])
+    applied(engine, [capacity(64), submit("1", 0.0, historical=True, cpus=4, array_size=array)])
     task, name = ({"array": "1"}, "1_1") if array else ({}, "1")
     records = applied(engine, [start(name, 90_000.0, **task), end(name, 90_100.0), submit("2", 90_200.0, cpus=4)])
     assert not outcomes(records)
@@ -83,7 +85,7 @@ def test_a_job_of_the_past_that_queues_still_has_no_outcome(array: int | None) -
 
 def test_a_task_of_an_old_array_is_old_too() -> None:
     engine = Engine("s", SETTINGS)
-    row = msgspec.structs.replace(submit("a", 10.0, array_size=3), past=True, old=True)
+    row = msgspec.structs.replace(submit("a", 10.0, array_size=3), historical=True, old=True)
     for event in (capacity(64), row, *(start(f"a_{task}", 20.0, array="a") for task in range(2))):
         engine.apply(event)
     assert [engine.context.state.jobs[f"a_{task}", 0].progress.old for task in range(2)] == [True, True]

@@ -75,7 +75,7 @@ def test_queued_job_is_estimated_again_and_scored_by_its_first() -> None:
     assert (later.predicted_wait_s, later.predicted_start, later.bounds) == (240.0, 1240.0, {"0.9": 360.0})
     answered = answer(JobQuestion(id="1", site="s", job="1"), engine, 1150.0)
     assert isinstance(answered, JobAnswer)
-    assert [(one.at, one.start, one.starts_by) for one in answered.told] == [
+    assert [(one.at, one.start, one.starts_by) for one in answered.estimates] == [
         (1000.0, 4600.0, {"0.9": 8200.0}),
         (1120.0, 1240.0, {"0.9": 1360.0}),
     ]
@@ -208,7 +208,9 @@ def _disordered(seed: int) -> Sequence[AnyEvent]:
     for number, event in enumerate(workload(seed)):
         kind = (number * 31 + seed) % 13
         if isinstance(event, Submit) and kind in (1, 2):
-            event = msgspec.structs.replace(event, **({"late": True} if kind == 1 else {"past": True, "old": True}))
+            event = msgspec.structs.replace(
+                event, **({"late": True} if kind == 1 else {"historical": True, "old": True})
+            )
         events.append(event)
         if isinstance(event, Submit) and kind == 3:
             events += [

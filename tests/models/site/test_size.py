@@ -4,7 +4,7 @@ import pytest
 
 from models.durations import DAY_S
 from models.records import Capacity
-from models.site.size import MAX_CPUS, SizeSeen, doubted_capacity, doubted_job
+from models.site.size import MAX_CPUS, SizeSeen, implausible_capacity, implausible_job
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from models.site.size import MAX_CPUS, SizeSeen, doubted_capacity, doubted_job
     ],
 )
 def test_a_job_is_measured_by_its_site(cpus: int, declared: int, seen: int, settled: bool, believed: bool) -> None:
-    assert (doubted_job(cpus, declared, seen, settled) is None) is believed
+    assert (implausible_job(cpus, declared, seen, settled) is None) is believed
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_declared_size_is_measured_by_what_was_known(
     event: dict[str, int], declared: int, settled: bool, believed: bool
 ) -> None:
     capacity = Capacity(site="s", time=0.0, **event)
-    assert (doubted_capacity(capacity, declared, 50, 64, settled) is None) is believed
+    assert (implausible_capacity(capacity, declared, 50, 64, settled) is None) is believed
 
 
 def test_a_guessed_size_grows_fourfold_a_day() -> None:

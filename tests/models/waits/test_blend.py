@@ -26,7 +26,7 @@ from models.waits.qespera import Qespera
 from tests.support.engines import engine_after, outcome, predicted, workload
 from tests.support.events import cancel, capacity, end, start, submit
 
-BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if="blend")
+BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if_method="blend")
 
 
 def blend_of(engine: Engine) -> Blend:
@@ -79,7 +79,7 @@ def test_it_says_bounds_the_median_first_and_whether_the_job_starts_at_once() ->
     assert said.bounds is not None and list(said.bounds) == ["0.1", "0.5", "0.9", "0.95"]
     assert said.bounds["0.5"] == said.predicted_wait_s == pytest.approx(7200.0, rel=0.15)
     assert all(low <= high for low, high in pairwise(said.bounds.values()))
-    assert isinstance(said.starts_at_once, float) and said.starts_at_once < 0.1
+    assert isinstance(said.p_immediate_start, float) and said.p_immediate_start < 0.1
 
 
 def test_a_job_that_is_moved_counts_for_the_queue_that_it_was_told_for() -> None:
@@ -119,7 +119,7 @@ def test_jobs_that_start_at_once_are_said_to() -> None:
     engine = engine_after(*steady(60, 3.0), settings=BLEND)
     said = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
     assert said.predicted_wait_s == pytest.approx(3.0, abs=1.0)
-    assert isinstance(said.starts_at_once, float) and said.starts_at_once > 0.9
+    assert isinstance(said.p_immediate_start, float) and said.p_immediate_start > 0.9
 
 
 def test_a_probability_does_not_contradict_the_bounds() -> None:
@@ -136,7 +136,7 @@ def test_considered_jobs_get_the_number_that_submitted_ones_get() -> None:
             [what_if] = consider(engine, [msgspec.structs.replace(job, id="", attempt=0)])
             records = [record for record in engine.apply(event) if isinstance(record, Prediction)]
             for said in records[:1]:
-                names = ("predicted_wait_s", "bounds", "starts_at_once", "reason", "predicted_run_s")
+                names = ("predicted_wait_s", "bounds", "p_immediate_start", "reason", "predicted_run_s")
                 assert [getattr(what_if, name) for name in names] == [getattr(said, name) for name in names]
                 asked += said.predicted_wait_s is not None
         else:
@@ -314,7 +314,7 @@ class _Outer(_Inner):
 
 def test_the_rows_of_what_a_method_is_made_of_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "outer", _Outer)
-    settings = EngineSettings(method="outer", shadows=(), bounds="", what_if="outer")
+    settings = EngineSettings(method="outer", shadows=(), bounds="", what_if_method="outer")
     engine = engine_after(submit("1"), submit("2", 1.0), settings=settings)
     state, changes = engine.checkpoint()
     assert {name: len(rows) for name, rows in changes.rows.items() if name.startswith("outer")} == {

@@ -21,7 +21,7 @@ from models.waits.blend.said import BOUNDS, MEDIAN
 from tests.support.engines import encoded, engine_after
 from tests.support.events import as_history, capacity, end, start, submit
 
-BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if="blend")
+BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if_method="blend")
 
 
 def busy_days(seed: int, jobs: int = 260) -> Iterator[AnyEvent]:
@@ -72,7 +72,7 @@ def _answers_agree(engine: Engine, now: float) -> int:
     starts = dict(zip(context.state.table.seen().rows.tolist(), engine.methods.starts(context, now), strict=True))
     for job in list(context.state.in_phase(Phase.QUEUED)):
         one = answer(JobQuestion(id="1", site="s", job=job.id), engine, now)
-        several = answer(JobsQuestion(id="1", site="s", user=job.user or "", most=100), engine, now)
+        several = answer(JobsQuestion(id="1", site="s", user=job.user or "", limit=100), engine, now)
         assert isinstance(one, JobAnswer) and isinstance(several, JobsAnswer) and one.live is not None
         [listed] = [live for live in several.jobs if live.job == job.id]
         assert listed == one.live

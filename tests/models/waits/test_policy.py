@@ -10,7 +10,7 @@ from models.simulation import generate, run
 from models.site.job import Job
 from models.waits.policy import FIRST_TRIED_JOBS, MAX_LIVE_JOBS, MIN_TRIED_JOBS, POLICIES, Policy
 
-SETTINGS = EngineSettings(method="policy", shadows=("easy",), bounds="", what_if="policy", history=200)
+SETTINGS = EngineSettings(method="policy", shadows=("easy",), bounds="", what_if_method="policy", history=200)
 
 
 def workload(policy: str, jobs: int = 500) -> list[AnyEvent]:

@@ -94,7 +94,7 @@ def test_a_name_has_one_hash_by_what_it_means_and_by_the_key() -> None:
 def test_what_is_written_is_read_and_predicted_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, out = made_trace(tmp_path / "made.swf", jobs=150), tmp_path / "shared.ndjson.gz"
     (tmp_path / "key").write_text("0123456789abcdef\n")
-    more = ["--key", str(tmp_path / "key"), "--earlier", "10d"]
+    more = ["--key", str(tmp_path / "key"), "--shift-time", "10d"]
     assert main(["replay", str(trace), "--site", "alder", "--anonymise", str(out), *more]) == 0
     assert "events with other names" in capsys.readouterr().out
     text = gzip.decompress(out.read_bytes()).decode()

@@ -90,8 +90,8 @@ def test_slurm_is_followed_from_the_end_of_its_dump(seed: int, cut: int, by: str
     (tmp_path / "all.txt").write_text(sacct(jobs, END))
     with opened([tmp_path / "all.txt"], None) as whole:
         assert told == [key for key in kinds(sent(whole.steps())) if key[2] in once]
-    assert all(event.past for event in before if event.kind in ("submit", "requeue"))
-    assert not any(event.past for event in after if event.kind in ("submit", "requeue"))
+    assert all(event.historical for event in before if event.kind in ("submit", "requeue"))
+    assert not any(event.historical for event in after if event.kind in ("submit", "requeue"))
     assert max(event.time for event in before) <= NOON + cut
 
 
@@ -113,14 +113,14 @@ def test_a_log_is_followed_from_where_it_was_read(tmp_path: Path) -> None:
     (log / "20231114").write_text(QUEUED + STARTED)
     with opened([log], tmp_path / "cursors") as past:
         first = sent(past.steps())
-    assert [(event.kind, getattr(event, "past", None)) for event in first] == [("submit", True), ("start", None)]
+    assert [(event.kind, getattr(event, "historical", None)) for event in first] == [("submit", True), ("start", None)]
     with (log / "20231114").open("a") as file:
         file.write(ENDED + QUEUED.replace("7.srv", "8.srv"))
     source = PbsSource(str(log), "s", pause_s=0.0)
     with closing(source.events(cursor_in(tmp_path / "cursors", source))) as steps:
         found = [event for event, _ in (next(steps) for _ in range(3)) if event is not None]
     assert [(event.kind, event.job) for event in found] == [("end", "7.srv"), ("submit", "8.srv")]
-    assert not found[1].past
+    assert not found[1].historical
 
 
 def test_of_a_followed_log_too_all_jobs_but_the_last_are_old(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_of_a_followed_log_too_all_jobs_but_the_last_are_old(tmp_path: Path) -> 
         steps = list(past.steps())
         assert past.follows
     told = [step.event for step in steps if isinstance(step.event, Submit)]
-    assert [(event.job, event.past, event.old) for event in told] == [
+    assert [(event.job, event.historical, event.old) for event in told] == [
         (f"{number}.srv", True, number <= 3) for number in range(1, 6)
     ]
     assert all(step.together for step in steps if step.event is not None)
@@ -152,7 +152,7 @@ def test_of_a_followed_log_the_last_jobs_are_sent_and_those_that_are_there(tmp_p
     assert [(event.job, event.late) for event in submits] == [
         ("2.srv", True), ("3.srv", True), ("4.srv", False), ("5.srv", False)
     ]  # fmt: skip
-    assert len(found) == 9 and all(event.past for event in submits)
+    assert len(found) == 9 and all(event.historical for event in submits)
     source = PbsSource(str(log), "s", pause_s=0.0)
     with closing(source.events(cursor_in(tmp_path / "cursors", source))) as steps:
         assert next(steps)[0] is None, "the cursor is at its end"
@@ -173,7 +173,7 @@ def test_the_last_jobs_of_a_history_are_predicted_however_many_are_late(late: ra
     assert [event.job for event in marked if isinstance(event, Submit)] == [event.job for event in submits]
     told = [event for event in marked if isinstance(event, Submit) and not event.late]
     assert [event.old for event in told] == [True] * (40 - len(late)) + [False] * 20
-    assert all(event.past for event in told)
+    assert all(event.historical for event in told)
 
 
 def test_what_no_source_follows_is_read_whole_and_leaves_no_cursor(tmp_path: Path) -> None:
@@ -214,5 +214,5 @@ def test_of_a_long_dump_jobs_whose_end_was_never_told_do_not_make_the_time_leap(
     for most in (ALL, Memory(500, 100)):
         with opened([tmp_path / "dump.txt"], None, most) as past:
             found = sent(past.steps())
-        assert not any(one.doubted for one in anomalies(applied(new_engine(), found)))
+        assert not any(one.implausible for one in anomalies(applied(new_engine(), found)))
     assert {event.job for event in found if isinstance(event, Submit)} == {str(n) for n in range(2600, 3100)}

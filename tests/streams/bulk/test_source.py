@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from models.records import Capacity, End, Start, Submit
-from streams.bulk.feed import SortedSource, timeline, without
+from streams.bulk.ingest import SortedSource, timeline, without
 from streams.bulk.reading import read_log
 from streams.sources.contract import CursorError
 

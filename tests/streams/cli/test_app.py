@@ -72,14 +72,14 @@ def test_the_version_is_printed(capsys: Capture) -> None:
         (["replay", "t.swf", "--map", "lumo"], "there is no such mapping of columns"),
         (["replay", "t.swf", "--since", "May"], "does not match the formats"),
         (["replay", "t.swf", "--rows", "5", "1"], "--rows 5 1: expected the last not to be before the first."),
-        (["topics", "--partitions", "0"], "--partitions"),
-        (["feed", "t.swf", "--speed", "slow"], "--speed is 'slow'; expected max, 1 for real time"),
-        (["feed", "t.swf", "--speed", "0"], "--speed is '0'"),
-        (["feed", "t.swf", "--speed", "nan"], "--speed is 'nan'"),
+        (["topics", "create", "--partitions", "0"], "--partitions"),
+        (["ingest", "t.swf", "--speed", "slow"], "--speed is 'slow'; expected max, 1 for real time"),
+        (["ingest", "t.swf", "--speed", "0"], "--speed is '0'"),
+        (["ingest", "t.swf", "--speed", "nan"], "--speed is 'nan'"),
         (["worker", "--log-level", "loud"], "'--log-level': 'loud' is none of debug, info, warning, error."),
         (["watch", "--count", "0"], "'--count': 0 is not 1 or more."),
         (["tune", "t.swf", "--method", "x"], "'--method': 'x' is none of qespera, ibl."),
-        (["replay", "t.swf", "--earlier", "5d"], "--earlier goes with --anonymise."),
+        (["replay", "t.swf", "--shift-time", "5d"], "--shift-time goes with --anonymise."),
         (["replay", "t.swf", "--key", "key"], "--key goes with --anonymise."),
         (["ask", "--mem", "64"], "--mem 64 has no unit; expected 64M, 64G"),
         (["watch", "--count", "many"], "'--count': 'many' is no whole number."),
@@ -96,8 +96,8 @@ def test_a_command_that_is_not_understood_is_told_in_one_line(fails: Fails, argu
         (["compare", "not.there", "--method", "oracle"], "queuecast: no method 'oracle'; there are: zero, median"),
         (["replay", "made.swf", "--site", ""], "site '': a name has 1 to 256 characters"),
         (["schema", "weather"], "queuecast: no record 'weather'"),
-        (["feed", "made.swf", "made.swf"], "two traces for site made"),
-        (["feed", "made.swf", "--site", "a", "--site", "b"], "2 sites for 1 traces"),
+        (["ingest", "made.swf", "made.swf"], "two traces for site made"),
+        (["ingest", "made.swf", "--site", "a", "--site", "b"], "2 sites for 1 traces"),
         (["ask", "--walltime", "4"], "walltime: '4' is no duration without its unit"),
         (["ask", "--nodes", "0"], "nodes: expected a whole number >= 1"),
         (["ask", "--tasks", "0"], "tasks: expected a whole number >= 1"),
@@ -157,7 +157,9 @@ def test_what_is_wrong_outside_is_told_in_one_line(fails: Fails, trace: Path, ar
     assert said in fails(1, *arguments)
 
 
-@pytest.mark.parametrize("command", [["topics"], ["feed", "made.swf"], ["watch"], ["watch", "--outcomes", "--json"]])
+@pytest.mark.parametrize(
+    "command", [["topics", "create"], ["ingest", "made.swf"], ["watch"], ["watch", "--outcomes", "--json"]]
+)
 def test_without_a_broker_there_is_one_line(fails: Fails, trace: Path, command: list[str], closed_port: int) -> None:
     assert f"no broker answers at 127.0.0.1:{closed_port}" in fails(1, *command)
 

@@ -53,7 +53,7 @@ def test_a_site_that_is_known_gets_no_guess_of_its_machine(
     log.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
     monkeypatch.setattr(catching_up, "known_until", lambda *_: known)
     monkeypatch.setattr(publisher, "publish", lambda _, steps, *rest: sent.update(step.event.kind for step in steps))
-    assert main(["feed", str(log), "--no-wait"]) == 0
+    assert main(["ingest", str(log), "--no-wait"]) == 0
     assert sent == kinds
 
 
@@ -67,7 +67,7 @@ def test_each_cluster_of_one_dump_is_a_site(capsys: Capture, monkeypatch: pytest
     (tmp_path / "all.txt").write_text(f"JobID|Cluster|Submit|Start|End|State\n{rows}")
     monkeypatch.setattr(catching_up, "known_until", lambda *_: {})
     monkeypatch.setattr(publisher, "publish", lambda _, steps, *rest: sent.extend(step.event.site for step in steps))
-    feed = ["feed", str(tmp_path / "all.txt"), "--no-wait", "--site"]
+    feed = ["ingest", str(tmp_path / "all.txt"), "--no-wait", "--site"]
     assert main([*feed, "x"]) != 0 and "--set cluster=" in capsys.readouterr().err
     assert main([*feed, "fir", "--set", "cluster=fir"]) == main([*feed, "elm", "--set", "cluster=elm"]) == 0
     assert sent == ["fir"] * 4 + ["elm"] * 7

@@ -110,7 +110,7 @@ def test_broken_lines_are_reported(capsys: Capture, fails: Fails) -> None:
     told = capsys.readouterr().out
     assert "\nskipped:\n  5 times: expected 18 or more: job number, submit time" in told
     assert "found 1 fields first (broken.swf:2," in " ".join(told.split())
-    assert main(["replay", "broken.swf", "--skip-broken", "--json"]) == 0
+    assert main(["replay", "broken.swf", "--skip-invalid", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["jobs"] == 2
     (parts,) = json.loads(said.out)["log"]["report"]["skipped"].values()

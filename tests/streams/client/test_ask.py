@@ -44,7 +44,7 @@ def ranking(*sites: RankedSite, left_out: tuple[tuple[str, str], ...] = ()) -> R
 
 GRID = ranking(
     site("ctc"),
-    site("kth", 7200.0, source="standing"),
+    site("kth", 7200.0, source="grid"),
     site("sdsc", None, reason="no history", degraded="histories began anew"),
     left_out=(("elm", "unknown site: no event of it has been seen"), ("tiny", "has 4 processors")),
 )
@@ -57,7 +57,9 @@ def test_it_says_how_likely_a_site_is_the_best(capsys: pytest.CaptureFixture[str
 
 
 def test_that_a_site_is_stale_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    show_ranking(ranking(site("ctc", stale="silent; it is stale", degraded="stale: silent; it is stale", weak="new")))
+    show_ranking(
+        ranking(site("ctc", stale="silent; it is stale", degraded="stale: silent; it is stale", low_confidence="new"))
+    )
     shown = capsys.readouterr().out
     assert shown.count("stale: silent") == 1 and "[ranked behind: new]" in shown
 
@@ -224,12 +226,12 @@ class TestCommand:
         )
 
     def test_by_a_time(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["ask", "--by", "3h"]) == 0
+        assert main(["ask", "--start-before", "3h"]) == 0
         head, _, heads, _, ctc, *_, sdsc = capsys.readouterr().out.splitlines()[:7]
         assert head.endswith(", to start within 3h")
         assert heads.endswith("in time  best") and "72 %" in ctc and sdsc.endswith("–")
-        assert main(["ask", "--by", "1999-01-01"]) == 2
-        assert "--by: '1999-01-01' is past; expected a time of day as 17:00" in capsys.readouterr().err
+        assert main(["ask", "--start-before", "1999-01-01"]) == 2
+        assert "--start-before: '1999-01-01' is past; expected a time of day as 17:00" in capsys.readouterr().err
 
     def test_json(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["ask", "--json"]) == 0

@@ -1,11 +1,11 @@
-"""The cache of standing estimates and outcomes."""
+"""The cache of grid estimates and outcomes."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from models.records import LiveState, StandingEstimate
+from models.records import GridEstimate, LiveState
 from models.site.shapes import Shape
 from streams.broker.topics import partition_of
 from streams.client.estimates import MAX_OUTCOMES, MAX_QUIET_S, EstimateCache
@@ -19,7 +19,7 @@ def estimate(site: str, shape: Shape, **fields: Any) -> bytes:
     told = {"made_at": 1.0, "predicted_wait_s": 2.0, "predicted_run_s": 3.0, "predicted_start": 4.0, "method": "easy"}
     live = LiveState(queued_jobs=1, running_jobs=2, free_cpus=3)
     values = {**told, "reason": "", "live": live, "site_cpus": 16, **fields}
-    return msgspec.json.encode(StandingEstimate(site=site, **shape._asdict(), **values))
+    return msgspec.json.encode(GridEstimate(site=site, **shape._asdict(), **values))
 
 
 class TestEstimateCache:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from models.records import AnyAnswer, AnyQuestion, NoAnswer, StandingEstimate
+from models.records import AnyAnswer, AnyQuestion, GridEstimate, NoAnswer
 from models.records.questions import BUSY
 from queuecast import AnswerTimeout, AsyncClient, Busy, Client, JobRequest, NotUnderstood, UnknownSite
 from streams.client.blocking import on_loop_error
@@ -77,7 +77,7 @@ def test_jobs_are_told_by_site() -> None:
 
 def test_the_standing_picture_needs_no_question() -> None:
     with grid() as client:
-        assert all(isinstance(one, StandingEstimate) for one in client.estimates("alder"))
+        assert all(isinstance(one, GridEstimate) for one in client.estimates("alder"))
         assert client.estimates("elm") == []
         found = client.estimate("alder", cpus=3, walltime="30m")
         assert found is not None and (found.cpus, found.walltime) == (4, 3600.0)

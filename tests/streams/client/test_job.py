@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.records import JobAnswer, LiveJob, LiveState, ToldStart
+from models.records import JobAnswer, LiveJob, LiveState, PublishedStart
 from streams.cli.app import main
 from streams.client import listing
 from streams.client.blocking import Client
@@ -67,12 +67,15 @@ def test_a_bound_before_the_expected_start_is_not_told(capsys: pytest.CaptureFix
 def test_all_estimates_are_shown_below_where_they_are_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = [ToldStart(at=0.0, start=600.0, starts_by={"0.9": 3600.0}), ToldStart(at=600.0, start=None, starts_by={})]
-    known = msgspec.structs.replace(KNOWN, told=told)
+    told = [
+        PublishedStart(at=0.0, start=600.0, starts_by={"0.9": 3600.0}),
+        PublishedStart(at=600.0, start=None, starts_by={}),
+    ]
+    known = msgspec.structs.replace(KNOWN, estimates=told)
     monkeypatch.setattr(listing, "asked_of", lambda *_: nullcontext(SimpleNamespace(job=lambda *_: {"kth": known})))
     assert main(["job", "4711"]) == 0
-    assert "told (UTC)" not in capsys.readouterr().out
-    assert main(["job", "4711", "--told"]) == 0
+    assert "published (UTC)" not in capsys.readouterr().out
+    assert main(["job", "4711", "--history"]) == 0
     rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[-2:]]
     assert rows[0] == ["1970-01-01 00:00", "1970-01-01 00:10", "1970-01-01 01:00"]
     assert [cell.strip() for cell in rows[1] if cell] == ["1970-01-01 00:10", "–", "–"]

@@ -45,7 +45,7 @@ def test_what_holds_several_jobs_is_told_once_and_no_bound_that_has_passed(capsy
     one = msgspec.structs.replace(
         LIVE, why="2 jobs ahead of it; it is late", bounds={"0.9": 60.0}, expected_start=900.0
     )
-    two = msgspec.structs.replace(one, job="4712", why="it is late", expected_start=None, held_back="it is late")
+    two = msgspec.structs.replace(one, job="4712", why="it is late", expected_start=None, blocked_by="it is late")
     show_jobs([SiteJobs("alder", 100.0, [one, two])])
     rows = [" ".join(row.split()) for row in capsys.readouterr().out.splitlines()]
     assert rows[2:4] == ["4711 alder 4 1m40s 1970-01-01 00:15 –", "4712 alder 4 1m40s unknown –"]
@@ -53,7 +53,7 @@ def test_what_holds_several_jobs_is_told_once_and_no_bound_that_has_passed(capsy
 
 
 def test_without_a_user_those_that_have_queued_longest_are_shown(capsys: Capture) -> None:
-    assert main(["jobs", "--most", "2", "--json"]) == 0
+    assert main(["jobs", "--limit", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {one["site"] for one in found} == {"alder", "birch"}
     assert all(len(one["jobs"]) <= 2 for one in found) and any(one["more"] for one in found)
@@ -94,7 +94,7 @@ def test_a_name_that_is_none_is_not_understood(capsys: Capture) -> None:
     assert main(["sites", "--site", ""]) == 2
     assert main(["watch", "--site", "", "--count", "1"]) == 2
     assert main(["watch", "--job", "", "--count", "1"]) == 2
-    assert main(["letters", "--reason", ""]) == 2
+    assert main(["dead-letters", "--reason", ""]) == 2
 
 
 @pytest.mark.parametrize("command", [("jobs",), ("jobs", "--user", USER), ("sites",), ("job", "1")])

@@ -35,7 +35,7 @@ class TestRanking:
         client = FakeClient([engine("alder", 1), engine("birch", 2)], silent=["birch", "elm"])
         found = self.rank(client, JobRequest(cpus=5, walltime=HOUR), {}, "alder", "birch", "elm", "fir")
         told = {one.site: one for one in found.ranking}
-        assert told["birch"].source == "standing"
+        assert told["birch"].source == "grid"
         standing = client.cache.covering("birch", 5, HOUR, None)
         assert standing is not None
         assert told["birch"].predicted_wait_s == standing.predicted_wait_s

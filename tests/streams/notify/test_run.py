@@ -21,7 +21,7 @@ def test_a_job_that_was_held_back_is_told_once_it_is_released() -> None:
     clock = [NOW]
     found = watching(clock)
     told: list[Notice] = []
-    held = msgspec.structs.replace(LIVE, held_back="held back by a limit")
+    held = msgspec.structs.replace(LIVE, blocked_by="held back by a limit")
     answered = msgspec.structs.replace(KNOWN, live=held, made_at=NOW + 60, expected_start=None)
 
     async def ask(*_: object) -> object:

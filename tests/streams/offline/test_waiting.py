@@ -103,7 +103,7 @@ def test_table_and_sentences_state_what_was_counted(capsys: pytest.CaptureFixtur
     noted = [Landmark(0, 2 * HOUR_S, 2 * HOUR_S, HOUR_S, {"0.9": 3 * HOUR_S}), Landmark(1)]
     scores.left(outcome(2 * HOUR_S), noted, scored=True)
     heads, lines = table(scores.accuracy)
-    assert heads[:3] == ["while they wait", "jobs", "in force h"] and heads[-2:] == ["cov 0.9", "passed"]
+    assert heads[:3] == ["while they wait", "jobs", "in force h"] and heads[-2:] == ["cov 0.9", "expired"]
     assert lines == [["10m", "1", "0.000", "0.000", "1.833", "0.833", "0.000", "1.000", "0.000"]]
     assert document(scores.counted)["notices"] == scores.notices.rows()
     assert notice_sentences(scores.notices)[0].startswith("Of the 1 jobs that waited over an hour, 100 % would")

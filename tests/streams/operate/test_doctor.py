@@ -149,7 +149,7 @@ def test_missing_and_uneven_topics_fail(broker: Broker, store: Store) -> None:
     assert looked()["topics"].state == "fail"
     broker.partitions[TOPICS.outcomes] = 0
     found = looked()["topics"]
-    assert (found.state, found.advice) == ("fail", "run `queuecast topics`")
+    assert (found.state, found.advice) == ("fail", "run `queuecast topics create`")
     assert TOPICS.outcomes in found.found
 
 
@@ -200,7 +200,7 @@ def test_topics_with_three_copies_need_two_of_them_in_sync(broker: Broker, store
     assert f"fewer than the 3 of the settings: {TOPICS.events}: 1" in found.found
     broker.copies = 3
     found = looked(settings)["copies"]
-    assert (found.state, found.advice) == ("warn", "run `queuecast topics`, which sets 2")
+    assert (found.state, found.advice) == ("warn", "run `queuecast topics create`, which sets 2")
     broker.in_sync = 2
     assert looked(settings)["copies"] == CheckResult("copies", "ok", "3 of each topic")
     assert looked(settings)["topic settings"].state == "ok"
@@ -210,10 +210,10 @@ def test_topics_with_three_copies_need_two_of_them_in_sync(broker: Broker, store
 
 
 def test_topics_of_sites_of_their_own_are_looked_at_too(broker: Broker, store: Store) -> None:
-    settings = Settings(sites=SitesSettings(own_topic=("alder",)))
+    settings = Settings(sites=SitesSettings(dedicated_topics=("alder",)))
     own = TOPICS.own_events("alder")
     broker.partitions[own], broker.configs[own] = 0, dict(broker.configs[TOPICS.events])
-    assert looked(settings)["topics"].found == f"missing or not ours to see: {own}"
+    assert looked(settings)["topics"].found == f"topics missing or not visible to this user: {own}"
     broker.partitions[own] = 2
     assert looked(settings)["topics"].state == "ok"
     broker.ends = [500, 800]

@@ -13,7 +13,7 @@ from streams.settings import Settings
 
 def test_a_history_that_came_in_bundles_teaches_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[AnyEvent] = list(run(generate(3, 40, cpus=32, load=0.9), 32, "alder"))
-    old = [msgspec.structs.replace(one, past=True, old=True) if one.kind == "submit" else one for one in events]
+    old = [msgspec.structs.replace(one, historical=True, old=True) if one.kind == "submit" else one for one in events]
     encoded = [*map(msgspec.json.encode, old)]
     values = [bundled("alder", encoded[:70]), b"no event", *encoded[70:]]
     messages = [SimpleNamespace(key=b"alder", value=value) for value in values]

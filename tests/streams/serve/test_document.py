@@ -40,7 +40,7 @@ def test_the_document_has_every_path_and_asks_for_the_token() -> None:
         "/v1/sites/{site}",
         "/v1/sites/{site}/estimates",
         "/v1/sites/{site}/outcomes",
-        "/v1/sites/{site}/past",
+        "/v1/sites/{site}/trends",
         "/v1/sites/{site}/wait",
         "/v1/sites/{site}/jobs/{name}",
         "/v1/rank",

@@ -39,7 +39,7 @@ def with_bounds(bounds: dict[str, float], start: float) -> Any:
         now = answer.made_at
         if isinstance(answer, JobAnswer):
             by = {q: now + left_s for q, left_s in bounds.items()}
-            return msgspec.structs.replace(answer, expected_start=now + start, starts_by=by, told=[])
+            return msgspec.structs.replace(answer, expected_start=now + start, starts_by=by, estimates=[])
         if isinstance(answer, JobsAnswer):
             jobs = [
                 msgspec.structs.replace(
@@ -132,10 +132,10 @@ def test_the_navigation_marks_where_one_is(browser: Browser, url: str, page: str
 
 def test_charts_of_a_row_are_aligned(browser: Browser, client: AlteringClient, url: str) -> None:
     def alter(answer: AnyAnswer) -> AnyAnswer:
-        if not isinstance(answer, SiteAnswer) or not answer.past:
+        if not isinstance(answer, SiteAnswer) or not answer.trends:
             return answer
-        days = [msgspec.structs.replace(answer.past.days[0], begin=day * 86_400.0) for day in range(3)]
-        return msgspec.structs.replace(answer, past=msgspec.structs.replace(answer.past, days=days, weeks=days))
+        days = [msgspec.structs.replace(answer.trends.days[0], begin=day * 86_400.0) for day in range(3)]
+        return msgspec.structs.replace(answer, trends=msgspec.structs.replace(answer.trends, days=days, weeks=days))
 
     client.alter = alter  # type: ignore[method-assign]
     browser.open(f"{url}site?name=alder", width=1400)

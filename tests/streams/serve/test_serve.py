@@ -85,9 +85,9 @@ class TestAnswers:
             assert told(client, "/v1/sites/ro/ss", 404)
 
     def test_how_a_site_has_been(self, client: Client) -> None:
-        past = told(client, "/v1/sites/alder/past")
+        past = told(client, "/v1/sites/alder/trends")
         assert past["hours"][-1]["running_jobs"] > 0 and past["days"][0]["jobs"] > 0
-        assert "past" not in told(client, "/v1/sites/alder")
+        assert "trends" not in told(client, "/v1/sites/alder")
 
     def test_how_it_is_served(self) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
@@ -137,7 +137,7 @@ class TestAnswers:
         assert found["site"] == "alder"
         assert {estimate["cpus"] for estimate in found["estimates"]} == {1, 2, 4, 8, 16, 32, 64}
 
-    @pytest.mark.parametrize(("query", "count"), [("", 50), ("?most=2", 2)])
+    @pytest.mark.parametrize(("query", "count"), [("", 50), ("?limit=2", 2)])
     def test_what_became_of_its_latest_jobs(self, client: Client, query: str, count: int) -> None:
         found = told(client, f"/v1/sites/alder/outcomes{query}")["outcomes"]
         assert [outcome["job"] for outcome in found] == [str(59 - back) for back in range(count)]
@@ -208,7 +208,7 @@ class TestRefusals:
             (f"rank?{'&'.join(['site=a'] * 1001)}", "site: expected a list of length <= 1000"),
             ("rank?user=%ff%fe&walltime=%00", "walltime: "),
             ("sites?x=1", "'x' is not a parameter; there are none here"),
-            ("sites/alder/outcomes?most=51", "most: expected a whole number <= 50"),
+            ("sites/alder/outcomes?limit=51", "limit: expected a whole number <= 50"),
             (f"sites/{'a' * 300}", "site: expected text of length <= 256"),
         ],
     )
@@ -265,7 +265,7 @@ class TestRefusals:
             assert answer.json().get("reason") == ("busy" if status == 503 else None)
             assert "too many questions wait" in answer.json()["detail"]
             ranked = told(client, f"/v1/rank?{JOB}")["ranking"]
-            assert {one["source"] for one in ranked} == {"standing"}
+            assert {one["source"] for one in ranked} == {"grid"}
 
     def test_workers_are_told_whose_question_it_is_but_not_where_they_are(self) -> None:
         askers = []

@@ -160,7 +160,7 @@ def test_a_network_that_is_none() -> None:
 def test_the_command_makes_links(client: Client, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     settings = tmp_path / "queuecast.toml"
     settings.write_text(f'[serve.tokens.ada]\ntoken = "{ADA}"\nrights = "own"\nuser = "{USER}"\n')
-    command = ["--config", str(settings), "access", "--link"]
+    command = ["--config", str(settings), "credentials", "--link"]
     assert main([*command, "--for", "ada", "--url", "https://q.example.org/"]) == 0
     link = capsys.readouterr().out.strip()
     assert link.startswith("https://q.example.org/login?key=ada.")
@@ -177,4 +177,4 @@ def test_a_browser_is_shown_a_page_and_a_program_json(client: Client) -> None:
     assert client.get("/no/page").json()["status_code"] == 404
     assert client.get("/v1/nothing", headers={"accept": "text/html"}).json()["status_code"] == 404
     refused = client.get("/login?key=<b>", headers={"accept": "text/html"})
-    assert refused.status_code == 403 and "queuecast access --link" in refused.text
+    assert refused.status_code == 403 and "queuecast credentials --link" in refused.text

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from models.records import MOST_BYTES, AnyEvent, Capacity, Limit, Start, Submit
+from models.records import MAX_BYTES, AnyEvent, Capacity, Limit, Start, Submit
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources import publisher as publishing
@@ -276,10 +276,10 @@ def carried(value: bytes) -> list[AnyEvent]:
 def test_old_events_go_together_in_as_few_messages_as_a_worker_reads() -> None:
     broker = Broker()
     publisher = Publisher(broker, "events")
-    old = [Submit(site="s", time=float(n), job=str(n), user="x" * 250, past=True, old=True) for n in range(600)]
+    old = [Submit(site="s", time=float(n), job=str(n), user="x" * 250, historical=True, old=True) for n in range(600)]
     for event in old:
         publisher.send(OutgoingEvent(event, together=True))
-    alone = Submit(site="s", time=600.0, job="600", past=True)
+    alone = Submit(site="s", time=600.0, job="600", historical=True)
     publisher.send(OutgoingEvent(alone))
     publisher.flush()
     *bundles, last = (json.dumps(value, separators=(",", ":")).encode() for _, _, value in broker.messages)
@@ -290,11 +290,11 @@ def test_old_events_go_together_in_as_few_messages_as_a_worker_reads() -> None:
 
 
 def test_no_more_go_together_than_a_worker_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "MOST_EVENTS", 3)
+    monkeypatch.setattr(publishing, "MAX_EVENTS", 3)
     broker = Broker()
     publisher = Publisher(broker, "events")
     for number in range(8):
-        event = Submit(site="s", time=float(number), job=str(number), past=True, old=True)
+        event = Submit(site="s", time=float(number), job=str(number), historical=True, old=True)
         publisher.send(OutgoingEvent(event, together=True))
     publisher.flush()
     assert [len(value["events"]) for _, _, value in broker.messages] == [3, 3, 2]
@@ -303,7 +303,7 @@ def test_no_more_go_together_than_a_worker_reads(monkeypatch: pytest.MonkeyPatch
 def test_no_cursor_is_kept_before_what_goes_together_with_it_is_accepted() -> None:
     broker, file = Broker(refuse=1), Kept()
     publisher = Publisher(broker, "events", underway=0)
-    steps = [OutgoingEvent(Submit(site="s", time=1.0, job="1", past=True, old=True), b"1", file, True)]  # type: ignore[arg-type]
+    steps = [OutgoingEvent(Submit(site="s", time=1.0, job="1", historical=True, old=True), b"1", file, True)]  # type: ignore[arg-type]
     steps += [OutgoingEvent(Start(site="s", time=2.0, job="1"), b"2", file, True)]  # type: ignore[arg-type]
     for step in steps:
         publisher.send(step)
@@ -339,7 +339,7 @@ class Kept:
 def test_an_event_too_large_for_a_bundle_goes_alone_and_in_its_turn() -> None:
     broker = Broker()
     publisher = Publisher(broker, "events")
-    small = [Submit(site="s", time=float(n), job=str(n), past=True, old=True) for n in range(4)]
+    small = [Submit(site="s", time=float(n), job=str(n), historical=True, old=True) for n in range(4)]
     large = Capacity(
         site="s", time=2.0, cpus=4, limits=[Limit(per="user", name=f"{n:032}", jobs=n) for n in range(900)]
     )
@@ -347,5 +347,5 @@ def test_an_event_too_large_for_a_bundle_goes_alone_and_in_its_turn() -> None:
         publisher.send(OutgoingEvent(event, together=True))
     publisher.flush()
     values = [json.dumps(value, separators=(",", ":")).encode() for _, _, value in broker.messages]
-    assert MOST_BYTES < len(values[1]) < MAX_MESSAGE_BYTES
+    assert MAX_BYTES < len(values[1]) < MAX_MESSAGE_BYTES
     assert list(map(carried, values)) == [small[:2], [large], small[2:]]

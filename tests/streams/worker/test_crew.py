@@ -39,12 +39,12 @@ def test_their_pages_are_one_in_which_samples_say_whose_they_are() -> None:
 
 
 def test_each_has_a_name_of_its_own_and_all_settings(tmp_path: Path) -> None:
-    settings = Settings(worker=WorkerSettings(instance="w", processes=2, late_seconds=7.0))
+    settings = Settings(worker=WorkerSettings(instance="w", processes=2, late_after_seconds=7.0))
     first, second = (Member(number, settings, 12, tmp_path)._orders for number in (1, 2))
     assert [orders.settings.worker.name for orders in (first, second)] == ["w-1", "w-2"]
     assert first.turns == second.turns and first.socket != second.socket
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=StartSettings) == first
-    assert first.settings.worker.late_seconds == 7.0
+    assert first.settings.worker.late_after_seconds == 7.0
 
 
 def test_what_a_process_is_told_has_no_name_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

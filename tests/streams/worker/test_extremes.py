@@ -18,15 +18,15 @@ from models.records import (
     AnyQuestion,
     Capacity,
     End,
+    GridEstimate,
     Outcome,
     Prediction,
     SiteQuestion,
-    StandingEstimate,
     Start,
     Submit,
 )
 from streams.settings import EstimateSettings
-from streams.worker.answers.standing import StandingEstimates
+from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.checkpoint.checkpoint import SiteCut, compressed
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.sites import SiteFamilies
@@ -87,12 +87,12 @@ def test_nothing_that_is_valid_breaks_a_site(events: list[Any], questions: list[
     handle.offset = len(events)
     compressed([SiteCut.of(handle)], 0)
     assert read_saved(engine.checkpoint()[0]).events == engine.events
-    for question in [SiteQuestion(id="1", site="s", past=True), *questions]:
+    for question in [SiteQuestion(id="1", site="s", trends=True), *questions]:
         read(AnyAnswer, answer(read(AnyQuestion, question), engine, engine.time))
     work_left_s(engine, engine.time)
-    shapes = StandingEstimates({}, EstimateSettings(), send=lambda *_: None).shapes(engine)  # type: ignore[arg-type, return-value]
+    shapes = EstimateGrids({}, EstimateSettings(), send=lambda *_: None).shapes(engine)  # type: ignore[arg-type, return-value]
     for estimate in standing(engine, shapes[:: max(len(shapes) // 8, 1)], engine.time):
-        read(StandingEstimate, estimate)
+        read(GridEstimate, estimate)
     families = SiteFamilies()
     families.add_engine(handle.engine)
     assert generate_latest(families)

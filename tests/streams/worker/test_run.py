@@ -55,11 +55,11 @@ def test_servers_that_cannot_be_reached_are_waited_for_and_that_is_said(
 def test_they_are_not_waited_for_longer_than_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = Waits(monkeypatch, *(Unreachable("away") for _ in range(9)))
     with pytest.raises(Unreachable):
-        run.await_servers(settings(start_seconds=4.0), waits.sleep)
+        run.await_servers(settings(startup_timeout_seconds=4.0), waits.sleep)
     assert waits.pauses == [1.0, 2.0, 1.0]
     waits = Waits(monkeypatch, Unreachable("away"))
     with pytest.raises(Unreachable):
-        run.await_servers(settings(start_seconds=0.0), waits.sleep)
+        run.await_servers(settings(startup_timeout_seconds=0.0), waits.sleep)
     assert waits.pauses == []
 
 

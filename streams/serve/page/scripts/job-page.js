@@ -27,7 +27,7 @@ async function refresh() {
     say(said, sentence(found.text));
     remember(found);
     update(place, h("div", { id: "job-now" }, ...contents(found)));
-    const [rows, { live, as_of: at, made_at: made }] = [estimates(found.told), found];
+    const [rows, { live, as_of: at, made_at: made }] = [estimates(found.estimates), found];
     changes(rows, live?.submit);
     draw(rows, live?.eligible ?? live?.submit ?? rows[0]?.at, live?.start ?? at ?? made);
   } catch (error) {

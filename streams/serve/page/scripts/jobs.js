@@ -42,9 +42,9 @@ function cells(site, job, now) {
   ];
 }
 
-function expected({ start, predicted_run_s: run, predicted_start, expected_start, held_back, reason }, now) {
+function expected({ start, predicted_run_s: run, predicted_start, expected_start, blocked_by, reason }, now) {
   if (start != null) return run == null ? "runs" : due("ends", start + run, now);
-  if (held_back) return "no start promised";
+  if (blocked_by) return "no start promised";
   const begin = expected_start ?? predicted_start;
   if (begin == null) return reason ? `no estimate: ${reason}` : "no estimate";
   return due("starts", begin, now);
@@ -59,10 +59,10 @@ function due(what, time, now) {
 }
 
 /** When it will have started with 90 %, as commands and notices say it too; else as sure as the greatest bound is. */
-function atLatest({ start, submit, eligible, bounds, held_back, expected_start: expected }, now) {
+function atLatest({ start, submit, eligible, bounds, blocked_by, expected_start: expected }, now) {
   const told = Object.entries(bounds ?? {}).sort(([a], [b]) => a - b);
   const known = told.find(([q]) => q === "0.9") ?? told.at(-1);
-  if (start != null || held_back || !known) return "–";
+  if (start != null || blocked_by || !known) return "–";
   const [q, bound] = known;
   const time = (eligible ?? submit) + bound;
   const left = time - now;

@@ -226,9 +226,9 @@ function because({ predicted_wait_s: wait, reason, why }) {
 }
 
 /** Why its estimate is less sure than others, in sentences. */
-function doubts({ degraded, weak, source, stale }) {
-  const told = source === "standing" ? ["Standing estimate: no worker answered in time."] : [];
-  if (weak) told.push(sentence(`ranked behind the others, for it rests on little: ${weak}`));
+function doubts({ degraded, low_confidence, source, stale }) {
+  const told = source === "grid" ? ["Grid estimate: no worker answered in time."] : [];
+  if (low_confidence) told.push(sentence(`ranked behind the others, for it rests on little: ${low_confidence}`));
   else if (degraded && !stale) told.push(sentence(`less sure: ${degraded}`));
   return told;
 }

@@ -20,9 +20,9 @@ document.getElementById("trail-site").textContent = site;
 
 async function refresh() {
   if (!site) return;
-  const asked = [get(["sites", site]), get(["sites", site, "outcomes"]), get(["sites", site, "past"])];
-  const [now, left, past] = await Promise.allSettled(asked);
-  for (const { reason } of [now, left, past]) if (reason) refused(reason);
+  const asked = [get(["sites", site]), get(["sites", site, "outcomes"]), get(["sites", site, "trends"])];
+  const [now, left, trends] = await Promise.allSettled(asked);
+  for (const { reason } of [now, left, trends]) if (reason) refused(reason);
   known = now.value ?? known;
   outcomes = left.value?.outcomes ?? outcomes;
   const refusal = now.reason ?? left.reason;
@@ -32,7 +32,7 @@ async function refresh() {
   block("now-title").hidden = !known && !outcomes;
   const told = instead?.choices ?? contents(site, known, outcomes, "h3");
   update(place, h("div", { id: "site-now" }, ...told));
-  if (past.value) draw(past.value);
+  if (trends.value) draw(trends.value);
 }
 
 const block = (id) => document.getElementById(id);
@@ -86,7 +86,7 @@ function waits(id, caption, first, named, kept) {
 }
 
 function coverage(weeks) {
-  const shares = weeks.map(({ held, bounded }) => held / bounded);
+  const shares = weeks.map(({ covered, bounded }) => covered / bounded);
   figure("bounds", "Coverage by the week", "Week (UTC)", weekOf, weeks.map(({ begin }) => begin), [
     { name: "jobs with a bound", values: weeks.map(({ bounded }) => bounded), words: count },
     { name: "in the 90 % bound", color: "--tint", values: shares },

@@ -108,7 +108,7 @@ function accuracy({ weeks, method, answers }, heading) {
 const KINDS = {
   expected: "Expected starts of queued jobs, as told last",
   "what-if": "What-if, as each job would have been told right before it came",
-  standing: "Standing estimates, by the next job of their shape",
+  standing: "Grid estimates, by the next job of their shape",
   asked: "Answers, by the job that was asked about",
 };
 

@@ -52,7 +52,7 @@ export class Sites {
     const queues = new Set(sites.flatMap(({ queues }) => queues ?? []).filter((queue) => queue != null));
     update(this.queues, h("datalist", { id: "queues" }, [...queues].map((value) => h("option", { value }))));
     this.say(sites.length ? `${plural(sites.length, "site")}, as of ${localClock()}.`
-      : "No site has reported yet. Send its scheduler’s events, or a trace’s with “queuecast feed TRACE”.");
+      : "No site has reported yet. Send its scheduler’s events, or a trace’s with “queuecast ingest TRACE”.");
     this.filter();
   }
 

@@ -16,6 +16,7 @@ from models.records import (
     AnyEvent,
     Capacity,
     End,
+    GridEstimate,
     Hold,
     JobAnswer,
     JobQuestion,
@@ -27,7 +28,6 @@ from models.records import (
     Requeue,
     SiteAnswer,
     SiteQuestion,
-    StandingEstimate,
     Start,
     Submit,
     WaitAnswer,
@@ -53,7 +53,7 @@ def after(events: list[AnyEvent], settings: EngineSettings = SETTINGS) -> Engine
     return engine
 
 
-SAME = ("predicted_wait_s", "predicted_run_s", "starts_at_once")
+SAME = ("predicted_wait_s", "predicted_run_s", "p_immediate_start")
 
 
 def state_of(engine: Engine) -> bytes:
@@ -63,7 +63,7 @@ def state_of(engine: Engine) -> bytes:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_answered_is_what_a_submission_is_told(method: str) -> None:
-    settings = msgspec.structs.replace(SETTINGS, method=method, what_if=method)
+    settings = msgspec.structs.replace(SETTINGS, method=method, what_if_method=method)
     events = workload()
     places = [place for place, event in enumerate(events) if isinstance(event, Submit)][60:150:10]
     engine = after(events[: places[0]], settings)
@@ -84,7 +84,7 @@ def test_what_is_answered_is_what_a_submission_is_told(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_asking_leaves_no_trace(method: str) -> None:
-    settings = msgspec.structs.replace(SETTINGS, shadows=(method,), what_if=method)
+    settings = msgspec.structs.replace(SETTINGS, shadows=(method,), what_if_method=method)
     events = workload()
     asked, quiet = after(events[:200], settings), after(events[:200], settings)
     for event in events[200:260]:
@@ -99,7 +99,7 @@ def test_asking_leaves_no_trace(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_that_only_answers_what_if_learns_and_is_scored_all_the_same(method: str) -> None:
     events = workload(100)
-    runs = msgspec.structs.replace(SETTINGS, method="zero", shadows=(method,), bounds="", what_if=method)
+    runs = msgspec.structs.replace(SETTINGS, method="zero", shadows=(method,), bounds="", what_if_method=method)
     considered = msgspec.structs.replace(runs, shadows=())
     one, other = after(events[:200], runs), after(events[:200], considered)
     state, changes = other.checkpoint()
@@ -122,7 +122,7 @@ def test_what_if_is_compared_with_what_was_predicted_of_the_same_jobs() -> None:
     before = after(events[:200], alone)
     before_s = before.scores.accuracy["zero"].error.total
     state, changes = before.checkpoint()
-    settings = msgspec.structs.replace(alone, what_if="median")
+    settings = msgspec.structs.replace(alone, what_if_method="median")
     engine = Engine.load(state, changes.started, changes.runs, settings, changes.rows)
     for event in events[200:]:
         engine.apply(event)
@@ -136,20 +136,20 @@ def test_what_if_is_compared_with_what_was_predicted_of_the_same_jobs() -> None:
     assert 0.0 < what_if.predicted_error_s * what_if.jobs <= waited_s
     assert what_if.predicted_error_s != pytest.approx(zero.error.total / zero.jobs)
     for method, kept in (("median", what_if.jobs), ("zero", 0)):  # one that answers no longer has nothing here
-        again = Scores.of("alder", msgspec.structs.replace(alone, what_if=method))
+        again = Scores.of("alder", msgspec.structs.replace(alone, what_if_method=method))
         again.restore(engine.scores)
         assert again.considered.jobs == again.considered_first.jobs == kept
 
 
 def test_a_site_is_asked_by_its_own_policy() -> None:
-    settings = msgspec.structs.replace(SETTINGS, policies={"alder": "lwf"})
+    settings = msgspec.structs.replace(SETTINGS, policy_by_site={"alder": "lwf"})
     assert after([], settings).methods.what_if_method.name == "lwf"
     methods = Engine("birch", settings).methods
     assert methods.what_if_method is methods.counting
 
 
 @cache
-def busy(seed: int) -> tuple[Engine, tuple[StandingEstimate, ...]]:
+def busy(seed: int) -> tuple[Engine, tuple[GridEstimate, ...]]:
     engine, jobs = Engine("alder", SETTINGS), generate(seed, 150, cpus=64, load=0.95, users=8)
     for event in list(run(jobs, 64, "alder"))[: 200 + 10 * seed]:
         engine.apply(event)
@@ -200,9 +200,9 @@ def test_nothing_is_promised_while_too_much_is_down() -> None:
     assert told.degraded == "5 of 8 nodes down"
 
 
-@pytest.mark.parametrize("what_if", [SETTINGS.what_if, "policy"])
+@pytest.mark.parametrize("what_if", [SETTINGS.what_if_method, "policy"])
 def test_a_standing_estimate_is_what_its_shape_would_be_told(what_if: str) -> None:
-    engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if=what_if))
+    engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if_method=what_if))
     for estimate in standing(engine, grid(sizes(64), WALLTIMES, ("batch", "long")), engine.time):
         question = WaitQuestion(
             id="1", site="alder", cpus=estimate.cpus, walltime=estimate.walltime, queue=estimate.queue
@@ -224,7 +224,7 @@ def test_a_users_live_jobs_are_told_in_the_order_of_their_submission() -> None:
     assert isinstance(told, JobsAnswer)
     assert [(job.job, job.phase) for job in told.jobs] == [("0", "running"), ("3", "queued"), ("4", "queued")]
     assert told.more == 0 and told.made_at == 60.0
-    few = answer(JobsQuestion(id="1", site="alder", user="ada", most=1), engine, 60.0)
+    few = answer(JobsQuestion(id="1", site="alder", user="ada", limit=1), engine, 60.0)
     assert isinstance(few, JobsAnswer) and [job.job for job in few.jobs] == ["4"] and few.more == 2
 
 
@@ -291,7 +291,7 @@ def test_the_line_for_who_has_just_submitted(
 
 def test_a_site_tells_of_its_queue() -> None:
     engine = after(workload()[:180])
-    told = answer(SiteQuestion(id="1", site="alder", most=3), engine, engine.time)
+    told = answer(SiteQuestion(id="1", site="alder", limit=3), engine, engine.time)
     assert isinstance(told, SiteAnswer)
     queued = [job for job in engine.context.state.jobs.values() if job.phase == "queued"]
     assert told.live == live_state(engine) and told.live.queued_jobs == len(queued)
@@ -302,9 +302,9 @@ def test_a_site_tells_of_its_queue() -> None:
 
 
 def test_what_is_expected_of_a_queued_job_now_is_what_one_in_its_place_would_be_told() -> None:
-    policy = msgspec.structs.replace(SETTINGS, what_if="policy")
+    policy = msgspec.structs.replace(SETTINGS, what_if_method="policy")
     engine = after(workload()[:180], policy)
-    told = answer(SiteQuestion(id="1", site="alder", most=1000), engine, engine.time)
+    told = answer(SiteQuestion(id="1", site="alder", limit=1000), engine, engine.time)
     assert isinstance(told, SiteAnswer) and len(told.queued) > 3
     *_, last = told.queued
     assert last.expected_start is not None and last.expected_start >= engine.time
@@ -319,7 +319,7 @@ def test_what_is_expected_of_a_queued_job_now_is_what_one_in_its_place_would_be_
 
 
 def test_nothing_new_is_expected_where_the_method_does_not_simulate() -> None:
-    engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if="median"))
+    engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if_method="median"))
     told = answer(SiteQuestion(id="1", site="alder"), engine, engine.time)
     assert isinstance(told, SiteAnswer) and told.queued
     assert all(job.expected_start is None for job in told.queued)
@@ -383,7 +383,7 @@ def test_a_site_that_does_not_tell_of_gpus_ranks_behind_for_who_asks_for_some(po
     for gpus in (0, 1):
         told = answer(WaitQuestion(id="q", site="alder", cpus=1, gpus=gpus, walltime=60.0), engine, 5.0)
         assert isinstance(told, WaitAnswer)
-        doubts.append("GPUs is not told" in (told.weak or ""))
+        doubts.append("GPUs is not told" in (told.low_confidence or ""))
     assert doubts == [False, not pools]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from models.engine.asking.answers import answer, work_left_s
-from models.engine.asking.held_back import OVERDUE, UNKNOWN, HeldBack
+from models.engine.asking.blocked_by import OVERDUE, UNKNOWN, BlockedBy
 from models.engine.engine import Engine
 from models.records import (
     Capacity,
@@ -77,7 +77,7 @@ def test_why_is_told_of_the_part_that_is_looked_at(engine: Engine) -> None:
 
 
 def test_a_users_last_jobs_are_listed(engine: Engine) -> None:
-    told = answer(JobsQuestion(id="1", site="alder", user="u3", most=5), engine, float(QUEUED))
+    told = answer(JobsQuestion(id="1", site="alder", user="u3", limit=5), engine, float(QUEUED))
     assert isinstance(told, JobsAnswer)
     assert [job.job for job in told.jobs] == [f"{number}.alder" for number in range(QUEUED - 47, QUEUED, 10)]
     assert told.more == QUEUED // 10 - 5
@@ -88,10 +88,10 @@ def test_a_users_last_jobs_are_listed(engine: Engine) -> None:
 def test_jobs_that_are_held_back_are_sought_among_those_that_fit(engine: Engine) -> None:
     late = 0.5 * HOUR_S * QUEUED
     job = engine.context.state.jobs["7.alder", 0]
-    assert HeldBack(engine, late).of(job, late) == OVERDUE  # all processors are in use
+    assert BlockedBy(engine, late).of(job, late) == OVERDUE  # all processors are in use
     engine.apply(Capacity(site="alder", time=10.0, cpus=16))
-    assert HeldBack(engine, late).of(job, late) == UNKNOWN
-    told = HeldBack(engine, late).beside(job) or ""
+    assert BlockedBy(engine, late).of(job, late) == UNKNOWN
+    told = BlockedBy(engine, late).beside(job) or ""
     assert int(told.split()[0]) == pytest.approx(QUEUED // 10, rel=0.3)
     engine.apply(Capacity(site="alder", time=11.0, cpus=8))
 

@@ -125,15 +125,17 @@ def test_kinds_of_nodes_count_where_the_site_tells_them() -> None:
 
     assert asked([["hdr"]]).cannot_run == "needs nodes with hdr: none in batch"
     assert asked([["hdr"], ["ib"]]).cannot_run is msgspec.UNSET
-    assert "not told" not in str(asked([["ib"]]).weak)
+    assert "not told" not in str(asked([["ib"]]).low_confidence)
     misspelt = asked([["ib", "hrd"]])
-    assert misspelt.cannot_run is msgspec.UNSET and str(misspelt.weak).endswith("which nodes have hrd is not told")
+    assert misspelt.cannot_run is msgspec.UNSET and str(misspelt.low_confidence).endswith(
+        "which nodes have hrd is not told"
+    )
 
 
 def test_of_a_site_without_kinds_of_nodes_the_estimate_is_weak() -> None:
     engine = Engine("a", EngineSettings(method="median", shadows=()))
     found = answer(WaitQuestion(id="1", site="a", node_features=[["ib"]]), engine, 10.0)
-    assert isinstance(found, WaitAnswer) and str(found.weak).endswith("which nodes have ib is not told")
+    assert isinstance(found, WaitAnswer) and str(found.low_confidence).endswith("which nodes have ib is not told")
 
 
 def test_missing_partition_cannot_run() -> None:

@@ -15,7 +15,7 @@ from models.site.job import Job
 from tests.support.engines import MEDIAN
 from tests.support.events import capacity, start, submit
 
-EASY = msgspec.structs.replace(MEDIAN, what_if="easy")
+EASY = msgspec.structs.replace(MEDIAN, what_if_method="easy")
 HOUR = 3600.0
 
 

@@ -97,7 +97,7 @@ def test_a_feeder_whose_clock_jumped_harms_nobody(live: bool, ahead_s: float) ->
     for number in range(128):
         event = submit(f"h{number}", now + ahead_s + number, cpus=4)
         (anomaly,) = engine.apply(event, now if live else None)
-        assert isinstance(anomaly, Anomaly) and (anomaly.reason, anomaly.doubted) == ("implausible_time", True)
+        assert isinstance(anomaly, Anomaly) and (anomaly.reason, anomaly.implausible) == ("implausible_time", True)
     assert set(engine.context.state.jobs) == jobs
     applied(engine, events[400:], live)
     assert engine.scores.accuracy["qespera"].jobs > accuracy
@@ -190,7 +190,7 @@ def test_whatever_impossible_comes_the_genuine_records_stay(seed: int, live: boo
         assert [record for record in other.apply(event, arrived) if not isinstance(record, Anomaly)] == told
         if quiet.events > 8 and dice.random() < 0.1:
             (anomaly,) = other.apply(hostile_event(dice, event.time), arrived)
-            assert isinstance(anomaly, Anomaly) and anomaly.doubted
+            assert isinstance(anomaly, Anomaly) and anomaly.implausible
     assert contents(quiet) | {"size": None} == contents(other) | {"size": None}
     assert quiet.time == other.time and quiet.context.cpus == other.context.cpus
 

@@ -17,7 +17,7 @@ from tests.support.events import cancel, start, submit
 
 FAST: dict[str, Any] = {"window": 300, "every": 100, "trees": 8, "leaf_rows": 5}
 SETTINGS = EngineSettings(
-    method="boosted", shadows=(), bounds="", what_if="boosted", runtimes="closest", parameters={"boosted": FAST}
+    method="boosted", shadows=(), bounds="", what_if_method="boosted", runtimes="closest", parameters={"boosted": FAST}
 )
 
 

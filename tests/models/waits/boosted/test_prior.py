@@ -9,7 +9,7 @@ from models.arrays import Floats
 from models.engine.engine import Engine
 from models.engine.operations import operate
 from models.engine.settings import EngineSettings
-from models.records import Prediction, UsePrior
+from models.records import LoadPrior, Prediction
 from models.site.job import Job
 from models.waits.boosted import prior as prior_module
 from models.waits.boosted.features import NAMES
@@ -166,8 +166,8 @@ def own_prior() -> bytes:
     return Prior.fit([Lesson(rows, targets, np.ones(len(rows)))], BOOSTING).encode()
 
 
-def use(prior: bytes) -> UsePrior:
-    return UsePrior(site="s", time=20.0, by="ada", prior=prior)
+def use(prior: bytes) -> LoadPrior:
+    return LoadPrior(site="s", time=20.0, by="ada", prior=prior)
 
 
 @pytest.mark.parametrize("jobs", [20, 300])

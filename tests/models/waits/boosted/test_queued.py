@@ -12,7 +12,7 @@ from models.waits.boosted.queued import QueuedFeatures
 from tests.models.waits.test_blend_remaining import busy_days
 from tests.support.engines import engine_after
 
-BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if="blend")
+BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if_method="blend")
 
 
 def test_features_of_queued_jobs_equal_those_of_submissions() -> None:

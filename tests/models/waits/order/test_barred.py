@@ -8,7 +8,7 @@ from models.engine.settings import EngineSettings
 from models.records import Alter, Capacity, End, Start, Submit
 from models.waits.order import LearntOrder
 
-SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if="order", history=200)
+SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if_method="order", history=200)
 
 
 def overtaken(reason: str | None) -> tuple[LearntOrder, LearntOrder]:

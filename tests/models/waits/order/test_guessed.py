@@ -13,7 +13,7 @@ from models.waits.order.features import Queued
 from models.waits.order.guessed import Guessed, _descending
 from tests.support.queues import queued_of
 
-SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if="order", history=200)
+SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if_method="order", history=200)
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 

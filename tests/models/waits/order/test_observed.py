@@ -16,7 +16,7 @@ from models.waits.order.limits import JOBS, PLACE, REFUSED, STARTED
 from models.waits.order.sight import MOST_LOOKS
 
 SITE = "alder"
-SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if="order", history=200)
+SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if_method="order", history=200)
 
 
 def learnt(events: Iterable[AnyEvent], cpus: int = 1000) -> LearntOrder:

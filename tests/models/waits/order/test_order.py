@@ -21,7 +21,7 @@ from models.waits.order.usage import HALF_LIVES_S, Usage
 from tests.simulation.drawn import Drawn, Rules
 from tests.simulation.schedulers import TIERS, run_changing
 
-SETTINGS = EngineSettings(method="order", shadows=("easy",), bounds="", what_if="order", history=200)
+SETTINGS = EngineSettings(method="order", shadows=("easy",), bounds="", what_if_method="order", history=200)
 
 
 def engine_after(events: Iterable[AnyEvent]) -> Engine:

@@ -11,7 +11,7 @@ from models.site.job import Extras, Job
 from models.waits.order import LearntOrder
 from models.waits.order.line import _least_wrong
 
-SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if="order", history=200)
+SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if_method="order", history=200)
 HOUR_S = 3600.0
 
 

@@ -206,7 +206,7 @@ def test_bounds_are_no_earlier_than_a_maintenance_ends_and_later_estimates_say_s
     asked = told.ask(3 * DAY_S, time)
     assert asked.bounds is not None
     assert min(asked.bounds.values()) >= AFTER_S - time
-    assert asked.starts_at_once == 0.0
+    assert asked.p_immediate_start == 0.0
     later = [record for record in records if isinstance(record, Prediction)]
     assert [record.predicted_start for record in later] == [pytest.approx(AFTER_S, abs=1.0)]
 

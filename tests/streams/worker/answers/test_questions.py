@@ -26,8 +26,8 @@ from models.simulation import generate, run
 from streams.settings import EstimateSettings, KafkaSettings, QuestionSettings
 from streams.worker.answers import answering
 from streams.worker.answers.answering import MOST_ANSWERED, SAME_S, Answering
+from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.questions import Questions
-from streams.worker.answers.standing import StandingEstimates
 from streams.worker.answers.turns import Turns
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.process import Metrics
@@ -56,7 +56,7 @@ class AskedWorker:
         handles = {"alder": SiteHandle(self.engine, 3)}
         producer: Any = SimpleNamespace(send=self._send)
         self.turns = Turns()
-        self.standing = StandingEstimates(handles, EstimateSettings(share=1.0), self._send_estimate)
+        self.standing = EstimateGrids(handles, EstimateSettings(cpu_share=1.0), self._send_estimate)
         self.questions = Questions(
             KafkaSettings(prefix="x."),
             settings or QuestionSettings(),
@@ -190,23 +190,23 @@ def test_a_question_that_the_client_refuses_to_carry_silences_no_other() -> None
 
 
 def wait(number: int, asker: str | None = "ada") -> WaitQuestion:
-    return WaitQuestion(id=f"{asker} {number}", site="alder", cpus=5, walltime=600.0 + number, asker=asker)
+    return WaitQuestion(id=f"{asker} {number}", site="alder", cpus=5, walltime=600.0 + number, client_id=asker)
 
 
 def test_askers_take_turns_and_none_has_more_questions_waiting_than_its_quota() -> None:
-    asked = AskedWorker(QuestionSettings(waiting=100, waiting_each=4))
+    asked = AskedWorker(QuestionSettings(max_pending=100, max_pending_per_client=4))
     flood = [wait(number) for number in range(10)]
     told = asked.flood([*flood, wait(0, "bob"), wait(0, None)])
     refused = [one for one in told if isinstance(one, NoAnswer)]
     assert [(one.id, one.reason) for one in refused] == [(f"ada {number}", "quota") for number in range(6)]
-    assert all("questions.waiting_each" in one.detail for one in refused)
+    assert all("questions.max_pending_per_client" in one.detail for one in refused)
     answered = [one.id for one in told if isinstance(one, WaitAnswer)]
     assert answered == ["ada 6", "bob 0", "None 0", "ada 7", "ada 8", "ada 9"], "the latest ones"
     assert (asked.counted("quota"), asked.counted("answered")) == (6, 6)
 
 
 def test_beyond_the_queue_standing_estimates_answer_where_one_fits() -> None:
-    asked = AskedWorker(QuestionSettings(waiting=1))
+    asked = AskedWorker(QuestionSettings(max_pending=1))
     asyncio.run(asked.standing.refresh(asked.standing.handles["alder"]))
     jobs = JobsQuestion(id="jobs", site="alder", user="u1")
     huge = WaitQuestion(id="huge", site="alder", cpus=1000)
@@ -215,13 +215,13 @@ def test_beyond_the_queue_standing_estimates_answer_where_one_fits() -> None:
     standing = told["ada 1"]
     shape = asked.standing.covering(asked.standing.handles["alder"], 5, 601.0, None, 0)
     assert shape is not None and (shape.cpus, shape.walltime) == (8, 3600.0)
-    assert standing.source == "standing" and standing.predicted_wait_s == shape.predicted_wait_s
+    assert standing.source == "grid" and standing.predicted_wait_s == shape.predicted_wait_s
     assert [told[name].reason for name in ("jobs", "huge")] == ["busy", "busy"], "no shape is an answer to these"
-    assert [asked.counted(status) for status in ("answered", "standing", "busy")] == [1, 1, 2]
+    assert [asked.counted(status) for status in ("answered", "grid", "busy")] == [1, 1, 2]
 
 
 def test_a_question_that_waited_for_longer_than_patience_costs_no_work() -> None:
-    asked = AskedWorker(QuestionSettings(patience_seconds=0.05))
+    asked = AskedWorker(QuestionSettings(max_wait_seconds=0.05))
     told = asked.flood([wait(0), wait(1)], after_s=0.1)
     assert [one.reason for one in told] == ["busy", "busy"] and asked.counted("busy") == 2
 
@@ -239,7 +239,7 @@ def test_the_same_question_is_answered_once_until_an_event_comes_or_time_passes(
     told = Answering({"alder": SiteHandle(asked.engine, 3)}, clock=lambda: now)
 
     def ask(name: str, asker: str | None = None) -> AnyAnswer:
-        return told.answer(SiteQuestion(id=name, site="alder", asker=asker))
+        return told.answer(SiteQuestion(id=name, site="alder", client_id=asker))
 
     first, again = ask("a"), ask("b", "bob")
     assert worked_out == ["a"] and again == msgspec.structs.replace(first, id="b")
@@ -249,5 +249,5 @@ def test_the_same_question_is_answered_once_until_an_event_comes_or_time_passes(
     ask("d")
     assert worked_out == ["a", "c", "d"]
     for number in range(2 * MOST_ANSWERED):
-        told.answer(SiteQuestion(id="x", site="alder", most=number))
+        told.answer(SiteQuestion(id="x", site="alder", limit=number))
     assert len(told._answered) == MOST_ANSWERED

@@ -1,4 +1,4 @@
-"""What people act on is scored: standing estimates and answers, by when a job like that starts."""
+"""What people act on is scored: grid estimates and answers, by when a job like that starts."""
 
 import asyncio
 from functools import partial
@@ -61,7 +61,7 @@ def test_a_standing_estimate_is_scored_by_the_next_job_of_its_shape() -> None:
         scores.left(outcome(job, waited_s))
         scores.left(outcome(job, waited_s, actual_run_s=5.0))  # its end repeats it
     [found] = scores.accuracy("s")
-    assert (found.kind, found.jobs, found.mean_error_s) == ("standing", 2, (300.0 + 600.0) / 2)
+    assert (found.kind, found.jobs, found.mean_error_s) == ("grid", 2, (300.0 + 600.0) / 2)
     assert found.predicted_error_s == 340.0
     assert found.coverage == {"0.9": 1.0} and found.within_factor_2 == 0.0
     assert scores.accuracy("other") == []
@@ -123,7 +123,7 @@ def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     came(scores, "12", user="u0")
     for job in ("11", "12"):
         scores.left(outcome(job, 100.0))
-    assert [(one.kind, one.jobs) for one in scores.accuracy("s")] == [("asked", 1), ("standing", 3)]
+    assert [(one.kind, one.jobs) for one in scores.accuracy("s")] == [("asked", 1), ("grid", 3)]
 
 
 def test_prometheus_is_shown_them() -> None:
@@ -137,13 +137,13 @@ def test_prometheus_is_shown_them() -> None:
     engine.scores.later.add_wait(100.0, 150.0, {"0.9": 100.0})
     families.add_answers(engine, scores)
     shown = generate_latest(families).decode()
-    assert 'queuecast_answer_error_seconds_sum{kind="standing",site="s"} 300.0' in shown
+    assert 'queuecast_answer_error_seconds_sum{kind="grid",site="s"} 300.0' in shown
     assert 'queuecast_answer_error_seconds_sum{kind="what-if",site="s"} 3.0' in shown
     assert 'queuecast_answer_regret_seconds{site="s"} -45.0' in shown
     assert 'queuecast_answer_error_seconds_count{kind="expected",site="s"} 1.0' in shown
     assert 'queuecast_answer_within_factor_2_jobs_total{kind="expected",site="s"} 1.0' in shown
-    assert 'queuecast_answer_bound_held_jobs_total{bound="0.9",kind="standing",site="s"} 1.0' in shown
-    assert 'queuecast_answer_bound_held_jobs_total{bound="0.9",kind="expected",site="s"} 0.0' in shown
+    assert 'queuecast_answer_bound_covered_jobs_total{bound="0.9",kind="grid",site="s"} 1.0' in shown
+    assert 'queuecast_answer_bound_covered_jobs_total{bound="0.9",kind="expected",site="s"} 0.0' in shown
 
 
 def test_a_worker_scores_what_it_told_as_it_reads_events() -> None:
@@ -154,4 +154,4 @@ def test_a_worker_scores_what_it_told_as_it_reads_events() -> None:
     world.publish_events([came, start("1", 510.0), end("1", 900.0)])
     asyncio.run(process.live())
     [found] = process.scores.accuracy("s")
-    assert (found.kind, found.jobs, found.mean_error_s, found.predicted_error_s) == ("standing", 1, 400.0, 500.0)
+    assert (found.kind, found.jobs, found.mean_error_s, found.predicted_error_s) == ("grid", 1, 400.0, 500.0)

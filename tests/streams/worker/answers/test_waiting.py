@@ -24,7 +24,7 @@ class Clock:
 
 def put(waiting: WaitingQuestions, name: str, asker: str = "ada", age_s: float = 0.0) -> tuple[str, str] | None:
     """What was dropped for a question, and why."""
-    dropped = waiting.put(SiteQuestion(id=name, site="alder", asker=asker), MESSAGE, age_s)
+    dropped = waiting.put(SiteQuestion(id=name, site="alder", client_id=asker), MESSAGE, age_s)
     return None if dropped is None else (dropped.waited.question.id, dropped.reason)
 
 
@@ -128,7 +128,7 @@ def test_questions_that_lay_in_the_topic_cost_no_work() -> None:
 
     async def scenario() -> None:
         for name, stamp in stamps.items():
-            value = b'{"type":"site","id":"%s","site":"alder","asker":"%s"}' % (name.encode(), name.encode())
+            value = b'{"type":"site","id":"%s","site":"alder","client_id":"%s"}' % (name.encode(), name.encode())
             await asked.questions.take(message_of(value, stamp))
         assert len(asked.questions._waiting) == 2
         await asked.answer_those_that_wait()

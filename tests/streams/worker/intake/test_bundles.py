@@ -10,7 +10,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import MOST_EVENTS, AnyEvent, DeadLetter, Rebuild, Requeue, Submit, bundled
+from models.records import MAX_EVENTS, AnyEvent, DeadLetter, Rebuild, Requeue, Submit, bundled
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import checkpoint
@@ -144,7 +144,7 @@ def test_an_event_on_which_workers_die_costs_itself_alone(monkeypatch: pytest.Mo
     assert msgspec.json.decode(letter.value, type=AnyEvent) == bad
 
 
-LINE = b'{"v":1,"site":"alder","type":"submit","time":1.0,"job":"1","past":true,"old":true'
+LINE = b'{"v":1,"site":"alder","type":"submit","time":1.0,"job":"1","historical":true,"old":true'
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,11 @@ LINE = b'{"v":1,"site":"alder","type":"submit","time":1.0,"job":"1","past":true,
         ("unknown_type", bundled("alder", [LINE + b"}"]), "'bundle'; expected one of submit"),
         ("malformed", LINE + b',"cpus":0}', "$.cpus"),
         ("malformed", b"17", "Expected `object`"),
-        ("malformed", LINE.replace(b',"past":true,"old":true', b"") + b"}", "submit of a job that is not past"),
+        (
+            "malformed",
+            LINE.replace(b',"historical":true,"old":true', b"") + b"}",
+            "submit of a job that is not historical",
+        ),
         (
             "malformed",
             msgspec.json.encode(Requeue(site="alder", time=1.0, job="1")),
@@ -211,7 +215,7 @@ def test_bundle_with_several_unreadable_events_is_one_letter_with_counts() -> No
 def test_a_bundle_of_more_events_than_a_worker_reads_is_one_letter() -> None:
     world = World()
     for more in (0, 1):
-        world.publish(b"alder", bundled("alder", [LINE + b"}", *[b"1"] * (MOST_EVENTS - 1 + more)]))
+        world.publish(b"alder", bundled("alder", [LINE + b"}", *[b"1"] * (MAX_EVENTS - 1 + more)]))
     asyncio.run(Process(world, SETTINGS).live())
     found = list(letters(world))
     assert [one.offset for one in found] == [0, 1] and found[-1].reason == "malformed"
@@ -258,7 +262,7 @@ def test_the_loop_goes_on_while_bundles_are_applied_and_read_again(monkeypatch: 
 def test_a_letter_shows_the_event_of_a_bundle_that_was_refused() -> None:
     old, _ = told()
     last = max(old, key=lambda one: one.time)
-    bad = Submit(site="alder", time=last.time + 1e9, job="far", past=True, old=True)
+    bad = Submit(site="alder", time=last.time + 1e9, job="far", historical=True, old=True)
     world = World()
     world.arrived = last.time + 10.0
     world.publish(b"alder", bundled("alder", map(msgspec.json.encode, [*old[:5], bad, *old[5:]])))
@@ -289,8 +293,8 @@ def test_jobs_that_are_not_predicted_have_no_latency_of_a_prediction() -> None:
 
 
 def test_a_bundle_of_which_the_engine_refuses_many_events_has_one_letter_for_each_reason() -> None:
-    old = [Submit(site="alder", time=1e9, job=str(number), past=True) for number in range(3)]
-    refused = [Submit(site="alder", time=9e9, eligible=9.9e10, job=f"r{n}", past=True) for n in range(40)]
+    old = [Submit(site="alder", time=1e9, job=str(number), historical=True) for number in range(3)]
+    refused = [Submit(site="alder", time=9e9, eligible=9.9e10, job=f"r{n}", historical=True) for n in range(40)]
     world = World()
     world.arrived = 1e9 + 10.0
     world.publish(b"alder", bundled("alder", [msgspec.json.encode(event) for event in (*old, *refused)]))

@@ -135,7 +135,7 @@ def test_a_dead_letter_shows_the_beginning_of_the_message() -> None:
 @pytest.mark.parametrize("field", ["site", "job", "user", "queue", "qos"])
 @pytest.mark.parametrize("letter", ["\n", "\x00", "\x0b", "\x1c", "\x85", "\u2028", "\u2029"])
 def test_a_name_with_a_character_that_ends_lines_is_refused(field: str, letter: str) -> None:
-    event = msgspec.structs.replace(Submit(site="alder", time=1.0, job="1", past=True), **{field: f"a{letter}b"})
+    event = msgspec.structs.replace(Submit(site="alder", time=1.0, job="1", historical=True), **{field: f"a{letter}b"})
     encoded = msgspec.json.encode(event)
     for value in (encoded, bundled(event.site, [encoded])):
         with pytest.raises(Unreadable) as refused:

@@ -105,7 +105,7 @@ def test_a_state_in_a_partition_that_is_not_its_site_s_is_refused() -> None:
 
 
 def test_who_is_not_allowed_or_on_another_site_s_topic_takes_no_place() -> None:
-    chosen = settings(SitesSettings(allowed=("k*", "ctc"), own_topic=("alder",)))
+    chosen = settings(SitesSettings(allowed=("k*", "ctc"), dedicated_topics=("alder",)))
     places = EventPlaces(chosen, 1)
     for topic, site, reason in (
         (TOPIC, "kth", None),
@@ -133,7 +133,7 @@ def test_a_site_that_gets_a_topic_of_its_own_goes_on_there() -> None:
     world.publish_events(jobs("alder", range(6, 8)))
     for message in world.messages[0]:
         message.topic = f"{TOPIC}.alder"
-    live(world, settings(SitesSettings(own_topic=("alder",))))
+    live(world, settings(SitesSettings(dedicated_topics=("alder",))))
     stored = decode_stored(world.table[b"alder"])
     assert (stored.own, stored.epoch, stored.offset) == (True, 1, 3)
     assert len(world.said("predictions")) == 8
@@ -147,7 +147,7 @@ def test_a_site_that_was_silent_for_long_gives_its_place_back_and_so_again_after
     for arrived, site in ((DAY_S, "old"), (2 * DAY_S, "new"), (30 * DAY_S, "late"), (402 * DAY_S, "latest")):
         world.arrived = arrived
         world.publish_events(jobs(site, range(2)))
-    chosen = settings(partition_sites=2)
+    chosen = settings(max_sites_per_partition=2)
     live(world, chosen)
     assert set(world.table) == {b"new", b"latest"}
     assert set(world.started) == {"new", "latest"}
@@ -165,7 +165,7 @@ def test_a_site_that_comes_back_at_once_is_deleted_before_it_begins_again() -> N
     for day, site in ((1, "old"), (500, "new"), (1000, "old")):
         world.arrived = day * DAY_S
         world.publish_events(jobs(site, range(2)))
-    live(world, settings(partition_sites=1, checkpoint_events=1000))
+    live(world, settings(max_sites_per_partition=1, checkpoint_events=1000))
     begun = [place for place, what in enumerate(world.log) if what == "begin old"]
     assert len(begun) == 2 and begun[0] < world.log.index("forget old") < begun[1]
     assert set(world.table) == {b"old"} and set(world.started) == {"old"}

@@ -8,7 +8,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.operations import operate
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Capacity, Prediction, UsePrior
+from models.records import AnyEvent, Capacity, LoadPrior, Prediction
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.ownership import processing
@@ -22,10 +22,10 @@ SETTINGS = Settings(
 BEFORE = 20
 
 
-def told() -> tuple[list[AnyEvent], UsePrior, list[AnyEvent]]:
+def told() -> tuple[list[AnyEvent], LoadPrior, list[AnyEvent]]:
     """A young site's events before and after the prior."""
     events = [Capacity(site="alder", time=0.0, cpus=32), *run(generate(3, 40, cpus=32, load=0.9), 32, "alder")]
-    prior = UsePrior(site="alder", time=1e9, by="ada", why="what other sites taught", prior=own_prior())
+    prior = LoadPrior(site="alder", time=1e9, by="ada", why="what other sites taught", prior=own_prior())
     return events[:BEFORE], prior, events[BEFORE:]
 
 

@@ -24,9 +24,9 @@ from models.site.history import FEATURES
 from models.site.job import Estimate, Job
 from models.waiting_accuracy import Landmark, WaitingAccuracy
 from streams.settings import EstimateSettings
+from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
-from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.crew import merged
 from streams.worker.metrics.process import SITES_PER_TURN, Metrics
@@ -49,7 +49,7 @@ def metrics(*engines: Engine, most_sites: int = 10) -> Metrics:
 
 
 def showing(handles: list[SiteHandle], most_sites: int = 10) -> Metrics:
-    found, standing = Metrics(most_sites), StandingEstimates({}, EstimateSettings(), AsyncMock())
+    found, standing = Metrics(most_sites), EstimateGrids({}, EstimateSettings(), AsyncMock())
     found.show(handles, standing, Freshness(), AnswerScores())
     return found
 
@@ -134,7 +134,7 @@ def test_a_site_is_shown_as_it_is() -> None:
 
 
 def test_waits_are_counted_by_queue_and_account_and_what_came_before_apart() -> None:
-    one = Engine("x", msgspec.structs.replace(ENGINE, counted_names=2))
+    one = Engine("x", msgspec.structs.replace(ENGINE, max_label_values=2))
     for number, (queue, account) in enumerate([("a", "p"), ("b", "p"), ("c", None), ("d", "q"), ("a", "q")]):
         one.apply(Submit(site="x", time=0.0, job=f"{number}", queue=queue, account=account, eligible=40.0 * number))
         one.apply(Start(site="x", time=400.0, job=f"{number}"))
@@ -145,7 +145,7 @@ def test_waits_are_counted_by_queue_and_account_and_what_came_before_apart() -> 
         assert counts == {("a", "x"): 2.0, ("b", "x"): 1.0, ("other", "x"): 2.0}
         assert shown["queuecast_wait_seconds_sum"]["other", "x"] == 320.0 + 280.0
         assert shown["queuecast_account_wait_seconds_count"] == {("p", "x"): 2.0, ("q", "x"): 2.0}
-        assert shown["queuecast_before_eligible_seconds_sum"] == {("x",): 40.0 + 80.0 + 120.0 + 160.0}
+        assert shown["queuecast_ineligible_seconds_sum"] == {("x",): 40.0 + 80.0 + 120.0 + 160.0}
 
 
 def test_jobs_that_wait_unusually_long_are_counted() -> None:
@@ -193,8 +193,8 @@ def test_bounds_are_counted_by_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     one = engine("alder", settings=EngineSettings(method="bounded", shadows=(), history=50))
     shown, started = samples(metrics(one)), one.scores.accuracy["bounded"]
     for q in ("0.5", "0.95"):
-        assert shown["queuecast_bound_jobs_total"][q, "started", "bounded", "alder"] == started.jobs
-        assert shown["queuecast_bound_held_jobs_total"][q, "started", "bounded", "alder"] == started.bounds[q].held
+        assert shown["queuecast_bound_scored_jobs_total"][q, "started", "bounded", "alder"] == started.jobs
+        assert shown["queuecast_bound_covered_jobs_total"][q, "started", "bounded", "alder"] == started.bounds[q].held
     assert started.bounds["0.5"].held < started.bounds["0.95"].held
 
 
@@ -224,8 +224,8 @@ def test_what_this_process_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
     shown.predicted(now + 60.0)  # a broker whose clock is ahead
     found = samples(shown)
     assert found["queuecast_messages_read_total"] == {(): 2}
-    assert found["queuecast_rejects_total"] == {("empty",): 1, ("implausible_time",): 1}
-    assert found["queuecast_doubted_events_total"] == {("implausible_time",): 1}
+    assert found["queuecast_events_rejected_total"] == {("empty",): 1, ("implausible_time",): 1}
+    assert found["queuecast_events_implausible_total"] == {("implausible_time",): 1}
     assert found["queuecast_last_message_timestamp_seconds"] == {(): 1001.5}
     assert found["queuecast_prediction_latency_seconds_count"] == {(): 2}
     assert found["queuecast_prediction_latency_seconds_sum"] == {(): 0.25}
@@ -240,8 +240,8 @@ def test_late_predictions_new_topics_and_servers_are_told() -> None:
     shown.store.set(False)
     found = samples(shown)
     assert found["queuecast_late_predictions_total"] == {(): 2}
-    assert found["queuecast_events_topic_renewals_total"] == {("3",): 1}
-    assert (found["queuecast_broker_up"], found["queuecast_store_up"]) == ({(): 1}, {(): 0})
+    assert found["queuecast_topic_recreations_total"] == {("3",): 1}
+    assert (found["queuecast_broker_up"], found["queuecast_redis_up"]) == ({(): 1}, {(): 0})
 
 
 def test_the_lag_is_what_is_left_to_read() -> None:
@@ -250,7 +250,7 @@ def test_the_lag_is_what_is_left_to_read() -> None:
     for partition, offset in ((0, 59), (1, 49), (2, 10), (3, 5)):
         freshness.read(("events", partition), offset, 0.0)
     shown.lag(freshness, ends)
-    assert samples(shown)["queuecast_message_lag"] == {("0",): 40, ("1",): 0}
+    assert samples(shown)["queuecast_consumer_lag_messages"] == {("0",): 40, ("1",): 0}
 
 
 def test_a_message_that_waited_and_comes_last_is_no_lag() -> None:
@@ -258,7 +258,7 @@ def test_a_message_that_waited_and_comes_last_is_no_lag() -> None:
     for offset in (*range(3), *range(4, 10), 3):
         freshness.read(("events", 0), offset, 0.0)
     shown.lag(freshness, [("events", 0)])
-    assert samples(shown)["queuecast_message_lag"] == {("0",): 0}
+    assert samples(shown)["queuecast_consumer_lag_messages"] == {("0",): 0}
 
 
 def test_the_page_is_as_prometheus_wants_it(alder: Engine) -> None:
@@ -333,5 +333,5 @@ def test_errors_while_jobs_wait_are_shown_by_age() -> None:
         "now": 4400.0,
         "recent": 3800.0,
     }
-    assert shown["queuecast_waiting_bound_held_jobs_total"] == {("1h", "0.9", "birch"): 1}
-    assert shown["queuecast_waiting_bound_passed_jobs_total"] == {("1h", "birch"): 0}
+    assert shown["queuecast_waiting_bound_covered_jobs_total"] == {("1h", "0.9", "birch"): 1}
+    assert shown["queuecast_waiting_bound_expired_jobs_total"] == {("1h", "birch"): 0}

@@ -23,7 +23,7 @@ from tests.support.stored import heads, saved_state, whole
 
 SETTINGS = Settings(
     engine=EngineSettings(method="median", shadows=(), history=8),
-    worker=WorkerSettings(checkpoint_events=7, checkpoint_seconds=1e9, partition_sites=3),
+    worker=WorkerSettings(checkpoint_events=7, checkpoint_seconds=1e9, max_sites_per_partition=3),
 )
 POISON = "13"
 LATER_S = 1e8

@@ -41,7 +41,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def submit(site: str, number: int, job: str, old: bool = False) -> Submit:
-    return Submit(site=site, time=float(number), job=job, past=old, old=old)
+    return Submit(site=site, time=float(number), job=job, historical=old, old=old)
 
 
 def stored(world: World, events: int) -> Any:

@@ -196,9 +196,9 @@ def test_too_many_sites_of_a_partition_are_turned_away_and_again_after_a_restart
     world = World()
     names = ("a", "b", "c", "a", "c", "b")
     world.publish_events(Submit(site=name, time=1.0, job=str(n)) for n, name in enumerate(names))
-    live(Process(world, settings(partition_sites=2)))
+    live(Process(world, settings(max_sites_per_partition=2)))
     world.committed = {}
-    live(Process(world, settings(partition_sites=2)))
+    live(Process(world, settings(max_sites_per_partition=2)))
     letters = [msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters")]
     assert [(one.reason, one.offset) for one in letters] == [("too_many_sites", 2), ("too_many_sites", 4)] * 2
     assert set(world.table) == {b"a", b"b"}
@@ -265,7 +265,7 @@ def test_a_prediction_that_leaves_late_is_marked_beside_its_value(monkeypatch: p
     for arrived, job in ((now - 60.0, "1"), (now - 75.9, "2"), (now + 5.0, "3")):
         world.arrived = arrived
         world.publish_events([Submit(site="alder", time=1.0, job=job), Start(site="alder", time=2.0, job=job)])
-    process = Process(world, settings(late_seconds=60.0))
+    process = Process(world, settings(late_after_seconds=60.0))
     live(process)
     marks = [
         (topic.rpartition(".")[2], headers) for (topic, *_), headers in zip(world.outputs, world.headers, strict=True)
@@ -275,7 +275,7 @@ def test_a_prediction_that_leaves_late_is_marked_beside_its_value(monkeypatch: p
     assert b"queuecast_late_predictions_total 1.0" in generate_latest(process.metrics.registry)
 
     world.committed, world.table, now = {}, {}, now + 1000.0
-    live(Process(world, settings(late_seconds=60.0)))
+    live(Process(world, settings(late_after_seconds=60.0)))
     half = len(world.outputs) // 2
     assert world.outputs[half:] == world.outputs[:half]
     assert [headers for headers in world.headers[half:] if headers] == [
@@ -298,4 +298,4 @@ def test_a_partition_that_comes_back_is_not_behind_because_of_what_others_read_m
 
     asyncio.run(come_back())
     process.metrics.lag(process.freshness, [TP(TOPIC, 0)])
-    assert "queuecast_message_lag{" not in generate_latest(process.metrics.registry).decode()
+    assert "queuecast_consumer_lag_messages{" not in generate_latest(process.metrics.registry).decode()

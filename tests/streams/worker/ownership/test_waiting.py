@@ -24,7 +24,7 @@ from tests.support.fakes import Crash, Process, World
 from tests.support.stored import heads
 from tests.support.trained import Trained
 
-ENGINE = EngineSettings(method="trained", shadows=(), bounds="", what_if="trained", history=50)
+ENGINE = EngineSettings(method="trained", shadows=(), bounds="", what_if_method="trained", history=50)
 GATE = threading.Event()
 
 

@@ -12,8 +12,8 @@ from models.records import DeadLetter
 from streams.broker import stored
 from streams.cli.app import main
 from streams.errors import Unreachable
-from streams.operate import letters
-from streams.operate.letters import LetterFilter, by_reason, line
+from streams.operate import dead_letters
+from streams.operate.dead_letters import LetterFilter, by_reason, line
 from streams.settings import Settings
 from tests.streams.broker.test_stored import GoneBroker
 
@@ -30,7 +30,7 @@ def letter(reason: str, site: str | None = "kth", detail: str = "") -> DeadLette
         offset=7,
         value="{\x1b",
         value_bytes=2,
-        doubted=reason == "implausible_time",
+        implausible=reason == "implausible_time",
     )
 
 
@@ -53,7 +53,7 @@ def test_some_can_be_chosen() -> None:
 @pytest.mark.parametrize(("key", "site"), [(b"kth", "kth"), (None, None), (b"", None), (b"\xff", None)])
 def test_a_letter_is_of_the_site_that_its_key_names(key: bytes | None, site: str | None) -> None:
     message = SimpleNamespace(key=key, value=msgspec.json.encode(letter("malformed", None)), timestamp=1000)
-    found, at = letters.letter_in(message)
+    found, at = dead_letters.letter_in(message)
     assert (found.site, at) == (site, 1.0)
     assert not LetterFilter(site="ctc").includes(found)
 
@@ -65,13 +65,13 @@ def test_the_command_shows_the_counts_and_follows(
         yield from FOUND
 
     for name in ("read_letters", "coming_letters"):
-        monkeypatch.setattr(letters, name, read)
-    assert main(["letters"]) == 0
+        monkeypatch.setattr(dead_letters, name, read)
+    assert main(["dead-letters"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[2].split() == ["malformed", "2", "1996-06-26", "21:08"]
-    assert main(["letters", "--json"]) == 0
+    assert main(["dead-letters", "--json"]) == 0
     assert [one["count"] for one in json.loads(capsys.readouterr().out)] == [2, 1]
-    assert main(["letters", "--follow"]) == 0
+    assert main(["dead-letters", "--follow"]) == 0
     assert capsys.readouterr().out.count("\n") == 3
 
 
@@ -79,14 +79,14 @@ def test_a_broker_that_goes_away_meanwhile_ends_the_reading(monkeypatch: pytest.
     broker = GoneBroker()
     monkeypatch.setattr("time.monotonic", lambda: broker.now)
     monkeypatch.setattr(stored, "KafkaConsumer", lambda **_: broker)
-    monkeypatch.setattr(letters, "check_topics", lambda *_: None)
+    monkeypatch.setattr(dead_letters, "check_topics", lambda *_: None)
     with pytest.raises(Unreachable, match="nothing came for 30 s; is the broker running"):
-        list(letters.read_letters(Settings(), LetterFilter()))
+        list(dead_letters.read_letters(Settings(), LetterFilter()))
 
 
 def test_a_line_says_where_it_stands_and_cannot_steer_the_terminal() -> None:
     assert line(letter("implausible_time", detail="year 2100"), AT) == (
-        "1996-06-26 21:06:00 UTC  kth  implausible_time (doubted): year 2100"
+        "1996-06-26 21:06:00 UTC  kth  implausible_time (implausible): year 2100"
         "  [queuecast.events, partition 1, offset 7]  {\\u001b"
     )
     of_a_bundle = msgspec.structs.replace(letter("malformed"), part=12)
@@ -94,6 +94,6 @@ def test_a_line_says_where_it_stands_and_cannot_steer_the_terminal() -> None:
 
 
 def test_without_any_it_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(letters, "read_letters", lambda *_, **__: iter(()))
-    assert main(["letters"]) == 0
+    monkeypatch.setattr(dead_letters, "read_letters", lambda *_, **__: iter(()))
+    assert main(["dead-letters"]) == 0
     assert capsys.readouterr().out == "no dead letters\n"

@@ -5,9 +5,9 @@ import pytest
 
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
-from models.engine.past import MAX_DAYS, MAX_HOURS, MAX_WEEKS, Past, SavedPast
+from models.engine.trends import MAX_DAYS, MAX_HOURS, MAX_WEEKS, SavedTrends, Trends
 from models.engine.wait_counts import BEGINS, WaitCounts
-from models.records import Outcome, SiteAnswer, SitePast, SiteQuestion
+from models.records import Outcome, SiteAnswer, SiteQuestion, SiteTrends
 from models.site.state import SiteState
 from tests.support.engines import SMALL, engine_after, nodes_at, workload
 from tests.support.events import cancel, capacity, end, start, submit
@@ -16,14 +16,14 @@ HOUR, DAY = 3600.0, 86_400.0
 MONDAY = 1_767_571_200.0
 
 
-def past_of(engine: Engine) -> SitePast:
-    told = answer(SiteQuestion(id="1", site="s", past=True), engine, engine.time)
-    assert isinstance(told, SiteAnswer) and told.past
-    return told.past
+def past_of(engine: Engine) -> SiteTrends:
+    told = answer(SiteQuestion(id="1", site="s", trends=True), engine, engine.time)
+    assert isinstance(told, SiteAnswer) and told.trends
+    return told.trends
 
 
 def test_the_past_of_a_worker_that_keeps_no_weeks_is_read() -> None:
-    assert msgspec.convert({"hours": [], "days": []}, SitePast).weeks == []
+    assert msgspec.convert({"hours": [], "days": []}, SiteTrends).weeks == []
 
 
 def test_the_queue_is_noted_once_an_hour_by_its_first_event() -> None:
@@ -59,15 +59,15 @@ def test_what_was_predicted_stands_beside_what_was_by_the_day() -> None:
 
 def test_medians_of_both_sides_can_be_compared() -> None:
     """Predictions that are the medians of skewed waits look too small beside means, and right beside medians."""
-    past = Past()
+    past = Trends()
     for _ in range(3):
         for waited_s in (300.0, 900.0, 1000.0, 1100.0, 40_000.0):
             past.left(MONDAY + HOUR, 1000.0, None, waited_s)
     [day] = past.kept.days
     assert day.waited_s / day.jobs > 8 * day.predicted_s / day.jobs
     assert (day.predicted_median_s, day.waited_median_s) == pytest.approx((1000.0, 1000.0), rel=0.13)
-    again = Past()
-    again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(past.save()), type=SavedPast))
+    again = Trends()
+    again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(past.save()), type=SavedTrends))
     assert again.kept == past.kept and again.save() == past.save()
 
 
@@ -81,16 +81,16 @@ def test_median_of_one_wait_is_near_it(wait_s: float) -> None:
 
 
 def test_bounds_are_counted_where_there_are_any() -> None:
-    past = Past()
+    past = Trends()
     past.left(MONDAY, 10.0, 60.0, 50.0)
     past.left(MONDAY, 10.0, 60.0, 70.0)
     past.left(MONDAY, None, None, 70.0)
     [day] = past.kept.days
-    assert (day.jobs, day.bounded, day.held) == (3, 2, 1)
+    assert (day.jobs, day.bounded, day.covered) == (3, 2, 1)
 
 
 def test_it_is_bounded_and_a_wrong_clock_is_got_over() -> None:
-    past, state = Past(), SiteState()
+    past, state = Trends(), SiteState()
     for hour in range(400 * 24):
         past.pass_to(MONDAY + hour * HOUR, state)
         past.left(MONDAY + hour * HOUR, 1.0, 1.0, 1.0)
@@ -126,6 +126,6 @@ def test_it_is_the_same_after_a_crash() -> None:
     later = nodes_at(engine.time + 2 * HOUR)
     for one in (engine, again):
         one.apply(later)
-        one.past.left(later.time, 60.0, 90.0, 100.0)
-    assert again.past.save() == engine.past.save()
+        one.trends.left(later.time, 60.0, 90.0, 100.0)
+    assert again.trends.save() == engine.trends.save()
     assert len(past_of(again).hours) > 1 and past_of(again).days and past_of(again).weeks

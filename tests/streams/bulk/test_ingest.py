@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.bulk.feed import Paced, SortedSource, names_of, timeline, until
+from streams.bulk.ingest import Paced, SortedSource, names_of, timeline, until
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from tests.support.traces import made_trace, swf_line

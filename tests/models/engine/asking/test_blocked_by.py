@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from models.engine.asking.answers import answer
-from models.engine.asking.held_back import OVERDUE
+from models.engine.asking.blocked_by import OVERDUE
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import (
@@ -25,7 +25,7 @@ from tests.support.engines import MEDIAN
 from tests.support.events import capacity, end, start, submit
 
 HOUR, DAY = 3600.0, 86_400.0
-EASY = msgspec.structs.replace(MEDIAN, what_if="easy")
+EASY = msgspec.structs.replace(MEDIAN, what_if_method="easy")
 BLEND = EngineSettings(history=100)
 HELD = "held back by a limit or a priority"
 
@@ -73,7 +73,7 @@ def asked(engine: Engine, now: float, **job: object) -> WaitAnswer:
 def test_a_start_is_promised_until_the_promise_is_broken(site: Engine) -> None:
     told = job_told(site, "second", 6101.0)
     assert told.text.startswith(("starts within", "starts in about")) and told.expected_start is not None
-    assert told.live is not None and told.live.held_back is msgspec.UNSET
+    assert told.live is not None and told.live.blocked_by is msgspec.UNSET
 
 
 @pytest.mark.parametrize("days", [0.5, 1.0, 3.0])
@@ -83,7 +83,7 @@ def test_then_it_is_said_to_be_held_back_and_no_longer_promised(site: Engine, da
     assert told.text == f"no start can be promised: {HELD}"
     assert told.expected_start is None and told.starts_by == {}
     [job] = queued(site, now)
-    assert (job.held_back, job.why, job.expected_start) == (HELD, HELD, None)
+    assert (job.blocked_by, job.why, job.expected_start) == (HELD, HELD, None)
 
 
 @pytest.mark.parametrize("days", [0.5, 1.0, 3.0])
@@ -101,7 +101,7 @@ def test_what_is_overdue_and_has_no_room_does_not_start_now_at_each_look(site: E
 def test_the_schedulers_own_reason_is_said_where_it_is_known(site: Engine) -> None:
     site.apply(Alter(site="s", time=6200.0, job="second", pending_reason="QOSMaxJobsPerUserLimit"))
     [job] = queued(site, 6100.0 + DAY)
-    assert job.held_back == "held back by a limit of the QOS on your running jobs" == job.why
+    assert job.blocked_by == "held back by a limit of the QOS on your running jobs" == job.why
 
 
 def test_others_of_the_same_user_are_not_promised_either(site: Engine) -> None:
@@ -112,10 +112,10 @@ def test_others_of_the_same_user_are_not_promised_either(site: Engine) -> None:
     assert isinstance(told, JobsAnswer)
     third = next(job for job in told.jobs if job.job == "third")
     assert third.expected_start is None
-    assert str(third.held_back).startswith(f"1 other job of ada in batch is {HELD}, for 23h")
-    assert str(third.held_back).endswith("although there is room")
+    assert str(third.blocked_by).startswith(f"1 other job of ada in batch is {HELD}, for 23h")
+    assert str(third.blocked_by).endswith("although there is room")
     other = next(job for job in queued(site, now + 10) if job.job == "other")
-    assert other.expected_start is not None and other.held_back is msgspec.UNSET
+    assert other.expected_start is not None and other.blocked_by is msgspec.UNSET
 
 
 def test_who_asks_for_the_same_user_is_told_the_doubt(site: Engine) -> None:
@@ -140,7 +140,7 @@ def test_a_job_for_which_there_is_no_room_is_late_and_nothing_else_is_said_to_ho
     site.apply(submit("all", now - 60, user="bob", queue="batch", cpus=60, walltime=HOUR))
     site.apply(start("all", now - 50))
     [job] = queued(site, now)
-    assert job.held_back == OVERDUE
+    assert job.blocked_by == OVERDUE
 
 
 @pytest.mark.parametrize(("tasks", "held"), [(1, OVERDUE), (6, HELD)])
@@ -152,4 +152,4 @@ def test_what_is_free_on_two_nodes_is_room_for_several_tasks_alone(tasks: int, h
     for event in (*events, submit("third", cpus=6, tasks=tasks, walltime=HOUR)):
         engine.apply(event)
     [job] = queued(engine, DAY)
-    assert job.held_back == held
+    assert job.blocked_by == held

@@ -1,4 +1,4 @@
-"""When standing estimates are made again, what goes out, and what is taken back."""
+"""When grid estimates are made again, what goes out, and what is taken back."""
 
 import asyncio
 import json
@@ -15,17 +15,17 @@ from faust.exceptions import NotReady
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import Capacity, Partition, Pool, StandingEstimate, Submit
+from models.records import Capacity, GridEstimate, Partition, Pool, Submit
 from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes
 from streams.settings import EstimateSettings
-from streams.worker.answers import standing as standing_module
-from streams.worker.answers.standing import StandingEstimates, key_of, site_time
+from streams.worker.answers import estimate_grid as grid_module
+from streams.worker.answers.estimate_grid import EstimateGrids, key_of, site_time
 from streams.worker.answers.turns import HANDING_S, Turns
 from streams.worker.checkpoint.stored import SiteHandle
 
 ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
-FREELY = EstimateSettings(share=1.0)
+FREELY = EstimateSettings(cpu_share=1.0)
 
 
 class Topic:
@@ -60,9 +60,9 @@ def handle(site: str = "alder", jobs: int = 60, partition: int = 3) -> SiteHandl
     return SiteHandle(engine, partition)
 
 
-def keeper(*handles: SiteHandle, settings: EstimateSettings = FREELY) -> tuple[StandingEstimates, Topic, Clock]:
+def keeper(*handles: SiteHandle, settings: EstimateSettings = FREELY) -> tuple[EstimateGrids, Topic, Clock]:
     topic, clock = Topic(), Clock()
-    return StandingEstimates({one.engine.site: one for one in handles}, settings, topic.send, clock), topic, clock
+    return EstimateGrids({one.engine.site: one for one in handles}, settings, topic.send, clock), topic, clock
 
 
 numbers = count(10_000)
@@ -79,7 +79,7 @@ def test_a_record_goes_out_for_every_shape_to_the_sites_partition() -> None:
     asyncio.run(standing.refresh(here))
     shapes = grid(sizes(32), WALLTIMES, tuple(here.engine.open_queues(8)))
     assert set(topic.values) == {key_of("alder", shape) for shape in shapes} and topic.partitions == {3}
-    estimate = msgspec.json.decode(topic.values[key_of("alder", shapes[0])] or b"", type=StandingEstimate)
+    estimate = msgspec.json.decode(topic.values[key_of("alder", shapes[0])] or b"", type=GridEstimate)
     assert (estimate.site, estimate.cpus, estimate.walltime, estimate.queue) == ("alder", *shapes[0][:3])
     assert b"gpus" not in (topic.values[key_of("alder", shapes[0])] or b"")
     assert standing.records == len(shapes)
@@ -87,7 +87,7 @@ def test_a_record_goes_out_for_every_shape_to_the_sites_partition() -> None:
 
 def test_the_configured_shapes_are_those() -> None:
     here = handle()
-    settings = EstimateSettings(walltimes=(60.0,), most_cpus=4, queues=("night",))
+    settings = EstimateSettings(walltimes=(60.0,), max_cpus=4, queues=("night",))
     standing, _, _ = keeper(here, settings=settings)
     assert standing.shapes(here.engine) == [Shape(1, 60.0, "night"), Shape(2, 60.0, "night"), Shape(4, 60.0, "night")]
 
@@ -102,7 +102,7 @@ def test_where_there_are_partitions_they_are_the_queues_and_those_with_gpus_have
     ]
     time = here.engine.time
     here.engine.apply(Capacity(site="alder", time=time, cpus=32, pools=pools, partitions=partitions))
-    settings = EstimateSettings(share=1.0, walltimes=(60.0, 600.0), queues=("nowhere",))
+    settings = EstimateSettings(cpu_share=1.0, walltimes=(60.0, 600.0), queues=("nowhere",))
     standing, topic, _ = keeper(here, settings=settings)
     asyncio.run(standing.refresh(here))
     batch = [["alder", cpus, 60.0, "batch"] for cpus in (1, 2, 4, 8, 16)]
@@ -110,7 +110,7 @@ def test_where_there_are_partitions_they_are_the_queues_and_those_with_gpus_have
     assert sorted(map(json.loads, topic.values)) == sorted([*batch, *gpu])
     told = json.loads(topic.values[key_of("alder", Shape(4, 600.0, "gpu", 1))] or b"")
     assert (told["queue"], told["cpus"], told["gpus"]) == ("gpu", 4, 1)
-    few = keeper(here, settings=EstimateSettings(most_queues=1))[0].shapes(here.engine)
+    few = keeper(here, settings=EstimateSettings(max_queues=1))[0].shapes(here.engine)
     assert {shape.queue for shape in few} == {"batch"}
 
 
@@ -200,7 +200,7 @@ def test_a_refresh_that_failed_is_tried_again_though_nothing_happens_at_the_site
     topic.error = NodeNotReadyError()
     with pytest.raises(NodeNotReadyError):
         asyncio.run(standing.refresh(here))
-    topic.error, clock.now = None, clock.now + FREELY.seconds
+    topic.error, clock.now = None, clock.now + FREELY.refresh_seconds
     assert standing.due(here)
     asyncio.run(standing.refresh(here))
     assert topic.values and not standing.due(here)
@@ -229,17 +229,17 @@ def test_a_site_that_is_taken_away_meanwhile_is_left_alone() -> None:
         handles.clear()
         return await topic.send(key, value, partition)
 
-    asyncio.run(StandingEstimates(handles, FREELY, send).refresh(here))
+    asyncio.run(EstimateGrids(handles, FREELY, send).refresh(here))
     assert len(topic.values) == 1
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (RuntimeError("a flaw"), "standing estimates failed\nTraceback"),
-        (ConnectionError("away"), "standing estimates failed\nTraceback"),
-        (NodeNotReadyError(), "standing estimates could not be sent: NodeNotReadyError"),
-        (NotReady("ended"), "standing estimates could not be sent: NotReady('ended')\n"),
+        (RuntimeError("a flaw"), "grid estimates failed\nTraceback"),
+        (ConnectionError("away"), "grid estimates failed\nTraceback"),
+        (NodeNotReadyError(), "grid estimates could not be sent: NodeNotReadyError"),
+        (NotReady("ended"), "grid estimates could not be sent: NotReady('ended')\n"),
     ],
 )
 def test_what_fails_at_one_site_does_not_stop_the_others(
@@ -278,8 +278,8 @@ def test_the_events_wait_only_for_slices(monkeypatch: pytest.MonkeyPatch) -> Non
         pauses.append(seconds)
 
     settings, topic = msgspec.structs.replace(FREELY, share=0.2), Topic()
-    keeping = StandingEstimates({"alder": here}, settings, topic.send, Clock(), turns=Turns(clock=clock))
-    monkeypatch.setattr(standing_module, "time", SimpleNamespace(perf_counter=clock, time=time.time))
+    keeping = EstimateGrids({"alder": here}, settings, topic.send, Clock(), turns=Turns(clock=clock))
+    monkeypatch.setattr(grid_module, "time", SimpleNamespace(perf_counter=clock, time=time.time))
     monkeypatch.setattr(asyncio, "sleep", sleep)
     asyncio.run(keeping.refresh(here))
     # Of each slice: the clock was looked at once by who gives turns, once as it began, and after each of two shapes.

@@ -120,6 +120,6 @@ def line(letter: DeadLetter, at: float) -> str:
     """A dead letter in one printable line: when, of which site, why, where it stands, and how it begins."""
     part = "" if letter.part is msgspec.UNSET else f", part {letter.part}"
     place = f"{letter.topic}, partition {letter.partition}, offset {letter.offset}{part}"
-    held = " (doubted)" if letter.doubted else ""
+    held = " (implausible)" if letter.implausible else ""
     site = letter.site or NO_SITE
     return printable(f"{moment(at)}  {site}  {letter.reason}{held}: {letter.detail}  [{place}]  {letter.value[:200]}")

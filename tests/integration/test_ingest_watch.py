@@ -41,7 +41,7 @@ def topics(local_stack: LocalStack, monkeypatch: pytest.MonkeyPatch, capsys: Cap
     monkeypatch.setenv("QUEUECAST_KAFKA_BOOTSTRAP", local_stack.kafka.bootstrap)
     monkeypatch.setenv("QUEUECAST_KAFKA_PREFIX", prefix)
     monkeypatch.setenv("QUEUECAST_TOPICS_PARTITIONS", "3")
-    assert main(["topics"]) == 0
+    assert main(["topics", "create"]) == 0
     capsys.readouterr()
     return Topics(prefix)
 
@@ -67,7 +67,7 @@ def messages(consumer: Any, topic: str) -> list[Any]:
 
 
 def test_topics_are_made_once(topics: Topics, capsys: Capture) -> None:
-    assert main(["topics", "--partitions", "7"]) == 0
+    assert main(["topics", "create", "--partitions", "7"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
     assert {line[0]: " ".join(line[2:]) for line in lines} == {
         topics.events: "14 days",
@@ -75,10 +75,10 @@ def test_topics_are_made_once(topics: Topics, capsys: Capture) -> None:
         topics.outcomes: "7 days",
         topics.notices: "7 days",
         topics.dead_letters: "30 days",
-        topics.estimates: "latest of each shape, 24 h",
+        topics.estimates: "latest per shape, 24 h",
         topics.questions: "1 h",
         topics.answers: "1 h",
-        topics.state: "latest of each site",
+        topics.state: "latest per site",
     }
     assert {line[1] for line in lines} == {"3"}
 
@@ -88,7 +88,7 @@ def test_traces_are_fed_in_order_keyed_by_site_and_stamped_now(
 ) -> None:
     paths = {site: made_trace(tmp_path / f"{site}.swf", jobs=300, seed=seed) for seed, site in enumerate(("a", "b"))}
     began = time.time()
-    assert main(["feed", *map(str, paths.values())]) == 0
+    assert main(["ingest", *map(str, paths.values())]) == 0
     found = messages(consumer, topics.events)
     for site, path in paths.items():
         own = [msgspec.json.decode(message.value, type=AnyEvent) for message in found if message.key == site.encode()]
@@ -100,7 +100,7 @@ def test_traces_are_fed_in_order_keyed_by_site_and_stamped_now(
 
 def test_the_first_hours_of_a_site_with_a_name_of_its_own(topics: Topics, consumer: Any, tmp_path: Path) -> None:
     path = str(made_trace(tmp_path / "x.swf"))
-    assert main(["feed", path, "--site", "début", "--until", "0.5"]) == 0
+    assert main(["ingest", path, "--site", "début", "--until", "0.5"]) == 0
     found = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(consumer, topics.events)]
     times = [event.time for event in found if event.site == "début"]
     assert 0 < max(times) - min(times) <= 1800
@@ -113,7 +113,7 @@ def running(*arguments: str) -> "subprocess.Popen[str]":
 
 def test_an_interrupted_feed_says_how_much_went_out(topics: Topics, consumer: Any, tmp_path: Path) -> None:
     path = made_trace(tmp_path / "x.swf", jobs=2000)
-    with running("feed", str(path), "--speed", "1000") as process:
+    with running("ingest", str(path), "--speed", "1000") as process:
         while process.poll() is None and not messages(consumer, topics.events):
             pass
         process.send_signal(signal.SIGINT)
@@ -146,7 +146,7 @@ def test_after_a_kill_a_feed_goes_on_where_its_cursors_say(topics: Topics, consu
     """Nothing is lost, and what is sent again is what was sent before."""
     paths = [endless_trace(tmp_path / f"{site}.swf", seed) for seed, site in enumerate("ab")]
     cursors = tmp_path / "cursors"
-    command = ["feed", *map(str, paths), "--cursors", str(cursors)]
+    command = ["ingest", *map(str, paths), "--cursors", str(cursors)]
     for count in (400, 1200):
         with running(*command, "--speed", "20000") as process:
             await_cursors(process, cursors, "ab", count)
@@ -173,7 +173,7 @@ def test_after_a_kill_a_feed_goes_on_where_its_cursors_say(topics: Topics, consu
 
 def test_a_feed_that_is_told_to_stop_sends_nothing_twice(topics: Topics, consumer: Any, tmp_path: Path) -> None:
     path = endless_trace(tmp_path / "x.swf")
-    command = ["feed", str(path), "--cursors", str(tmp_path)]
+    command = ["ingest", str(path), "--cursors", str(tmp_path)]
     with running(*command, "--speed", "20000") as process:
         await_cursors(process, tmp_path, "x", 400)
         assert main(command) == 1  # another one has it
@@ -189,10 +189,10 @@ def test_a_feed_that_is_told_to_stop_sends_nothing_twice(topics: Topics, consume
 def test_cursors_are_of_one_topic(
     topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    command = ["feed", str(made_trace(tmp_path / "x.swf")), "--cursors", str(tmp_path)]
+    command = ["ingest", str(made_trace(tmp_path / "x.swf")), "--cursors", str(tmp_path)]
     assert main(command) == 0
     monkeypatch.setenv("QUEUECAST_KAFKA_PREFIX", f"{topics.prefix}other.")
-    assert main(["topics"]) == 0
+    assert main(["topics", "create"]) == 0
     assert main(command) == 1
     assert "x.cursor: its topic is 't" in capsys.readouterr().err
     monkeypatch.setenv("QUEUECAST_KAFKA_PREFIX", topics.prefix)
@@ -257,7 +257,7 @@ def test_a_history_ends_where_its_source_begins(
     (tmp_path / "sacct.txt").write_text(sacct(jobs, cut))
     (tmp_path / "looks").mkdir()
     (tmp_path / "looks" / "0001-sacct.txt").write_text(sacct(jobs, 4000, cut - 300))
-    dump, cursors = ["feed", "--history", str(tmp_path / "sacct.txt"), "--site", "a"], ["--cursors", str(tmp_path)]
+    dump, cursors = ["ingest", "--history", str(tmp_path / "sacct.txt"), "--site", "a"], ["--cursors", str(tmp_path)]
     assert main([*dump, *cursors]) == 0
     before = len(messages(consumer, topics.events))
     assert main([*dump, *cursors]) == 1
@@ -274,5 +274,5 @@ def test_a_history_ends_where_its_source_begins(
     events = [part.event for parts in carried for part in parts]
     told = [(event.kind, *event.key) for event in events if event.kind in ("submit", "start", "end", "cancel")]
     assert len(told) == len(set(told))
-    assert {event.kind for event in events if getattr(event, "past", False)} <= {"submit", "requeue"}
-    assert not any(getattr(event, "past", False) for event in events[before:])
+    assert {event.kind for event in events if getattr(event, "historical", False)} <= {"submit", "requeue"}
+    assert not any(getattr(event, "historical", False) for event in events[before:])

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from models.engine.wait_counts import WaitCounts
-from models.records import HourState, LeftJobs, SitePast
+from models.records import DepartedJobs, HourState, SiteTrends
 from models.site.clock import WEEK_S
 from models.site.job import Phase
 from models.site.state import SITE, SiteState
@@ -15,18 +15,18 @@ from models.site.state import SITE, SiteState
 S = TypeVar("S", bound=msgspec.Struct)
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-PAST_BOUND = "0.9"  # the bound whose coverage is kept
+TREND_BOUND = "0.9"  # the bound whose coverage is kept
 MAX_HOURS, MAX_DAYS, MAX_WEEKS = 168, 28, 53  # so many hours, days and weeks are kept: a week, four weeks, and a year
 MONDAY_S = 4 * DAY_S  # when the first week began, which hours and days are counted from too (Unix seconds, UTC)
 SavedSums = tuple[float, int, float, float, float, int, int, dict[int, int], dict[int, int]]
-SavedPast = tuple[list[tuple[float, int, int, int, int]], list[SavedSums], list[SavedSums]]
+SavedTrends = tuple[list[tuple[float, int, int, int, int]], list[SavedSums], list[SavedSums]]
 """As it is stored: the fields of the hours, days and weeks; 20 bytes an hour, some 150 a day or week."""
 
 
 class _Period:
     """The jobs that left the queue in a day or week, and how many waited, or were to wait, for how long."""
 
-    def __init__(self, sums: LeftJobs, predicted: WaitCounts, waited: WaitCounts) -> None:
+    def __init__(self, sums: DepartedJobs, predicted: WaitCounts, waited: WaitCounts) -> None:
         self.sums = sums
         self.predicted = predicted
         self.waited = waited
@@ -42,9 +42,9 @@ class _Period:
         self.waited.add(waited_s)
         if bound_s is not None:
             sums.bounded += 1
-            sums.held += waited_s <= bound_s
+            sums.covered += waited_s <= bound_s
 
-    def record(self) -> LeftJobs:
+    def record(self) -> DepartedJobs:
         """The sums with the medians as they are now."""
         medians = {"predicted_median_s": self.predicted.median_s(), "waited_median_s": self.waited.median_s()}
         return msgspec.structs.replace(self.sums, **medians)
@@ -52,17 +52,17 @@ class _Period:
     def save(self) -> SavedSums:
         """What there is, to be stored."""
         one = self.sums
-        sums = (one.begin, one.jobs, one.predicted_s, one.waited_s, one.error_s, one.bounded, one.held)
+        sums = (one.begin, one.jobs, one.predicted_s, one.waited_s, one.error_s, one.bounded, one.covered)
         return *sums, self.predicted.counts, self.waited.counts
 
 
 def _restored(saved: SavedSums) -> _Period:
     *sums, predicted, waited = saved
-    fields = dict(zip(LeftJobs.__struct_fields__, sums, strict=False))
-    return _Period(LeftJobs(**fields), WaitCounts(predicted), WaitCounts(waited))  # type: ignore[arg-type]
+    fields = dict(zip(DepartedJobs.__struct_fields__, sums, strict=False))
+    return _Period(DepartedJobs(**fields), WaitCounts(predicted), WaitCounts(waited))  # type: ignore[arg-type]
 
 
-class Past:
+class Trends:
     """The last hours, days, weeks of a site; an event costs a comparison, a job that leaves the queue additions."""
 
     def __init__(self) -> None:
@@ -72,17 +72,17 @@ class Past:
         self._next = 0.0  # when the next hour begins
 
     @property
-    def kept(self) -> SitePast:
+    def kept(self) -> SiteTrends:
         """What there is, the oldest first."""
         days, weeks = ([period.record() for period in periods] for periods in (self._days, self._weeks))
-        return SitePast(hours=list(self._hours), days=days, weeks=weeks)
+        return SiteTrends(hours=list(self._hours), days=days, weeks=weeks)
 
-    def save(self) -> SavedPast:
+    def save(self) -> SavedTrends:
         """What there is, to be stored; 0.1 ms."""
         hours = [*map(msgspec.structs.astuple, self._hours)]
         return hours, [day.save() for day in self._days], [week.save() for week in self._weeks]
 
-    def restore(self, saved: SavedPast) -> None:
+    def restore(self, saved: SavedTrends) -> None:
         """Take back what was saved."""
         hours, days, weeks = saved
         self._hours[:] = (_filled(HourState, hour) for hour in hours)
@@ -113,7 +113,7 @@ class Past:
         for kept, length_s, most in ((self._days, DAY_S, MAX_DAYS), (self._weeks, WEEK_S, MAX_WEEKS)):
             begin = _begin(now, length_s)
             if not kept or begin > kept[-1].sums.begin:
-                kept.append(_Period(LeftJobs(begin=begin), WaitCounts(), WaitCounts()))
+                kept.append(_Period(DepartedJobs(begin=begin), WaitCounts(), WaitCounts()))
                 del kept[:-most]
             kept[-1].add(predicted_s, bound_s, waited_s)  # also an event that comes late
 

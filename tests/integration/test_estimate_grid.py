@@ -1,4 +1,4 @@
-"""Standing estimates and answers, from a real worker through a real Kafka."""
+"""Grid estimates and answers, from a real worker through a real Kafka."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from models.engine.asking.answers import standing
 from models.engine.engine import Engine
-from models.records import AnyAnswer, NoAnswer, StandingEstimate, Submit, WaitAnswer, WaitQuestion
+from models.records import AnyAnswer, GridEstimate, NoAnswer, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import WALLTIMES, grid, sizes
 from tests.support.asked import answer_of_worker
 from tests.support.deployment import (
@@ -27,18 +27,18 @@ from tests.support.deployment import (
     until,
 )
 
-QUICK = {"seconds": 1.0, "share": 0.5}
+QUICK = {"refresh_seconds": 1.0, "cpu_share": 0.5}
 
 Key = tuple[str, int, float, str | None]
 
-_estimate = msgspec.json.Decoder(StandingEstimate).decode
+_estimate = msgspec.json.Decoder(GridEstimate).decode
 _answer: Any = msgspec.json.Decoder(AnyAnswer).decode
 
 
-def picture(here: Deployment) -> dict[Key, StandingEstimate]:
+def picture(here: Deployment) -> dict[Key, GridEstimate]:
     """The estimates that a reader gets who starts now and reads their topic from its beginning to its end."""
     places = [TopicPartition(here.topics.estimates, part) for part in range(PARTITIONS)]
-    found: dict[Key, StandingEstimate] = {}
+    found: dict[Key, GridEstimate] = {}
     with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
         consumer.assign(places)
         ends = consumer.end_offsets(places)
@@ -59,7 +59,7 @@ def picture(here: Deployment) -> dict[Key, StandingEstimate]:
     return found
 
 
-def in_time(estimate: StandingEstimate) -> StandingEstimate:
+def in_time(estimate: GridEstimate) -> GridEstimate:
     """An estimate without how far its worker was behind when it was made, which differs from run to run."""
     return msgspec.structs.replace(estimate, lag_messages=0, lag_s=0.0)
 
@@ -78,7 +78,7 @@ def test_who_begins_to_read_in_mid_run_has_every_shape_of_every_site_at_once(dep
     here.worker.start()
     events = interleaved(simulated("alder", 150), simulated("birch", 150, seed=2, policy="fcfs"))
     here.send(events[: len(events) * 2 // 3])
-    expected: dict[Key, StandingEstimate] = {}
+    expected: dict[Key, GridEstimate] = {}
     for engine in engines_after(here, events[: len(events) * 2 // 3]).values():
         shapes = grid(sizes(engine.context.cpus), WALLTIMES, tuple(engine.open_queues(8)))
         for made in standing(engine, shapes, engine.time):

@@ -57,36 +57,35 @@ States = Mapping[str, Mapping[int, StoredSite]]
 """What each partition has of each site: there are two with a state where this was interrupted before."""
 
 
-def rehash(settings: Settings, partitions: int | None = None) -> Moves:
+def repartition(settings: Settings, partitions: int | None = None) -> Moves:
     """Give all topics the same number of partitions, and move the sites to theirs. No worker or source may run.
 
-    Whatever stops it, it can be done again: Redis is told of the new number last, and workers refuse to start before.
-    A site moves when its state is written to the new partition, which is after its unread events were. Its state skips
-    what was in that partition before, so nothing counts twice.
+    It is idempotent and can be repeated after any failure: Redis stores the new number last, and workers refuse to
+    start before. The state of a site is written to its new partition after its unread events, and it skips earlier
+    messages there, so no event counts twice.
 
-    Parameters:
-        partitions: how many; by default as many as that topic has that has most.
+    Args:
+        partitions: The new number; by default that of the topic with the most partitions.
 
     Returns:
         The sites that were moved.
 
     Raises:
-        UserError: a worker or a source runs, there are more partitions than wanted, or a server does not answer or
-            refuses.
+        UserError: A worker or a source is running, a topic has more partitions, or a server failed or refused.
     """
     topics = Topics(settings.kafka.prefix)
     asyncio.run(check_redis(settings.redis))
     with admin(settings.kafka) as client:
         members, committed = group_of(client, topics.group)
         if members:
-            raise UserError(f"{members} workers run, or did a short time ago; stop all, and the sources, first")
+            raise UserError(f"{members} workers are running or stopped recently; stop all workers and sources first")
         wanted = _add_partitions(client, settings, partitions)
     options = settings.kafka.client_options() | {"acks": "all", "max_request_size": STATE_MESSAGE_BYTES}
     with kafka_errors(settings.kafka), closing(KafkaProducer(**options)) as producer:
         states = _states(settings)
         ends = {topic: ends_of(settings, topic) for topic in event_topics(settings)}
         if any(len(found) != wanted for found in ends.values()):
-            raise UserError("not all brokers know of the partitions that were added; do it again")
+            raise UserError("not all brokers have the new partitions yet; repeat the command")
         for topic in ends:
             _send_again(settings, producer, topic, ends[topic], committed, states)
         moves = _move(settings, producer, ends, states)
@@ -98,11 +97,11 @@ def _add_partitions(client: KafkaAdminClient, settings: Settings, partitions: in
     names = list(configurations(settings))
     found = {topic["name"]: len(topic["partitions"]) for topic in client.describe_topics(names)}
     if missing := [name for name, count in found.items() if not count]:
-        raise UserError(f"topics are missing: {', '.join(missing)}; make them with `queuecast topics`")
+        raise UserError(f"topics are missing: {', '.join(missing)}; create them with `queuecast topics create`")
     most = max(found.values())
     wanted = most if partitions is None else partitions
     if wanted < most:
-        raise NotUnderstood(f"there are topics with {most} partitions; there can only be more, not {wanted}")
+        raise NotUnderstood(f"cannot reduce partitions from {most} to {wanted}")
     if fewer := {name: wanted for name, count in found.items() if count < wanted}:
         client.create_partitions(fewer)
         _await(client, fewer)
@@ -113,7 +112,7 @@ def _await(client: KafkaAdminClient, wanted: Mapping[str, int]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while any(len(topic["partitions"]) < wanted[topic["name"]] for topic in client.describe_topics(list(wanted))):
         if time.monotonic() > deadline:
-            raise UserError(f"the partitions were not there within {PATIENCE_S:.0f} s; do it again")
+            raise UserError(f"the new partitions did not appear within {PATIENCE_S:.0f} s; repeat the command")
         time.sleep(0.1)
 
 
@@ -220,7 +219,7 @@ def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mappin
             _copy_segments(site, before, found[before.partition].segments, home, write)
             before.partition, before.offset, before.begun = home, ends[topic][home] - 1, 0
             before.epoch += 1
-            before.own = site in settings.sites.own_topic
+            before.own = site in settings.sites.dedicated_topics
             write(site.encode(), encode_stored(before), home)
         for partition, old in found.items():
             if partition != home:

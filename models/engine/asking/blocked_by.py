@@ -40,7 +40,7 @@ class _Oldest(NamedTuple):
     reason: str
 
 
-class HeldBack:
+class BlockedBy:
     """The jobs of a site that are held back `now` (Unix seconds), as far as they are looked at (`models.site.seen`).
 
     O(live jobs), 2 µs each of those that are overdue and not larger than what is free.
@@ -68,7 +68,7 @@ class HeldBack:
         Parameters:
             expected_start: when it is expected to start otherwise, Unix seconds.
         """
-        blocked = obstacle(job, self._engine.context, self._engine.settings.withhold_down)
+        blocked = obstacle(job, self._engine.context, self._engine.settings.max_down_fraction)
         if blocked is not None:
             return blocked
         if self._overdue_since(job) is not None:

@@ -16,7 +16,7 @@ from streams.broker.topics import partition_of
 from streams.cli.app import main
 from streams.client.questions import new_id
 from streams.errors import UserError
-from streams.operate import rehash as rehashing
+from streams.operate import repartition as repartitioning
 from streams.settings import Settings, TopicSettings
 from streams.worker.run import check_partitions
 from tests.integration.test_ask import asked
@@ -45,7 +45,7 @@ def events() -> list[AnyEvent]:
 
 @pytest.fixture
 def here(deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    found = deploy(partitions=BEFORE, own_topic=OWN, history=50, estimates=FRESH_ESTIMATES)
+    found = deploy(partitions=BEFORE, dedicated_topics=OWN, history=50, estimates=FRESH_ESTIMATES)
     monkeypatch.setenv("QUEUECAST_CONFIG", str(file := tmp_path / "queuecast.toml"))
     file.write_text(as_toml(found.settings))
     return found
@@ -84,21 +84,21 @@ def test_partitions_that_are_added_stop_the_workers_who_say_what_to_do(
     here.send(events[:100])
     here.worker.start()
     here.await_outputs(count(here, events[:100]))
-    assert main(["topics", "--partitions", str(AFTER), "--json"]) == 0
+    assert main(["topics", "create", "--partitions", str(AFTER), "--json"]) == 0
     said = capsys.readouterr()
-    assert f"the topics have {BEFORE} partitions and keep them: of {AFTER}, most sites" in said.err
-    told = {line["topic"]: (line["partitions"], line["made"]) for line in json.loads(said.out)}
+    assert f"existing topics keep their {BEFORE} partitions" in said.err
+    told = {line["topic"]: (line["partitions"], line["created"]) for line in json.loads(said.out)}
     assert told[here.topics.events] == (BEFORE, False)
-    assert main(["topics", "--rehash", "--partitions", str(AFTER)]) == 1
-    assert "1 workers run" in capsys.readouterr().err
+    assert main(["topics", "repartition", "--partitions", str(AFTER)]) == 1
+    assert "1 workers are running" in capsys.readouterr().err
     add_partitions(here, *partitions_of(here.settings))
     until(lambda: not here.worker.running)
     assert f"{here.topics.events} has {AFTER} partitions, and the sites' states are for {BEFORE}" in here.log
-    assert "`queuecast topics --rehash` moves the sites" in here.log
-    with pytest.raises(UserError, match=r"--rehash` moves the sites"):
+    assert "`queuecast topics repartition` moves the sites" in here.log
+    with pytest.raises(UserError, match=r"repartition` moves the sites"):
         check_partitions(here.settings)
     found = looked(capsys, 1)["partitions"]
-    assert (found["state"], "--rehash" in found["found"]) == ("fail", True)
+    assert (found["state"], "repartition" in found["found"]) == ("fail", True)
 
 
 def test_sites_move_with_all_that_they_know(
@@ -115,7 +115,7 @@ def test_sites_move_with_all_that_they_know(
     here.stop()
     here.send(unread)
     add_partitions(here, here.topics.events)  # by mistake, and a source goes on
-    assert "--rehash" in looked(capsys, 1)["topics"]["advice"]
+    assert "repartition" in looked(capsys, 1)["topics"]["advice"]
     with producer_of(here.settings) as here.producer:
         here.send(later)
 
@@ -124,14 +124,14 @@ def test_sites_move_with_all_that_they_know(
         def crash(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        patched.setattr(rehashing, "_move", crash)
+        patched.setattr(repartitioning, "_move", crash)
         with pytest.raises(KeyboardInterrupt):
-            rehashing.rehash(here.settings)
-    with pytest.raises(UserError, match=r"--rehash` moves the sites"):
+            repartitioning.repartition(here.settings)
+    with pytest.raises(UserError, match=r"repartition` moves the sites"):
         check_partitions(here.settings)
 
     capsys.readouterr()
-    assert main(["topics", "--rehash"]) == 0
+    assert main(["topics", "repartition"]) == 0
     told = capsys.readouterr().err
     assert [f"{site}: partition {old} -> {new}" in told for site, (old, new) in MOVED.items()] == [True] * len(MOVED)
     assert len(MOVED) >= 3 and told.count("->") == len(MOVED)
@@ -149,7 +149,7 @@ def test_sites_move_with_all_that_they_know(
     assert {letter.reason for letter in refused} == {"wrong_partition"}
     found = {(letter.topic, letter.partition, letter.offset) for letter in refused}
     assert len(found) == elsewhere
-    assert rehashing.rehash(settings) == {}  # done again, it moves nothing
+    assert repartitioning.repartition(settings) == {}  # done again, it moves nothing
     assert looked(capsys)["partitions"]["state"] == "ok"
 
 
@@ -168,14 +168,14 @@ def test_a_source_that_still_sends_is_noticed(
     here: Deployment, events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     here.send(events[:100])
-    send = rehashing._await_sent
+    send = repartitioning._await_sent
 
     def meanwhile(pending: list[Any]) -> None:
         here.send(events[100:101])
         send(pending)
 
-    monkeypatch.setattr(rehashing, "_await_sent", meanwhile)
-    assert main(["topics", "--rehash", "--partitions", str(AFTER)]) == 1
+    monkeypatch.setattr(repartitioning, "_await_sent", meanwhile)
+    assert main(["topics", "repartition", "--partitions", str(AFTER)]) == 1
     assert "meanwhile; stop the sources, then do it again" in capsys.readouterr().err
-    assert main(["topics", "--rehash", "--partitions", str(BEFORE)]) == 2
-    assert f"there can only be more, not {BEFORE}" in capsys.readouterr().err
+    assert main(["topics", "repartition", "--partitions", str(BEFORE)]) == 2
+    assert f"cannot reduce partitions from {AFTER} to {BEFORE}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Standing estimates: how long a job of each shape would wait if it came now, kept fresh beside the events.
+"""Grid estimates: how long a job of each shape would wait if it came now, kept fresh beside the events.
 
 They are made in slices between which events come in, and no state and no offset depends on them: one that is lost when
 a worker dies is made again by the next. So they go out without waiting for a checkpoint.
@@ -19,7 +19,7 @@ from faust.exceptions import NotReady
 from models.durations import DAY_S
 from models.engine.asking.answers import standing, work_left_s
 from models.engine.engine import Engine
-from models.records import StandingEstimate
+from models.records import GridEstimate
 from models.site.job import Phase
 from models.site.shapes import HOUR_S, Shape, covering, grid, partition_grid, sizes
 from models.site.state import SITE
@@ -41,7 +41,7 @@ Send = Callable[[bytes, bytes | None, int], Awaitable[Awaitable[Any]]]
 """Sends a key and a value to a partition of the topic of estimates; what it gives is done when they have arrived."""
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(StandingEstimate).decode
+_decode = msgspec.json.Decoder(GridEstimate).decode
 
 
 def site_time(engine: Engine, clock: Callable[[], float] = time.time) -> float:
@@ -67,7 +67,7 @@ def _busiest(engine: Engine, topology: Topology, most: int) -> list[str]:
     return sorted(names, key=lambda name: (name not in heard, names.index(name)))[:most]
 
 
-def _some(estimates: Iterator[tuple[Shape, StandingEstimate]]) -> list[tuple[Shape, StandingEstimate]]:
+def _some(estimates: Iterator[tuple[Shape, GridEstimate]]) -> list[tuple[Shape, GridEstimate]]:
     """The next estimates: as many as `MAX_SLICE_S` is enough for, one at least; none where there are no more."""
     begun, made = time.perf_counter(), []
     for one in estimates:
@@ -94,7 +94,7 @@ class StateSummary(NamedTuple):
 
 @dataclass
 class PublishedEstimates:
-    """The standing estimates of one site.
+    """The grid estimates of one site.
 
     `since` and `made` say when they were made: on the clock, and in Unix seconds. `shapes` are those that were sent,
     `waits` their predicted waits in seconds (None: no estimate), `work_left_s` the work left over the processors,
@@ -117,8 +117,8 @@ class PublishedEstimates:
 
 
 @dataclass(eq=False)
-class StandingEstimates:
-    """Keeps the topic of standing estimates fresh for this worker's sites.
+class EstimateGrids:
+    """Keeps the topic of grid estimates fresh for this worker's sites.
 
     Parameters:
         handles: this worker's sites now, by name.
@@ -164,13 +164,13 @@ class StandingEstimates:
         if not estimates.shapes:  # how large the site is was not known
             return handle.engine.context.cpus > 0
         age = self.clock() - estimates.since
-        if age < self.settings.seconds:
-            return age >= self.settings.oldest_seconds
+        if age < self.settings.refresh_seconds:
+            return age >= self.settings.max_age_seconds
         turned = (self.freshness.of(handle).stale is not None) != estimates.stale
-        return age >= self.settings.oldest_seconds or turned or not estimates.sent or self._changed(estimates)
+        return age >= self.settings.max_age_seconds or turned or not estimates.sent or self._changed(estimates)
 
     def _changed(self, estimates: PublishedEstimates) -> bool:
-        before, now, change = estimates.summary, StateSummary.of(estimates.engine), self.settings.change
+        before, now, change = estimates.summary, StateSummary.of(estimates.engine), self.settings.min_change
         moved = max(abs(now.queued_cpus - before.queued_cpus), abs(now.running_cpus - before.running_cpus))
         news = now.events - before.events
         live_jobs = len(estimates.engine.context.state)
@@ -184,14 +184,14 @@ class StandingEstimates:
                 if may:
                     await self.refresh(handle)
         except (KafkaError, NotReady) as error:  # not ready: this worker is about to end, and its producer has ended
-            log.warning("standing estimates could not be sent: %r", error, extra={"site": handle.engine.site})
+            log.warning("grid estimates could not be sent: %r", error, extra={"site": handle.engine.site})
         except Exception:
-            log.exception("standing estimates failed", extra={"site": handle.engine.site})
+            log.exception("grid estimates failed", extra={"site": handle.engine.site})
 
     async def refresh(self, handle: SiteHandle) -> None:
         """Make a site's estimates and send them; delete those of shapes that are no longer offered."""
         engine, before = handle.engine, self.estimates.get(handle.engine.site)
-        shapes, now, share = self.shapes(engine), site_time(engine), self.settings.share
+        shapes, now, share = self.shapes(engine), site_time(engine), self.settings.cpu_share
         estimates = PublishedEstimates(engine, StateSummary.of(engine), self.clock(), time.time(), frozenset(shapes))
         if before is not None and before.engine is engine:  # until theirs are made
             estimates.records = {shape: one for shape, one in before.records.items() if shape in estimates.shapes}
@@ -224,14 +224,14 @@ class StandingEstimates:
         topology = Topology.of(engine.context.capacity)
         if topology is not None:
             named = [name for name in settings.queues if name in topology.partitions]
-            names = named or _busiest(engine, topology, settings.most_queues)
-            return partition_grid(topology, settings.walltimes, settings.most_cpus, names)
-        queues = settings.queues or engine.open_queues(settings.most_queues)
-        return grid(sizes(engine.context.cpus, settings.most_cpus), settings.walltimes, tuple(queues))
+            names = named or _busiest(engine, topology, settings.max_queues)
+            return partition_grid(topology, settings.walltimes, settings.max_cpus, names)
+        queues = settings.queues or engine.open_queues(settings.max_queues)
+        return grid(sizes(engine.context.cpus, settings.max_cpus), settings.walltimes, tuple(queues))
 
     def covering(
         self, handle: SiteHandle, cpus: int, walltime: float | None, queue: str | None, gpus: int
-    ) -> StandingEstimate | None:
+    ) -> GridEstimate | None:
         """The latest estimate of the least shape that a job fits into; None where there is none."""
         estimates = self.estimates.get(handle.engine.site)
         if estimates is None or estimates.engine is not handle.engine:
