@@ -29,7 +29,7 @@ commands.add_typer(topics_commands, name="topics")
 AsJson = Annotated[bool, flag("--json", "Print the topics as JSON.")]
 
 
-@topics_commands.callback()
+@topics_commands.callback(epilog="Example: queuecast topics create --partitions 24 --replication 3")
 def topics() -> None:
     """Create, list or repartition the Kafka topics."""
 

@@ -127,8 +127,8 @@ class SiteFamilies(Families):
 
     def _add_bounds(self, name: str, labels: Sequence[str], accuracy: Accuracy) -> None:
         for q, bound in accuracy.bounds.items():
-            self.add(f"{name}_held_jobs", [*labels, q], bound.held)
-            self.add(f"{name}_jobs", [*labels, q], bound.jobs)
+            self.add(f"{name}_covered_jobs", [*labels, q], bound.held)
+            self.add(f"{name}_scored_jobs", [*labels, q], bound.jobs)
 
     def _add_counts(self, engine: Engine) -> None:
         site, context = engine.site, engine.context

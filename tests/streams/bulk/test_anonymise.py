@@ -96,7 +96,7 @@ def test_what_is_written_is_read_and_predicted_alike(tmp_path: Path, capsys: pyt
     (tmp_path / "key").write_text("0123456789abcdef\n")
     more = ["--key", str(tmp_path / "key"), "--shift-time", "10d"]
     assert main(["replay", str(trace), "--site", "alder", "--anonymise", str(out), *more]) == 0
-    assert "events with other names" in capsys.readouterr().out
+    assert "events with pseudonyms" in capsys.readouterr().out
     text = gzip.decompress(out.read_bytes()).decode()
     assert "alder" not in text and '"u1"' not in text and '"q0"' not in text
     assert main(["replay", str(trace), "--anonymise", str(tmp_path / "again.gz"), *more, "--site", "alder"]) == 0

@@ -117,4 +117,4 @@ def test_a_worker_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_that_is_named_can_be_copied(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("streams.operate.site.send", lambda *_: None)
     assert main(["site", "ro ss/ä", "forget-job", "1"]) == 0
-    assert capsys.readouterr().out == "sent; `queuecast site 'ro ss/ä' show` says what became of it\n"
+    assert capsys.readouterr().out == "sent; `queuecast site 'ro ss/ä' show` prints the result\n"

@@ -74,7 +74,7 @@ def test_mistakes_are_named(trace: Path, capsys: Capture) -> None:
     assert main(["compare", str(trace), "--method", "oracle"]) != 0
     assert "no method 'oracle'; there are: zero, median" in capsys.readouterr().err
     assert main(["compare", str(trace), "--ids", "1", "2", "--rows", "1", "2"]) != 0
-    assert "exclude each other" in capsys.readouterr().err
+    assert "are mutually exclusive" in capsys.readouterr().err
 
 
 def test_a_trace_is_simulated_under_schedulers(trace: Path, capsys: Capture) -> None:

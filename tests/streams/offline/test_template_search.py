@@ -198,10 +198,10 @@ def test_the_command_searches_greedily(
     ("arguments", "code", "message"),
     [
         (["--population", "5"], 2, "--population is 5; expected an even number."),
-        (["--search", "greedy", "--resume", "state.json"], 2, "--resume is for the genetic search."),
-        (["--every", "3"], 2, "--every says nothing of template."),
-        (["--method", "ibl"], 2, "--method and --runtimes exclude each other."),
-        (["--resume", "no/state.json"], 1, "no/state.json: cannot be written: there is no such directory"),
+        (["--search", "greedy", "--resume", "state.json"], 2, "--resume requires the genetic search."),
+        (["--every", "3"], 2, "--every does not apply to template."),
+        (["--method", "ibl"], 2, "--method and --runtimes are mutually exclusive."),
+        (["--resume", "no/state.json"], 1, "no/state.json: cannot be written: no such directory"),
     ],
 )
 def test_a_mistake_is_told(

@@ -138,13 +138,13 @@ def test_what_was_found_is_told_as_json_too(trace: Trace, capsys: Capture) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--ids", "1", "2", "--rows", "1", "2"], 2, "--ids and --rows exclude each other."),
+        (["--ids", "1", "2", "--rows", "1", "2"], 2, "--ids and --rows are mutually exclusive."),
         (["--every", "0"], 2, "--every"),
-        (["--seed", "3"], 2, "--seed says nothing of qespera."),
-        (["--method", "ibl", "--jobs", "3"], 2, "--jobs says nothing of ibl."),
-        (["--method", "ibl", "--resume", "no/s.json"], 1, "no/s.json: cannot be written: there is no such directory"),
+        (["--seed", "3"], 2, "--seed does not apply to qespera."),
+        (["--method", "ibl", "--jobs", "3"], 2, "--jobs does not apply to ibl."),
+        (["--method", "ibl", "--resume", "no/s.json"], 1, "no/s.json: cannot be written: no such directory"),
         ([], 1, "made.swf: no job with these numbers; they are 1 to 240"),
-        (["--rows", "1", "9", "--save", "no/such.toml"], 1, "no/such.toml: cannot be written: there is no such"),
+        (["--rows", "1", "9", "--save", "no/such.toml"], 1, "no/such.toml: cannot be written: no such"),
     ],
 )
 def test_a_mistake_is_told(trace: Trace, capsys: Capture, arguments: list[str], code: int, message: str) -> None:

@@ -166,7 +166,7 @@ def test_the_command_makes_links(client: Client, tmp_path: Any, capsys: pytest.C
     assert link.startswith("https://q.example.org/login?key=ada.")
     assert client.post(link.removeprefix("https://q.example.org"), follow_redirects=False).status_code == 303
     assert main([*command, "--for", "bob"]) == 1
-    assert "no link can be made: the settings have tokens of: ada" in capsys.readouterr().err
+    assert "cannot create a link: the settings have tokens of: ada" in capsys.readouterr().err
 
 
 def test_a_browser_is_shown_a_page_and_a_program_json(client: Client) -> None:

@@ -116,7 +116,7 @@ def test_where_there_are_partitions_they_are_the_queues_and_those_with_gpus_have
 
 def test_they_are_made_anew_when_the_state_has_changed_enough_and_not_too_often() -> None:
     here = handle()
-    standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, change=0.05))
+    standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, min_change=0.05))
     for _ in range(40):
         submit(here)
     assert standing.due(here)
@@ -133,7 +133,7 @@ def test_they_are_made_anew_when_the_state_has_changed_enough_and_not_too_often(
 
 def test_a_change_of_the_sites_size_counts_and_so_does_age() -> None:
     here = handle(jobs=150)
-    standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, change=1.0))
+    standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, min_change=1.0))
     asyncio.run(standing.refresh(here))
     clock.now = 31.0
     here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
@@ -277,7 +277,7 @@ def test_the_events_wait_only_for_slices(monkeypatch: pytest.MonkeyPatch) -> Non
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    settings, topic = msgspec.structs.replace(FREELY, share=0.2), Topic()
+    settings, topic = msgspec.structs.replace(FREELY, cpu_share=0.2), Topic()
     keeping = EstimateGrids({"alder": here}, settings, topic.send, Clock(), turns=Turns(clock=clock))
     monkeypatch.setattr(grid_module, "time", SimpleNamespace(perf_counter=clock, time=time.time))
     monkeypatch.setattr(asyncio, "sleep", sleep)
