@@ -33,6 +33,7 @@ from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
 from models.waits.boosted.recent import code_of
 from models.waits.order import LearntOrder
+from models.waits.order.method import bound_of
 from models.waits.qespera import Qespera
 
 TRIVIAL = ("zero", "recent")
@@ -177,7 +178,7 @@ class Blend(WaitMethod):
         told = [self._points["qespera"].predict(job, context), order, self.site_policy.beside(job, context, order)]
         forests = self._boosted.beside(job, context, order.wait_s)
         mixed = self._mixed(job, told, forests, context)
-        estimate = self._estimate(mixed, forests, context)
+        estimate = self._estimate(mixed, forests, context, order)
         if mixed is not None:
             said, choice = mixed
             note = _Note(0, job.ready, self._deadlines.begin, code_of(job.queue), choice.waits_s, said)
@@ -197,10 +198,10 @@ class Blend(WaitMethod):
         asked, *copies = tee(jobs, 1 + len(self._points))
         points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
         for job, *told in zip(asked, *points, strict=True):
-            simulated_s = told[ORDER - len(TRIVIAL)].wait_s
-            forests = self._boosted.consider(job, context, simulated_s)
-            estimate = self._estimate(self._mixed(job, told, forests, context), forests, context)
-            yield msgspec.structs.replace(estimate, schedule_s=simulated_s)
+            order = told[ORDER - len(TRIVIAL)]
+            forests = self._boosted.consider(job, context, order.wait_s)
+            estimate = self._estimate(self._mixed(job, told, forests, context), forests, context, order)
+            yield msgspec.structs.replace(estimate, schedule_s=order.wait_s)
 
     def _mixed(
         self, job: Job, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext
@@ -239,7 +240,7 @@ class Blend(WaitMethod):
         np.maximum(waits_s, context.earliest(job, job.submit) - job.ready, out=waits_s)
 
     def _estimate(
-        self, mixed: tuple[Said, Choice] | None, forests: ForestsSaid | None, context: SiteContext
+        self, mixed: tuple[Said, Choice] | None, forests: ForestsSaid | None, context: SiteContext, order: Estimate
     ) -> Estimate:
         if mixed is None:
             return Estimate(None, "no history")
@@ -250,7 +251,7 @@ class Blend(WaitMethod):
         ]
         shares = {name: weights[name] for name in first} | {"others": 1.0 - math.fsum(weights[name] for name in first)}
         reason = ", ".join([f"{name} {100 * share:.0f} %" for name, share in shares.items() if share >= 0.005])
-        reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}"
+        reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}{bound_of(order)}"
         if forests is not None and forests.elsewhere:
             reason = f"{reason}; forests know jobs of other sites alone"
         if context.history.count < MIN_STARTED_JOBS and (forests is None or said.alone):

@@ -24,12 +24,14 @@ MAX_ALONE = 100
 
 class Ahead(NamedTuple):
     """What is ahead of a job: seconds from now until it starts (infinity: never), its place in the order of the queue
-    (0 is the first), and the work of the queued jobs before it, in processor-seconds by their predicted run times.
+    (0 is the first), and the work of the queued jobs before it, in processor-seconds by their predicted run times; and
+    whether the simulation ended at `MAX_WORK`.
     """
 
     start_s: float
     place: int
     work: float
+    cut_short: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +83,13 @@ class Ordered:
         return MAX_SIMULATED if self.sight.whole else MAX_SIMULATED_OF_PART
 
     @cached_property
+    def _begun(self) -> tuple[Floats, bool]:
+        return self._schedule(self.sight, self.simulated, self.limits)
+
+    @property
     def begun_s(self) -> Floats:
         """In how many seconds each of them starts, infinity for never; or has its turn, if it `is_gone` by then."""
-        return self._schedule(self.sight, self.simulated, self.limits)
+        return self._begun[0]
 
     @cached_property
     def is_gone(self) -> Flags:
@@ -104,7 +110,7 @@ class Ordered:
             stays_s = self.sight.queued.stays_s.copy()
             stays_s[simulated[nth]] = np.inf
             sight = self.sight._replace(queued=self.sight.queued._replace(stays_s=stays_s))
-            found[nth] = self._schedule(sight, self.simulated, self.limits, int(first[nth]))[first[nth]]
+            found[nth] = self._schedule(sight, self.simulated, self.limits, int(first[nth]))[0][first[nth]]
         return self.sight.rows[simulated], found
 
     def due(self) -> Ints:
@@ -112,7 +118,7 @@ class Ordered:
         sight = self.sight
         if not len(self.order) or (sight.rooms is None and sight.queued.cpus.min() > sight.free):
             return self.order[:0]
-        return self.simulated[np.isfinite(self._schedule(sight, self.simulated, Limits(), only_now=True))]
+        return self.simulated[np.isfinite(self._schedule(sight, self.simulated, Limits(), only_now=True)[0])]
 
     def ahead(self, with_job: Sight) -> Ahead:
         """What is ahead of the job that `with_job` has more than `sight`; O(queued² + queued·running) at worst.
@@ -130,11 +136,14 @@ class Ordered:
         if jobs >= self.most:
             start_s = float(self.begun_s[np.isfinite(self.begun_s) & ~self.is_gone].max(initial=0.0))
             busy = max(self.sight.cpus - self.sight.free, 1)
-            return Ahead(start_s + (work - self._simulated_work) / busy, jobs, work)
+            return Ahead(start_s + (work - self._simulated_work) / busy, jobs, work, self._begun[1])
         simulated = np.concatenate((self.simulated[:jobs], (last,), self.simulated[jobs:]))
-        return Ahead(float(self._schedule(with_job, simulated, self.limits, jobs)[jobs]), jobs, work)
+        begun_s, cut_short = self._schedule(with_job, simulated, self.limits, jobs)
+        return Ahead(float(begun_s[jobs]), jobs, work, cut_short)
 
-    def _schedule(self, sight: Sight, places: Ints, limits: Limits, asked: int = -1, only_now: bool = False) -> Floats:
+    def _schedule(
+        self, sight: Sight, places: Ints, limits: Limits, asked: int = -1, only_now: bool = False
+    ) -> tuple[Floats, bool]:
         """Seconds until each job starts, in the order of `places` in `sight.queued`, as of `schedule`.
 
         The scheduler's own priorities are taken to stay as they are, and so is the order of a deep queue.
@@ -147,7 +156,8 @@ class Ordered:
         first_s = FIRST_S if sight.whole and self.priorities is None else np.inf
         limited = self.limits.several < np.inf
         aging = Aging(queued, places, people, sight.cpus, self.preference.weights, limited, first_s)
-        return np.asarray(schedule(sight.free, sight.running, line, aging, limits, asked, only_now))
+        begun_s, cut_short = schedule(sight.free, sight.running, line, aging, limits, asked, only_now)
+        return begun_s, cut_short
 
     @property
     def _simulated_work(self) -> float:

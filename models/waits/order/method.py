@@ -59,6 +59,15 @@ class RunsSeen(msgspec.Struct, array_like=True):
         return self.off_s <= MOST_OFF * self.run_s
 
 
+CUT_SHORT = "; simulated in part, from there on by the work ahead"
+"""Added to a reason where `schedule` or `schedule_rooms` ended at its bound of work."""
+
+
+def bound_of(order: Estimate) -> str:
+    """Return the part of the order's reason that states a bounded simulation; empty without one."""
+    return CUT_SHORT if order.reason.endswith(CUT_SHORT) else ""
+
+
 MIN_AGREEING, PAIRS_KEPT = 0.7, 300.0
 """The scheduler's own priorities count while of the last so many pairs this share started in their order."""
 
@@ -138,7 +147,7 @@ class LearntOrder(WaitMethod):
         """The wait; none where the job is larger than the site, or the size of the site is not known."""
         found = None if context.layout is not None else self._foretell(job, context)
         if found is not None and not found.by_pieces:
-            return self._told(job, context, found.start_s, found.place, found.queued, found.running)
+            return self._told(job, context, found)
         ordered = self.ordered(context, job.submit)
         self._see_refused(ordered, context, looks_of(job))
         return self._estimate(job, context, ordered)
@@ -191,19 +200,19 @@ class LearntOrder(WaitMethod):
     def _estimate(self, job: Job, context: SiteContext, ordered: Ordered) -> Estimate:
         found = Ahead(np.inf, 0, 0.0) if job.cpus > context.cpus else self.ahead(job, context, ordered)
         queued, running = int(ordered.jobs[-1]), len(ordered.sight.running.cpus)
-        return self._told(job, context, found.start_s, found.place, queued, running)
+        return self._told(job, context, Foretold(found.start_s, found.place, queued, running, False, found.cut_short))
 
-    def _told(self, job: Job, context: SiteContext, start_s: float, place: int, queued: int, running: int) -> Estimate:
+    def _told(self, job: Job, context: SiteContext, found: Foretold) -> Estimate:
         if context.cpus <= 0:
             return Estimate(None, "size of the site unknown")
         if job.cpus > context.cpus:
             return Estimate(None, f"larger than the site: {job.cpus} of {context.cpus} processors")
-        if not math.isfinite(start_s):
+        if not math.isfinite(found.start_s):
             return Estimate(None, "order: by what its users may hold, it never starts")
-        where = f"place {place + 1} of {queued + 1} by the learnt order, {running} running jobs"
+        where = f"place {found.place + 1} of {found.queued + 1} by the learnt order, {found.running} running jobs"
         reason = f"order: {where}, run times by {context.runtimes.name}"
-        reason += context.state.table.seen().bound + self.bound(context)
-        return Estimate(max(start_s - (job.ready - job.submit), 0.0), reason)
+        reason += context.state.table.seen().bound + self.bound(context) + (CUT_SHORT if found.cut_short else "")
+        return Estimate(max(found.start_s - (job.ready - job.submit), 0.0), reason)
 
     def bound(self, context: SiteContext) -> str:
         """That the nodes of an area are not looked at one by one, to be added to a reason; else empty."""

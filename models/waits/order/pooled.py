@@ -100,8 +100,9 @@ def schedule_rooms(
     declared: Declared,
     asked: int,
     only_now: bool,
-) -> Floats:
-    """Seconds until each job of the line starts, (line,), infinity where that is never or was not asked for.
+) -> tuple[Floats, bool]:
+    """Seconds until each job of the line starts, (line,), infinity where that is never or was not asked for; and if
+    the simulation ended at `MAX_WORK` before that.
 
     O(queued² + queued·running) at worst, times rooms, and at most `MAX_WORK`; a pass over the queue ends where no kind
     of job fits any more.
@@ -127,6 +128,7 @@ def schedule_rooms(
         for time in range(1, len(begins)):
             if planned_end[job] > begins[time]:
                 _add(ahead[time], takes[job], 1.0)
+    busy = held.sum()
     ends = [(jobs.run_s[job], job) for job in range(first)]
     heapq.heapify(ends)
     releases = np.empty(total, np.int64)
@@ -180,7 +182,7 @@ def schedule_rooms(
                 continue
             starts[place] = now
             if place == asked:
-                return starts
+                return starts, False
             _take(takes[job], demand[kind], shares)
             _add(used, takes[job], 1.0)
             for time in range(at + 1, len(begins)):
@@ -207,15 +209,15 @@ def schedule_rooms(
         change = begins[at + 1] if at + 1 < len(begins) else np.inf
         work += seen * cells
         if count == 0 or only_now or (len(ends) == 0 and change == np.inf):
-            return starts
+            return starts, False
         if work + spent[0] * cells > MAX_WORK:
             rest_of = line[waiting[:count]]
             flowing = np.full(len(rest_of), np.inf)
-            flow(flowing, np.arange(count), jobs.cpus[rest_of], jobs.run_s[rest_of], now, held.sum())
+            flow(flowing, np.arange(count), jobs.cpus[rest_of], jobs.run_s[rest_of], now, max(busy, held.sum()))
             for number in range(count):
                 if not never[jobs.kind[rest_of[number]]]:
                     starts[waiting[number]] = flowing[number]
-            return starts
+            return starts, True
         if len(ends) == 0 or ends[0][0] >= change:
             now, at, until = change, at + 1, change
         else:

@@ -36,13 +36,13 @@ class Rooms(NamedTuple):
     counts: Counts
     tiers: Ints
 
-    def schedule(self, line: Ints, users: int, limits: Limits, asked: int, only_now: bool) -> Floats:
-        """Seconds until each job of the line starts, as of `schedule_rooms`; `line` are places among the queued."""
+    def schedule(self, line: Ints, users: int, limits: Limits, asked: int, only_now: bool) -> tuple[Floats, bool]:
+        """As `schedule_rooms`; the places of the `line` are among the queued."""
         first = len(self.occupied)
-        found = schedule_rooms(
+        starts_s, cut_short = schedule_rooms(
             self.world, self.jobs, self.occupied, first + line, users, limits, self.declared, asked, only_now
         )
-        return np.asarray(found)
+        return starts_s, cut_short
 
     def repeated(self, line: Ints) -> tuple["Rooms", Ints]:
         """The same with a job of its own for each place of the line, and these; a place may be there several times."""

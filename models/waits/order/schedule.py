@@ -79,8 +79,9 @@ def line_of(queued: Queued, places: Ints) -> Line:
 @njit(cache=True)
 def schedule(
     free: int, running: Running, line: Line, aging: Aging, limits: Limits, asked: int, only_now: bool
-) -> Floats:
-    """Seconds until each queued job starts, (queued,), infinity where that is never or was not asked for.
+) -> tuple[Floats, bool]:
+    """Seconds until each queued job starts, (queued,), infinity where that is never or was not asked for; and whether
+    the simulation ended at `MAX_WORK` before that.
 
     O(queued² + queued·running) at worst, and at most `MAX_WORK`; a pass over the queue ends where no job behind can
     start.
@@ -92,7 +93,7 @@ def schedule(
         only_now: whether only the jobs are wanted that start at once.
     """
     first, total, users = len(running.cpus), len(line.cpus), len(aging.people.users)
-    held, runs = np.zeros(users, np.int64), np.zeros(users, np.int64)
+    held, runs, site_cpus = np.zeros(users, np.int64), np.zeros(users, np.int64), free + running.cpus.sum()
     cpus, user = np.concatenate((running.cpus, line.cpus)), np.concatenate((running.user, line.user))
     account = np.concatenate((running.account, line.account))
     limit_s = np.concatenate((running.planned_s, line.planned_s))  # the planned run time; the planned end once it runs
@@ -150,7 +151,7 @@ def schedule(
                 continue
             starts[job] = now
             if job == asked:
-                return starts
+                return starts, False
             if gone:
                 continue
             free -= wanted
@@ -169,10 +170,10 @@ def schedule(
         waiting = waiting[place - kept :]
         work += place
         if count == 0 or len(ends) == 0 or only_now:
-            return starts
+            return starts, False
         if work > MAX_WORK:
-            flow(starts, waiting[:count], line.cpus, line.run_s, now, running.cpus.sum() + free)
-            return starts
+            flow(starts, waiting[:count], line.cpus, line.run_s, now, site_cpus)
+            return starts, True
         until = ends[0][0] * (1.0 + GRAIN)
         while len(ends) > 0 and ends[0][0] <= until:
             now, job = heapq.heappop(ends)

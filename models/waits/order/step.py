@@ -38,6 +38,7 @@ class Foretold(NamedTuple):
     """Seconds until a job starts (infinity: never), its place in the order, and how many jobs queue and run.
 
     `by_pieces` says that nothing was done: priorities decide, or why a job was refused has to be asked of it.
+    `cut_short` is whether the simulation ended at `MAX_WORK`.
     """
 
     start_s: float
@@ -45,6 +46,7 @@ class Foretold(NamedTuple):
     queued: int
     running: int
     by_pieces: bool
+    cut_short: bool
 
 
 class Learnt(NamedTuple):
@@ -62,7 +64,7 @@ class Learnt(NamedTuple):
 @njit(cache=True, nogil=True)
 def foretell(
     columns: Columns, learnt: Learnt, new: New, whole: bool, trusted: bool, settled: bool
-) -> tuple[float, int, int, int, bool]:
+) -> tuple[float, int, int, int, bool, bool]:
     """When a job starts that comes last into the queue, as `Ordered.ahead` says: as of `Foretold`.
 
     Where all has `settled`, those that could have started and have not are counted (`limits`, `queue_limits`).
@@ -78,7 +80,7 @@ def foretell(
     _, many, tasks, on, queued, running, people = seen_by(columns, nowhere)
     size, free = len(queued.cpus), max(site_cpus - running.cpus.sum(), 0)
     if trusted and size > 0 and np.isfinite(queued.priority).all():
-        return np.inf, 0, size, len(on), True
+        return np.inf, 0, size, len(on), True, False
     alone, several, most_jobs, depth = limits_of(counts, site_cpus)
     limits = Limits(alone, several, most_jobs, queue_limits(queue_counts, learnt.places, site_cpus), depth)
     limited = limits.several < np.inf
@@ -92,7 +94,7 @@ def foretell(
     if settled:
         due = _due(free, queued, running, people, simulated, site_cpus, weights)
         if queued.barred[due].any():
-            return np.inf, 0, size, len(on), True
+            return np.inf, 0, size, len(on), True, False
         nothing = Elsewhere(np.zeros(size, np.bool_), np.zeros(size, np.bool_), np.zeros(size, np.bool_))
         refuse(
             due, simulated, queued, running, people, site_cpus, limits, learnt, nothing, in_rooms, by_score, new.looks
@@ -110,14 +112,14 @@ def foretell(
     else:
         line, asked = simulated, nowhere
     aging = Aging(every, line, people, site_cpus, weights, limited, first_s)
-    begun_s = schedule(free, running, line_of(every, line), aging, limits, asked, np.bool_(False))
+    begun_s, cut_short = schedule(free, running, line_of(every, line), aging, limits, asked, np.bool_(False))
     if nth < most:
-        return begun_s[nth], nth, jobs[-1], len(on), False
+        return begun_s[nth], nth, jobs[-1], len(on), False, cut_short
     last_s, rest = 0.0, work[place] - (work[most] if whole else _work(queued, simulated))
     for job in range(len(line)):
         starts = np.isfinite(begun_s[job]) and begun_s[job] <= every.stays_s[line[job]]  # not withdrawn before
         last_s = max(last_s, begun_s[job]) if starts else last_s
-    return last_s + rest / max(site_cpus - free, 1), nth, jobs[-1], len(on), False
+    return last_s + rest / max(site_cpus - free, 1), nth, jobs[-1], len(on), False, cut_short
 
 
 @njit(cache=True, nogil=True)
@@ -157,7 +159,7 @@ def _due(
     none = Limits(np.inf, np.inf, np.inf, np.full(len(weights), np.inf), np.inf)
     aging = Aging(queued, simulated, people, site_cpus, weights, none.several < np.inf, np.inf)
     nobody = np.int64(-1)
-    starts_s = schedule(free, running, line_of(queued, simulated), aging, none, nobody, np.bool_(True))
+    starts_s, _ = schedule(free, running, line_of(queued, simulated), aging, none, nobody, np.bool_(True))
     due: Ints = simulated[np.isfinite(starts_s) & (queued.age_s[simulated] >= SETTLED_S)]
     return due
 

@@ -35,7 +35,7 @@ def starts(queued: list[Row], age_s: list[float], on: list[Row], learnt: np.ndar
     jobs.queue[1] = len(NAMES)
     aging = aging_of(jobs, 4, 2, learnt, first_s)._replace(people=people_of(4, running))
     line = line_of(jobs, np.arange(len(queued)))
-    found = schedule(2 - int(running.cpus.sum()), running, line, aging, Limits(), -1, False)
+    found, _ = schedule(2 - int(running.cpus.sum()), running, line, aging, Limits(), -1, False)
     return [float(start_s / HOUR_S) for start_s in found]
 
 

@@ -41,8 +41,8 @@ def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology
     taken = occupied(world.holds[:1], demand, parts, kind, np.arange(first))
     declared = Declared(np.zeros((0, 5)), np.zeros((0, 5)), np.zeros((len(kinds), 5)))
     places = np.arange(first, len(sizes))
-    found = schedule_rooms(world, jobs, taken, places, 10, limits, declared, -1, False)
-    assert found.tolist() == schedule(8, running_of(on), line, aging, limits, -1, False).tolist()
+    found, _ = schedule_rooms(world, jobs, taken, places, 10, limits, declared, -1, False)
+    assert found.tolist() == schedule(8, running_of(on), line, aging, limits, -1, False)[0].tolist()
 
 
 def site(*reservations: Reservation, limits: tuple[Limit, ...] = (), time: float = 0.0) -> Capacity:

@@ -36,7 +36,7 @@ def starts(
         on = on._replace(queue=np.array(queues[: len(running)], np.int64))
     line = line_of(jobs, np.arange(len(queued)))
     aging = aging_of(jobs, USERS, 32, weights, np.inf if weights is None else FIRST_S)
-    found = schedule(free, on, line, aging, limits or Limits(), asked, only_now)
+    found, _ = schedule(free, on, line, aging, limits or Limits(), asked, only_now)
     return list(found.tolist())
 
 
@@ -49,8 +49,22 @@ def test_who_is_withdrawn_before_its_turn_takes_nothing_and_keeps_nobody() -> No
     jobs = queued_of([(4, 100.0, 100.0, 1), (3, 100.0, 100.0, 2), (1, 70.0, 70.0, 3), (4, 9.0, 9.0, 4)])
     jobs = jobs._replace(stays_s=np.array([40.0, np.inf, np.inf, 1e6]))
     line, aging = line_of(jobs, np.arange(4)), aging_of(jobs, USERS, 4)
-    found = schedule(0, running_of([(3, 50.0, 50.0, 0), (1, 60.0, 60.0, 0)]), line, aging, Limits(), -1, False)
+    found, _ = schedule(0, running_of([(3, 50.0, 50.0, 0), (1, 60.0, 60.0, 0)]), line, aging, Limits(), -1, False)
     assert found.tolist() == [150.0, 50.0, 60.0, 150.0]
+
+
+def test_schedule_of_many_running_jobs_is_cut_short() -> None:
+    many = 7000
+    on = running_of([(1, float(number), float(number), 0) for number in range(1, many + 1)])
+    jobs = queued_of([(many, 100.0, 100.0, 1), (many, 50.0, 50.0, 2)])
+    line, aging = line_of(jobs, np.arange(2)), aging_of(jobs, USERS, many)
+    found, cut_short = schedule(0, on, line, aging, Limits(), -1, False)
+    assert cut_short
+    assert found[1] - found[0] == 100.0
+    assert 0.0 < found[0] < many
+    few = running_of([(many, 60.0, 60.0, 0)])
+    found, cut_short = schedule(0, few, line, aging, Limits(), -1, False)
+    assert (found.tolist(), cut_short) == ([60.0, 160.0], False)
 
 
 def test_jobs_start_in_the_order_that_is_given() -> None:

@@ -1,0 +1,27 @@
+"""A simulation that ended at its bound of work, as the reasons of predictions state it."""
+
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import Capacity, Prediction, Start, Submit
+from models.waits.order import method
+from models.waits.order.method import CUT_SHORT
+
+
+def prediction(name: str) -> Prediction:
+    """The prediction for a job behind one that runs and one that waits."""
+    engine = Engine("s", EngineSettings(method=name, shadows=()))
+    engine.apply(Capacity(site="s", time=0.0, cpus=4))
+    engine.apply(Submit(site="s", time=0.0, job="a", cpus=4, walltime=600.0))
+    engine.apply(Start(site="s", time=1.0, job="a"))
+    engine.apply(Submit(site="s", time=2.0, job="b", cpus=4, walltime=600.0))
+    records = engine.apply(Submit(site="s", time=3.0, job="c", cpus=4, walltime=600.0))
+    return next(record for record in records if isinstance(record, Prediction))
+
+
+@pytest.mark.parametrize("name", ["order", "blend"])
+def test_reason_of_a_bounded_simulation_states_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CUT_SHORT not in prediction(name).reason
+    monkeypatch.setattr(method, "foretell", lambda *_: (60.0, 1, 1, 1, False, True))
+    assert CUT_SHORT in prediction(name).reason
