@@ -24,6 +24,7 @@ from deploy.local.stack import LocalStack, OnProgress, Ports, Progress, Promethe
 from deploy.local.stack.locks import USER, password_in, write_private
 from deploy.local.stack.process import LOOPBACK, Server, answers, ignore, is_free
 from streams.broker.admin import create_topics
+from streams.process.compiling import COMPILING
 from streams.running import announced, starting
 from streams.settings import PREFIX, SECTIONS, KafkaSettings, RedisSettings, Settings
 
@@ -49,7 +50,7 @@ class Process(Server):
     def __init__(
         self, directory: Path, settings: Settings, port: int | None = None, on_progress: OnProgress = ignore
     ) -> None:
-        # The first start on a machine compiles: some 80 s of one core, 150 s of time where two cores were kept busy.
+        # The first start on a machine compiles; a worker reports that, and other commands wait for its end.
         super().__init__(directory, {"port": port}, on_progress, ready_within=600.0)
         self._settings = settings
 
@@ -84,6 +85,10 @@ class WorkerProcess(Process):
     name = "worker"
     at_first = ": the first time it compiles for a minute or two"
     page = "/metrics"
+
+    def _progress(self) -> str:
+        lines = [line for line in self._logged().splitlines() if f"{COMPILING} " in line]
+        return lines[-1][lines[-1].index(COMPILING) :] if lines else ""
 
     def _named(self) -> dict[str, str]:
         return {"instance": self.directory.name}

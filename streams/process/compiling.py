@@ -1,17 +1,28 @@
-"""Keeps the processes of a machine from compiling at the same time, and tells who waits that one compiles."""
+"""Keeps the processes of a machine from compiling at the same time, and reports progress while one compiles."""
 
 import fcntl
+import math
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from numba.core import event
+from numba.core.registry import CPUDispatcher
 
 from models import registry
 
 TOLD_S = 3.0  # compiling that takes longer than this in all is told
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
+REPORT_EVERY_S = 5.0
+PROGRESS = "Compiling {done} of {total} kernels, about {left} left; first start only"
+COMPILING = PROGRESS.partition(" ")[0]
+"""The first word of each report, by which `queuecast up` finds them in a worker's log."""
+
+
+_MODELS = registry.__name__.removesuffix("registry")
 
 
 @contextmanager
@@ -28,6 +39,44 @@ def compiling_alone() -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+def progress_line(done: int, total: int, spent_s: float) -> str:
+    """Return a report of progress; the time left assumes that the other kernels take as long as those before."""
+    left_s = spent_s * (total - done) / max(done, 1)
+    left = f"{math.ceil(left_s / 60)} min" if left_s > 60 else f"{10 * math.ceil(left_s / 10)} s"
+    return PROGRESS.format(done=done, total=total, left=left)
+
+
+def _kernels() -> list[CPUDispatcher]:
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(_MODELS)]
+    kernels = (one for module in modules for one in vars(module).values() if isinstance(one, CPUDispatcher))
+    return list({id(one): one for one in kernels}.values())
+
+
+class _Progress(event.Listener):  # type: ignore[misc]  # numba is untyped
+    """Reports every `REPORT_EVERY_S` seconds how many of the imported kernels are ready."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._begin = self._latest = time.monotonic()
+
+    def on_start(self, one: event.Event) -> None:
+        """Wait for the end of a compilation."""
+
+    def on_end(self, one: event.Event) -> None:
+        now = time.monotonic()
+        if now - self._latest < REPORT_EVERY_S:
+            return
+        self._latest, kernels = now, _kernels()
+        done = sum(bool(kernel.overloads) for kernel in kernels)
+        self._report(progress_line(done, len(kernels), now - self._begin))
+
+
+def reported_progress(report: Callable[[str], None]) -> AbstractContextManager[object]:
+    """Report the progress of compiling meanwhile; nothing where all kernels are in numba's cache."""
+    found: AbstractContextManager[object] = event.install_listener("numba:compile", _Progress(report))
+    return found
 
 
 class _Listener(event.TimingListener):  # type: ignore[misc]  # numba is untyped

@@ -22,7 +22,7 @@ from models.engine.warm_up import warm_up
 from models.waits.boosted.method import begin_to_train
 from streams.errors import UserError
 from streams.process import program_log
-from streams.process.compiling import compiling_alone
+from streams.process.compiling import compiling_alone, reported_progress
 from streams.settings import Settings
 from streams.training.processes import processes
 from streams.worker.app import build_app
@@ -71,7 +71,7 @@ def run_process(
         loop.use("uvloop")
     started = time.perf_counter()
     trainer = processes()
-    with compiling_alone():
+    with compiling_alone(), reported_progress(log.info):
         warm_up(settings.engine)
     if SiteMethods("", settings.engine).trains:
         # There may be a backlog, whose first training is awaited within less than the second that the process takes to

@@ -35,6 +35,9 @@ _LAUNCH = 'umask 077 && read -r _ && exec "$@" </dev/null'
 _GUARD = 'read -r _; kill -s KILL -- "-$0"'
 
 
+PROGRESS_EVERY_S = 0.5  # how often reports of a start that takes long are read
+
+
 class StackError(UserError):
     """A server could not be started, or was asked for something while it was stopped."""
 
@@ -117,6 +120,7 @@ class Server(ABC):
     A port that is not given is the one of last time where that is still free, else a free one; it stays the same
     as long as the object lives. `start` returns when the server is ready; `stop` asks it to end and then insists;
     `kill` is SIGKILL. After either, `start` brings it back at the same port with the same data.
+    It gives up where `ready_within` seconds pass without a report of progress.
     """
 
     name: ClassVar[str]
@@ -147,6 +151,10 @@ class Server(ABC):
     @abstractmethod
     def _ready(self) -> bool:
         """Whether the process that was just started takes requests."""
+
+    def _progress(self) -> str:
+        """Return the latest report of a start that takes long; empty before the first."""
+        return ""
 
     @property
     def port(self) -> int:
@@ -272,8 +280,13 @@ class Server(ABC):
             go.write(b"\n")
 
     def _await_ready(self) -> None:
-        deadline = time.monotonic() + self.ready_within
+        deadline, progress, looked = time.monotonic() + self.ready_within, "", time.monotonic()
         while not (self.running and self._ready()):
+            if time.monotonic() > looked + PROGRESS_EVERY_S:
+                looked, latest = time.monotonic(), self._progress()
+                if latest != progress:
+                    deadline, progress = looked + self.ready_within, latest
+                    self._on_progress(Progress(latest))
             if not self.running:
                 raise StackError(f"{self.name} ended during its start; {self.log} ends with\n{self._last_lines()}")
             if time.monotonic() > deadline:

@@ -12,6 +12,7 @@ import pytest
 
 from deploy.local.stack import (
     StackError,
+    process,
 )
 from deploy.local.stack.process import LOOPBACK, Server, free_port, is_free
 from tests.support.command import alive
@@ -80,6 +81,26 @@ def test_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(StackError, match=r"not ready within 0\.5 s"):
         toy.start()
     assert not alive(toy.seen)
+
+
+def test_server_whose_start_progresses_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Toy):
+        def _progress(self) -> str:
+            return self._last_lines(1)
+
+    monkeypatch.setattr(process, "PROGRESS_EVERY_S", 0.1)
+    slow, steps = (
+        Slow(
+            tmp_path,
+            "for n in 1 2 3 4 5 6; do echo step $n; sleep 0.5; done; echo ready; exec sleep 600",
+            ready_within=1.5,
+        ),
+        list[str](),
+    )
+    slow._on_progress = lambda progress: steps.append(progress.step)
+    with slow:
+        assert slow.running
+    assert {"step 1", "step 3", "step 5"} <= set(steps)
 
 
 def test_server_that_will_not_end_is_ended_with_its_children(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from streams.offline import compare
 from streams.offline.excerpt import whole
 from streams.offline.searching import process_map
 from streams.process import compiling
-from streams.process.compiling import compiling_alone, told_of_compiling
+from streams.process.compiling import compiling_alone, progress_line, reported_progress, told_of_compiling
 from tests.support.traces import made_trace
 
 
@@ -68,6 +68,20 @@ def test_what_a_comparison_needs_is_compiled_alone_before_its_processes_begin(
     assert locked
     assert {"easy", "ibl"} <= set(chosen.methods)
     assert "downey" in chosen.run_methods
+
+
+def test_progress_of_compiling_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[str] = []
+    monkeypatch.setattr(compiling, "REPORT_EVERY_S", 0.0)
+    with reported_progress(reports.append):
+        assert njit(lambda number: number - 1)(1) == 0
+    assert len(reports) == 1
+    assert reports[0].startswith(f"{compiling.COMPILING} ")
+
+
+def test_progress_line_states_the_time_left() -> None:
+    assert progress_line(50, 200, 20.0) == "Compiling 50 of 200 kernels, about 60 s left; first start only"
+    assert progress_line(100, 200, 90.0) == "Compiling 100 of 200 kernels, about 2 min left; first start only"
 
 
 def test_compiling_that_takes_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
