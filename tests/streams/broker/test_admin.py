@@ -56,7 +56,7 @@ def test_topics_that_are_there_can_be_used(broker: Broker) -> None:
 def test_what_is_missing_is_named(broker: Broker) -> None:
     broker.topic(PREDICTIONS, 0, error=3)
     with pytest.raises(
-        UserError, match=r"topics are missing: queuecast.predictions; make them with `queuecast topics create`"
+        UserError, match=r"topics are missing: queuecast.predictions; create them with `queuecast topics create`"
     ):
         check_topics(SETTINGS, {EVENTS: "read", PREDICTIONS: "read"})
 
