@@ -1,0 +1,56 @@
+"""The names in the documents exist: settings, metrics, commands and options."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import typer
+
+from deploy.cli import app
+from streams.settings import SECTIONS
+from tests.site.metrics import metrics_by_process
+from tests.site.pages import DOCS, READMES, ROOT
+
+PAGES = sorted({*READMES, *(path.relative_to(ROOT).as_posix() for path in (ROOT / DOCS).rglob("*.md"))})
+FILES = ("env", "password", "yaml", "toml", "md", "py", "json")
+"""Endings of file names that look like settings, such as `serve.password`."""
+
+OTHER_NAMES = {"queuecast_optimist", "queuecast_pause_s", "queuecast_site", "queuecast_token", "queuecast_url"}
+"""Names of modules and attributes that look like metrics."""
+
+COMMANDS = typer.main.get_group(app)
+
+
+def options(command: Any) -> Iterator[str]:
+    for param in command.params:
+        yield from (*param.opts, *param.secondary_opts)
+    for child in getattr(command, "commands", {}).values():
+        yield from options(child)
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_of_a_page_exist(page: str) -> None:
+    known = {f"{name}.{field.name}" for name, kind in SECTIONS.items() for field in msgspec.structs.fields(kind)}
+    named = re.findall(rf"`((?:{'|'.join(SECTIONS)})\.(\w+))`", text_of(page))
+    assert not {name for name, ending in named if ending not in FILES} - known
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_metrics_of_a_page_exist(page: str) -> None:
+    known = {one.name for found in metrics_by_process().values() for one in found}
+    named = {re.sub(r"_(sum|count|bucket)$", "", name) for name in re.findall(r"\bqueuecast_[a-z]\w+", text_of(page))}
+    assert not named - known - OTHER_NAMES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_options_of_a_page_exist(page: str) -> None:
+    text = text_of(page)
+    assert not set(re.findall(r"`queuecast ([a-z][\w-]*)", text)) - set(COMMANDS.commands)
+    named = set(re.findall(r"queuecast (?:[\w ]+ )?(--[a-z][\w-]+)", text))
+    assert not named - set(options(COMMANDS)) - {"--help", "--install-completion"}
