@@ -221,9 +221,13 @@ class Processing:
         refused: Unreadable | None = None
         async with self._careful(raw, operation.site):
             try:
-                return await self._operate(operation, own, raw)
+                left = await self._operate(operation, own, raw)
             except Unreadable as error:
                 refused = error
+            else:
+                if left is None and self.checkpoints.crashes.is_careful:
+                    await self.checkpoints.begin_one()  # what is stored may be what workers crash on
+                return left
         raise refused
 
     @asynccontextmanager
@@ -300,26 +304,35 @@ class Processing:
                 raise Unreadable("rebuilt_lately", "the site was rebuilt or begun anew less than ten minutes before")
             else:
                 await self.checkpoints.make()  # what is pending of the site: it may be away for several checkpoints
-                return self.sites.remake(site, partial(self._remake, operation, raw.offset))
+                return self.sites.remake(site, partial(self._remake, operation, raw))
             handle.offset = raw.offset
         self.checkpoints.pending.batch.sites.add(site)
         return None
 
-    async def _remake(self, operation: ResetSite | Rebuild, offset: int, handle: SiteHandle) -> SiteHandle:
-        """Make a site again, beside all other events: one site of this worker at a time."""
-        site = operation.site
-        async with self.remaking:
+    async def _remake(self, operation: ResetSite | Rebuild, raw: Fetched, handle: SiteHandle) -> SiteHandle:
+        """Make a site again, beside all other events: one site of this worker at a time.
+
+        A rebuild applies the site's earlier events once more, also one on which workers have crashed. Then they crash
+        on the operation, which is refused as an event is.
+        """
+        async with self.remaking, self.checkpoints.crashes.doing(place_of(raw, 0)):
             try:
-                if isinstance(operation, ResetSite):
-                    fresh, done = await self.sites.loader.reset(handle), "begun anew: nothing is learnt yet"
-                else:
-                    fresh, count = await self.sites.loader.rebuild(handle, offset)
-                    done = f"made again from {count} messages"
+                fresh, done = await self._made_again(operation, raw.offset, handle)
             except EngineFailed as error:
-                self._remade[site] = Remade(offset, error.detail, failed=True)
-                return handle
-        self._remade[site] = Remade(offset, done)
+                fresh, done, failed = handle, error.detail, True
+            else:
+                failed = False
+        self._remade[operation.site] = Remade(raw.offset, done, failed)
         return fresh
+
+    async def _made_again(
+        self, operation: ResetSite | Rebuild, offset: int, handle: SiteHandle
+    ) -> tuple[SiteHandle, str]:
+        """Return the site's new handle, and what was done. Raises EngineFailed: the engine fails at an event."""
+        if isinstance(operation, ResetSite):
+            return await self.sites.loader.reset(handle), "begun anew: nothing is learnt yet"
+        fresh, count = await self.sites.loader.rebuild(handle, offset)
+        return fresh, f"made again from {count} messages"
 
 
 def _operated(handle: SiteHandle, operation: ForgetJob | SetCapacity | LoadPrior) -> str:

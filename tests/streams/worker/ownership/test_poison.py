@@ -130,6 +130,19 @@ def test_its_site_says_that_events_are_missing() -> None:
     assert saved_state(world.table, "birch").gaps.missed_until <= 0
 
 
+@pytest.mark.usefixtures("unencodable")
+def test_rebuild_over_a_poisonous_event_is_rejected() -> None:
+    world = World()
+    for event in events("alder"):
+        world.publish_events([event])
+        if is_poison(event):
+            world.publish(b"alder", msgspec.json.encode(Rebuild(site="alder", time=1.0, by="ada")))
+    assert deaths(world) <= 8, "four for the event, as many for the operation"
+    event_letter, letter = letters(world)
+    assert event_letter.reason == letter.reason == "poison" and "operator_rebuild" in letter.value
+    assert world.committed[0] == len(world.messages[0])
+
+
 def world_of_partitions(count: int) -> World:
     """The poisonous site in partition 0, and a site in each of the others."""
     world = World()
