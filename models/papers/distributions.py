@@ -1,12 +1,13 @@
-"""Qespera by distributions: the states that two jobs found are compared by histograms, not by sums.
+"""Qespera by distributions: compare site states by histograms instead of sums.
 
-Murali and Vadhiyar 2015, sections 3.1 and 3.2.1. Two states with the same sums may differ much: one job of 64
-processors, or sixty-four jobs of one. Six sets describe a state (table I): sizes, estimated run times and elapsed waits
-of the queued jobs; sizes, estimated run times and elapsed run times of the running ones. On three of the paper's eight
-traces, those with few kinds of jobs, this is better than the sums; on the other five it is worse, and it costs
-thirty times as much. So it is a method of its own, to run beside the first where it may be worth its cost.
+Murali and Vadhiyar 2015, sections 3.1 and 3.2.1. Two states with the same sums can differ much: one job of 64 CPUs, or
+64 jobs of one CPU. Six sets describe a state (table I): sizes, estimated run times and elapsed waits of the queued
+jobs; sizes, estimated run times and elapsed run times of the running jobs. On three of the paper's eight traces, those
+with few kinds of jobs, histograms are more accurate than sums. On the other five they are less accurate, and they cost
+about thirty times as much. They are therefore a separate method, to run beside `qespera` where the gain is worth the
+cost.
 
-What the paper leaves open, and how it was settled, stands in `docs/research/papers.md`.
+`docs/research/papers.md` lists what the paper leaves open and the choices made here.
 """
 
 from collections.abc import Mapping
@@ -123,7 +124,7 @@ class QesperaDistributions(Qespera):
         self._window, self._layout = None, (0, 0)
 
     def _correlated(self, found: _Found) -> Floats:
-        """Of what the correlation with the wait is the weight of each distance."""
+        """Return the values whose correlation with the wait gives the weight of each distance."""
         return np.concatenate(((found.cpus, found.run_s), norms(_samples(found.samples)[0], self.bins)))
 
     def _lay_out(self, history: History) -> None:
@@ -183,10 +184,10 @@ def norms(samples: Samples, bins: int) -> Floats:
 
 @njit(cache=True)
 def non_uniformity(samples: Samples, bins: int) -> float:
-    """How far the sets' histograms, each over its own range, are from uniform ones (section 4.1), on the mean.
+    """Mean distance of the sets' histograms from uniform ones (section 4.1), each over its own range.
 
-    Half the χ² distance, which is 0.82 where ten bins have one filled: table VI's highest. Empty sets do not count;
-    NaN where all are empty.
+    The distance is half the χ² distance: 0.82 where one of ten bins holds all values, the highest value in table VI.
+    Empty sets do not count; NaN where all are empty.
     """
     total = sets = 0.0
     for index in range(SETS):

@@ -1,16 +1,16 @@
-"""Run times from a log-uniform model of each category's, by Downey (1997).
+"""Run times from a log-uniform model of each category, by Downey (1997).
 
-As Smith, Foster and Taylor (1998, section 4) describe and measure it. The cumulative distribution of a category's run
-times is taken to be a straight line over the logarithm of time,
+The model follows the description and evaluation by Smith, Foster and Taylor (1998, section 4). The cumulative
+distribution of a category's run times is modelled as a straight line over the logarithm of time,
 
     F(t) = β0 + β1 ln t   from t_min = e^(-β0/β1), where it is 0, to t_max = e^((1-β0)/β1), where it is 1,
 
-fitted to the observed one by least squares. Given that a job has run for a seconds, its run time is log-uniform between
-a and t_max, of which
+fitted to the observed distribution by least squares. If a job has already run for a seconds, its run time is
+log-uniform between a and t_max, with
 
-    the conditional median is √(a·t_max),   the conditional average (t_max - a) / (ln t_max - ln a).
+    the conditional median √(a·t_max) and the conditional average (t_max - a) / (ln t_max - ln a).
 
-(Smith's section prints the median with the root over the exponential only, and the average with 1 for a.)
+(Smith's section misprints both: the root covers the exponential only in the median, and the average has 1 for a.)
 """
 
 import math
@@ -69,14 +69,13 @@ class LogUniform(NamedTuple):
 
 
 class Downey(RunMethod):
-    """The conditional median, or average, of the last 64 run times in the job's queue; of all jobs where it has few.
+    """Conditional median or average of the last 64 run times in the job's queue, or at the site if the queue has few.
 
-    A job that has not started will run for t_min at least, so that is its a. (Smith's comparison has every job run for
-    a second already: 5 min more of the median's mean error on KTH's jobs, 9 on CTC's first 20,000.) A distribution is
-    fitted again for each prediction, in the order of what `runs` holds, so that it is the same after a restore:
-    O(64 log 64), 40 µs.
+    A job that has not started runs for t_min at least, so that is its a. (Smith's comparison assumes that each job has
+    run for a second already; this increases the median's mean error on the KTH and CTC traces.) Each prediction fits
+    the distribution again, in the order of `runs`, so that it is the same after a restore: O(64 log 64).
 
-    Parameters:
+    Args:
         lifetime: "median" or "average".
 
     >>> method = Downey()

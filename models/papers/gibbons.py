@@ -1,29 +1,28 @@
-"""Run times from the Historical Profiler, by Gibbons (1997): "A Historical Application Profiler for Use by Parallel
-Schedulers", chapter 4.
+"""Run times from the Historical Profiler, by Gibbons (1997).
 
-The profiler keeps, of each executable and user, how many jobs ran and the sums of their run times, in ranges of
-processors, of run time and of memory (section 4.3.2). From these sums it answers three questions (section 4.2): how
-long a job will run, how long it would run on p processors, and whether it runs longer than another; each with a
-confidence.
+R. Gibbons, "A Historical Application Profiler for Use by Parallel Schedulers", chapter 4. For each executable and user,
+the profiler keeps the number of jobs and the sums of their run times, in ranges of CPUs, of run time and of memory
+(section 4.3.2). From these sums it answers three queries (section 4.2), each with a confidence: how long a job will
+run, how long it would run on p CPUs, and whether it runs longer than another job.
 
 **Executables and users.** Jobs without an executable count as jobs of one unnamed executable, so that only the user
-tells them apart. Where a user has not run an executable often enough the executable's runs by
-all users count, and where it is new all jobs that ever ran (section 4.3.3). Within each of the three, the runs in the
-job's own range of processors are asked for their mean first, and the execution time function fitted through all ranges
-only where there are fewer than two, as in table 3 of Smith, Foster and Taylor (1998), who had Gibbons' own code. (The
-text of section 4.3.3 has it the other way round; `docs/research/papers.md` has what that costs, and the misprints.) The
-ranges of processors are the thesis' ⌈log2 n⌉, 1, 2, 3-4, 5-8 …, not Smith's 1, 2-3, 4-7 …
+distinguishes them. Where a user has too few runs of an executable, the runs by all users count. Where the executable is
+new, all jobs that ever ran count (section 4.3.3). Within each of these three categories, the mean of the runs in the
+job's own range of CPUs comes first. The execution time function, fitted through all ranges, is used only where that
+range has fewer than two runs, as in table 3 of Smith, Foster and Taylor (1998), who had Gibbons' own code. (Section
+4.3.3 has the opposite order; `docs/research/papers.md` has the cost of that, and the misprints.) The ranges of CPUs are
+the thesis' ⌈log2 n⌉, 1, 2, 3-4, 5-8 …, not Smith's 1, 2-3, 4-7 …
 
-**The execution time function** (equation 4.1) is Sevcik's with a constant φ, of p processors
+**The execution time function** (equation 4.1) is Sevcik's with a constant φ. On p CPUs it is
 
     T(p) = φW/p + α + βp
 
-through the mean run times t_i of the ranges at their mean processors p_i, by least squares with the weights 1/σ_i²:
+through the mean run times t_i of the ranges at their mean CPUs p_i, by least squares with the weights 1/σ_i²:
 
     b = (X'V⁻¹X)⁻¹ X'V⁻¹Y,   Y0 ± t(n, (1+δ)/2) √(X0'(X'V⁻¹X)⁻¹X0)
 
-V holds the variances σ_i² of the means, that of a range's runs over their number. A range whose runs show no variance,
-as a single run does, is given the variance within all ranges together.
+V holds the variances σ_i² of the means: the variance of a range's runs divided by their number. A range whose runs have
+no variance, such as a single run, gets the pooled variance within all ranges.
 """
 
 import math
@@ -58,7 +57,7 @@ MEMORY_RANGE = 4
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What was observed of some runs: how many, and the mean and the deviation of their run times, in seconds."""
+    """Summary of observed runs: their number, and the mean and standard deviation of their run times, in seconds."""
 
     count: int
     mean: float
@@ -91,7 +90,7 @@ def welch(x: Sample, y: Sample, difference_s: float) -> tuple[float, float]:
 
 
 def runs_longer(x: Sample, y: Sample, difference_s: float = 0.0, confidence: float = CONFIDENCE) -> bool:
-    """Whether with this confidence jobs like x run, in the mean, more than `difference_s` longer than jobs like y."""
+    """Test whether jobs like x run on average more than `difference_s` longer than jobs like y, at this confidence."""
     statistic, freedom = welch(x, y, difference_s)
     return statistic > student(freedom, confidence)
 
@@ -110,9 +109,16 @@ class ExecutionTime(NamedTuple):
     def fitted(
         cls, cpus: npt.ArrayLike, times: npt.ArrayLike, variances: npt.ArrayLike, observations: int
     ) -> "ExecutionTime | None":
-        """The fit through n mean run times, on `cpus` processors each; `variances` are those of the means.
+        """Fit the function through mean run times on `cpus` CPUs each.
 
-        None where the three terms cannot be told apart: at least three different numbers of processors are needed.
+        Args:
+            cpus: the CPUs of each mean.
+            times: the means, in seconds.
+            variances: the variances of the means.
+            observations: number of runs behind the means.
+
+        Returns:
+            The function; None if the three terms cannot be separated, which needs at least three different numbers of CPUs.
 
         >>> function = ExecutionTime.fitted([1, 4, 8], [8350, 2500, 1700], [4175**2, 1250**2, 850**2], 60)
         >>> function.coefficients.round(6), round(function.estimate_time(16)[0], 6)
@@ -136,12 +142,12 @@ class ExecutionTime(NamedTuple):
 
 
 def _terms(cpus: Floats | np.float64) -> Floats:
-    """What φW, α and β are multiplied with."""
+    """Return the regressors of φW, α and β: 1/p, 1 and p."""
     return np.array([1 / cpus, np.ones_like(cpus), cpus])
 
 
 class Finding(NamedTuple):
-    """What was found for a job: the estimate and half the width of its confidence interval in seconds, and why."""
+    """The estimate for a job and half the width of its confidence interval, in seconds, with the reason."""
 
     estimate_s: float
     error_s: float
@@ -287,10 +293,11 @@ class Gibbons(RunMethod):
         elapsed_a_s: float = 0.0,
         elapsed_b_s: float = 0.0,
     ) -> bool:
-        """Section 4.2's compareJobEstimates: whether with this confidence a's mean is `difference_s` longer than b's.
+        """Test whether a's mean is `difference_s` longer than b's at this confidence (section 4.2,
+        compareJobEstimates).
 
-        False too where there are too few runs of either to tell. (The section has "difference times"; the test that
-        it refers to is one of differences, and so is its example.)
+        False too where either has too few runs. (The section has "difference times"; the test that it refers to is a
+        test of differences, and so is its example.)
         """
         x, y = self._sample(a, elapsed_a_s), self._sample(b, elapsed_b_s)
         return x is not None and y is not None and runs_longer(x, y, difference_s, confidence)
@@ -325,7 +332,9 @@ class Gibbons(RunMethod):
         yield False, 1.0
 
     def _entries(self, job: Job) -> Iterator[tuple[Category, ExecEntry, float]]:
-        """What is known of such jobs, the closest first; with the unit of its run times in seconds."""
+        """Yield the repository's entries for such jobs, closest category first, with the unit of their run times in
+        seconds.
+        """
         for relative, unit in self._units(job.limit_s):
             for category in _categories(job):
                 entry = self._repository.get((relative, category))
@@ -396,7 +405,7 @@ def _memory_range(memory: int | None) -> int | None:
 
 
 def _logarithm(size: int, base: int) -> int:
-    """How often a whole number can be divided by the base, a power of two, before nothing is left."""
+    """Count the integer divisions of `size` by `base`, a power of two, until the result is 0."""
     return -(-max(size, 0).bit_length() // (base.bit_length() - 1))
 
 

@@ -2,7 +2,7 @@
 
 "Backfilling using system-generated predictions rather than user runtime estimates", IEEE Transactions on Parallel and
 Distributed Systems 18(6), 2007. There the predictions replace the users' estimates in EASY backfilling; the scheduler
-still ends jobs at what the user asked for.
+still ends jobs at the time limit that the user requested.
 """
 
 from models.method import RunMethod

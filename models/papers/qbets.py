@@ -49,10 +49,13 @@ def min_waits(q: float, confidence: float) -> int:
 
 @lru_cache(4096)
 def upper_rank(count: int, q: float, confidence: float) -> int | None:
-    """Which of `count` waits, from 1 for the smallest, is above their quantile `q` with this confidence.
+    """Return the rank, from 1 for the smallest, of the wait that is an upper confidence bound of the quantile `q`.
 
-    The number of waits below the quantile is binomial; the k-th smallest is above the quantile when fewer than k are
-    below it (PPoPP 2006, section 3). None where no wait is. 10 µs for a count that is new.
+    The number of waits below the quantile is binomial. The k-th smallest is above the quantile when fewer than k are
+    below it (PPoPP 2006, section 3).
+
+    Returns:
+        The rank among `count` waits; None if none of them bounds the quantile with this confidence.
 
     >>> upper_rank(59, 0.95, 0.95), upper_rank(58, 0.95, 0.95), upper_rank(1000, 0.5, 0.95)
     (59, None, 527)
@@ -69,7 +72,7 @@ def upper_rank(count: int, q: float, confidence: float) -> int | None:
 
 @lru_cache(4096)
 def lower_rank(count: int, q: float, confidence: float) -> int | None:
-    """Which of `count` waits is below their quantile `q` with this confidence; None where no wait is.
+    """Return the rank of the wait that is a lower confidence bound of the quantile `q`; None if there is none.
 
     >>> lower_rank(59, 0.05, 0.95)
     1
@@ -240,7 +243,7 @@ class Qbets(WaitMethod):
             del self._series[category]
 
     def save(self) -> bytes:
-        """Where each category's history begins, and its misses."""
+        """Serialize the start of each category's history, and its misses."""
         return encode([(name, one.first, one.misses) for name, one in self._series.items()])
 
     def load(self, saved: bytes) -> None:

@@ -34,14 +34,14 @@ LAST_RESORT = "elapsed/64 mean absolute 64"  # what all jobs of a site ran: for 
 
 
 class RunTemplate(msgspec.Struct, frozen=True):
-    """By what jobs are alike, how many of the last runs of a category are used, and how.
+    """Attributes by which jobs are similar, with the predictor and the number of runs that it uses.
 
-    As text it is four words: the attributes with commas ("site" where there is none), which are those of
-    `models.site.runs.ATTRIBUTES` in their order, `cpus/N` for ranges of N processors and `elapsed/N` for the use of the
-    time that a job has run already; a predictor; "absolute" or "relative"; and the history's length.
+    As text it is four words: the attributes, separated by commas ("site" for none); a predictor; "absolute" or
+    "relative"; and the length of the history. The attributes are those of `models.site.runs.ATTRIBUTES` in their order,
+    `cpus/N` for ranges of N CPUs and `elapsed/N` to use the time that a job has run already.
 
-    A job that has run for a while is compared with those only that ran as long: with `elapsed/N` those whose run time
-    is at least the elapsed time rounded down to a multiple of N seconds.
+    A running job is compared only with jobs that ran at least as long. With `elapsed/N` these are the jobs whose run
+    time is at least the elapsed time, rounded down to a multiple of N seconds.
 
     >>> str(RunTemplate.parse("cpus/4,user mean relative 4096"))
     'user,cpus/4 mean relative 4096'
@@ -55,8 +55,10 @@ class RunTemplate(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "RunTemplate":
-        """The template that a text describes. Raises ValueError: says which of its words is wrong and what was
-        expected.
+        """Parse the template from its text.
+
+        Raises:
+            ValueError: a word of the text is wrong; the message names the word and what is expected.
         """
         try:
             attributes, predictor, data, history = text.split()

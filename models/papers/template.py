@@ -87,13 +87,15 @@ def sums_of(data: Ints, first: int, last: int, least_s: int) -> Sums:
 
 @njit(cache=True)
 def estimate(sums: Sums, at: int, regression: bool, quantiles: Floats) -> tuple[float, float]:
-    """What a category says of a job: the value expected, and half the width of its confidence interval.
+    """Return a category's estimate for a job and half the width of its confidence interval.
 
-    In the data points' unit. The half width is infinite where there are too few: a mean needs two, a regression three,
-    and not all on as many processors.
+    Both are in the unit of the data points. The half width is infinite where there are too few: a mean needs two, a
+    regression three, and not all on the same number of CPUs.
 
-    Parameters:
+    Args:
+        sums: the sums of the category's data points.
         at: x of the job itself.
+        regression: whether to use a regression instead of the mean.
         quantiles: Student's t by degrees of freedom, for regressions.
     """
     n, y, yy, x, xx, xy = sums
@@ -132,9 +134,9 @@ class TemplateEstimate(NamedTuple):
 
 
 def weighted(found: Sequence[TemplateEstimate]) -> tuple[float, float]:
-    """The mean of estimates, each with the inverse of its interval's width as its weight; and of these widths.
+    """Return the mean of the estimates, weighted by the inverse width of their intervals, and the mean of these widths.
 
-    What is said of all jobs of the site alike counts only where nothing else is said.
+    Estimates of templates without attributes, which use all jobs of the site, count only where there is no other.
     """
     weights, runs, halves = 0.0, 0.0, 0.0
     for told in [told for told in found if told.template.attributes] or found:
@@ -196,19 +198,20 @@ MAX_CACHED_CATEGORIES = 50_000
 
 
 class Templates(RunMethod):
-    """What a set of templates says.
+    """Run times from a set of templates.
 
     Each template whose category has enough runs gives an estimate and its 90% confidence interval (1998, appendix): by
-    Chebyshev's theorem for a mean, by Student's distribution for a regression. In the papers the one with the smallest
-    interval, in seconds, is the prediction, the first of equal ones. Their mean, weighted by the inverse width, is
-    better by some percent, and the default. No estimate is above the walltime or below the time that the job has run.
+    Chebyshev's theorem for a mean, by Student's distribution for a regression. In the papers the estimate with the
+    smallest interval, in seconds, is the prediction, the first of equal ones. The default is their mean, weighted by
+    the inverse width, which is some percent more accurate. Estimates are limited to at most the walltime and at least
+    the time that the job has run.
 
-    Parameters:
-        templates: as text, see `RunTemplate`. Those of a site are found by `queuecast tune --runtimes template`.
+    Args:
+        templates: as text, see `RunTemplate`. `queuecast tune --runtimes template` finds those of a site.
         choice: "surest" or "weighted".
 
     Raises:
-        ValueError: a template cannot be read.
+        ValueError: a template cannot be parsed.
 
     >>> method = Templates(["user mean relative 4096"])
     >>> history = RunHistory(method.templates)

@@ -14,7 +14,7 @@ from models.waits.schedules import plan
 
 @dataclass(slots=True)
 class Shadow:
-    """When a blocked job can start at the latest, and how many processors are free beside it then."""
+    """The latest start of a blocked job, and the number of CPUs that stay free beside it then."""
 
     job: SimulatedJob
     time: int
@@ -31,11 +31,11 @@ class Backfilling(Scheduler):
         return self.now + self.planned[job.job]
 
     def _releases(self) -> list[tuple[int, int]]:
-        """When each running job is planned to give back its processors, ascending, and how many."""
+        """Planned end of each running job and the CPUs that it frees, in ascending order of time."""
         return sorted((running.limit, running.job.cpus) for running in self.running.values())
 
     def _reserve(self, head: SimulatedJob) -> Shadow:
-        """When a job that does not fit can start, if all that run do so for as long as is estimated."""
+        """Return the reservation of a job that does not fit now, if all running jobs use their whole estimates."""
         free = self.free
         time = self.now
         for limit, cpus in self._releases():
@@ -55,8 +55,8 @@ class Easy(Backfilling):
 
     D. A. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; A. W. Mu'alem, D. G. Feitelson, "Utilization,
     predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with backfilling", IEEE TPDS 12(6),
-    2001. The head's reservation (the "shadow time") is when enough running jobs have reached their estimates; a later
-    job starts if it ends by then, or if it fits in the processors ("extra nodes") that the head leaves free.
+    2001. The head's reservation (the "shadow time") is when enough running jobs have reached their estimates. A later
+    job starts if it ends by then, or if it fits in the CPUs ("extra nodes") that the head leaves free.
     """
 
     def _set_up(self, **rules: Any) -> None:
@@ -67,7 +67,7 @@ class Easy(Backfilling):
         return list(self.queue.values())
 
     def _forbidden(self, job: SimulatedJob) -> bool:
-        """Whether a rule keeps this job from starting now: it is passed over."""
+        """Return True if a rule keeps this job from starting now, so that it is passed over."""
         return False
 
     def _dispatch(self) -> None:
@@ -103,9 +103,9 @@ class Easy(Backfilling):
 class Conservative(Backfilling):
     """Conservative backfilling: a later job may start if, by the estimates, it delays no earlier one.
 
-    Smith, Taylor and Foster 1999, section 2.1.4: whenever a job comes or ends, the queue is gone through in the order
-    of arrival; what can run now is started, and for what cannot, processors are reserved at the earliest possible time,
-    again each time.
+    Smith, Taylor and Foster 1999, section 2.1.4: whenever a job is submitted or ends, the scheduler processes the queue
+    in the order of arrival. Jobs that can run now start; the others get a reservation at the earliest possible time,
+    which is computed again each time.
     """
 
     def _dispatch(self) -> None:
@@ -117,7 +117,7 @@ class Conservative(Backfilling):
                     self._start(jobs[place])
 
     def _fits(self, job: SimulatedJob) -> bool:
-        """Whether a job that is planned to start now can do so."""
+        """Return True if a job that is planned to start now can do so."""
         return True
 
     def _earliest(self, job: SimulatedJob) -> int:
@@ -144,7 +144,7 @@ class EasyKill(Conservative):
 
     "Jobs will only be backfilled if they do not delay a previously submitted job": any, not just the head of the queue,
     and all are scheduled again whenever one ends (5.5.3), so this is conservative backfilling. With true run times it
-    is his EASY-act. Of a killed job, estimates learn how long it has run, as the site's records have it.
+    is his EASY-act. From a killed job, estimates learn the time that it has run, as the site's accounting log has it.
     """
 
     def _expire(self, running: RunningJob) -> None:

@@ -1,4 +1,4 @@
-"""How well a workload fares under a scheduler: the figures of the papers' tables."""
+"""Performance of a scheduler on a workload: the figures of the papers' tables."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -18,10 +18,10 @@ SHORT_S = 10  # seconds that a shorter run counts as in the bounded slowdown
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one schedule; means are over all jobs, killed ones included.
 
-    `utilisation` is the work that was done, processors times seconds, over what the machine could have done from the
-    first submission to the last end, `total_s` (Gibbons 1997, section 6.2). The wait ends at a job's first start, the
-    response time at its end; the bounded slowdown is the response time over the run time, which counts as at least
-    10 s, and at least 1. `killed` and `suspended` count jobs, `suspensions` how often that was.
+    `utilisation` is the work done, CPUs times seconds, divided by the machine's capacity from the first submission to
+    the last end, `total_s` (Gibbons 1997, section 6.2). The wait ends at a job's first start, the response time at its
+    end. The bounded slowdown is the response time over the run time, which counts as at least 10 s, and at least 1.
+    `killed` and `suspended` count jobs, `suspensions` counts the suspensions.
     """
 
     jobs: int

@@ -1,4 +1,4 @@
-"""What a scheduler takes for the run times of its jobs: requested, true, or predicted from those that have ended."""
+"""Run times that a scheduler assumes for its jobs: requested, true, or predicted from jobs that have ended."""
 
 import math
 
@@ -73,5 +73,5 @@ class Predicted(Estimates):
 
 
 def _seen(job: SimulatedJob) -> Job:
-    """What may be known of a job before it has ended."""
+    """Return the job with only the data that is available before it ends."""
     return Job.of(job.submission(""))

@@ -11,14 +11,15 @@ from models.simulation.workload import DAY, SimulatedJob
 
 
 class Priorities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a multifactor scheduler goes by. The priority of a queued job is the sum of these, in points:
+    """Weights and limits of a multifactor scheduler.
 
-    `age`, reached in a straight line after `age_s` seconds in the queue; `fairshare` times 2^(−used/`share`), where
-    `used` is the share of the machine that the job's user has held, in a mean whose weights halve every `half_life_s`
-    seconds; and `size` times the share of the machine that the job asks for.
+    The priority of a queued job is the sum of three terms, in points. `age` grows linearly until `age_s` seconds in the
+    queue. `fairshare` is multiplied by 2^(−used/`share`): `used` is the share of the machine that the job's user has
+    held, as a mean whose weights halve every `half_life_s` seconds. `size` is multiplied by the share of the machine
+    that the job requests.
 
-    No user may hold more than the share `cap` of the machine (1: no cap), but who holds nothing may start one job,
-    however large.
+    No user may hold more than the share `cap` of the machine (1: no cap). A user without running jobs may still start
+    one job of any size.
     """
 
     age: float = 1.0
@@ -34,7 +35,7 @@ USUAL = Priorities(cap=0.4)
 
 
 class Holding(NamedTuple):
-    """What a user holds: processors, since `at`; and the share of the machine in the mean up to there."""
+    """A user's CPUs since the time `at`, and the mean share of the machine up to that time."""
 
     cpus: int = 0
     used: float = 0.0

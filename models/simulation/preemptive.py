@@ -62,7 +62,9 @@ class Preemptive(Scheduler):
         del self.processors[running.job.job]
 
     def _reluctance(self, queue: Iterable[SimulatedJob]) -> Ints:
-        """How little each processor should go to a new job: 1 for those of the first in the queue that has any."""
+        """Return 1 for the CPUs of the first suspended job in the queue, which a new job should avoid, and 0 for
+        others.
+        """
         reluctance = np.zeros(self.cpus, dtype=np.int64)
         following = next((job for job in queue if job.job in self.processors), None)
         if following is not None:
@@ -79,11 +81,11 @@ class Preemptive(Scheduler):
 class Lerwf(Preemptive, Ordered):
     """Least estimated remaining work first (Gibbons 1997, sections 5.1 and 5.4; work as in `shortest`).
 
-    Whenever a job comes or ends, all jobs, running or not, are ordered by the time that they are estimated still to
-    run, and get processors in this order until there are too few for the next one. Those running that got none are
-    suspended. A job whose processors have gone to one before it waits for them, and with it all behind it that do not
-    run: so, where many are suspended, most of a large machine may stand idle. Where it is `filling`, those behind need
-    not wait, but run wherever they fit (section 5.4, the example of table 5.2).
+    Whenever a job is submitted or ends, all jobs, running or not, are sorted by their estimated remaining work. They
+    get CPUs in this order until there are too few for the next one. Running jobs that got none are suspended. A
+    suspended job whose CPUs another job uses waits for them, and so do all jobs behind it that do not run. Where many
+    jobs are suspended, most of a large machine may therefore be idle. With `filling`, the jobs behind it need not wait:
+    they run wherever they fit (section 5.4, the example of table 5.2).
     """
 
     def _set_up(self, **rules: Any) -> None:
@@ -149,9 +151,9 @@ class Lerwf(Preemptive, Ordered):
 class EasyPreemptive(Preemptive, Conservative):
     """Gibbons' EASY (as `EasyKill`), but a job that exceeds its estimate is suspended (1997, section 5.6).
 
-    It goes to the back of the queue "just as if it had been resubmitted", with its original estimate, and is resumed
-    when it would be started: not before those that have its processors are planned to be done with them. If one is
-    not, it waits on.
+    The job goes to the back of the queue "just as if it had been resubmitted", with its original estimate. It resumes
+    at its planned start, but not before the planned end of the jobs that use its CPUs. If one of them runs longer, it
+    continues to wait.
     """
 
     def _set_up(self, **rules: Any) -> None:

@@ -36,16 +36,16 @@ class RunningJob:
 
 
 class Scheduler(ABC):
-    """A queue and a machine of `cpus` processors. A policy says, as a subclass, which queued jobs start now.
+    """A queue and a machine of `cpus` CPUs; a subclass is the policy that chooses the queued jobs to start.
 
     Jobs are withdrawn when their patience ends while they queue. All times are whole Unix seconds.
 
-    Parameters:
+    Args:
         site: its name, for the events.
-        cpus: the machine's processors.
-        start_time: when the clock begins.
-        estimates: the run times to plan with; by default the walltimes. A queued job is estimated as it comes, and
-            again when a job of its user has ended, if estimates learn from that.
+        cpus: the machine's CPUs.
+        start_time: the first time of the clock.
+        estimates: the run times to plan with; by default the walltimes. A queued job is estimated at its submission,
+            and again when a job of its user has ended, if estimates learn from that.
         enforced: whether jobs are killed at their walltimes.
         rules: parameters of the policy.
     """
@@ -77,7 +77,7 @@ class Scheduler(ABC):
         self._set_up(**rules)
 
     def capacity(self) -> Capacity:
-        """The event that tells the size of the site, as of now."""
+        """Return the event that reports the size of the site, as of now."""
         return Capacity(site=self.site, time=float(self.now), cpus=self.cpus)
 
     def submit(self, job: SimulatedJob) -> list[AnyEvent]:
@@ -130,7 +130,7 @@ class Scheduler(ABC):
             self._dispatch()
 
     def _estimate(self, job: SimulatedJob) -> int:
-        """How long a queued job is planned to hold its processors."""
+        """Return the planned run time of a queued job, in seconds."""
         return self.estimates.of(job)
 
     def _limit(self, job: SimulatedJob) -> int:
@@ -147,7 +147,7 @@ class Scheduler(ABC):
         return next(iter(self.queue.values()), None)
 
     def _waits(self, job: SimulatedJob) -> bool:
-        """Whether a job is still to start."""
+        """Return True if a job is still in the queue."""
         return self.queue.get(job.job) is job
 
     def _enter(self, job: SimulatedJob) -> None:

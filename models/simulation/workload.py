@@ -1,19 +1,19 @@
 """A synthetic workload after Lublin and Feitelson's model of rigid jobs.
 
-U. Lublin, D. G. Feitelson, "The workload on parallel supercomputers: modeling the characteristics of rigid jobs",
-J. Parallel and Distributed Computing 63(11), 2003. Sizes, run times and arrivals are theirs, with the constants that
-they published for batch jobs. What their model leaves out is added here so that those distributions stay as they are:
+U. Lublin, D. G. Feitelson, "The workload on parallel supercomputers: modeling the characteristics of rigid jobs", J.
+Parallel and Distributed Computing 63(11), 2003. Sizes, run times and arrivals follow their model, with the constants
+that they published for batch jobs. Features outside their model are added here without a change of those distributions:
 
 - **Users** are Zipf-like in popularity and have a handful of applications each. Jobs are drawn from the model first
-  and then given to applications, like to like (by size, then run time, both seen through noise): so an
-  application's jobs resemble each other, while all jobs together are still exactly the model's.
+  and then assigned to applications, like to like (by size, then run time, both with noise). An application's jobs
+  therefore resemble each other, while all jobs together still have exactly the model's distributions.
 - **Sessions**: an application's jobs come in bursts of a few, close together and interleaved with other users'.
-- **Walltimes** are round values, chosen once a session with room to spare. How much of its walltime a job uses is
-  spread as in the traces (means of 0.3 to 0.5 there); after D. Tsafrir, Y. Etsion, D. G. Feitelson, "Modeling user
-  runtime estimates", JSSPP 2005: few round values make up nearly all requests. A small share of the jobs asks for too
-  little and is killed.
+- **Walltimes** are round values, chosen once a session and longer than needed. The share of its walltime that a job
+  uses is spread as in the traces (means of 0.3 to 0.5 there). After D. Tsafrir, Y. Etsion, D. G. Feitelson, "Modeling
+  user runtime estimates", JSSPP 2005, few round values make up nearly all requests. A small share of the jobs requests
+  too little and is killed.
 - **Patience**: some users withdraw a job that has not started after a while.
-- **Load**: the gaps between arrivals are stretched so that the work that is offered is the share asked for.
+- **Load**: the gaps between arrivals are scaled so that the offered load has the requested value.
 """
 
 from collections.abc import Callable
@@ -79,11 +79,11 @@ EXECUTABLES = (
 
 
 class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with what only the simulation knows of it: its full run time and how long its user will queue.
+    """A job with the data that only the simulation has: its full run time and the patience of its user.
 
-    Times and durations are whole seconds. `run` is what the job needs, so it is killed where that exceeds `walltime`
-    (None for no such limit); `patience` is how long after its submission it is withdrawn if it has not started, or
-    None for never.
+    Times and durations are whole seconds. `run` is the time that the job needs, so it is killed where that exceeds
+    `walltime` (None for no limit). `patience` is the time after its submission at which it is withdrawn if it has not
+    started, or None for never.
     """
 
     job: str
@@ -99,7 +99,7 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> int:
-        """How long the job holds its processors."""
+        """Time that the job holds its CPUs, in seconds."""
         return self.run if self.walltime is None else min(self.run, self.walltime)
 
     def submission(self, site: str) -> Submit:
@@ -129,13 +129,23 @@ def generate(
     session_jobs: int = SESSION_JOBS,
     session_spread: float = SESSION_SPREAD,
 ) -> list[SimulatedJob]:
-    """Jobs for a machine of `cpus` processors, in the order of submission; the same for the same arguments.
+    """Return jobs for a machine of `cpus` CPUs, in the order of submission; the same for the same arguments.
 
-    `load` is the offered load: the jobs' processor-seconds (up to their walltimes, as if none were withdrawn) over
-    those of the machine from `start_time` (Unix seconds, UTC; the day's cycle follows it) to the last submission.
-    `impatient` is the share of jobs that are withdrawn if they queue too long. `session_jobs` are sent at a time in the
-    mean, spread over `session_spread` of the site's submissions. Raises ValueError for a load or a number of jobs,
-    processors, users or jobs at a time that is not positive, and for a share outside 0 to 1.
+    Args:
+        seed: of the random numbers.
+        jobs: number of jobs.
+        cpus: the machine's CPUs.
+        load: the offered load: the jobs' CPU-seconds (up to their walltimes, as if none were withdrawn) over those of
+            the machine from `start_time` to the last submission.
+        start_time: Unix seconds, UTC; the daily cycle follows it.
+        users: number of users.
+        impatient: the share of jobs that are withdrawn if they queue too long.
+        session_jobs: mean number of jobs that are submitted together.
+        session_spread: mean distance of a session's jobs from its first, in submissions of the site.
+
+    Raises:
+        ValueError: a load or a number of jobs, CPUs, users or jobs of a session is not positive, or a share is outside
+            0 to 1.
     """
     if min(jobs, cpus, users, session_jobs) < 1 or load <= 0 or not 0 <= impatient <= 1:
         raise ValueError("jobs, cpus, users, session_jobs and load must be positive and impatient within 0 to 1")
@@ -193,10 +203,10 @@ def run_times(rng: Rng, sizes: Ints) -> Ints:
 
 
 def arrivals(rng: Rng, jobs: int, start_time: int, period: float) -> Ints:
-    """Submission times, (jobs,), ascending; the last one is `period` seconds after `start_time`.
+    """Return the submission times, (jobs,), ascending; the last one is `period` seconds after `start_time`.
 
-    Gaps are gamma in the log, in a time that passes faster the busier the hour of the day is, so that arrivals follow
-    the day's cycle (their arrivals; slots of half an hour weighted by a gamma).
+    The logarithms of the gaps have a gamma distribution. They are in a time that passes faster in busier hours, so that
+    arrivals follow the daily cycle (Lublin's arrivals; slots of half an hour weighted by a gamma).
     """
     shape, scale = RUSH_GAP
     gaps = np.exp(_at_most(LONGEST_LOG_GAP, lambda which: rng.gamma(shape * ALL_TO_RUSH, scale, which.size), jobs))
@@ -217,7 +227,7 @@ def arrivals(rng: Rng, jobs: int, start_time: int, period: float) -> Ints:
 
 
 def day_cycle() -> Floats:
-    """How busy each half hour of the day is, (48,) from midnight, with a mean of 1."""
+    """Return the activity of each half hour of the day, (48,) from midnight, with a mean of 1."""
     shape, scale = DAILY
     slots = DAY // SLOT
     half_hours = FIRST_SLOT + 0.5 + (np.arange(slots * 60) + 0.5) / 60

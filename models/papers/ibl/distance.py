@@ -218,7 +218,7 @@ class CategoryState(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Instance(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What is compared: a job at its submission, and the state it found where that counts too."""
+    """A job to compare: its request and, for waits, the site's state at its submission."""
 
     request: Request
     state: CategoryState | None = None

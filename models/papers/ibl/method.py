@@ -51,7 +51,7 @@ class Selection(NamedTuple):
 
     @property
     def places(self) -> tuple[list[int], list[int], list[int], list[int]]:
-        """Where these are in `NOMINAL`, `NUMERIC`, (free processors,) and `VECTORS`."""
+        """Positions of the selected attributes in `NOMINAL`, `NUMERIC`, (free processors,) and `VECTORS`."""
         named = (NOMINAL, self.job), (NUMERIC, self.job), (STATE[:1], self.state), (VECTORS, self.state)
         nominal, numeric, free, vectors = (
             [place for place, name in enumerate(names) if name in chosen] for names, chosen in named
@@ -103,7 +103,7 @@ class InstanceMemory:
 
     @property
     def names(self) -> int:
-        """How many names are known, including those of jobs that have left."""
+        """Number of names in memory, including those of jobs that have left."""
         return len(self._values) + len(self._categories)
 
     def point(self, instance: Instance) -> Point:
@@ -180,7 +180,7 @@ class InstanceMemory:
         return np.array(state.values, np.float64)[:, self._vectors]
 
     def _make_room(self, entries: int) -> None:
-        """Where there is no room left, copy the states that stay into arrays of twice their size."""
+        """Copy the states to keep into arrays of twice their size if the arrays are full."""
         columns = self.columns
         if self._tail + entries <= len(columns.category):
             return
@@ -208,11 +208,11 @@ Middle = Literal["mean", "median"]
 
 
 class IblParameters(NamedTuple):
-    """What the methods can be tuned by: those of run times are the ones that begin with `run_`.
+    """Parameters of the methods; those of run times have the prefix `run_`.
 
-    `policy`, `state` and `attributes` name what is compared, the paper's weights of 1. `job_share` is its WA,
-    `neighbours` its induction model (1 is 1-NN), `history` the number of jobs compared with, and `middle` how the
-    neighbours' values are averaged; the paper has the mean only.
+    `policy`, `state` and `attributes` name what is compared: the attributes of weight 1 in the paper. `job_share` is
+    its WA, `neighbours` its induction model (1 is 1-NN) and `history` the number of jobs compared with. `middle` is the
+    average of the neighbours' values; the paper has only the mean.
     """
 
     policy: tuple[PolicyAttribute, ...] = ("queue",)
@@ -229,12 +229,12 @@ class IblParameters(NamedTuple):
 
     @property
     def waits(self) -> Selection:
-        """What is compared for waits."""
+        """Attributes that are compared for waits."""
         return Selection(self.attributes, self.policy, self.state)
 
     @property
     def runs(self) -> Selection:
-        """What is compared for run times."""
+        """Attributes that are compared for run times."""
         return Selection(self.run_attributes, (), ())
 
 

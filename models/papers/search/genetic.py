@@ -1,9 +1,10 @@
-"""The genetic search of the papers, for whatever can be said in bits.
+"""The genetic search of the papers, for any parameters that can be encoded in bits.
 
-An individual is some genes, a gene a text of zeros and ones. They are bred as Smith, Taylor and Foster 1999 (section
-2.1.3) breed sets of templates: the less its error, the more children an individual has; children are made by crossover
-of individuals of unequal lengths, and mutated; the two best live on as they are. Li, Groep and Wolters 2005 (section
-4.2) leave their operators open, so theirs are the same, for individuals of one gene.
+An individual is a tuple of genes, and a gene is a string of zeros and ones. Breeding follows Smith, Taylor and Foster
+1999 (section 2.1.3), who breed sets of templates: the lower its error, the more children an individual has. Children
+are made by crossover of individuals of unequal lengths, then mutated; the two best individuals survive unchanged. Li,
+Groep and Wolters 2005 (section 4.2) do not specify their operators, so the same ones are used, for individuals of one
+gene.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,9 +20,10 @@ Individual = tuple[Gene, ...]
 
 
 class Part(NamedTuple):
-    """The bits of one parameter: one for each of the choices where several may be taken, else the number of one.
+    """The bits of one parameter: a bit for each choice if several may be taken, else the number of one choice.
 
-    Where it is `optional` a bit says first whether it is used; numbers beyond the choices begin again at the first.
+    If it is `optional`, its first bit is 1 where the parameter is used. Numbers beyond the choices wrap around to the
+    first.
     """
 
     name: str
@@ -31,7 +33,7 @@ class Part(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many bits."""
+        """Number of bits."""
         return len(self.choices) if self.several else (len(self.choices) - 1).bit_length() + self.optional
 
     def read(self, bits: str) -> Any:
@@ -66,7 +68,7 @@ def write_gene(parts: Iterable[Part], values: Mapping[str, Any]) -> Gene:
 
 
 class SearchPlan(msgspec.Struct, frozen=True):
-    """How large a search is: individuals of a generation (four or more, an even number), generations, and the seed."""
+    """Size of a search: individuals of a generation (four or more, an even number), generations, and the seed."""
 
     population: int = 20
     generations: int = 20
@@ -91,10 +93,10 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 class SearchProblem(Protocol):
-    """What is searched for.
+    """The problem that a search optimises.
 
-    A gene has so many `bits`, an individual `most_genes` genes at most, and a bit of a child is flipped with the
-    probability `mutation`.
+    A gene has `bits` bits, an individual has `most_genes` genes at most, and `mutation` is the probability that a bit
+    of a child is flipped.
     """
 
     bits: int
@@ -111,10 +113,16 @@ def evolve(
     after: Generation | None = None,
     founders: Iterable[Individual] = (),
 ) -> Iterator[Generation]:
-    """Breed generations up to the plan's last, each from the one before and its best individuals; `founders` are in the
-    first.
+    """Breed and yield generations up to the plan's last.
 
-    The same plan for the same problem gives the same generations, also where it goes on `after` a generation.
+    Each generation is bred from the one before and keeps its best individuals. The same plan for the same problem gives
+    the same generations, also if it resumes after a generation.
+
+    Args:
+        problem: the problem to optimise.
+        plan: the size of the search.
+        after: the generation to resume after; None to start from the beginning.
+        founders: individuals of the first generation; random individuals complete it.
     """
     if after is None:
         after = _judged(problem, 1, _first(problem, plan, founders))
@@ -140,7 +148,7 @@ def _first(problem: SearchProblem, plan: SearchPlan, founders: Iterable[Individu
 
 
 def bred(problem: SearchProblem, parents: Generation, count: int, seed: int) -> list[Individual]:
-    """So many children, an even number, of individuals that are drawn by their fitness."""
+    """Return `count` children, an even number, of parents that are drawn by their fitness."""
     dice = np.random.default_rng([seed, parents.number])
     fitness = np.array(fitnesses(parents.errors))
     places = dice.choice(len(fitness), count, p=fitness / fitness.sum())

@@ -1,8 +1,8 @@
-"""What the genetic search for the parameters of `ibl` tries, and on what (Li, Groep and Wolters 2005, section 4.2).
+"""The search space of the genetic search for the parameters of `ibl` (Li, Groep and Wolters 2005, section 4.2).
 
 A chromosome is a string of bits, in the paper's order: for waits {policy, state and job attributes, WA, model,
-history}; for run times {job attributes, model, history}. One more bit, ours, chooses the paper's mean or the median.
-Of a child each bit flips with probability 1/bits.
+history}; for run times {job attributes, model, history}. One more bit, not in the paper, chooses the mean (the paper's)
+or the median. Each bit of a child flips with probability 1/bits.
 """
 
 import math
@@ -118,9 +118,11 @@ def collect(
 
 
 class Chromosomes:
-    """What `ibl` may be tuned to, as a `SearchProblem` of one gene; errors are in seconds, and each is found once.
+    """The parameters of `ibl` as a `SearchProblem` of one gene; each error, in seconds, is computed once.
 
-    `evaluate` gives the errors of some parameters, in their order; maybe on many cores.
+    Args:
+        target: "wait" or "run", the parameters to search for.
+        evaluate: returns the errors of a list of parameters, in their order; it may use several CPUs.
     """
 
     most_genes = 1
@@ -141,7 +143,7 @@ class Chromosomes:
 
 
 def parts(target: Target) -> list[Part]:
-    """What a chromosome consists of, in the paper's order."""
+    """Return the parts of a chromosome, in the paper's order."""
     model = [Part("neighbours", NEIGHBOURS), Part("history", HISTORIES), Part("middle", MIDDLES)]
     if target == "run":
         return [part._replace(name=f"run_{part.name}") for part in (Part("attributes", distance.JOB, True), *model)]

@@ -1,11 +1,11 @@
-"""The searches for the templates by which a site's run times are predicted best (`models.papers.template`).
+"""Searches for the set of templates that best predicts a site's run times (`models.papers.template`).
 
 **Genetic** (Smith, Taylor and Foster 1999, section 2.1.3): a template is a gene, a set of templates an individual.
 
-**Greedy** (Smith, Foster and Taylor 1998, sections 2.4.1 and 3.1): from the set of the one template without attributes,
-that template of one attribute is added which lowers the error most, then one of two attributes, and so on to all. A
-range of processors counts as an attribute of ten kinds. The predictor and the type of data are the same within a set,
-and each of them is tried; the history is not limited.
+**Greedy** (Smith, Foster and Taylor 1998, sections 2.4.1 and 3.1): start from the set of the one template without
+attributes. Add the template of one attribute that lowers the error most, then one of two attributes, and continue up to
+all attributes. A range of CPUs counts as an attribute of ten kinds. The predictor and the type of data are the same
+within a set, and each of them is tried; the history is not limited.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,14 +33,14 @@ GREEDY_PREDICTORS = ("mean", "linear")
 
 
 class Encoding(msgspec.Struct, frozen=True):
-    """What the bits of a template stand for, in the paper's order.
+    """Meaning of a template's bits, in the paper's order.
 
-    The predictor (2 bits), absolute or relative data (1), a bit an attribute; and whether the processors, the elapsed
-    time and a limit of the history are used, with the power of two (5 bits each; 4 of them can count further than the
-    ranges go, and begin again there).
+    They encode the predictor (2 bits), absolute or relative data (1) and one bit for each attribute. Then come the
+    CPUs, the elapsed time and a limit of the history: whether each is used, and its power of two. These have 5 bits
+    each; 4 of the 5 can exceed the range, and then wrap around to its first value.
 
-    Where no job of the workload is predicted while it runs, the best range of the elapsed time cannot be found: then
-    those bits are not read, and templates use the finest range.
+    Where no job of the workload is predicted while it runs, the best range of the elapsed time cannot be found. Its
+    bits are then ignored, and templates use the finest range.
 
     >>> encoding = Encoding(("queue", "user"))
     >>> str(encoding.decode(encoding.gene(RunTemplate.parse("user,cpus/8,elapsed/64 mean relative 128"))))
@@ -53,12 +53,12 @@ class Encoding(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, workload: Workload) -> "Encoding":
-        """The encoding that a workload asks for: its attributes, and relative data where it has walltimes."""
+        """Return the encoding for a workload: its attributes, and relative data if it has walltimes."""
         return cls(workload.attributes, workload.has_walltimes, workload.has_running)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What a gene consists of."""
+        """Parts of a gene."""
         return (
             Part("predictor", tuple(PREDICTORS)),
             Part("relative", (False, True)),
@@ -93,10 +93,9 @@ class Encoding(msgspec.Struct, frozen=True):
 
 
 class TemplateSets:
-    """The sets of templates for a workload, as a `SearchProblem`, whose estimates become one by `choice`; errors in
-    seconds.
+    """The sets of templates for a workload, as a `SearchProblem`; errors are in seconds.
 
-    What a template says is asked once for as long as it is in the population.
+    `choice` combines the estimates of a set into one. A template's estimates are cached while it is in the population.
     """
 
     most_genes = MAX_SET_TEMPLATES
@@ -111,7 +110,7 @@ class TemplateSets:
         self.bits = self._encoding.bits
 
     def templates(self, individual: Individual) -> TemplateSet:
-        """The set of templates, with something to say of every job."""
+        """Return the set of templates, completed so that it has an estimate for every job."""
         return complete(tuple(map(self._encoding.decode, individual)), self._choice)
 
     def individuals(self, sets: Iterable[TemplateSet]) -> list[Individual]:

@@ -1,12 +1,12 @@
-"""Tuning a site's method as the paper tunes: on a validation stretch, one parameter after another.
+"""Tuning of a site's method as in the paper: on a validation period, one parameter after another.
 
-Murali and Vadhiyar 2015, sections 3.4 and 4.1. First the statistic, summaries or distributions, is picked (lines 1 to 5
-of algorithm 1); then each parameter goes over its range of table V while the others stay as they were, and the value
-with the least average absolute error is chosen. What was chosen alone is then measured together, which the paper
-does not show.
+Murali and Vadhiyar 2015, sections 3.4 and 4.1. First the statistic, summaries or distributions, is chosen (lines 1 to 5
+of algorithm 1). Then each parameter takes the values of its range in table V while the others keep their current
+values, and the value with the least average absolute error is chosen. The values that were chosen one by one are then
+measured together, which the paper does not show.
 
-The expensive part, bringing a site to the stretch and comparing each job with the history, is done once for all that
-is tried: a `Panel` takes the place of a method in the engine, and predicts as each of the tried methods would.
+The expensive part is to bring a site to the period and to compare each job with the history. It is done once for all
+values: a `Panel` replaces a method in the engine, and predicts as each of the tried methods would.
 """
 
 import math
@@ -46,7 +46,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
 
 
 class Truth(msgspec.Struct, frozen=True):
-    """What became of a job: seconds it waited and ran, 0 for one that was cancelled in the queue."""
+    """Outcome of a job: its wait and run time, in seconds; 0 for a job that was cancelled in the queue."""
 
     wait_s: float
     run_s: float
@@ -63,11 +63,12 @@ class TriedValue(msgspec.Struct, frozen=True):
 
 
 class TuningResult(msgspec.Struct, frozen=True):
-    """What tuning found.
+    """Result of tuning.
 
-    `statistics` has the accuracy of each of `STATISTICS` as it was in force, `rows` that of the better one's values.
-    `profile` has all that was chosen, and `together` is its accuracy. `non_uniformity` is the paper's score of how far
-    the distributions that the stretch's jobs found are from uniform ones; NaN where every job found an empty site.
+    `statistics` has the accuracy of each of `STATISTICS` with the parameters in force, `rows` the accuracy of each
+    value tried with the better one. `profile` has all choices, and `together` is its accuracy. `non_uniformity` is the
+    paper's score of the distance from uniform distributions in the states of the period's jobs. It is NaN if the site
+    was empty at every submission.
     """
 
     statistics: dict[str, Accuracy]
@@ -150,7 +151,7 @@ def vary(settings: EngineSettings, parameter: str, value: Value) -> EngineSettin
 def evaluate(
     events: Iterable[AnyEvent], tried: Sequence[EngineSettings], jobs: Mapping[str, Truth]
 ) -> tuple[list[Accuracy], float]:
-    """How each of the settings tried would have predicted the jobs, in one pass; and their non-uniformity."""
+    """Return the accuracy of each of the `tried` settings on the jobs, in one pass, and their non-uniformity."""
     panels: dict[int, Panel] = {}
     engines = []
     for history in sorted({settings.history for settings in tried}):

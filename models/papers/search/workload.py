@@ -29,9 +29,9 @@ TemplateSet = tuple[RunTemplate, ...]  # a set of templates, in their order
 
 
 def complete(templates: TemplateSet, choice: Choice) -> TemplateSet:
-    """The set with something to say of every job: where estimates are weighted, with the last resort.
+    """Return the set with an estimate for every job: where estimates are weighted, with the last resort added.
 
-    Else a set would gain by being silent about jobs of new users, which are short.
+    Else a set could lower its error by having no estimate for jobs of new users, which are short.
     """
     if choice == "surest" or not all(template.attributes for template in templates):
         return templates
@@ -39,9 +39,9 @@ def complete(templates: TemplateSet, choice: Choice) -> TemplateSet:
 
 
 class Moment(NamedTuple):
-    """What happens to the job at this place of the workload's jobs: it is predicted, or it ends (`elapsed_s` None).
+    """Event of the job at this position in the workload: a prediction, or its end (`elapsed_s` is None).
 
-    `elapsed_s` is how long it has run when it is predicted, 0 at its submission.
+    `elapsed_s` is the time that the job has run at the prediction, 0 at its submission.
     """
 
     place: int
@@ -49,9 +49,10 @@ class Moment(NamedTuple):
 
 
 class TemplateEstimates(NamedTuple):
-    """What a template says at each prediction: seconds, and half its interval's width, infinite where it says nothing.
+    """A template's estimate at each prediction, and half the width of its interval, in seconds.
 
-    What one template says does not depend on the others of its set.
+    The half width is infinite where the template has no estimate. The estimates of a template do not depend on the
+    other templates of its set.
     """
 
     template: RunTemplate
@@ -88,12 +89,12 @@ class Workload:
 
     @cached_property
     def has_walltimes(self) -> bool:
-        """Whether a job requested a walltime."""
+        """True if at least one job requested a walltime."""
         return any(job.walltime for job in self.jobs)
 
     @cached_property
     def has_running(self) -> bool:
-        """Whether a job is predicted while it runs."""
+        """True if at least one job is predicted while it runs."""
         return bool(self._asked_after.max() > 0)
 
     @cached_property
@@ -115,7 +116,9 @@ class Workload:
         return known
 
     def estimates(self, template: RunTemplate) -> TemplateEstimates:
-        """What the template says at each prediction, in their order; as `models.papers.template.Templates` would."""
+        """Return the template's estimates at each prediction, in their order, as `models.papers.template.Templates`
+        would.
+        """
         categories = self._categories(template.attributes)
         ends = self.place[np.isnan(self.elapsed_s)]
         ends = ends[categories[ends] >= 0]
@@ -155,7 +158,7 @@ class Workload:
         return *self._points[template.relative], self._nodes[template.predictor]
 
     def predictions(self, told: Sequence[TemplateEstimates], choice: Choice) -> Floats:
-        """What a set says at each prediction, in seconds, from what each of its templates does; NaN for nothing."""
+        """Return a set's prediction at each moment, in seconds, from its templates' estimates; NaN for none."""
         run_s = _weighted(told) if choice == "weighted" else _surest(told)
         return np.clip(run_s, self._asked_after, self._most)
 
@@ -175,7 +178,7 @@ def _surest(told: Sequence[TemplateEstimates]) -> Floats:
 
 
 def _weighted(told: Sequence[TemplateEstimates]) -> Floats:
-    """As `models.papers.template.weighted`, to the last bit; what is infinitely wide weighs nothing."""
+    """Return exactly the result of `models.papers.template.weighted`; an infinite width has the weight 0."""
     alike, mean = _mean([estimates for estimates in told if estimates.template.attributes], len(told[0].run_s))
     of_all, resort = _mean([estimates for estimates in told if not estimates.template.attributes], len(told[0].run_s))
     return np.where(alike > 0, mean, np.where(of_all > 0, resort, np.nan))
