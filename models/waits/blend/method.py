@@ -321,14 +321,14 @@ class Blend(WaitMethod):
         for expert in self._experts_with["learn"]:
             expert.learn(job, wait_s, context)
         assert job.start is not None
-        self._remaining.left(job, wait_s, cancelled=False)
+        self._remaining.left(job, job.estimates.get(self.name), wait_s, cancelled=False)
         self._left(job, wait_s, job.start, context, started=True)
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
         """A job was cancelled in the queue. It counts as if it had started then, as in the measures."""
         for expert in self._experts_with["cancelled"]:
             expert.cancelled(job, waited_s, context)
-        self._remaining.left(job, waited_s, cancelled=True)
+        self._remaining.left(job, job.estimates.get(self.name), waited_s, cancelled=True)
         self._left(job, waited_s, job.ready + waited_s, context, started=False)
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:

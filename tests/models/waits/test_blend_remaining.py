@@ -11,7 +11,7 @@ from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, JobAnswer, JobQuestion, JobsAnswer, JobsQuestion, Prediction
-from models.site.job import Phase
+from models.site.job import Estimate, Job, Phase
 from models.waits.blend import Blend
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S
 from models.waits.blend.remaining.calibration import Calibration
@@ -157,6 +157,23 @@ def test_experts_follow_the_best_of_their_age_class() -> None:
     young, old = experts.combine(np.array([2, 8]), estimates_s).tolist()
     assert young == pytest.approx(3000.0, rel=0.01) and old > 8000.0
     assert len(EXPERTS) == experts.state.errors.shape[1]
+
+
+def test_experts_of_short_waits_follow_the_best_baseline() -> None:
+    experts = AgeExperts()
+    said_s = np.array([[2400.0, 1800.0, 2400.0, 3000.0, 0.0]])
+    for _ in range(100):
+        experts.learn(np.array([4]), said_s, np.array([300.0]))
+    assert experts.combine(np.array([4]), said_s).item() < 60.0
+
+
+def test_first_bounds_in_force_count_for_calibration() -> None:
+    remaining = blend_of(Engine("s", BLEND))._remaining
+    first = Estimate(60.0, "", dict(zip(BOUNDS, (10.0, 60.0, 100.0, 120.0), strict=True)))
+    before = remaining._calibration.state.by_age.copy()
+    remaining._judge_bounds(Job("1", 0, 0.0), first, 1000.0, 1.0)
+    moved = (remaining._calibration.state.by_age > before).any(axis=1)
+    assert np.flatnonzero(moved).tolist() == [0, 1, 2]  # two landmarks, and the class next to them
 
 
 @pytest.mark.parametrize("number", [0, 3, AGES - 1])

@@ -15,22 +15,23 @@ left for jobs that had waited as long, and an immediate start."""
 
 CONDITIONAL, FORESTS, SCHEDULE, RECENT, NOW = range(len(EXPERTS))
 
-FIRST_ERRORS: Final = (1.0, 0.95, 1.15, 1.25, 1.3)
-"""The errors with which the experts begin, relative to each other, as at other sites."""
+FIRST_ERRORS: Final = (1.0, 0.95, 1.0, 1.25, 1.3)
+"""The errors with which the experts begin, relative to each other, as at other sites. Their unit is the error that the
+site shows: 10 h, as once, outweighed everything that a site of short waits could show."""
 
-FIRST_ERROR_S: Final = 10 * 3600.0
-"""Their sum of absolute errors before any job, seconds."""
+MIN_ERROR_S: Final = 1.0
+"""That unit is at least so much."""
 
 MEMORY: Final = 600.0
 """After so many landmarks of an age class an error counts 1/e."""
 
-FIRST_LANDMARKS: Final = 30.0
+FIRST_LANDMARKS: Final = 60.0
 """The first errors count as so many landmarks: few jobs reach the old classes."""
 
 NEIGHBOUR_WEIGHT: Final = 0.5
 """What a landmark counts for the classes next to its own, where little may be known."""
 
-SHARPNESS: Final = 8.0
+SHARPNESS: Final = 16.0
 """An expert weighs as its errors to the minus of this."""
 
 RECENT_LANDMARKS: Final = 300
@@ -41,8 +42,8 @@ class ExpertsState(msgspec.Struct, array_like=True):
     """What was learned of each age class.
 
     Attributes:
-        errors: decayed absolute errors in seconds, (AGES, EXPERTS).
-        counts: landmarks that the errors are of, those of the next classes in part, (AGES,).
+        errors: means of the latest absolute errors in seconds, (AGES, EXPERTS).
+        counts: landmarks that they are of, `MEMORY` at most, those of the next classes in part, (AGES,).
         left_s: what was left at the latest landmarks, seconds, in a ring, (AGES, RECENT_LANDMARKS).
         landmarks: how many there were, (AGES,).
     """
@@ -65,9 +66,8 @@ class AgeExperts:
     """
 
     def __init__(self) -> None:
-        first = np.tile(FIRST_ERROR_S * np.array(FIRST_ERRORS), (AGES, 1))
         left_s = np.zeros((AGES, RECENT_LANDMARKS), np.float32)
-        self.state = ExpertsState(first, np.zeros(AGES), left_s, np.zeros(AGES, np.int64))
+        self.state = ExpertsState(np.zeros((AGES, len(EXPERTS))), np.zeros(AGES), left_s, np.zeros(AGES, np.int64))
         self._medians_s = np.zeros(AGES)
 
     def recent(self, numbers: Ints) -> Floats:
@@ -81,7 +81,7 @@ class AgeExperts:
             numbers: the classes, (jobs,).
             estimates_s: what the experts say, (jobs, EXPERTS) seconds; nan, but not of the baselines: nothing.
         """
-        return np.asarray(_combine(self.state.errors, numbers, estimates_s))
+        return np.asarray(_combine(self.state.errors, self.state.counts, numbers, estimates_s))
 
     def learn(self, numbers: Ints, estimates_s: Floats, remaining_s: Floats, weight: float = 1.0) -> None:
         """Learn how long jobs of these age classes, (landmarks,), still waited.
@@ -115,10 +115,10 @@ class AgeExperts:
 
 
 @njit(cache=True, nogil=True)
-def _combine(errors: Floats, numbers: Ints, estimates_s: Floats) -> Floats:
+def _combine(errors: Floats, counts: Floats, numbers: Ints, estimates_s: Floats) -> Floats:
     found = np.empty(len(numbers))
     for job in range(len(numbers)):
-        own = errors[numbers[job]]
+        own = _expected(errors[numbers[job]], counts[numbers[job]])
         least, total, weights = own.min(), 0.0, 0.0
         for expert in range(len(own)):
             if not np.isnan(estimates_s[job, expert]):
@@ -126,6 +126,19 @@ def _combine(errors: Floats, numbers: Ints, estimates_s: Floats) -> Floats:
                 total += weight * estimates_s[job, expert]
                 weights += weight
         found[job] = total / weights
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _expected(errors: Floats, count: float) -> Floats:
+    """Return the errors to expect of the experts, (EXPERTS,): those of so many landmarks, and the first ones."""
+    unit_s = 0.0
+    for expert in range(len(errors)):
+        unit_s += errors[expert] / FIRST_ERRORS[expert] / len(errors)
+    found = np.empty(len(errors))
+    for expert in range(len(errors)):
+        first_s = FIRST_ERRORS[expert] * max(unit_s, MIN_ERROR_S)
+        found[expert] = (count * errors[expert] + FIRST_LANDMARKS * first_s) / (count + FIRST_LANDMARKS)
     return found
 
 
@@ -149,8 +162,8 @@ def _learn(
                 spoken_s = value
         for place in range(max(number - 1, 0), min(number + 2, AGES)):
             share = weight * (1.0 if place == number else NEIGHBOUR_WEIGHT)
-            rate = share / min(MEMORY, FIRST_LANDMARKS + counts[place])
-            counts[place] += share
+            counts[place] = min(counts[place] + share, MEMORY)
+            rate = min(share / counts[place], 1.0)
             for expert in range(estimates_s.shape[1]):
                 value = estimates_s[landmark, expert]
                 error = abs((spoken_s if np.isnan(value) else value) - rest_s)

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final
 import msgspec
 import numpy as np
 
-from models.arrays import Floats, Records
+from models.arrays import Flags, Floats, Records
 from models.method import Memory, Method, SiteContext
 from models.records import JobKey
-from models.site.job import Estimate, Job, Phase
+from models.site.job import MOST_LATER, Estimate, Job, Phase
 from models.site.notes import JobNotes, Pair
 from models.site.rows import PerJob, Rows
 from models.site.state import SITE
@@ -204,8 +204,8 @@ class RemainingWait(Method):
             landmark = _LANDMARK_HEAD.pack(at, number, *estimates_s.tolist()) + row.tobytes()
             self._landmarks.put(job.key, value + landmark)
 
-    def left(self, job: Job, wait_s: float, cancelled: bool) -> None:
-        """Learn that a job left the queue after `wait_s` seconds."""
+    def left(self, job: Job, first: Estimate | None, wait_s: float, cancelled: bool) -> None:
+        """Learn that a job left the queue after `wait_s` seconds; `first` is its first prediction."""
         value = self._landmarks.pop(job.key)
         if value is None or len(value) == _HEAD.size:
             return
@@ -216,25 +216,30 @@ class RemainingWait(Method):
             self._experts.learn(
                 noted["age_class"].astype(np.int64), noted["estimates_s"].astype(np.float64), remaining_s, weight
             )
-            self._judge_bounds(job, wait_s, weight)
+            self._judge_bounds(job, first, wait_s, weight)
             self._notes.note(job.key, value)
             self._notes.settle(job.key, _LEFT.pack(at, cancelled))
         self._training.step(begins=not job.progress.old)
 
-    def _judge_bounds(self, job: Job, wait_s: float, weight: float) -> None:
-        """Learn which of the bounds in force at each landmark age covered the wait."""
-        numbers, bounds_s = list[int](), list[list[float]]()
-        later = job.later
-        for age_s in reversed(LANDMARKS_S[: bisect_left(LANDMARKS_S, wait_s)]):
-            while later is not None and later.made_at - job.ready > age_s:
-                later = later.before
-            if later is None:
-                break
-            if (bounds := later.estimate.bounds) is not None and len(bounds) == QUANTILES:
-                numbers.append(age_class(later.made_at - job.ready))
-                bounds_s.append([*bounds.values()])
+    def _judge_bounds(self, job: Job, first: Estimate | None, wait_s: float, weight: float) -> None:
+        """Learn which of the bounds in force at each landmark age covered the wait.
+
+        They count for the class that ends at that age, whenever they were published: the jobs that it estimates need
+        bounds that cover then. Where no later estimate was published, the first prediction is in force.
+        """
+        numbers, covered = list[int](), list[Flags]()
+        later, passed = job.later, 0
+        for number in range(bisect_left(LANDMARKS_S, wait_s) - 1, -1, -1):
+            while later is not None and later.made_at - job.ready > LANDMARKS_S[number]:
+                later, passed = later.before, passed + 1
+            if later is None and passed == MOST_LATER:
+                break  # those before are no longer kept
+            in_force = first if later is None else later.estimate
+            if in_force is not None and (bounds := in_force.bounds) is not None and len(bounds) == QUANTILES:
+                numbers.append(number)
+                covered.append(wait_s <= np.array([*bounds.values()]))
         if numbers:
-            self._calibration.learn(np.array(numbers[::-1]), wait_s <= np.array(bounds_s[::-1]), weight)
+            self._calibration.learn(np.array(numbers[::-1]), np.array(covered[::-1]), weight)
 
     def forget(self, key: JobKey) -> None:
         """Forget a job whose wait will not be known."""
