@@ -1,1 +1,1 @@
-"""Logs in bulk: files as one log in the order of time, and what can be said of it. No predictions, no servers."""
+"""Bulk reading of logs: merge files into one time-ordered log and survey it. No predictions, no servers."""

@@ -1,9 +1,9 @@
-"""A log that a site may share: names replaced by keyed hashes, times moved if asked, sizes as they are.
+"""Anonymise a log that a site may share: keyed hashes for names, optionally shifted times, unchanged sizes.
 
-What is hidden are names: of users, groups, accounts, jobs, queues, pools, programs and their arguments, GPU types, the
-scheduler and the site. The same name has the same hash wherever it means the same, so that what is predicted stays the
-same; a user and a group of one name have different ones. Without the key nobody can try names out. When jobs came, how
-large they were and how long they ran stays: who knows that of somebody can still recognise them.
+Hidden are the names of users, groups, accounts, jobs, queues, pools, programs and their arguments, GPU types, the
+scheduler and the site. The same name of the same kind always has the same hash, so predictions stay the same. A user
+and a group of one name have different hashes. Without the key, names cannot be found by trying candidates. Submission
+times, job sizes and run times stay. A reader who has these of a person can still identify that person.
 """
 
 import gzip
@@ -49,8 +49,9 @@ TIMES = frozenset(("time", "eligible", "expected", "start", "end"))
 
 
 class Anonymiser:
-    """Replaces the names in events and makes all times `earlier_s` seconds earlier. Whoever has the key can find out
-    names by trying; by default it is random and kept nowhere.
+    """Replace the names in events and shift all times `earlier_s` seconds into the past.
+
+    A holder of the key can recover names by trying candidates. The default key is random and is not stored.
     """
 
     def __init__(self, key: bytes | None = None, earlier_s: float = 0.0) -> None:
@@ -58,16 +59,16 @@ class Anonymiser:
         self._earlier_s = earlier_s
 
     def event(self, event: AnyEvent) -> dict[str, Any]:
-        """The event with other names, as JSON has it."""
+        """Return the anonymised event as JSON-compatible fields."""
         return self._struct(msgspec.to_builtins(event), "")
 
     def name(self, kind: str, name: str) -> str:
-        """What stands for a name of this kind: its first letter and 16 digits."""
+        """Return the pseudonym of a name: the first letter of its kind and 16 hexadecimal digits."""
         digest = blake2b(f"{kind}\n{name}".encode(), digest_size=8, key=self._key).hexdigest()
         return f"{kind[0]}{digest}"
 
     def _struct(self, fields: dict[str, Any], kind: str) -> dict[str, Any]:
-        """A record; its `name`, where it has one, is of this kind."""
+        """Anonymise a record whose field `name`, if present, is of this kind."""
         if kind == "limits":
             kind = fields["per"]
         return {field: self._value(kind if field == "name" else field, value) for field, value in fields.items()}
@@ -88,9 +89,13 @@ class Anonymiser:
 
 
 def write_anonymous(path: Path, events: Iterable[AnyEvent], anonymiser: Anonymiser) -> int:
-    """Write events as lines of JSON, zipped where the file is called so; gives how many.
+    """Write anonymised events as JSON lines, with gzip if the path ends in `.gz`.
 
-    Raises UserError: the file cannot be written, or a time would be before 1970.
+    Returns:
+        The number of events.
+
+    Raises:
+        UserError: the file cannot be written, or a time would be before 1970.
     """
     encode, count = msgspec.json.Encoder().encode, 0
     try:
@@ -111,7 +116,11 @@ def write_anonymous(path: Path, events: Iterable[AnyEvent], anonymiser: Anonymis
 
 
 def key_of(path: Path | None) -> bytes | None:
-    """The key in a file; None without one. Raises UserError: the file cannot be read, or holds less than 16 bytes."""
+    """Read the key from a file; None without a file.
+
+    Raises:
+        UserError: the file cannot be read, or holds less than 16 bytes.
+    """
     if path is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""A log as one sequence of events in the order of time, kept in a temporary file: bounded memory, however long it is.
+"""A log as one time-ordered sequence of events in a temporary file; memory is bounded for any length.
 
-SQLite sorts and keeps the events: what does not fit its cache goes to files of its own. The file has some 150 bytes an
-event; other processes read it by its path.
+SQLite sorts and stores the events and spills to files of its own when its cache is full. Other processes read the file
+by its path.
 """
 
 import re
@@ -29,12 +29,11 @@ _TURNS = {"end": 0, "cancel": 0, "requeue": 0, "suspend": 0, "submit": 2}
 
 
 def in_order(events: Iterable[AnyEvent]) -> Iterator[Event]:
-    """Events that are sorted by time, those of one moment put in order, and each once; some 3 µs an event.
+    """Order the events of the same moment and remove duplicates; the input is sorted by time.
 
-    What leaves comes before what starts, then what is submitted; a job that starts as it is submitted starts after
-    that. A submission counts once, also where the second one says something else: files of one log may tell of a job
-    when it was queued, and when it had ended. Nothing else is changed: where there is no reason for another order, it
-    is that of the input.
+    Jobs that leave come before jobs that start, and these before submissions; a job that starts at its submission
+    starts after it. A submission counts once, even if the second one differs: the files of one log may describe a job
+    both while it was pending and after it ended. Otherwise the order of the input is kept.
     """
     for _, moment in groupby(events, key=lambda event: event.time):
         found = list(moment)
@@ -94,7 +93,7 @@ OnInvalid = Callable[[str], None]
 
 
 def silent(_unit: str, _total: int | None, _share: Share) -> AbstractContextManager[Callable[[float], None]]:
-    """Shows nothing."""
+    """Show no progress."""
     return nullcontext(lambda _: None)
 
 
@@ -111,12 +110,16 @@ def _decoded(rows: Iterable[tuple[bytes]], on_invalid: OnInvalid) -> Iterator[An
 
 
 class EventLog(msgspec.Struct):
-    """The events of a log, in the file `path`. Small, so that other processes can be given it.
+    """The events of a log, in the file `path`; small enough to pass to other processes.
 
-    Of each site it has what was seen of it (`surveys`), its machine where the log does not say it (`capacity`: what was
-    in use), and when its log begins, Unix seconds, where that is cut off on the left (`cuts`: `Survey.cut`).
-    Submissions from before that are `late`: their jobs are part of the state, and not scored, for those that were over
-    by then are not told of.
+    Attributes:
+        path: the SQLite file.
+        surveys: by site, the survey of its events.
+        capacity: by site, the inferred machine (the resources in use) if the log does not state it.
+        fingerprint: the hash of the events.
+        cuts: by site, where its log begins (Unix seconds) if it is left-truncated; see `Survey.cut`.
+            Earlier submissions are `late`: their jobs are part of the state but are not scored, because the log
+            omits the jobs that had ended by then.
     """
 
     path: Path
@@ -134,12 +137,19 @@ class EventLog(msgspec.Struct):
         share: Share = lambda: None,
         on_invalid: OnInvalid = _refuse,
     ) -> Self:
-        """Sort events into a new file in this directory; some 15 µs an event. Raises UserError: there is no room for
-        it.
+        """Sort events into a new file in a directory.
 
-        Duplicates are left out; of events at one moment see `in_order`. `shown` shows which `share` of the input was
-        read.
-        An event with a value that no record can carry is left out, and `on_invalid` told why.
+        Duplicates are removed; `in_order` describes the order of simultaneous events.
+
+        Args:
+            events: in any order.
+            directory: where the file is created.
+            shown: shows progress.
+            share: returns the share of the input that has been read.
+            on_invalid: receives the problem of each event with a value that no record can carry; the event is skipped.
+
+        Raises:
+            UserError: no space is left in the directory.
         """
         path, content = directory / "events.sqlite", blake2b(digest_size=8)
         surveyors: dict[str, Surveyor] = {}
@@ -173,20 +183,20 @@ class EventLog(msgspec.Struct):
 
     @property
     def jobs(self) -> int:
-        """How many submits there are."""
+        """Number of submissions."""
         return sum(survey.submits for survey in self.surveys.values())
 
     @property
     def count(self) -> int:
-        """How many events there are, those of inferred machines among them."""
+        """Number of events, including those of inferred machines."""
         return len(self.capacity) + sum(survey.events for survey in self.surveys.values())
 
     def cut_off(self) -> None:
-        """Find where the sites' logs are cut off on the left, if they are."""
+        """Detect the sites whose logs are left-truncated."""
         self.cuts = {site: cut for site, survey in self.surveys.items() if (cut := survey.cut) is not None}
 
     def events(self, passed: int = 0) -> Iterator[AnyEvent]:
-        """The events in order, the inferred machines first, without the first `passed` ones; 3 µs an event."""
+        """Yield the events in order, inferred machines first, without the first `passed` events."""
         yield from list(self.capacity.values())[passed:]
         with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as base:
             rows = base.execute("SELECT event FROM events WHERE rowid > ?", (max(passed - len(self.capacity), 0),))
@@ -197,16 +207,16 @@ class EventLog(msgspec.Struct):
                 yield event
 
     def after(self, jobs: int, length: int | None = None) -> Iterator[AnyEvent]:
-        """The events from the submission after so many on, up to the one of this number.
+        """Yield the events after the first `jobs` submissions, up to event number `length`.
 
-        Before them come the machines, and all events of the jobs that have not left by then, as late ones.
+        Before them come the machines and all events of the jobs that are still live by then, as late ones.
         """
         events = islice(self.events(), length)
         yield from _after(events, jobs) if jobs else events
 
 
 def inferred(survey: Survey) -> Capacity | None:
-    """The machine that a log shows where it does not say one: as large as what was in use (see `Level.size`)."""
+    """Infer the machine from its peak use if the log does not state its size (see `Level.size`)."""
     if survey.capacity is not None or not survey.machine.cpus.size:
         return None
     return Capacity(site=survey.site, time=survey.begin, cpus=survey.machine.cpus.size)
@@ -232,7 +242,7 @@ def _counted(
 
 
 class JobRange(msgspec.Struct, frozen=True):
-    """Which jobs of a log are scored: all, those of these numbers, or those named. A task has its array's number."""
+    """The jobs of a log to score: all, a range of job numbers, or named jobs. A task has its array's number."""
 
     ids: tuple[int, int] | None = None
     names: frozenset[str] | None = None
@@ -247,7 +257,7 @@ class JobRange(msgspec.Struct, frozen=True):
 
 
 def job_number(job: str) -> int | None:
-    """The number that a job's name begins with: 4711 of `4711_3`, `4711[3]` and `4711.server`."""
+    """Return the number at the start of a job's name: 4711 for `4711_3`, `4711[3]` and `4711.server`."""
     found = _NUMBER.match(job)
     return None if found is None else int(found[0])
 
@@ -258,8 +268,16 @@ def jobs_in(
     rows: tuple[int, int] | None = None,
     since: float | None = None,
 ) -> JobRange:
-    """The jobs of a range, inclusive: of job numbers, of positions in the order of submission from 1, or since then
-    (Unix seconds). Raises UserError: there is no job in it.
+    """Select a range of jobs.
+
+    Args:
+        log: the log.
+        ids: first and last job number, inclusive.
+        rows: first and last position in submission order, from 1, inclusive.
+        since: earliest submission time, Unix seconds.
+
+    Raises:
+        UserError: the range contains no job.
     """
     if since is not None:
         names = frozenset(event.job for event in log.events() if isinstance(event, Submit) and event.time >= since)
@@ -285,9 +303,9 @@ def jobs_in(
 
 
 class _JobEvents:
-    """What was told of a job so far; of an array that queues as one row, of the row and its tasks.
+    """The events of a job so far; for an array that is pending as one row, those of the row and its tasks.
 
-    `names` are the job's own and those of its tasks; `size` is how many of these there will be.
+    `names` are the job's own name and those of its tasks; `size` is the expected number of tasks.
     """
 
     def __init__(self, job: str) -> None:
@@ -309,14 +327,14 @@ class _JobEvents:
         return self._left >= self.size
 
     def moving(self) -> Iterator[float]:
-        """The times of the events by which a site's time moves: a late submission says nothing of it."""
+        """Return the times of the events that advance the site's time: all but submissions, which may be late."""
         return (event.time for event in self.events if not isinstance(event, Submit))
 
 
 class Passed(dict[tuple[str, str], _JobEvents]):
-    """The events before the rest of a log, of which there is left: the machine, and the jobs that have not left.
+    """State after a prefix of a log: the machine, and the events of the jobs that are still live.
 
-    The stories of those jobs are under each of their names: memory goes with these alone.
+    Each live job's events are stored under each of its names, so memory grows with the live jobs only.
     """
 
     def __init__(self) -> None:
@@ -325,7 +343,7 @@ class Passed(dict[tuple[str, str], _JobEvents]):
         self._time = 0.0
 
     def add(self, event: AnyEvent) -> None:
-        """Take the next event in."""
+        """Add the next event."""
         self._time = event.time
         if isinstance(event, Capacity):
             self._machines[event.site] = event
@@ -350,12 +368,14 @@ class Passed(dict[tuple[str, str], _JobEvents]):
                 self.pop((site, name), None)
 
     def left(self, begin: float = 0.0) -> Iterator[AnyEvent]:
-        """The machine, and all that was told of the jobs, by time and as late, where the rest begins then (Unix
-        seconds).
+        """Yield the machine and all events of the live jobs, by time and as late; the rest begins at `begin`.
 
-        A site's time goes from there to the rest without a leap that is not believed (`MAX_STEP_S`): the machine is
-        told of the time of the first event that moves it, and jobs are left out that moved it last long before all
-        others, such as those whose end was never told.
+        The site's time then reaches the rest without an implausible jump (`MAX_STEP_S`). So the machine event takes the
+        time of the first event that advances the time. Jobs whose last such event is long before all others are
+        omitted, for example jobs whose end is missing from the log.
+
+        Args:
+            begin: time of the first event of the rest, Unix seconds.
         """
         told: list[AnyEvent] = []
         end = max(self._time, begin)
@@ -371,7 +391,7 @@ class Passed(dict[tuple[str, str], _JobEvents]):
 
 
 def _without_leaps(stories: list[_JobEvents], end: float) -> list[_JobEvents]:
-    """Those of a site from which its time comes to `end` by steps that are believed."""
+    """Select the jobs of a site from which its time reaches `end` in plausible steps."""
     while True:
         times = sorted((end, *(time for story in stories for time in story.moving())))
         leap = max((before for before, after in pairwise(times) if after - before > MAX_STEP_S), default=None)
@@ -381,7 +401,7 @@ def _without_leaps(stories: list[_JobEvents], end: float) -> list[_JobEvents]:
 
 
 def _after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
-    """What there is after so many submissions, and the rest from the next one on."""
+    """Yield the state after the first `skipped` submissions, then the remaining events."""
     passed = Passed()
     for event in events:
         skipped -= isinstance(event, Submit)

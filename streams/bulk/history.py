@@ -1,15 +1,15 @@
-"""A site's history: what its scheduler told before its events are followed, sent once, and where a source begins.
+"""A site's history: past events that are sent once, and the cursor at which a source continues.
 
-The jobs are `past`: all is learnt from them, and nothing is told of them. Only the last jobs are sent, and only the
-last of these are predicted: what others would teach, the methods have forgotten by its end. Two kinds of history end so
-that the live source goes on exactly there, by the cursor that is left for it:
+The jobs are historical: the methods learn from them, and no prediction is published. Only the last jobs are sent, and
+only the last of these are predicted, because the methods forget what earlier jobs teach. Two kinds of history end where
+the live source continues, by the cursor that is left for it:
 
-- **A dump of an accounting** (`sacct`) is put in the order of time. The cursor has the time of its end, and the jobs
-  that were live then, as they were told; the live source asks for what has changed since.
-- **A log that is followed** is read as the live source reads it, up to its present end, and the cursor is kept on the
-  way: where this is interrupted, it goes on there.
+- **A dump of an accounting log** (`sacct`) is sorted by time. The cursor holds the time of its end and the jobs that
+  were live then; the live source queries the changes since.
+- **A log that is followed** is read as the live source reads it, up to its present end. The cursor is saved on the
+  way, so an interrupted run resumes there.
 
-Whatever else has been recorded, such as rows of finished jobs, is put in the order of time, and leaves no cursor.
+Any other recorded input, such as rows of finished jobs, is sorted by time and leaves no cursor.
 """
 
 from collections import deque
@@ -38,10 +38,12 @@ MARGIN = 1.2
 
 
 def needed(settings: EngineSettings, site: str) -> Memory:
-    """How many of a site's last jobs it is worth to send, and of these to have predicted; None: all.
+    """Return the number of a site's last jobs to send, and of these to predict; None means all.
 
-    By what the methods say that they know (`Method.memory`); what earlier ones would teach, they have forgotten. Raises
-    UserError: the settings name a method or a parameter that there is not here.
+    It follows from the memory of the methods (`Method.memory`): they forget what earlier jobs teach.
+
+    Raises:
+        UserError: the settings name a method or a parameter that does not exist here.
     """
     try:
         known = SiteMethods(site, settings).memory
@@ -51,15 +53,15 @@ def needed(settings: EngineSettings, site: str) -> Memory:
 
 
 def as_past(event: AnyEvent) -> AnyEvent:
-    """An event as one of a site's history."""
+    """Mark an event as historical."""
     return msgspec.structs.replace(event, historical=True) if isinstance(event, Submit | Requeue) else event
 
 
 def marked(steps: Iterable[OutgoingEvent], predicted: int | None) -> Iterator[OutgoingEvent]:
-    """Steps with events as those of a site's history, which go together, in their order and with their cursors.
+    """Mark the events of steps as historical and as one batch, keeping their order and cursors.
 
-    The last `predicted` submissions are predicted (None: all are), but for late ones. Those before them are marked as
-    old. The steps of so many jobs are held back meanwhile.
+    The last `predicted` submissions that are not late are predicted (None: all are); earlier ones are marked as old.
+    The steps of `predicted` jobs are buffered.
     """
     held, submitted = deque[OutgoingEvent](), 0
     for step in steps:
@@ -76,7 +78,10 @@ def marked(steps: Iterable[OutgoingEvent], predicted: int | None) -> Iterator[Ou
 
 
 def last(steps: Iterable[OutgoingEvent], jobs: int) -> Iterator[OutgoingEvent]:
-    """The steps after all but so many submissions, and before them what there is left by then. Holds 1.8 kB a job."""
+    """Yield the steps of the last `jobs` submissions, preceded by the state before them.
+
+    Memory: 1.8 kB for each buffered job.
+    """
     held, submitted, passed, has_passed = deque[OutgoingEvent](), 0, Passed(), False
     for step in steps:
         held.append(step)
@@ -92,7 +97,7 @@ def last(steps: Iterable[OutgoingEvent], jobs: int) -> Iterator[OutgoingEvent]:
 
 
 def until_now(source: Source, steps: Iterator[OutgoingEvent]) -> Iterator[OutgoingEvent]:
-    """A source's steps up to the present end of its input: two in a row that have nothing and the same cursor."""
+    """Yield the steps up to the present end of the input: two empty steps in a row with the same cursor."""
     reached: OutgoingEvent | None = None
     for step in steps:
         if source.live and step.event is None and step == reached:
@@ -102,24 +107,29 @@ def until_now(source: Source, steps: Iterator[OutgoingEvent]) -> Iterator[Outgoi
 
 
 class OpenHistory:
-    """A site's history, open as long as the stack is.
+    """A site's history, open as long as the exit stack.
 
-    Parameters:
-        files: of one site, in any order; of a log that is followed, its one location.
-        directory: where the live source keeps its cursor; None to leave none, and to read all as recorded.
+    Args:
+        stack: closes the files.
+        files: of one site, in any order; for a log that is followed, its one location.
+        site: name of the site.
+        settings: of the deployment.
+        directory: where the live source keeps its cursor; None leaves no cursor and reads everything as recorded.
+        format_name: name of the source; None detects the format.
+        on_skipped: receives each skipped part of the input.
         options: `NAME=VALUE` for the source, such as its time zone.
-        needed: how many of the last jobs are to be sent, and predicted; None: all.
-        shown: shows how far the reading is.
+        needed: number of last jobs to send, and to predict; None: all.
+        shown: shows progress.
 
     Attributes:
-        site: whose it is.
-        events: how many are sent; None where that is not known.
-        jobs: how many there are; of a log that is followed it is known with the first step, else None.
-        begin: Unix time of the first; None where that is not known.
-        follows: whether a live source will go on where it ends.
+        site: name of the site.
+        events: number of events to send; None if unavailable.
+        jobs: number of jobs; for a log that is followed it is available from the first step on, else None.
+        begin: Unix time of the first event; None if unavailable.
+        follows: True if a live source can continue at the end.
 
     Raises:
-        UserError: a file cannot be read, or a live source has begun already.
+        UserError: a file cannot be read, or a live source has already started.
     """
 
     def __init__(
@@ -160,7 +170,7 @@ class OpenHistory:
                 raise UserError(f"{self._file.path}: the source has begun already; its history comes before it")
 
     def steps(self) -> Iterator[OutgoingEvent]:
-        """The events with the cursors that are to be kept behind them."""
+        """Yield the events with the cursors to save behind them."""
         if self._log is None:
             steps = self._counted(until_now(self._source, from_source(self._source, self._file)))
             steps = steps if self._needed.seen is None else last(steps, self._needed.seen)

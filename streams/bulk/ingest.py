@@ -1,4 +1,4 @@
-"""Traces and other logs into the events topic: several sites at once, at the pace at which they happened or faster."""
+"""Publish traces and other logs to the events topic: several sites in parallel, at real-time speed or faster."""
 
 import heapq
 import math
@@ -21,7 +21,7 @@ from streams.sources.run import cursor_file
 
 
 class SortedSource(Source):
-    """The events of one site's log, as long as `read_log` keeps its file; `name` is the format that it was read as."""
+    """The events of one site's log while `read_log` keeps its file; `name` is the format that was read."""
 
     def __init__(self, name: str, log: EventLog) -> None:
         self.name = name  # type: ignore[misc]  # of its cursors: those of another format are not this one's
@@ -35,17 +35,17 @@ class SortedSource(Source):
 
     @property
     def seconds(self) -> float:
-        """From the first event to the last."""
+        """Seconds from the first event to the last."""
         return self._log.surveys[self.site].end - self.begin
 
     @property
     def guessed(self) -> Capacity | None:
-        """The machine, where the log does not say it: what was in use. It is the first of the events."""
+        """The inferred machine if the log does not state its size; it is the first of the events."""
         return self._log.capacity.get(self.site)
 
     @property
     def count(self) -> int:
-        """How many events it has."""
+        """Number of events."""
         return self._log.count
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
@@ -71,9 +71,10 @@ def _dated(source: SortedSource, file: CursorFile | None) -> Iterator[tuple[floa
 
 
 class Paced(Iterator[T]):
-    """Steps when they are due, of which the last happened `seconds` after the beginning: at `speed` times the pace at
-    which they happened, infinity for no waiting. The first is due at once, be it the beginning or where another run
-    stopped.
+    """Yield steps when they are due, at `speed` times the pace of the log; infinity means no pauses.
+
+    The first step is due immediately, whether it is the beginning or the point of a resumed run. `seconds` is the time
+    of the last step since the beginning.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Paced(Iterator[T]):
 
 
 def until(steps: Iterable[tuple[float, T]], seconds: float) -> Iterator[tuple[float, T]]:
-    """The steps of the first `seconds`."""
+    """Yield the steps of the first `seconds`."""
     for since_s, step in steps:
         if since_s > seconds:
             return
@@ -115,7 +116,7 @@ def until(steps: Iterable[tuple[float, T]], seconds: float) -> Iterator[tuple[fl
 def without(
     steps: Iterable[tuple[float, OutgoingEvent]], events: Container[AnyEvent | None]
 ) -> Iterator[tuple[float, OutgoingEvent]]:
-    """The steps but those of these events."""
+    """Yield the steps without those of the given events."""
     return ((since_s, step) for since_s, step in steps if step.event is None or step.event not in events)
 
 
@@ -127,8 +128,10 @@ def cursor_files(settings: Settings, sources: Sequence[SortedSource], directory:
 
 
 def names_of(usual: Sequence[str], sites: Sequence[str]) -> list[str]:
-    """The sites' names: those given, one for each input in their order, else the usual ones. Raises UserError: there
-    are not as many as inputs, or two are the same.
+    """Return the site names: the given ones, one for each input in order, else the default ones.
+
+    Raises:
+        UserError: the number of names differs from the number of inputs, or two names are equal.
     """
     names = list(sites) or list(usual)
     if len(names) != len(usual):

@@ -1,4 +1,4 @@
-"""Files of whatever format into one log, with a report of what was read, and what was skipped and why."""
+"""Read files of any format into one log, with a report of what was read and what was skipped."""
 
 import re
 import sys
@@ -31,7 +31,7 @@ LOST = re.compile(r"jobs with|arrays whose")
 
 
 class ReadFile(msgspec.Struct):
-    """A file, as which format it was read, and the records in it and events from it."""
+    """A file with its format and its numbers of records and events."""
 
     file: str
     format: str
@@ -40,7 +40,7 @@ class ReadFile(msgspec.Struct):
 
 
 class SkippedParts(msgspec.Struct):
-    """Parts of the input that were skipped for one reason: how many, where the first were, and what the first was."""
+    """Parts of the input that were skipped for one reason: their number, the first places, and the first example."""
 
     count: int = 0
     places: list[str] = []
@@ -48,11 +48,15 @@ class SkippedParts(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What was read. `skipped` is by reason, `left_out` counts what is no event by its nature, such as job steps;
-    `examples` has the first record of each kind.
+    """Report of what was read.
 
-    `reached` is where a live source goes on after it, where one can. `jobs` is how many there are, where old ones were
-    passed over.
+    Attributes:
+        files: the files.
+        skipped: skipped parts by reason.
+        left_out: counts of records that are no events by their nature, such as job steps.
+        examples: the first record of each kind in `left_out`.
+        reached: the cursor at which a live source continues; None if it cannot.
+        jobs: number of jobs if old ones were skipped.
     """
 
     files: list[ReadFile] = []
@@ -64,18 +68,18 @@ class Report(msgspec.Struct):
 
     @property
     def events(self) -> int:
-        """How many events the files had, duplicates among them."""
+        """Number of events in the files, including duplicates."""
         return sum(file.events for file in self.files)
 
     @property
     def lost(self) -> dict[str, int]:
-        """The records that gave no event and should have, by the reason."""
+        """Counts of records that gave no event but should have, by reason."""
         skipped = {reason: parts.count for reason, parts in self.skipped.items()}
         return skipped | {what: count for what, count in self.left_out.items() if LOST.match(what)}
 
     @property
     def records(self) -> int:
-        """How many records the files had, also those without an event."""
+        """Number of records in the files, including those without an event."""
         return max(sum(file.records for file in self.files), sum(self.lost.values()))
 
     def skip(self, part: Skipped) -> None:
@@ -91,7 +95,7 @@ class Report(msgspec.Struct):
 
 
 class _Part(msgspec.Struct):
-    """From what share of all that is to be done to which, and how many bytes of each file were read in it."""
+    """A phase of the work: its range of the total progress, and the bytes read of each file."""
 
     begin: float
     end: float
@@ -99,7 +103,7 @@ class _Part(msgspec.Struct):
 
 
 class _Progress:
-    """How far the reading of files by these sources is. It never falls."""
+    """Progress of reading files by these sources. It never decreases."""
 
     def __init__(self, paths: Sequence[Path], sources: Sequence[Source]) -> None:
         self._paths, self._sources = paths, sources
@@ -108,14 +112,14 @@ class _Progress:
 
     @contextmanager
     def looking_over(self) -> Iterator[None]:
-        """The files may be read once more, before."""
+        """Count a preliminary pass over the files."""
         begun = self._most
         self._part = _Part(begun, begun + (1 - begun) * TO_LOOK_OVER)
         yield
         self._part = _Part(self._most, 1.0)
 
     def share(self) -> float | None:
-        """How much is done: of the files, and of what is told only once they are read; None where nobody tells."""
+        """Return the share that is done, of reading and of the merge that follows it; None if unavailable."""
         part = self._part  # another thread may ask
         told = min((one.share_told for one in self._sources if one.share_told is not None), default=None)
         if told:
@@ -137,21 +141,21 @@ def read_log(
     shown: Shown = silent,
     last: int | None = None,
 ) -> Iterator[tuple[EventLog, Report]]:
-    """Read files as one log, in a directory that is gone afterwards.
+    """Read files as one log, in a temporary directory.
 
-    Parameters:
+    Args:
         files: of one site, in any order; `-` is standard input.
-        site: the site's name; by default what the first file says.
-        format_name: the source that reads them, but for files of queuecast's own events beside others; by default each
-            file's own format, told by its beginning.
-        on_skipped: told of each part that is skipped, beside the report.
+        site: name of the site; by default the name in the first file.
+        format_name: source that reads the files, except queuecast's own event files beside others; by default the
+            format is detected from the beginning of each file.
+        on_skipped: receives each skipped part, in addition to the report.
         options: `NAME=VALUE` for each of these sources, such as its time zone.
-        shown: shows how far the reading is.
-        last: so many jobs are needed, the last ones; others may be passed over. None: all.
+        shown: shows progress.
+        last: number of last jobs that are needed; earlier ones may be skipped. None: all.
 
     Raises:
-        NotUnderstood: no source reads a file, it has no such option, or there is no job in it.
-        UserError: a file cannot be read, or the log cannot be kept.
+        NotUnderstood: no source reads a file, the source has no such option, or the files contain no job.
+        UserError: a file cannot be read, or the log cannot be stored.
     """
     report = Report()
 
@@ -179,13 +183,14 @@ def read_log(
 
 
 def _invalid(files: Sequence[Path], problem: str) -> Skipped:
-    """An event that no record can carry; where its record stands is not known any more."""
+    """Describe an event with a value that no record can carry; the place of its record is lost by then."""
     return Skipped(", ".join(map(str, files)), None, None, problem, "a value that an event can carry")
 
 
 def _share_read(paths: Sequence[Path], read: dict[Path, int]) -> float:
-    """How much of the files was read, as Linux tells of those that are open; 0 where nobody tells. `read` has the bytes
-    of each that was open at the call before.
+    """Return the share of the files that was read, from the offsets of open files in Linux's `/proc`; 0 if unavailable.
+
+    `read` holds the bytes of each file that was open at the previous call.
     """
     sizes = {path.resolve(): path.stat().st_size for path in paths}
     at = dict[Path, int]()
@@ -201,7 +206,7 @@ def _share_read(paths: Sequence[Path], read: dict[Path, int]) -> float:
 
 
 def _spooled(directory: Path) -> Path:
-    """Standard input in a file, since its format is told by its beginning."""
+    """Copy standard input to a file, because the format is detected from its beginning."""
     path = directory / "standard input"
     with path.open("wb") as file:
         copyfileobj(sys.stdin.buffer, file)
@@ -219,7 +224,7 @@ def _events(
     last: int | None,
     way: _Progress,
 ) -> Iterator[AnyEvent]:
-    """The events of all files, those of one log together; all are of one site."""
+    """Yield the events of all files, those of one format merged; all files are of one site."""
     kinds: dict[str, list[Source]] = {}
     read: dict[int, ReadFile] = {}
     own = set(filter(is_own, paths))
@@ -249,7 +254,7 @@ def _events(
 
 
 def _why_nothing(report: Report) -> str:
-    """What there is instead: what was left out by its nature, and what was skipped first."""
+    """Describe what the files contain instead of jobs: the records left out, and the first skipped part."""
     told = [f"{count:,} {what}" for what, count in sorted(report.left_out.items())]
     for reason, parts in list(report.skipped.items())[:1]:
         told.append(f"{parts.places[0]}: found {parts.found}, expected {reason}")

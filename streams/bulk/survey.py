@@ -1,4 +1,4 @@
-"""What a log has and lacks: its jobs, its span, the machine that it shows, and what would make predictions better."""
+"""Survey of a log: its jobs, its span, the machine that it shows, and the missing fields that would help."""
 
 from collections import Counter
 
@@ -20,9 +20,9 @@ many of its jobs were submitted before that: in a short one they may be all ther
 
 
 class Level(msgspec.Struct):
-    """How much of something is in use: now, since when, the most by one job, and for how long each amount was.
+    """The amount of a resource in use: now, since when, the largest of one job, and the seconds at each amount.
 
-    Amounts over 10,000 are rounded up to four digits, so that there are not too many to remember.
+    Amounts over 10,000 are rounded up to four digits, which bounds the number of distinct amounts.
     """
 
     now: int = 0
@@ -31,7 +31,7 @@ class Level(msgspec.Struct):
     seconds: dict[int, float] = {}
 
     def change(self, by: int, time: float) -> None:
-        """A job takes so much, or gives it back."""
+        """Add the amount that a job takes or, if negative, frees."""
         if self.now > 0:
             step = 10 ** max(len(str(self.now)) - 4, 0)
             amount = -(-self.now // step) * step
@@ -40,7 +40,7 @@ class Level(msgspec.Struct):
 
     @property
     def size(self) -> int:
-        """How much there is at least: what one job took, or what was in use long enough."""
+        """Estimated lower bound of the machine's size: the largest job, or the amount in use for long enough."""
         left = SIZE_SHARE * sum(self.seconds.values())
         for amount in sorted(self.seconds, reverse=True):
             left -= self.seconds[amount]
@@ -50,14 +50,14 @@ class Level(msgspec.Struct):
 
 
 class MachineUse(msgspec.Struct):
-    """What jobs used of a machine, or of one of its partitions."""
+    """The resources that jobs used on a machine or on one of its partitions."""
 
     jobs: int = 0
     cpus: Level = msgspec.field(default_factory=Level)
     gpus: Level = msgspec.field(default_factory=Level)
 
     def take(self, cpus: int, gpus: int, time: float) -> None:
-        """A job has begun, or has left: then both are negative."""
+        """Add a job that has started or, with negative amounts, one that has left."""
         self.jobs += cpus > 0
         self.cpus.change(cpus, time)
         if gpus:
@@ -65,7 +65,7 @@ class MachineUse(msgspec.Struct):
 
 
 class FieldCounts(msgspec.Struct):
-    """How many submits say each of what predictions go by."""
+    """Number of submissions that state each field used for predictions."""
 
     walltime: int = 0
     user: int = 0
@@ -76,11 +76,11 @@ class FieldCounts(msgspec.Struct):
 
 
 class Survey(msgspec.Struct):
-    """What was seen of a site in its log.
+    """Survey of one site in a log; times are Unix seconds.
 
-    Times are Unix seconds. `capacity` is what the log itself says of the machine at first; `machine`, `partitions`
-    and `gpu_types` are what was in use. A partition is where a job ran, else the queue that it named. `first_left` is
-    when the first job left, before which `before` were submitted.
+    `capacity` is the first machine size that the log itself states; `machine`, `partitions` and `gpu_types` describe
+    the use. A job's partition is where it ran, else the queue that it named. `first_left` is when the first job left,
+    and `before` is the number of submissions before that.
     """
 
     site: str
@@ -107,10 +107,10 @@ class Survey(msgspec.Struct):
 
     @property
     def cut(self) -> float | None:
-        """When the log begins, Unix seconds, where it is cut off on the left; else None.
+        """Start of the log (Unix seconds) if it is left-truncated, else None.
 
-        Who asks an accounting for the jobs of a span is told of jobs submitted before it, too: those that outlived its
-        beginning, and no others. The span begins at the latest when the first job leaves.
+        A query for the jobs of a time span also returns jobs submitted before it, but only those that outlived its
+        beginning. The span begins at the latest when the first job leaves.
         """
         if self.first_left is None or self.first_left - self.begin < LONG_S:
             return None
@@ -128,7 +128,7 @@ class _SurveyedJob(msgspec.Struct):
 
 
 class Surveyor:
-    """Counts the events of one site's log as they pass, in the order of time; memory goes with the live jobs."""
+    """Count the events of one site's log in time order; memory grows with the live jobs."""
 
     def __init__(self, site: str) -> None:
         self.survey = Survey(site)
@@ -206,6 +206,6 @@ class Surveyor:
             survey.gpu_types.setdefault(name, Level()).change(sign * count, time)
 
     def done(self) -> Survey:
-        """The survey, when every event has been counted."""
+        """Return the survey once all events have been counted."""
         self.survey.unended = sum(job.running for job in self._live.values())
         return self.survey

@@ -55,7 +55,7 @@ SkipInvalid = Annotated[bool, flag("--skip-invalid", "Print each invalid line on
 
 
 def _writable(path: Path | None) -> Path | None:
-    """A file that can be written; it is looked at before the work, which takes long."""
+    """Return the path if it can be written; the check comes before the long work."""
     if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UserError(f"{path}: cannot be written; is {path.parent} a directory of yours?")
     return path
@@ -287,7 +287,7 @@ def _excerpt(log: "EventLog", jobs: "JobRange", fast: bool) -> "Excerpt":
 
 @contextmanager
 def _share_of_work() -> Iterator[Callable[[int], None]]:
-    """A bar of thousandths; gives what moves it on to so many."""
+    """Show a progress bar of thousandths; yield a function that sets it."""
     with progress("thousandths", 1000) as advance:
         told = 0
 

@@ -181,7 +181,7 @@ def tune(
 
 
 class Tuned(NamedTuple):
-    """What was found for a method: the settings as TOML, its mean absolute errors, and what prints them."""
+    """Tuning result: the settings as TOML, the mean absolute errors, and a function that prints them."""
 
     profile: str
     errors: dict[str, Any]

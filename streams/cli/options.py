@@ -1,4 +1,4 @@
-"""What commands have in common: types of options, and how they say things, documents on stdout, lines on stderr."""
+"""Shared parts of the commands: option types, and output of documents on stdout and lines on stderr."""
 
 import sys
 import time
@@ -56,7 +56,7 @@ def print_json(document: Any) -> None:
 
 @contextmanager
 def told_if_silent(message: str, seconds: float = SILENCE_S) -> Iterator[Callable[[], None]]:
-    """Write a line to stderr if nothing has come for so long; gives a function that says that something has."""
+    """Write a line to stderr after a period without progress; yield a function that records progress."""
     timer = Timer(seconds, tell, (message,))
     timer.daemon = True
     timer.start()
@@ -73,11 +73,15 @@ def progress(
     share: Callable[[], float | None] = lambda: None,
     left: Callable[[], float | None] | None = None,
 ) -> Iterator[Callable[..., None]]:
-    """Show a bar on stderr, or a line a minute where that is no terminal; gives a function that moves it on by one.
+    """Show a progress bar on stderr, or a line a minute without a terminal; yield a function that advances it by one.
 
-    That function may be told which time (Unix seconds) it has come to, and of which of several logs, which is shown
-    too. Where the total is not known, `share` tells how much of the work is done. Where the time left does not follow
-    from that, `left` does.
+    That function accepts the time reached (Unix seconds) and the name of the log, which are shown too.
+
+    Args:
+        unit: what is counted.
+        total: the total count; None if it is not known in advance.
+        share: returns the share of the work that is done, if there is no total.
+        left: returns the seconds left, if they do not follow from the share.
     """
     way = _Way(unit, total, share, left)
     if not sys.stderr.isatty():
@@ -104,9 +108,9 @@ def progress(
 
 
 class _Way:
-    """How far a command is: so many of its units, the time of the log that it has come to, and how long it still takes.
+    """Progress of a command: the units done, the log time reached, and the time left.
 
-    The last from what share of the work took how long so far, where nobody tells it.
+    Without `left`, the time left is extrapolated from the share of the work and the time it took.
     """
 
     def __init__(
@@ -155,10 +159,10 @@ TraceFile = Annotated[Path, arg("Standard Workload Format, plain or gzip.", "TRA
 
 
 def settings_of(context: typer.Context, url: str | None = None) -> "Settings":
-    """The settings in force: where none are named, those of the `queuecast up` that runs here.
+    """Return the settings in force; by default those of the `queuecast up` on this machine.
 
-    Parameters:
-        url: the HTTP service that is asked, if one is. The token of the `up` that runs here is for its own service.
+    Args:
+        url: the HTTP service to query, if any. The token of the local `up` is only for its own service.
 
     Raises:
         UserError: the settings cannot be read, or are wrong.
@@ -175,8 +179,10 @@ def settings_of(context: typer.Context, url: str | None = None) -> "Settings":
 
 
 def settings_without_servers(context: typer.Context) -> "Settings":
-    """The settings in force for what needs no server, and so is the same whatever runs. Raises UserError: as
-    `settings_of`.
+    """Return the settings for a command that needs no server; a running `queuecast up` does not change them.
+
+    Raises:
+        UserError: the settings cannot be read, or are wrong.
     """
     from streams.settings import load_settings
 
@@ -184,8 +190,10 @@ def settings_without_servers(context: typer.Context) -> "Settings":
 
 
 def changed(settings: "Settings", section: str, **given: Any) -> "Settings":
-    """The settings, with these fields of a section where the command line gave them. Raises typer.BadParameter: one is
-    out of its bounds.
+    """Return the settings with the fields of a section that the command line gives.
+
+    Raises:
+        typer.BadParameter: a value is out of range.
     """
     from msgspec import ValidationError, convert
     from msgspec.structs import asdict, replace
@@ -208,14 +216,16 @@ def named(given: Any) -> Any:
 
 
 def is_given(context: typer.Context, name: str) -> bool:
-    """Whether the command line gives this parameter."""
+    """Check if the command line contains this parameter."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def read_trace(path: Path, skip_invalid: bool = False) -> "Trace":
-    """A trace; broken lines are told on stderr where they are to be skipped. Raises UserError: the trace cannot be
-    read, or has a broken line that is not skipped.
+    """Read a trace; report invalid lines on stderr if they are to be skipped.
+
+    Raises:
+        UserError: the trace cannot be read, or has an invalid line that is not to be skipped.
     """
     from streams.sources.contract import refuse
     from streams.sources.swf import read_swf
@@ -224,12 +234,12 @@ def read_trace(path: Path, skip_invalid: bool = False) -> "Trace":
 
 
 def names_in(module: str, table: str) -> Callable[[str], list[str]]:
-    """What gives the names in a table of a module that begin so, for a shell to complete."""
+    """Make a shell completion for the names in a module's table."""
     return lambda incomplete: [name for name in getattr(import_module(module), table) if name.startswith(incomplete)]
 
 
 def known_sites(context: typer.Context, incomplete: str) -> list[str]:
-    """The sites whose names begin so, for a shell to complete; none where nobody can be asked at once."""
+    """Complete site names for a shell; empty if no service answers immediately."""
     from streams.client.listing import asked_of
 
     url, token = context.params.get("url"), context.params.get("token")

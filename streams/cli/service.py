@@ -186,9 +186,9 @@ def doctor(
         list[str] | None, opt("Compare a site with its slurmctld's metrics; repeatable.", "SITE=HOST:PORT")
     ] = None,
 ) -> None:
-    """Look at Kafka, its topics, the workers and Redis, and say what is wrong and what to do.
+    """Check Kafka, its topics, the workers and Redis, and print problems with their fixes.
 
-    A line a check: ok, warn or fail. The exit code is 1 where any has failed.
+    One line per check: ok, warn or fail. The exit code is 1 if any check failed.
     """
     from functools import partial
     from itertools import chain

@@ -146,8 +146,10 @@ def ingest(
 
 
 def _one_site(context: typer.Context, sites: Sequence[str]) -> list[str]:
-    """The site of a history, which has no other options of pace. Raises typer.BadParameter: there is not one, or there
-    are such.
+    """Return the one site of a history.
+
+    Raises:
+        typer.BadParameter: there is not exactly one site, or an option of pace is given.
     """
     if len(sites) != 1:
         raise typer.BadParameter("--history is that of one site: name it with --site.")
@@ -160,7 +162,7 @@ def _one_site(context: typer.Context, sites: Sequence[str]) -> list[str]:
 def _history(
     stack: ExitStack, settings: "Settings", given: Mapping[str, Any], site: str
 ) -> "tuple[Iterator[OutgoingEvent], int | None]":
-    """A site's past, and how many events that is; it leaves a cursor for the source that follows it from then on."""
+    """Return the events of a site's history and their number; a cursor is left for the source that follows it."""
     from streams.bulk.history import OpenHistory, needed
     from streams.sources.contract import refuse
 
@@ -190,10 +192,10 @@ def _history(
 
 
 def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: Sequence[str]) -> Collection[str]:
-    """Tell of sites that had events already from when these begin: such are passed over, and theirs may be mixed.
+    """Warn about sites that already have events later than the beginning of these: the events may interleave.
 
     Returns:
-        The sites that have had events: these know better than a guess how large they are.
+        The sites that have had events; their machine size must not be overwritten by a guess.
     """
     from streams.operate.catching_up import known_until
 
@@ -210,7 +212,7 @@ def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: 
 
 
 def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[str], None]) -> None:
-    """Wait until what was sent is taken in, and say so; not where no worker runs, or where one may not know."""
+    """Wait until the workers have processed the events, and report it; return if none runs or access is denied."""
     from streams.operate.catching_up import NoWorker, unread
 
     began = time.monotonic()
@@ -232,7 +234,7 @@ def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[st
 
 
 def _recorded(stack: ExitStack, given: Mapping[str, Any]) -> "Sequence[SortedSource]":
-    """The files as sources, which last as long as the stack does; a broken line is an error, or is told and skipped."""
+    """Open the files as sources until the stack closes; an invalid line is an error, or is reported and skipped."""
     from streams.bulk.ingest import SortedSource, names_of
     from streams.bulk.reading import read_log
     from streams.sources.contract import refuse

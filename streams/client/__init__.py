@@ -1,1 +1,1 @@
-"""The side that asks and reads: over Kafka or HTTP, cached estimates, rankings, `watch`. No worker runs it."""
+"""Clients: queries over Kafka or HTTP, cached estimates, rankings, `watch`. Workers do not use this package."""

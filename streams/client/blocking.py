@@ -25,7 +25,7 @@ P = ParamSpec("P")
 def _waiting(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Client", P], T]:
-    """A method of `AsyncClient` for a program that waits for the answer."""
+    """Wrap a method of `AsyncClient` so that it blocks until the result is there."""
 
     @wraps(method)
     def call(client: "Client", /, *given: P.args, **named: P.kwargs) -> T:
@@ -35,7 +35,7 @@ def _waiting(
 
 
 def _looking(method: Callable[Concatenate[AsyncClient, P], T]) -> Callable[Concatenate["Client", P], T]:
-    """One that looks at what the loop's thread keeps, in that thread."""
+    """Wrap a synchronous method of `AsyncClient` so that it runs on the loop thread."""
 
     @wraps(method)
     def call(client: "Client", /, *given: P.args, **named: P.kwargs) -> T:
@@ -47,7 +47,7 @@ def _looking(method: Callable[Concatenate[AsyncClient, P], T]) -> Callable[Conca
 def _following(
     method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T]],
 ) -> Callable[Concatenate["Client", P], Generator[T]]:
-    """One that gives records as they come."""
+    """Wrap a method of `AsyncClient` that yields records as they arrive."""
 
     @wraps(method)
     def call(client: "Client", /, *given: P.args, **named: P.kwargs) -> Generator[T]:
@@ -57,10 +57,10 @@ def _following(
 
 
 class Client:
-    """As `AsyncClient`, for programs that wait: `with Client() as grid: grid.rank(cpus=64, walltime="4h")`.
+    """The blocking version of `AsyncClient`: `with Client() as grid: grid.rank(cpus=64, walltime="4h")`.
 
-    Its connections are in a thread of their own, so the grid estimates are kept while the program does something
-    else. Several threads may use one client. Parameters and methods are those of `AsyncClient`, which describes them.
+    Its connections run in a background thread, so the grid estimates stay current while the program does other work.
+    Several threads may share one client. `AsyncClient` describes the parameters and methods.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Client:
         self._timeout_s: float | None = None
 
     def within(self, seconds: float) -> Self:
-        """The same client, whose calls raise an `AnswerTimeout` after so many seconds."""
+        """Return the same client with a limit: calls raise `AnswerTimeout` after `seconds`."""
         changed = copy.copy(self)
         changed._timeout_s = seconds
         return changed
@@ -87,7 +87,7 @@ class Client:
         return self._grid.settings
 
     def __enter__(self) -> Self:
-        """Connect, and read the estimates that stand."""
+        """Connect, and read the current estimates."""
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(on_loop_error)
         self._thread = Thread(target=self._loop.run_forever, name="queuecast-client", daemon=True)
@@ -156,7 +156,7 @@ async def _now(look: Callable[[], T]) -> T:
 
 
 def each(found: AsyncGenerator[T]) -> Generator[T]:
-    """What comes, for who waits for it in this thread."""
+    """Yield the items of an asynchronous generator, blocking this thread."""
     with asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(on_loop_error)
         try:
@@ -175,10 +175,9 @@ async def _close(found: AsyncGenerator[Any]) -> None:
 
 
 def on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Say what went wrong where nobody waited for it; but not that a TLS connection was closed in mid-answer.
+    """Report an error that no caller awaits, except for a TLS connection that closes before the last answer.
 
-    aiokafka does not wait for its connections to close. asyncio would report an answer that comes after that as an
-    error that nobody retrieved.
+    aiokafka does not wait for its connections to close. asyncio would report a later answer as an unretrieved error.
     """
     error = context.get("exception")
     if isinstance(error, ssl.SSLError) and error.reason == "APPLICATION_DATA_AFTER_CLOSE_NOTIFY":

@@ -1,8 +1,8 @@
-"""The client that asks the workers through Kafka and keeps what can be read without asking.
+"""The Kafka client: sends questions to the workers and caches grid estimates and outcomes.
 
 A question is sent to the partition of its site, and so to the worker that serves the site. Answers are read without a
-consumer group, from the moment at which the client starts. Grid estimates are read from the beginning of their
-topic, outcomes from near the end of theirs; both are kept in memory.
+consumer group, from the moment at which the client starts. Grid estimates are read from the beginning of their topic,
+outcomes from near the end of theirs; both are kept in memory.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class QuestionClient:
-    """Sends questions; reads answers, estimates and, unless told otherwise, outcomes.
+    """Send questions; read answers, estimates and, by default, outcomes.
 
-    After a successful start it survives a Kafka that is away for a while.
+    After a successful start it tolerates a Kafka outage.
     """
 
     def __init__(self, settings: Settings, outcomes: bool = True) -> None:
@@ -70,8 +70,11 @@ class QuestionClient:
         self._broker_problem: str | None = None
 
     async def ask(self, question: AnyQuestion) -> AnyAnswer:
-        """Send a question and return its answer. Raises as `PendingQuestions.ask`; `Unreachable` also before the start,
-        and UserError: this user may not ask.
+        """Send a question and return its answer.
+
+        Raises:
+            UserError: as `PendingQuestions.ask`; also `Unreachable` before the start, and UserError if this user lacks the
+                permission.
         """
         self.check_started()
         if question.client_id is None:
@@ -88,12 +91,15 @@ class QuestionClient:
         return answer
 
     def check_started(self) -> None:
-        """Raises Unreachable: the client is not ready yet."""
+        """Raise `Unreachable` if the client is not ready yet."""
         if self.startup_problem is not None:
             raise Unreachable(self.startup_problem)
 
     async def problem(self) -> str | None:
-        """Why no question can be asked now; None when it can. The broker is asked at most once a second."""
+        """Return the reason why no question can be sent now; None if it can.
+
+        The broker is queried at most once a second.
+        """
         if self.startup_problem is not None:
             return self.startup_problem
         if time.monotonic() - self._checked_at > BROKER_TIMEOUT_S:
@@ -103,8 +109,10 @@ class QuestionClient:
         return self._broker_problem
 
     async def start(self) -> None:
-        """Connect, and read the estimates and outcomes that are on the topics. Raises UserError: Kafka cannot be
-        reached or refuses, or topics are missing.
+        """Connect, and read the estimates and outcomes that are on the topics.
+
+        Raises:
+            UserError: Kafka cannot be reached or refuses, or topics are missing.
         """
         try:
             async with AsyncExitStack() as opened:
@@ -131,7 +139,7 @@ class QuestionClient:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def stop(self) -> None:
-        """Close all connections. Open questions get no answer any more."""
+        """Close all connections. Open questions remain unanswered."""
         await self._open.aclose()
 
     async def _start(self, opened: AsyncExitStack) -> None:
@@ -154,8 +162,10 @@ class QuestionClient:
             opened.push_async_callback(_cancel, task)
 
     async def _partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
-        """The partitions of these topics. Raises UnknownTopicOrPartitionError: one is missing, or hidden from this
-        user.
+        """Return the partitions of these topics.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic is missing, or hidden from this user.
         """
         visible = await self._answers.topics()
         if missing := [topic for topic in topics if topic not in visible]:
@@ -233,7 +243,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 def _warn_in_the_clear(bootstrap: str) -> None:
-    """Have aiokafka warn of passwords in the clear only where brokers are elsewhere: others leave no machine."""
+    """Let aiokafka warn of plaintext passwords only for remote brokers: local ones do not send them over a network."""
     hosts = {address.strip().rpartition(":")[0] for address in bootstrap.split(",")}
     logger = logging.getLogger("aiokafka.conn")
     logger.removeFilter(_is_of_another_kind)

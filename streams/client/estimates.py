@@ -1,4 +1,4 @@
-"""Grid estimates and latest outcomes of all sites, kept in memory as they come from their topics."""
+"""Grid estimates and latest outcomes of all sites, cached in memory from their topics."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ MAX_BEHIND_NEWEST_S = 2 * HOUR_S
 
 
 class WithdrawnEstimate(msgspec.Struct, array_like=True, frozen=True):
-    """A shape that a site does not offer any more: the key of a record, which has no value then."""
+    """A shape that a site no longer offers: the key of a tombstone record."""
 
     site: str
     cpus: int
@@ -41,19 +41,23 @@ _decode_outcome = msgspec.json.Decoder(Outcome).decode
 
 
 def change_of(message: Any) -> GridEstimate | WithdrawnEstimate:
-    """What a message from the topic of estimates says. Raises msgspec.MsgspecError: it is neither."""
+    """Decode a message of the estimates topic.
+
+    Raises:
+        msgspec.MsgspecError: it is neither an estimate nor a withdrawal.
+    """
     return _decode_key(message.key or b"") if message.value is None else _decode_estimate(message.value)
 
 
 class CachedEstimate(NamedTuple):
-    """A grid estimate, and when the broker got it (Unix seconds)."""
+    """A grid estimate and its broker timestamp (Unix seconds)."""
 
     estimate: GridEstimate
     updated: float
 
 
 class SiteEstimates(NamedTuple):
-    """A site's grid estimates by queue, GPUs, size and walltime, and when the latest came (Unix seconds)."""
+    """A site's grid estimates by queue, GPUs, size and walltime, and the timestamp of the latest (Unix seconds)."""
 
     estimates: list[GridEstimate]
     updated: float
@@ -65,7 +69,7 @@ class SiteEstimates(NamedTuple):
 
 
 class EstimateCache:
-    """The sites' latest outcomes and grid estimates, but for those that were not renewed for so many `hours`."""
+    """Cache of the latest outcomes and grid estimates by site; estimates expire `hours` after their last refresh."""
 
     def __init__(self, hours: float, clock: Callable[[], float] = time.time) -> None:
         self.partitions = 0  # how many the topic of estimates has; 0: unknown
@@ -101,13 +105,13 @@ class EstimateCache:
     def covering(
         self, site: str, cpus: int, walltime: float | None, queue: str | None, gpus: int = 0
     ) -> GridEstimate | None:
-        """The estimate for the smallest shape that the job (`walltime` in s) fits into; None where there is none."""
+        """Return the estimate of the smallest shape that fits the job (`walltime` in seconds); None without one."""
         current = self._current(site)
         shape = covering(current, cpus, walltime, queue, gpus)
         return None if shape is None else msgspec.structs.replace(current[shape].estimate, stale=self.stale(site))
 
     def stale(self, site: str) -> str | None:
-        """Why the site's estimates are too old to go by, or None: by their worker, or because it has fallen silent."""
+        """Return the reason why the site's estimates are too old, as its worker states or by its silence; else None."""
         found = self.estimates(site)
         if found is None:
             return None
@@ -115,20 +119,30 @@ class EstimateCache:
         return f"its worker has said nothing since {moment(found.updated)}" if silent else found.latest.stale
 
     def outcomes(self, site: str, method: str) -> list[Outcome]:
-        """The latest outcomes of a site's jobs, the newest first, one a job; where this method has none, another
-        method's.
+        """Return the latest outcomes of a site's jobs, newest first, one per job.
+
+        If this method has none, those of another method.
         """
         by_method = self._outcomes.get(site, {})
         return list(by_method.get(method, next(iter(by_method.values()), {})).values())[::-1]
 
     def knows(self, site: str) -> bool:
-        """Whether there are estimates or outcomes of a site."""
+        """Check if there are estimates or outcomes of a site."""
         return site in self._outcomes or bool(self._current(site))
 
     def put_estimate(self, key: bytes, value: bytes | None, partition: int, updated: float) -> None:
-        """Take a message from the topic of estimates, which the broker got at `updated` (Unix seconds); without a value
-        it removes the estimate. What is left in a partition where the site was before partitions were added is passed
-        over. Raises msgspec.MsgspecError: it is no estimate.
+        """Store a message of the estimates topic; one without a value removes the estimate.
+
+        Messages in a partition that the site had before a repartitioning are ignored.
+
+        Args:
+            key: key of the message.
+            value: value of the message.
+            partition: partition of the message.
+            updated: broker timestamp, Unix seconds.
+
+        Raises:
+            msgspec.MsgspecError: it is not an estimate.
         """
         of = _decode_key(key)
         if self.partitions and partition_of(of.site, self.partitions) != partition:
@@ -140,8 +154,10 @@ class EstimateCache:
             cached.pop(of.shape, None)
 
     def put_outcome(self, value: bytes) -> None:
-        """Take a message from the topic of outcomes; that at a job's end replaces that at its start. Raises
-        msgspec.MsgspecError: it is no outcome.
+        """Store a message of the outcomes topic; the one at a job's end replaces the one at its start.
+
+        Raises:
+            msgspec.MsgspecError: it is not an outcome.
         """
         outcome = _decode_outcome(value)
         latest = self._outcomes.setdefault(outcome.site, {}).setdefault(outcome.method, {})

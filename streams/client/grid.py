@@ -1,6 +1,6 @@
-"""The client for programs: asks the sites' workers, keeps the grid estimates, and reads records as they come.
+"""The client for programs: query the workers, cache the grid estimates, and read records as they arrive.
 
-`AsyncClient` is for asyncio, `streams.client.blocking.Client` the same for everybody else. Both are public as
+`AsyncClient` is for asyncio; `streams.client.blocking.Client` is its blocking version. Both are public as
 `queuecast.AsyncClient` and `queuecast.Client`.
 """
 
@@ -36,7 +36,7 @@ MAX_PAUSE_S = 5.0  # the longest pause before it does
 
 
 class JobFields(TypedDict, total=False):
-    """The fields of `JobRequest`, as programs may give them: `walltime` and `memory` may be text with a unit."""
+    """The fields of `JobRequest` as programs may pass them: `walltime` and `memory` may be text with a unit."""
 
     cpus: int
     walltime: str | float | None
@@ -59,7 +59,7 @@ class JobFields(TypedDict, total=False):
 
 
 class RankFields(JobFields, total=False):
-    """What `rank` takes beside the fields of a job; `AsyncClient.rank` describes them."""
+    """The arguments of `rank`: the fields of a job and those that `AsyncClient.rank` describes."""
 
     sites: Sequence[str]
     run_s: float | None
@@ -70,7 +70,7 @@ class RankFields(JobFields, total=False):
 
 
 class RankRequest(msgspec.Struct, frozen=True):
-    """What a ranking is asked for, `start_within_s` and the job's durations in seconds."""
+    """A request for a ranking; `start_within_s` and the job's durations are in seconds."""
 
     job: JobRequest
     sites: Sequence[str] = ()
@@ -81,7 +81,11 @@ class RankRequest(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, job: JobRequest | None, fields: RankFields) -> Self:
-        """What is asked for by a job, or its fields, and the others. Raises NotUnderstood: as `described`."""
+        """Build the request from a job, or its fields, and the other arguments.
+
+        Raises:
+            NotUnderstood: as `described`.
+        """
         given: dict[str, Any] = dict(fields)
         within, sites = given.pop("start_within", None), given.pop("sites", ())
         within_s = read_as("start_within", seconds_of, within) if isinstance(within, str) else within
@@ -90,15 +94,15 @@ class RankRequest(msgspec.Struct, frozen=True):
 
 
 class AsyncClient:
-    """Asks, keeps the grid estimates, and follows predictions; to be used as `async with AsyncClient() as grid:`.
+    """Query the workers, cache grid estimates, and follow predictions: `async with AsyncClient() as grid:`.
 
-    Parameters:
-        settings: where Kafka is; by default those that commands have (QUEUECAST_CONFIG, `queuecast.toml` here, the
-            `queuecast up` that runs on this machine).
-        patience_s: for how many seconds it tries again where Kafka is away or no worker answers; 0: it does not.
+    Args:
+        settings: connection to Kafka; by default the settings of the commands (QUEUECAST_CONFIG, `queuecast.toml` in
+            the current directory, or the `queuecast up` on this machine).
+        patience_s: seconds to retry while Kafka is unreachable or no worker answers; 0 disables retries.
 
-    Every method may raise a `UserError`: `Unreachable` where Kafka is away, `AnswerTimeout` where no worker answers,
-    `UnknownSite` where a site is named of which no event has been seen.
+    Every method may raise a `UserError`: `Unreachable` if Kafka is unreachable, `AnswerTimeout` if no worker answers,
+    `UnknownSite` if a named site has had no event.
     """
 
     def __init__(
@@ -115,7 +119,7 @@ class AsyncClient:
         self._questions = questions or _questions_of(self.settings)
 
     async def __aenter__(self) -> Self:
-        """Connect, and read the estimates that stand."""
+        """Connect, and read the current estimates."""
         try:
             await self._patiently(self._questions.start)
         except BaseException:
@@ -133,58 +137,59 @@ class AsyncClient:
         return self._questions.cache.sites
 
     def estimates(self, site: str) -> list[records.GridEstimate]:
-        """A site's grid estimates as they are now, by queue, GPUs, size and walltime; nobody is asked."""
+        """Return a site's cached grid estimates, by queue, GPUs, size and walltime, without a query."""
         found = self._questions.cache.estimates(site)
         return [] if found is None else found.estimates
 
     def estimate(
         self, site: str, cpus: int, walltime: str | float | None = None, queue: str | None = None, gpus: int = 0
     ) -> records.GridEstimate | None:
-        """The grid estimate for the least shape that such a job fits into, `walltime` as seconds or text; else
-        None.
+        """Return the grid estimate of the smallest shape that fits the job, else None.
+
+        `walltime` is seconds, or text with a unit.
         """
         seconds = seconds_of(walltime) if isinstance(walltime, str) else walltime
         return self._questions.cache.covering(site, cpus, seconds, queue, gpus)
 
     async def rank(self, job: JobRequest | None = None, **asked: Unpack[RankFields]) -> Ranking:
-        """Rank the sites for a job by when it would be done, as it is described by `job` or by its fields.
+        """Rank the sites by the response time of a job, which is `job` or is described by its fields.
 
         A site whose worker does not answer in time is ranked by its grid estimate.
 
-        Parameters:
-            sites: only these; by default all that are known.
-            run_s: the job's run time at a site of speed 1, in seconds, where it is known.
-            why: also why it would wait, which takes several times as long.
-            start_within: within which time from now it should start, seconds or text with a unit: `p_start` is how
-                probable that is.
-            prefer: this site goes first unless another starts sooner by `unless_sooner` (seconds or text).
-            asked: beside these the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` do too.
+        Args:
+            sites: sites to rank; by default all registered sites.
+            run_s: the job's run time at a site of speed 1, in seconds, if available.
+            why: also explain the waits, which takes several times as long.
+            start_within: deadline for the start, from now, in seconds or as text with a unit: `p_start` is the probability
+                of meeting it.
+            prefer: rank this site first unless another one starts sooner by `unless_sooner` (seconds or text).
+            asked: the other arguments are the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` are valid.
 
         Raises:
-            NotUnderstood: a field is not one, or its value is wrong.
+            NotUnderstood: there is no such field, or its value is wrong.
         """
         return await ask_ranking(self._questions, RankRequest.of(job, asked), self.settings.serve.sites)
 
     async def wait(
         self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
     ) -> records.WaitAnswer:
-        """How long a job would wait if it came to the site now; the parameters are those of `rank`."""
+        """Predict the wait of a job submitted to the site now; `rank` describes the parameters."""
         question = described(job, asked).question(new_id(), site, why=why)
         return self._told(await self._ask(question), records.WaitAnswer)
 
     async def site(self, site: str, limit: int = 0) -> records.SiteAnswer:
-        """A site's size, jobs and accuracy, and its jobs that have queued longest, `limit` of them at most."""
+        """Return a site's size, jobs and accuracy, and at most `limit` of its longest-pending jobs."""
         answer = await self._ask(records.SiteQuestion(id=new_id(), site=site, limit=limit))
         return self._told(answer, records.SiteAnswer)
 
     async def every_site(self, sites: Sequence[str] = (), limit: int = 0) -> dict[str, records.SiteAnswer | None]:
-        """The same of these sites, by default of all that are known; None where no worker answers."""
+        """Return the answer of `site` for these sites, by default for all; None if no worker answers."""
         return await self._of_sites(
             lambda site: records.SiteQuestion(id=new_id(), site=site, limit=limit), records.SiteAnswer, sites
         )
 
     async def job(self, job: str, sites: Sequence[str] = ()) -> dict[str, records.JobAnswer | None]:
-        """When a job starts that was submitted, by site; by default all are asked. None where no worker answers."""
+        """Predict the start of a submitted job, by site; by default all sites are queried. None if no worker answers."""
         return await self._of_sites(
             lambda site: records.JobQuestion(id=new_id(), site=site, job=job), records.JobAnswer, sites
         )
@@ -192,7 +197,7 @@ class AsyncClient:
     async def jobs(
         self, user: str, sites: Sequence[str] = (), limit: int = 100
     ) -> dict[str, records.JobsAnswer | None]:
-        """A user's jobs that queue or run, by site; by default all are asked. None where no worker answers."""
+        """Return a user's pending and running jobs, by site; by default of all sites. None if no worker answers."""
         return await self._of_sites(
             lambda site: records.JobsQuestion(id=new_id(), site=site, user=user, limit=limit), records.JobsAnswer, sites
         )
@@ -206,14 +211,15 @@ class AsyncClient:
         group: str | None = None,
         from_beginning: bool = False,
     ) -> AsyncGenerator[records.Prediction | records.Outcome]:
-        """Predictions as they are made, without end; what is no record is passed over.
+        """Yield predictions as they are published, without end; invalid messages are skipped.
 
-        Parameters:
-            site: those of this site; None for all. `job` likewise.
-            outcomes: what became of them too.
-            group: a consumer group, which goes on where it was: each record comes at least once. Without one, what
-                comes while nobody reads is missed.
-            from_beginning: what the topics hold already too; of a group, when it reads for the first time.
+        Args:
+            site: only records of this site; None for all.
+            job: only records of this job; None for all.
+            outcomes: also yield outcomes.
+            group: a consumer group, which resumes at its offsets: each record is delivered at least once. Without a group,
+                records published while the client does not read are missed.
+            from_beginning: also yield the records that are on the topics already; for a group, at its first use.
         """
         from streams.client.watch import records as following
 
@@ -224,7 +230,7 @@ class AsyncClient:
     async def estimate_changes(
         self, *, site: str | None = None
     ) -> AsyncGenerator[records.GridEstimate | WithdrawnEstimate]:
-        """Grid estimates as they are renewed or withdrawn, those that stand already first, without end."""
+        """Yield the current grid estimates, then changes as they are refreshed or withdrawn, without end."""
         from streams.client.watch import follow
 
         topic = Topics(self.settings.kafka.prefix).estimates
@@ -245,7 +251,7 @@ class AsyncClient:
         return {site: answer if isinstance(answer, kind) else None for site, answer in answers.items()}
 
     def _told(self, answer: records.AnyAnswer, kind: type[Kind]) -> Kind:
-        """As `of_kind`; the error names the sites that there are."""
+        """Return the answer as `of_kind`; the error names the registered sites."""
         try:
             return of_kind(answer, kind)
         except UnknownSite:
@@ -255,7 +261,7 @@ class AsyncClient:
         return await self._patiently(lambda: self._questions.ask(question))
 
     async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
-        """What a call gives; where nobody answers it is made again, after pauses that grow."""
+        """Return the result of a call; retry with exponential backoff while it gets no answer."""
         if not self._patience_s:
             return await act()
         from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
@@ -273,16 +279,16 @@ class AsyncClient:
         return await again(once)
 
     def _tell_of_trying(self, state: Any) -> None:
-        """Say once why nothing happens for a while."""
+        """Log the reason of the first retry."""
         if state.attempt_number == 1:
             log.warning("%s; tried again for %g s", state.outcome.exception(), self._patience_s)
 
 
 def described(job: JobRequest | None, fields: Mapping[str, Any]) -> JobRequest:
-    """A job that is described as a whole, or by its fields.
+    """Return the job, or build it from its fields.
 
     Raises:
-        NotUnderstood: a field is not one, or its value is wrong.
+        NotUnderstood: there is no such field, or its value is wrong.
     """
     if job is not None and not isinstance(job, JobRequest):
         raise NotUnderstood(f"job: expected a JobRequest, not {job!r}; fields go by their names: cpus=64")
@@ -290,7 +296,11 @@ def described(job: JobRequest | None, fields: Mapping[str, Any]) -> JobRequest:
 
 
 def constraint_of(text: str) -> str:
-    """What a job's nodes have to have, where it can be read. Raises NotUnderstood: it cannot."""
+    """Return the node constraint if it is valid.
+
+    Raises:
+        NotUnderstood: it cannot be parsed.
+    """
     if not is_readable(text):
         raise NotUnderstood(f"{text[:40]!r} cannot be read; expected features with & and | between: ib&(a100|h100)")
     return text
@@ -300,10 +310,10 @@ UNLIMITED = frozenset({"unlimited", "infinite"})  # words for a job without a ti
 
 
 def job_request(**asked: Any) -> JobRequest:
-    """A job as it is described; `walltime` and `memory` may be text with a unit, `walltime` also "unlimited".
+    """Build a job request; `walltime` and `memory` may be text with a unit, `walltime` also "unlimited".
 
     Raises:
-        NotUnderstood: a field is not one, or its value is wrong.
+        NotUnderstood: there is no such field, or its value is wrong.
 
     >>> job_request(cpus=64, walltime="4h").walltime
     14400.0
@@ -340,8 +350,10 @@ def _settings_here() -> Settings:
 async def ask_all(
     client: "QuestionClient", questions: Iterable[records.AnyQuestion]
 ) -> dict[str, records.AnyAnswer | None]:
-    """Ask all questions at once, one for each site; the answers by site, None where no worker answers, or Kafka is
-    away. Raises TooManyQuestions: too many questions are open.
+    """Send all questions in parallel, one per site; return the answers by site, None if there is none.
+
+    Raises:
+        TooManyQuestions: too many questions are open.
     """
 
     async def ask(question: records.AnyQuestion) -> records.AnyAnswer | None:
@@ -356,17 +368,19 @@ async def ask_all(
 
 
 def several(sites: Sequence[str]) -> Sequence[str]:
-    """Names of sites, also where there is one that stands for itself: a text is a sequence of texts, too."""
+    """Return the sites as a sequence, also if one name is passed as a string."""
     return (sites,) if isinstance(sites, str) else sites
 
 
 async def ask_ranking(
     client: "QuestionClient", asked: RankRequest, site_settings: Mapping[str, SiteSettings]
 ) -> Ranking:
-    """Ask the sites about a job, by default all that have estimates or settings, and rank them by their answers.
+    """Query the sites about a job, by default all with estimates or settings, and rank them by their answers.
 
-    For a site whose worker does not answer, or while Kafka is away, its grid estimate is used. Raises
-    TooManyQuestions: too many questions are open.
+    For a site whose worker does not answer, or if Kafka is unreachable, its grid estimate is used.
+
+    Raises:
+        TooManyQuestions: too many questions are open.
     """
     client.check_started()
     job = asked.job
@@ -386,7 +400,7 @@ async def ask_ranking(
 def _said(
     cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings, answer: records.AnyAnswer | None
 ) -> Reply:
-    """The worker's answer, else a grid estimate, else why there is neither."""
+    """Return the worker's answer, else a grid estimate, else the reason why there is neither."""
     if isinstance(answer, records.WaitAnswer):
         return answer
     if isinstance(answer, records.NoAnswer) and answer.reason == records.UNKNOWN_SITE:

@@ -1,4 +1,4 @@
-"""The client of an HTTP service, which needs neither Kafka nor what a worker is made of."""
+"""The client of an HTTP service; it needs neither Kafka nor the dependencies of a worker."""
 
 import copy
 import math
@@ -26,7 +26,7 @@ TIMEOUT_S = 90.0
 
 
 class SiteSummary(msgspec.Struct, frozen=True):
-    """What is read here of a site in a service's list; the fields are those of `models.records.SiteAnswer`."""
+    """The fields of a site in a service's list that the client reads, as in `models.records.SiteAnswer`."""
 
     site: str
     cpus: int
@@ -45,19 +45,19 @@ class _Estimates(msgspec.Struct):
 
 
 class HttpClient:
-    """Asks an HTTP service what `Client` asks the workers: `HttpClient("https://queuecast.example.org").rank(cpus=64)`.
+    """The `Client` for an HTTP service: `HttpClient("https://queuecast.example.org").rank(cpus=64)`.
 
-    Its methods are those of `AsyncClient`, which describes them; how many jobs of a site it tells is the service's
-    choice. Several threads may use one. Predictions as they come are on Kafka alone.
+    `AsyncClient` describes the methods. The service limits the number of jobs per site. Several threads may share one
+    client. Streams of predictions are available over Kafka only.
 
-    Parameters:
-        url: the service's address, http://host:port or https://….
-        token: what lets us in, where it asks for a token.
-        timeout_s: seconds after which a call gives up.
+    Args:
+        url: address of the service, http://host:port or https://….
+        token: access token, if the service requires one.
+        timeout_s: timeout of a call in seconds.
 
-    Every method may raise a `UserError`: `Unreachable` where the service cannot be reached or is not ready,
-    `AnswerTimeout` where no worker answers it, `NotFound` where there is no such site or job, `Refused` where it does
-    not let us in or does not take the question.
+    Every method may raise a `UserError`: `Unreachable` if the service is unreachable or not ready, `AnswerTimeout` if
+    no worker answers the service, `NotFound` if there is no such site or job, `Refused` if the service denies access or
+    rejects the question.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -68,14 +68,14 @@ class HttpClient:
         self._timeout_s = timeout_s
 
     def __enter__(self) -> Self:
-        """As `Client`; nothing is kept open between two calls."""
+        """Return the client; no connection is kept open between calls."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """As `Client`."""
+        """Do nothing."""
 
     def within(self, seconds: float) -> Self:
-        """The same client, whose calls give up after so many seconds."""
+        """Return the same client with another timeout: calls fail after `seconds`."""
         changed = copy.copy(self)
         changed._timeout_s = seconds
         return changed
@@ -86,25 +86,25 @@ class HttpClient:
         return sorted(one.site for one in self.summaries())
 
     def summaries(self, sites: Sequence[str] = ()) -> list[SiteSummary]:
-        """The state of these sites, by default of all, from their grid estimates: one question for all."""
+        """Return the state of these sites, by default of all, from their grid estimates, in one request."""
         found = self._get("/v1/sites", _Sites[SiteSummary]).sites
         return [one for one in found if not sites or one.site in several(sites)]
 
     def estimates(self, site: str) -> list[GridEstimate]:
-        """A site's grid estimates as they are now."""
+        """Return a site's current grid estimates."""
         return self._get(f"{_path(site)}/estimates", _Estimates, UnknownSite).estimates
 
     def estimate(
         self, site: str, cpus: int, walltime: str | float | None = None, queue: str | None = None, gpus: int = 0
     ) -> GridEstimate | None:
-        """The grid estimate for the least shape that such a job fits into; None where there is none."""
+        """Return the grid estimate of the smallest shape that fits the job; None without one."""
         shapes = {Shape(one.cpus, one.walltime, one.queue, one.gpus or 0): one for one in self.estimates(site)}
         seconds = seconds_of(walltime) if isinstance(walltime, str) else walltime
         shape = covering(shapes, cpus, seconds, queue, gpus)
         return None if shape is None else shapes[shape]
 
     def rank(self, job: JobRequest | None = None, **asked: Unpack[RankFields]) -> Ranking:
-        """Rank the sites for a job by when it would be done."""
+        """Rank the sites by the response time of a job."""
         found = RankRequest.of(job, asked)
         more = {"run": _with_unit(found.run_s), "start_within": _with_unit(found.start_within_s)}
         if found.preference is not None:
@@ -115,15 +115,15 @@ class HttpClient:
     def wait(
         self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
     ) -> WaitAnswer:
-        """How long a job would wait if it came to the site now."""
+        """Predict the wait of a job submitted to the site now."""
         return self._get(f"{_path(site)}/wait?{_query(described(job, asked), why)}", WaitAnswer, UnknownSite)
 
     def site(self, site: str, limit: int = 0) -> SiteAnswer:
-        """A site's size, jobs and accuracy, and its jobs that have queued longest."""
+        """Return a site's size, jobs and accuracy, and its longest-pending jobs."""
         return self._get(_path(site), SiteAnswer, UnknownSite)
 
     def every_site(self, sites: Sequence[str] = (), limit: int = 0) -> dict[str, SiteAnswer | None]:
-        """The same of these sites, by default of all that are known; None where no worker answers."""
+        """Return the answer of `site` for these sites, by default for all; None if no worker answers."""
         found: dict[str, SiteAnswer | None] = {}
         for site in several(sites) or self.sites:
             try:
@@ -133,7 +133,11 @@ class HttpClient:
         return found
 
     def job(self, job: str, sites: Sequence[str] = ()) -> dict[str, JobAnswer | None]:
-        """When a job starts that was submitted, by site, as `AsyncClient.job`. Raises UnknownJob: no site knows it."""
+        """Predict the start of a submitted job, by site, as `AsyncClient.job`.
+
+        Raises:
+            UnknownJob: the job is registered at no site.
+        """
         found: dict[str, JobAnswer | None] = {}
         unknown: dict[str, list[str]] = {}
         for site in several(sites) or self.sites:
@@ -150,12 +154,12 @@ class HttpClient:
         return found
 
     def jobs(self, user: str, sites: Sequence[str] = (), limit: int = 100) -> dict[str, JobsAnswer | None]:
-        """A user's jobs that queue or run, by site."""
+        """Return a user's pending and running jobs, by site."""
         answers = self._get(f"/v1/users/{quote(user, safe='')}/jobs", _Sites[JobsAnswer]).sites
         return {answer.site: answer for answer in answers if not sites or answer.site in several(sites)}
 
     def _get(self, path: str, kind: type[T], unknown: type[NotFound] = NotFound) -> T:
-        """What the service answers at a path; `unknown` is the error where there is no such site or job."""
+        """Return the service's answer at a path; `unknown` is the error for a missing site or job."""
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         request = urllib.request.Request(f"{self._url}{path}", headers=headers)
         try:
@@ -192,7 +196,7 @@ def _with_unit(seconds: float | None) -> str | None:
 
 
 class _Problem(msgspec.Struct):
-    """What a service says of a request that failed."""
+    """The service's description of a failed request."""
 
     detail: str
     reason: str | None = None

@@ -1,4 +1,4 @@
-"""The commands that ask, the workers or an HTTP service, and how they print jobs, sites, rankings and one job."""
+"""The query commands' output: tables of jobs, sites and rankings, and the details of one job."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class SiteJobs(msgspec.Struct, frozen=True):
-    """Jobs of one site, of the moment `as_of` (its last event, Unix seconds); `more` are left out."""
+    """Jobs of one site at the time `as_of` (its last event, Unix seconds); `more` is the number left out."""
 
     site: str
     as_of: float | None
@@ -42,7 +42,7 @@ class SiteJobs(msgspec.Struct, frozen=True):
 
 
 class SiteRow(msgspec.Struct, frozen=True):
-    """A site in a list, of the moment `as_of`; `problem` says why it cannot be gone by, null where it can."""
+    """A site in a list at the time `as_of`; `problem` is the reason if its data are not reliable."""
 
     site: str
     cpus: int | None
@@ -53,7 +53,7 @@ class SiteRow(msgspec.Struct, frozen=True):
 
 
 def asked_of(settings: Settings, url: str | None, token: str | None) -> Client | HttpClient:
-    """Who is asked: the service at this address, with this token or that of the settings; without one the workers."""
+    """Return a client of the service at this address, with this token or that of the settings; else of the workers."""
     return HttpClient(url, token or settings.serve.token) if url else Client(settings, patience_s=0)
 
 
@@ -63,7 +63,7 @@ def user_jobs(answers: Mapping[str, JobsAnswer | None]) -> list[SiteJobs]:
 
 
 def longest_queued(answers: Mapping[str, SiteAnswer | None]) -> list[SiteJobs]:
-    """The jobs that have queued longest, by site."""
+    """Return the longest-pending jobs, by site."""
     return [
         SiteJobs(
             one.site, one.as_of or one.made_at, one.queued, max(one.live.queued_jobs - len(one.queued), 0), one.stale
@@ -73,7 +73,7 @@ def longest_queued(answers: Mapping[str, SiteAnswer | None]) -> list[SiteJobs]:
 
 
 def site_rows(client: Client | HttpClient, names: Sequence[str] = ()) -> list[SiteRow]:
-    """The sites with their state, also those whose worker is silent."""
+    """Return the state of the sites, including those whose worker does not answer."""
     if isinstance(client, HttpClient):
         return [_row(one, one.stale) for one in client.summaries(names)]
     return [
@@ -89,7 +89,11 @@ def _row(answer: SiteAnswer | SiteSummary, problem: str | None) -> SiteRow:
 
 
 def answered(by_site: Mapping[str, T | None]) -> list[T]:
-    """The answers of the sites that answer. Raises UserError: none does."""
+    """Return the answers of the sites that answer.
+
+    Raises:
+        UserError: no site answers.
+    """
     found = [answer for answer in by_site.values() if answer is not None]
     if not found:
         raise UserError(f"no worker answers for {', '.join(by_site)}" if by_site else NO_SITE)
@@ -101,7 +105,7 @@ JOB_COLUMNS, SITE_COLUMNS = 14, 12  # how wide a job's and a site's name is in a
 
 
 def show_jobs(found: Sequence[SiteJobs]) -> None:
-    """Print the jobs that wait with their expected starts, those that run below them, and why they wait."""
+    """Print the pending jobs with their expected starts, the running jobs below them, and the reasons of the waits."""
     waiting = [(of, job) for of in found for job in of.jobs if job.start is None]
     if waiting:
         heads = ["job", "site", "cpus", "queued", "starts (UTC)", "90 % by (UTC)"]
@@ -126,7 +130,7 @@ def _waiting(of: SiteJobs, job: LiveJob) -> list[str]:
 
 
 def _whys(waiting: Sequence[tuple[SiteJobs, LiveJob]]) -> Iterator[tuple[str, str]]:
-    """Why jobs wait: what is said of each alone, by its name, then once what is said of several of a site."""
+    """Yield the reasons of waits: those of a single job under its name, shared ones once under their site."""
     alone: dict[tuple[str, str], list[str]] = {}
     by_site: dict[tuple[str, str], list[str]] = {}
     for of, job in waiting:
@@ -161,7 +165,7 @@ def _cut(text: str, columns: int) -> str:
 
 
 def show_sites(found: Sequence[SiteRow]) -> None:
-    """Print the sites as a table, and below it what is wrong with any."""
+    """Print the sites as a table, and their problems below it."""
     if not found:
         sys.stdout.write(f"{NO_SITE}\n")
         return
@@ -178,7 +182,11 @@ def _site_cells(one: SiteRow) -> list[str]:
 
 
 def check_ranking(ranking: Ranking) -> None:
-    """Make sure that at least one site has an estimate. Raises UserError: none has."""
+    """Check that at least one site has an estimate.
+
+    Raises:
+        UserError: no site has one.
+    """
     if any(ranked.predicted_wait_s is not None for ranked in ranking.ranking):
         return
     if not ranking.ranking and not ranking.left_out:
@@ -187,7 +195,7 @@ def check_ranking(ranking: Ranking) -> None:
 
 
 def show_ranking(ranking: Ranking) -> None:
-    """Print what was asked, the ranking as a table, and below it each site's state, the reasons and who is left out."""
+    """Print the job, the ranking as a table, and below it each site's state, the reasons and the sites left out."""
     within_s = ranking.start_within_s
     deadline = "" if within_s is None else f", to start within {span(within_s)}"
     sys.stdout.write(printable(understood(ranking.job) + deadline) + "\n")
@@ -203,7 +211,7 @@ def show_ranking(ranking: Ranking) -> None:
 
 
 def understood(job: JobRequest) -> str:
-    """A job as it was understood, in words: `8 cpus and 2 gpus for 4h, memory 64G, partition gpu`."""
+    """Describe a job as it was parsed: `8 cpus and 2 gpus for 4h, memory 64G, partition gpu`."""
     words = counted(job.cpus, "cpu")
     if job.counted_gpus:
         words += f" and {counted(job.counted_gpus, 'gpu')}"
@@ -236,7 +244,7 @@ def _in_time(ranked: RankedSite) -> str:
 
 
 def chance(share: float, highest: float) -> str:
-    """A probability by bounds, of which the highest says so much: beyond it nothing more is known.
+    """Format a probability from bounds, of which `highest` is the largest; beyond it only "over" is shown.
 
     >>> chance(0.723, 0.95), chance(0.95, 0.95), chance(0.004, 0.95)
     ('72 %', 'over 95 %', 'under 1 %')
@@ -265,7 +273,7 @@ def _why(ranked: RankedSite) -> str:
 
 
 def _sooner(ranked: RankedSite) -> str:
-    """What would start sooner: `ask for 2h instead of 4h: 40m sooner`."""
+    """List the changes that would start the job sooner: `ask for 2h instead of 4h: 40m sooner`."""
     found = [] if ranked.why is None else ranked.why.instead
     return "; ".join(f"{_instead(one)}: {span(one.sooner_s)} sooner" for one in found)
 
@@ -277,15 +285,23 @@ def _instead(one: Alternative) -> str:
 
 
 def check_job(answers: Sequence[JobAnswer]) -> None:
-    """Make sure that a site knows the job. Raises UserError: none does."""
+    """Check that the job is registered at a site.
+
+    Raises:
+        UserError: it is registered at none.
+    """
     if not any(map(_is_known, answers)):
         said = {text: [answer.site for answer in answers if answer.text == text] for text in (a.text for a in answers)}
         raise UserError("; ".join(f"{', '.join(sites)}: {text}" for text, sites in said.items()))
 
 
 def show_job(answers: Sequence[JobAnswer], within_s: float | None = None, told: bool = False) -> None:
-    """Print a line for each site that knows the job, with why it waits, how probable it is that it starts within
-    `within_s` seconds, and, if wanted, what was `told` of it over time.
+    """Print a line for each site that has the job, with the reason of its wait.
+
+    Args:
+        answers: the answers of the sites.
+        within_s: also print the probability that it starts within this many seconds.
+        told: also print its prediction history.
     """
     for answer in filter(_is_known, answers):
         start = "" if answer.expected_start is None else f" ({minute(answer.expected_start)})"
@@ -305,7 +321,7 @@ def _is_known(answer: JobAnswer) -> bool:
 
 
 def _job_in_time(answer: JobAnswer, within_s: float | None) -> Iterator[tuple[str, str]]:
-    """How probable it is that a job that queues starts in time; the time is the site's own."""
+    """Yield the probability that a pending job starts in time; times are the site's own."""
     if within_s is not None and answer.expected_start is not None and answer.starts_by:
         now = answer.as_of or answer.made_at
         bounds = {share: at - now for share, at in answer.starts_by.items()}

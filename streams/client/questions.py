@@ -1,4 +1,4 @@
-"""Questions that were sent and wait for their answers."""
+"""Pending questions: sent, and not answered yet."""
 
 import asyncio
 import uuid
@@ -25,11 +25,11 @@ class AnswerTimeout(UserError):
 
 
 class Busy(UserError):
-    """The worker has more to answer than it can, or than it answers one asker; asked later, it may answer."""
+    """The worker is overloaded, or the client exceeded its quota; retry later."""
 
 
 class Overloaded(Busy):
-    """The worker, or the service, has more to answer than it can in time; asked later, it may answer."""
+    """The worker or the service has more questions than it can answer in time; retry later."""
 
 
 class TooManyQuestions(Overloaded):
@@ -37,19 +37,19 @@ class TooManyQuestions(Overloaded):
 
 
 class Refused(UserError):
-    """Whoever was asked does not answer this question; the message says why."""
+    """The question was rejected; the message gives the reason."""
 
 
 class NotFound(Refused):
-    """There is no such site, or no such job."""
+    """The site or the job does not exist."""
 
 
 class UnknownSite(NotFound):
-    """No event of this site has been seen."""
+    """No event of this site has arrived."""
 
 
 class UnknownJob(NotFound):
-    """No job of this name queues or runs at the site."""
+    """No job of this name is pending or running at the site."""
 
 
 STATUSES: dict[type[UserError], int] = {
@@ -63,12 +63,12 @@ STATUSES: dict[type[UserError], int] = {
 
 
 def new_id() -> str:
-    """An id that no other question has."""
+    """Return a unique id for a question."""
     return uuid.uuid4().hex
 
 
 def unknown_site(site: str, known: Iterable[str]) -> UnknownSite:
-    """The error that there is no such site, with the one that may be meant and those that there are.
+    """Return the error for a missing site, with the closest name and the existing sites.
 
     >>> str(unknown_site("kht", ["ctc", "kth"]))
     "there is no site 'kht'; did you mean 'kth'? There are: ctc, kth"
@@ -83,14 +83,20 @@ def unknown_site(site: str, known: Iterable[str]) -> UnknownSite:
 
 
 def likeliest(site: str, known: Iterable[str]) -> str | None:
-    """The site that a mistyped name may mean; None where none is like it."""
+    """Return the site that a mistyped name may mean; None if no name is similar."""
     by_lower = {name.lower(): name for name in known}
     near = get_close_matches(site.lower(), by_lower, n=1)
     return by_lower[near[0]] if near else None
 
 
 def of_kind(answer: AnyAnswer, kind: type[Kind]) -> Kind:
-    """The answer, where it is one of this kind; else raises `UnknownSite`, `Busy` (ask later) or `Refused`."""
+    """Return the answer if it is of this kind.
+
+    Raises:
+        UnknownSite: the site is not registered.
+        Busy: the worker is overloaded; retry later.
+        Refused: the question was rejected.
+    """
     if isinstance(answer, kind):
         return answer
     if not isinstance(answer, NoAnswer):
@@ -100,7 +106,7 @@ def of_kind(answer: AnyAnswer, kind: type[Kind]) -> Kind:
 
 
 class _AnswerId(msgspec.Struct):
-    """The part of an answer that says which question it belongs to."""
+    """The id of the question that an answer belongs to."""
 
     id: str
 
@@ -110,11 +116,11 @@ _answer: msgspec.json.Decoder[AnyAnswer] = msgspec.json.Decoder(AnyAnswer)
 
 
 class PendingQuestions:
-    """Sends questions, at most `max_open` at the same time, and matches the answers to them by id.
+    """Send questions, at most `max_open` at the same time, and match the answers to them by id.
 
-    Beyond that the question that has been open longest fails: its answer would come last, and its asker gives up first.
-    `send` returns when the broker has the question. An answer is waited for so many seconds. After a third of them the
-    question is sent again: the first may have come while its site moved from one worker to another.
+    Beyond `max_open` the oldest open question fails: its answer would come last, and its client times out first. `send`
+    returns once the broker has the question. The timeout is `seconds`. After a third of it the question is sent again,
+    because the site may have moved to another worker meanwhile.
     """
 
     def __init__(

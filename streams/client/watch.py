@@ -1,4 +1,4 @@
-"""Records of topics as they come, for programs and for the command `watch`, and how that shows them."""
+"""Records of topics as they arrive, for programs and for the command `watch`, and their output format."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ Tell = Callable[[str], None]
 
 
 def kinds(settings: Settings, outcomes: bool) -> dict[str, type[Prediction] | type[Outcome]]:
-    """What is on the topic of predictions and, if wanted, on that of outcomes."""
+    """Return the record types by topic: predictions and, if requested, outcomes."""
     topics = Topics(settings.kafka.prefix)
     return {topics.predictions: Prediction} | ({topics.outcomes: Outcome} if outcomes else {})
 
@@ -47,7 +47,7 @@ async def records(
     from_beginning: bool,
     tell: Tell = log.warning,
 ) -> AsyncGenerator[tuple[Prediction | Outcome, Any]]:
-    """Predictions, and outcomes, each with its message, as `follow` gives them; of a site, of a job; None for all."""
+    """Yield predictions and outcomes with their messages, as `follow`; filter by site and job, None for all."""
     decoders = {
         topic: msgspec.json.Decoder[Prediction | Outcome](kind) for topic, kind in kinds(settings, outcomes).items()
     }
@@ -65,12 +65,13 @@ async def follow(
     from_beginning: bool,
     tell: Tell = log.warning,
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """What is read of the messages of topics, each by its topic's function, and the message, as they come, without end.
+    """Yield records and their messages as they arrive, without end; `reading` decodes each topic.
 
-    A group's offsets are committed once its records were taken. What does not decode is passed over.
+    A group's offsets are committed once the caller has consumed its records. Messages that cannot be decoded are
+    skipped.
 
     Raises:
-        Unreachable: Kafka is away at the beginning; later it is waited for.
+        Unreachable: Kafka is unreachable at the start; later outages are waited out.
         UserError: Kafka refuses.
     """
 
@@ -101,7 +102,10 @@ async def follow(
 
 
 def _order(consumer: Consumer, settings: Settings, topics: Iterable[str]) -> CausalOrder | None:
-    """The order of predictions and outcomes, where both are read; a group commits what it has read, so none is held."""
+    """Return the causal order if both predictions and outcomes are read without a group.
+
+    A group commits what it has read, so none of its records is held back.
+    """
     names = Topics(settings.kafka.prefix)
     if not {names.predictions, names.outcomes} <= {*topics}:
         return None
@@ -109,14 +113,16 @@ def _order(consumer: Consumer, settings: Settings, topics: Iterable[str]) -> Cau
 
 
 async def _assign(consumer: Consumer, topics: Iterable[str], from_beginning: bool) -> None:
-    """Have a consumer without a group read all partitions."""
+    """Assign all partitions to a consumer without a group."""
     places = await consumer.places(*topics)
     consumer.assign(places)
     await (consumer.seek_to_beginning if from_beginning else consumer.seek_to_end)(*places)
 
 
 async def _commit_ends(consumer: Consumer, topics: Iterable[str]) -> None:
-    """Have a group that has read nothing yet begin with what comes from now on. New partitions are known by that."""
+    """Let a new group start at the end of the topics, and commit its offsets, so that later partitions stand out as
+    new.
+    """
     places = await consumer.places(*topics)
     if {await consumer.committed(place) for place in places} == {None}:
         consumer.assign(places)
@@ -125,8 +131,9 @@ async def _commit_ends(consumer: Consumer, topics: Iterable[str]) -> None:
 
 
 async def arriving(consumer: Any, settings: KafkaSettings, tell: Tell) -> AsyncGenerator[list[Any]]:
-    """A consumer's messages as they come, without end; while no broker answers, which is asked while nothing comes,
-    Kafka is waited for.
+    """Yield a consumer's messages as they arrive, without end; wait while no broker answers.
+
+    The broker is probed when no message arrives.
     """
     tls = settings.tls_context()  # once: its files may be replaced meanwhile
     away_since: float | None = None
@@ -151,18 +158,18 @@ async def arriving(consumer: Any, settings: KafkaSettings, tell: Tell) -> AsyncG
 
 
 def late_s(message: Any) -> int | None:
-    """By how many seconds the worker sent a message late; None where it did not."""
+    """Return by how many seconds the worker sent a message late; None if it was on time."""
     seconds = dict(message.headers).get(LATE, b"")
     return int(seconds) if seconds.isdigit() else None
 
 
 def json_line(raw: bytes) -> str:
-    """A record's JSON, unchanged, as one printable line."""
+    """Return a record's JSON, unchanged, as one printable line."""
     return printable(msgspec.json.format(raw, indent=-1).decode("utf-8", "replace"))
 
 
 def line(record: Prediction | Outcome, late: int | None = None) -> str:
-    """A record as one printable line; `late`: by how many seconds the worker sent it late."""
+    """Format a record as one printable line; `late` is by how many seconds the worker sent it late."""
     text = _prediction(record) if isinstance(record, Prediction) else _outcome(record)
     if isinstance(record, Prediction) and record.waited_s is not UNSET:
         text = f"queued {duration(record.waited_s)}, {text}"
@@ -186,7 +193,7 @@ def _prediction(record: Prediction) -> str:
 
 
 def _outcome(record: Outcome) -> str:
-    """The line at the start of a job, or at its end, which repeats what the first said."""
+    """Format the outcome at the start of a job, or at its end, which repeats the first."""
     said = "no estimate" if record.predicted_wait_s is None else f"predicted {duration(record.predicted_wait_s)}"
     if record.censored:
         return f"cancelled after {duration(record.actual_wait_s)}, {said}  ({record.method})"

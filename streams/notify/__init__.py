@@ -1,1 +1,1 @@
-"""Notices: what people are told of their jobs while these queue, on a topic and by a webhook."""
+"""Notifications for users about their pending jobs, on a topic and by a webhook."""

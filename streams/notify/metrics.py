@@ -1,4 +1,4 @@
-"""What a process that tells notices shows Prometheus: what it told, what it could not tell, how far it has read."""
+"""Prometheus metrics of a notification process: notices sent, failed and dropped, and the consumer lag."""
 
 import time
 from collections import Counter
@@ -27,7 +27,7 @@ gauge webhook_failing_seconds: For how long the webhook has taken nothing; 0 whe
 
 
 class NotifyCounts(Collector):
-    """What was told and what was not, of these jobs; a collector, read at each scrape from another thread."""
+    """Counts of notices for these jobs; a collector that another thread reads at each scrape."""
 
     def __init__(self, jobs: Sized, clock: Callable[[], float] = time.monotonic) -> None:
         self.sent: Counter[str] = Counter(dict.fromkeys(get_args(Kind), 0))
@@ -48,7 +48,7 @@ class NotifyCounts(Collector):
         self.sent[kind] += 1
 
     def tried(self, taken: bool, again: bool) -> None:
-        """Take what became of a request to the webhook; `again`: it was not the first for its notice."""
+        """Record the result of a webhook request; `again` marks a retry."""
         self.retried += again
         if taken:
             self._failing_since = None
@@ -56,7 +56,7 @@ class NotifyCounts(Collector):
             self._failing_since = self._clock()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics now."""
+        """Return the current metrics."""
         now, found = self._clock(), Families("queuecast_notify", FAMILIES)
         by_label = {"sent": self.sent, "failed": self.failed, "dropped": self.dropped, "lag": self.lag}
         for name, counts in by_label.items():

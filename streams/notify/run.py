@@ -1,8 +1,8 @@
-"""Runs notices: asks before it tells, tells, and writes what it told.
+"""Notification process: verify each due notice with the worker, deliver it, and write it to the notices topic.
 
-What is to be told follows from the topics alone: from the predictions and outcomes of jobs that queue, and from the
-notices that were delivered, which are its own topic. So nothing else is stored. A process that was killed between the
-webhook and the topic tells the same notice again, with the same id.
+The due notices follow from topics alone: the predictions and outcomes of pending jobs, and the delivered notices on the
+process's own topic. No other state is stored. A process that is killed after the webhook and before the write delivers
+the same notice again, with the same id.
 """
 
 import asyncio
@@ -38,18 +38,18 @@ PASSING = (408, 425, 429)  # statuses below 500 that may pass
 
 
 class NotTaken(Exception):
-    """The receiver did not take it; it may later."""
+    """The receiver did not accept the notice; a retry may succeed."""
 
 
 class RefusedForGood(Exception):
-    """The receiver did not take it, and would not later."""
+    """The receiver rejected the notice permanently."""
 
 
 @dataclass(eq=False)
 class Webhook:
-    """Sends notices to an address, signed with `secret` if there is one; tries each again for `patience_s` seconds.
+    """Deliver notices to a URL, signed with `secret` if there is one; retry each for `patience_s` seconds.
 
-    `on_try` is told of each request whether it was taken, and whether it was not the first of its notice.
+    `on_try` receives for each request whether it succeeded and whether it was a retry.
     """
 
     session: aiohttp.ClientSession
@@ -59,7 +59,7 @@ class Webhook:
     on_try: Callable[[bool, bool], None] = lambda taken, again: None
 
     async def deliver(self, notice: Notice) -> str | None:
-        """Send a notice until it is taken; gives None, or why it was not."""
+        """Send a notice until it is accepted; return None, or the reason of the failure."""
         again = AsyncRetrying(
             stop=stop_after_delay(self.patience_s),
             wait=wait_random_exponential(0.5, MAX_PAUSE_S),
@@ -105,10 +105,15 @@ PAUSE_S = 15.0  # the pause before a job is looked at again of which no worker s
 
 
 async def run_notify(settings: Settings, wanted: NoticeFilter, tell: Callable[[Notice], None]) -> None:
-    """Tell notices of the jobs `wanted` until it is cancelled; `tell` is called with each that was delivered or given
-    up.
+    """Send notices of the `wanted` jobs until cancelled.
 
-    Raises UserError: Kafka refuses, or cannot be reached at the beginning; or the web port cannot be used.
+    Args:
+        settings: of the deployment.
+        wanted: selects the jobs.
+        tell: called with each notice that was delivered or given up.
+
+    Raises:
+        UserError: Kafka refuses, or is unreachable at the start; or the web port cannot be used.
     """
     own = settings.notify
     uses = Topics(settings.kafka.prefix).notifying
@@ -136,7 +141,7 @@ async def run_notify(settings: Settings, wanted: NoticeFilter, tell: Callable[[N
 
 @dataclass(eq=False)
 class Teller:
-    """Looks through the jobs, and tells what is due of them; at most one notice of a job is on its way."""
+    """Scan the jobs and send their due notices; at most one notice per job is in flight."""
 
     settings: Settings
     watching: Watching
@@ -149,7 +154,7 @@ class Teller:
     _sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PARALLEL), init=False)
 
     async def run(self) -> None:
-        """Tell without end."""
+        """Send notices without end."""
         while True:
             for task in [task for task in self._open if task.done()]:
                 self._open.discard(task)
@@ -183,7 +188,7 @@ class Teller:
             job.sending = False
 
     async def _still_queues(self, job: WatchedJob) -> bool:
-        """Ask the site's worker about a job, and take what it says; whether it is known to queue."""
+        """Query the site's worker, update the job from its answer, and return True if it is still pending."""
         site, job_id, attempt = job.place
         try:
             answer = (await self.grid.job(job_id, [site]))[site]
@@ -204,7 +209,7 @@ class Teller:
         return True
 
     async def _keep(self, told: Notice) -> None:
-        """Write a notice to its topic, however long Kafka is away."""
+        """Write a notice to its topic; retry as long as Kafka is unreachable."""
         topic, value = Topics(self.settings.kafka.prefix).notices, msgspec.json.encode(told)
         while True:
             try:

@@ -1,4 +1,4 @@
-"""How notices that go to a webhook are signed, and how who receives them finds out that they are genuine.
+"""Signatures of webhook notices, and their verification by the receiver.
 
 The body is the notice as JSON. `Queuecast-Id` repeats its id, `Queuecast-Timestamp` is when it was sent (Unix seconds),
 `Queuecast-Signature` is `v1=` and the HMAC-SHA256 of timestamp, a point and body, in hexadecimal digits.
@@ -16,7 +16,7 @@ ID, TIMESTAMP, SIGNATURE = "Queuecast-Id", "Queuecast-Timestamp", "Queuecast-Sig
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """The signature of a request.
+    """Return the signature of a request.
 
     >>> signature("a secret", "1767000000", b"{}")[:11]
     'v1=a99c0d2b'
@@ -25,11 +25,13 @@ def signature(secret: str, timestamp: str, body: bytes) -> str:
 
 
 def verify_notice(secret: str, headers: Mapping[str, str], body: bytes, tolerance_s: float = 300.0) -> Notice:
-    """The notice in a request's body, for who receives it.
+    """Verify a received request and return its notice.
 
-    Parameters:
-        headers: the request's, with these names or in lower case.
-        tolerance_s: how old it may be: who has overheard it may send it again later.
+    Args:
+        secret: the shared secret.
+        headers: headers of the request; names in any case.
+        body: body of the request.
+        tolerance_s: maximum age in seconds, which limits replay attacks.
 
     Raises:
         ValueError: the signature is missing or wrong, or the request is too old.

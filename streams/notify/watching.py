@@ -1,4 +1,4 @@
-"""The jobs that notices are about, as the topics tell of them, and how these are read."""
+"""The jobs that notices are about, and the reader of the topics that describe them."""
 
 import logging
 import time
@@ -32,7 +32,7 @@ LIVE_S = 86_400.0  # a site whose events come within this time is live: its time
 
 
 class NoticeFilter(msgspec.Struct, frozen=True):
-    """Of which jobs notices are wanted; of all where nothing is named."""
+    """Filter of the jobs that get notices; an empty set matches all."""
 
     sites: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
@@ -40,7 +40,7 @@ class NoticeFilter(msgspec.Struct, frozen=True):
 
 
 class Watching:
-    """The jobs that queue, by what the topics say of them, and what was told of each; `before_s` as of `rules.due`."""
+    """The pending jobs according to the topics, and the notices already sent; for `before_s` see `models.notices.due`."""
 
     def __init__(
         self, wanted: NoticeFilter, name: str, before_s: float, clock: Callable[[], float] = time.time
@@ -57,7 +57,7 @@ class Watching:
         self._latest: dict[str, tuple[float, bool]] = {}  # by site: its last record's time, and whether it is live
 
     def submitted(self, event: Submit) -> None:
-        """Take an event: whose job it is."""
+        """Record a job's user from a submit event."""
         early = self._early.pop((event.site, event.job, event.attempt), None)
         if event.user is None or event.user not in self._wanted.users:
             self._users.pop((event.site, event.job), None)  # of an earlier job of this name
@@ -69,9 +69,9 @@ class Watching:
             self._watch(early)
 
     def predicted(self, prediction: Prediction, stamp: float) -> None:
-        """Take a prediction; `stamp` is when the broker got it (Unix seconds).
+        """Record a prediction; `stamp` is the broker timestamp (Unix seconds).
 
-        It may come before the event that says whose job it is: they are on two topics.
+        It may arrive before the event that names the job's user: they are on two topics.
         """
         self._seen(prediction.site, prediction.made_at, stamp)
         place = (prediction.site, prediction.job, prediction.attempt)
@@ -98,12 +98,12 @@ class Watching:
         self.jobs[job.place] = job
 
     def left(self, outcome: Outcome, stamp: float) -> None:
-        """Take an outcome: the job queues no longer."""
+        """Record an outcome: the job is no longer pending."""
         self._seen(outcome.site, outcome.observed_at, stamp)
         self.forget((outcome.site, outcome.job, outcome.attempt))
 
     def forget(self, place: JobPlace) -> None:
-        """No more notices of a job."""
+        """Stop watching a job."""
         self.jobs.pop(place, None)
         self._early.pop(place, None)
         self._told.pop(place, None)
@@ -112,7 +112,7 @@ class Watching:
             self._gone.popitem(last=False)
 
     def was_told(self, notice: Notice) -> None:
-        """Take a notice from its topic, of this process or of one before it."""
+        """Record a notice from the topic, sent by this process or an earlier one."""
         place = (notice.site, notice.job, notice.attempt)
         if notice.name != self._name:
             return
@@ -122,13 +122,13 @@ class Watching:
             self._told.setdefault(place, []).append(notice)
 
     def due(self) -> Iterator[WatchedJob]:
-        """The jobs of which something is to be told now. O(jobs)."""
+        """Yield the jobs with a notice due now. O(jobs)."""
         for job in self.jobs.values():
             if not job.sending and due(job, self.now(job.place[0]), self._before_s) is not None:
                 yield job
 
     def now(self, site: str) -> float:
-        """The site's time: the clock's where it is live, else that of its last record."""
+        """Return the site's time: the wall clock if the site is live, else the time of its last record."""
         latest, live = self._latest.get(site, (0.0, False))
         return max(self._clock(), latest) if live else latest
 
@@ -137,7 +137,7 @@ class Watching:
         self._latest[site] = max(latest, at), abs(stamp - at) < LIVE_S
 
     def _names(self, place: JobPlace) -> bool:
-        """Whether notices are wanted of this site and this job, whoever it is of."""
+        """Check if the filter accepts this site and this job, regardless of the user."""
         site, job, _ = place
         wanted = self._wanted
         return (not wanted.sites or site in wanted.sites) and (not wanted.jobs or job in wanted.jobs)
@@ -151,7 +151,7 @@ class _NoticeKind(msgspec.Struct):
 
 
 class Reader:
-    """Reads the topics, and keeps in step with them the jobs that are watched and the lag that is shown."""
+    """Read the topics; keep the watched jobs and the consumer lag up to date."""
 
     def __init__(self, settings: Settings, watching: Watching, counts: NotifyCounts) -> None:
         self._settings = settings
@@ -161,9 +161,9 @@ class Reader:
 
     @asynccontextmanager
     async def caught_up(self, with_users: bool) -> AsyncGenerator[Any]:
-        """A consumer of what is to come, after what is on the topics was taken in.
+        """Read the topics to their present ends, then yield a consumer of later messages.
 
-        First whose jobs there are and what was told, then the predictions, then which jobs have left.
+        First the submissions and notices, then the predictions, then the outcomes.
         """
         topics = self._topics
         users = list(event_topics(self._settings)) if with_users else []
@@ -187,7 +187,11 @@ class Reader:
         return {place: await consumer.position(place) for place in places}
 
     async def follow(self, consumer: Any) -> None:
-        """Take in what comes, without end. Raises UserError: Kafka refuses."""
+        """Process messages as they arrive, without end.
+
+        Raises:
+            UserError: Kafka refuses.
+        """
         async for messages in arriving(consumer, self._settings.kafka, log.warning):
             await self._take_in(consumer, messages)
 
@@ -200,7 +204,7 @@ class Reader:
         self._counts.lag = lag
 
     def _take(self, topic: str, value: bytes, stamp: float) -> None:
-        """Take in a message; one that is not understood is passed over, for workers have told of it already."""
+        """Process a message; skip an invalid one, which the workers have reported already."""
         watching, topics = self._watching, self._topics
         with suppress(*UNDECODABLE):
             if topic == topics.predictions:
