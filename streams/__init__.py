@@ -1,1 +1,1 @@
-"""How events flow: the Faust app, its topics and stores, the sources, the metrics and the command line."""
+"""Event processing: the Faust app, its topics and stores, the sources, the metrics and the command line."""

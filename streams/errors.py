@@ -1,4 +1,4 @@
-"""Errors that the user can mend."""
+"""Errors that the user can fix."""
 
 import re
 import zlib
@@ -11,17 +11,18 @@ import msgspec
 T = TypeVar("T")
 
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)[.]? \(_ssl")
-"""How OpenSSL says that a certificate is not trusted, and why."""
+"""OpenSSL's message for an untrusted certificate, with the reason."""
 
-OWN = ("models", "streams", "deploy", "queuecast")  # the names of our own modules: one that is missing is a defect
+OWN = ("models", "streams", "deploy", "queuecast")  # our own packages: a missing one is a bug
 
 UNDECODABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What msgspec raises for what does not decode, such as a thousand brackets one in another."""
+"""Errors that msgspec raises for undecodable input, for example a thousand nested brackets."""
 
 
 class UserError(Exception):
-    """Something outside the program is wrong; the message says what, and what was expected or what to do. A command
-    that it ends has its `exit_code`.
+    """An external problem. The message states the problem and the expected value or the remedy.
+
+    A command that fails with it returns its `exit_code`.
     """
 
     exit_code = 1
@@ -31,7 +32,7 @@ BROKEN_ZIP = "the zipped file is broken or cut short"
 
 
 def of_file(file: object, error: Exception, done: str = "read") -> UserError:
-    """The error that a file cannot be read, or `written`; a zipped one may be broken, or cut short.
+    """Return the error for a file that cannot be read, or `written`; a compressed file may be corrupt or truncated.
 
     >>> str(of_file("a.gz", EOFError("Compressed file ended before ..."))), str(of_file("b", OSError(13, "Denied")))
     ('a.gz: cannot be read: the zipped file is broken or cut short', 'b: cannot be read: Denied')
@@ -42,14 +43,16 @@ def of_file(file: object, error: Exception, done: str = "read") -> UserError:
 
 
 class NotUnderstood(UserError):
-    """What was given is not understood: there is nothing in it that this program reads."""
+    """The input is not valid: it contains nothing that this program can read."""
 
     exit_code = 2
 
 
 def read_as(name: str, read: Callable[[str], T], text: str) -> T:
-    """What `read` makes of a text that was given under this name; the error names it where it is not understood. Raises
-    NotUnderstood: as `read`.
+    """Parse a text with `read`; a parse error then starts with `name`.
+
+    Raises:
+        NotUnderstood: `read` raised it.
     """
     try:
         return read(text)
@@ -58,13 +61,19 @@ def read_as(name: str, read: Callable[[str], T], text: str) -> T:
 
 
 PACKAGES = {"litestar": "serve", "uvicorn": "serve"}
-"""Which extra brings a package that commands may lack. The light distribution lacks all but a few."""
+"""The extra that provides an optional package. The light distribution contains few packages."""
 
 
 @contextmanager
 def needing(extra: str | None = None, instead: str = "") -> Iterator[None]:
-    """Import what an extra brings, by default told by what is missing; else raises a UserError that says how to install
-    it, and, if given, what can be done `instead`.
+    """Convert a failed import in the block to an error with the install command.
+
+    Args:
+        extra: The extra that provides the package; by default derived from the missing package.
+        instead: Text about an alternative, appended to the message.
+
+    Raises:
+        UserError: The package is not installed.
     """
     try:
         yield
@@ -82,18 +91,18 @@ class Unreachable(UserError):
 
 
 def place_and_problem(error: msgspec.ValidationError) -> tuple[str, str]:
-    """Where a value is wrong, as `section.field` (empty: the value as a whole), and what is wrong with it."""
+    """Split a validation error into the location, as `section.field` (empty for the whole value), and the problem."""
     problem, _, where = str(error).partition(" - at `$")
     return where.rstrip("`").removeprefix("."), f"{problem[0].lower()}{problem[1:]}"
 
 
 KINDS = {"`str` of length >= 1": "text, not an empty one", "`int`": "a whole number", "`float`": "a number"}
 KINDS |= {"`str`": "text", "`bool`": "true or false", "`array`": "a list", "`null`": "nothing"}
-"""The kinds of values as msgspec names them, and as people do."""
+"""Plain words for msgspec's names of types."""
 
 
 def in_words(problem: str) -> str:
-    """What is wrong with a value, for people who ask.
+    """Replace type names in a validation problem with plain words.
 
     >>> in_words("expected `int` >= 1")
     'expected a whole number >= 1'

@@ -1,7 +1,7 @@
-"""The `queuecast up` that runs on this machine: how it is found, and how programs enter it.
+"""Find the `queuecast up` that runs on this machine, and connect to it.
 
-`up` notes where its settings are in a file of its user's, and holds a lock on it for as long as it runs. Commands that
-are given no settings look there. So do `settings_here` and `kafka_options`, for programs:
+`up` stores the path of its settings in a file of its user and holds a lock on this file while it runs. Commands without
+explicit settings read this file. Programs can use `settings_here` and `kafka_options`:
 
     consumer = KafkaConsumer("queuecast.predictions", **kafka_options())
 """
@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 from streams.errors import UserError
 from streams.settings import PREFIX, ServeSettings, Settings, load_settings, settings_file
 
-LOCK_TRIES, LOCK_PAUSE_S = 10, 0.02  # how often the lock is tried: who looks for `up` holds it for a moment
+LOCK_TRIES, LOCK_PAUSE_S = 10, 0.02  # attempts to lock, because commands that look for `up` hold the lock briefly
 
 
 def note_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Where `up` notes its settings: by host, since a home may be on several machines."""
+    """Return the file where `up` stores its settings path. It has the host name, as a home directory may be shared."""
     environment = os.environ if environment is None else environment
     state = environment.get("XDG_STATE_HOME")
     home = Path(state) if state else Path.home() / ".local" / "state"
@@ -33,9 +33,9 @@ def note_path(environment: Mapping[str, str] | None = None) -> Path:
 
 @contextmanager
 def announced(config: Path) -> Iterator[bool]:
-    """Let this user's commands find these settings meanwhile.
+    """Make these settings available to this user's commands in the block.
 
-    Gives False, and changes nothing, where another `up` is found already, or where no note can be left.
+    Yields False and changes nothing if another `up` is running or the file cannot be written.
     """
     path = note_path()
     note = _own_note(path)
@@ -58,7 +58,7 @@ def _starting_path() -> Path:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Let this user's commands know meanwhile that an `up` is starting here."""
+    """Mark `up` as starting for this user's commands in the block."""
     path = _starting_path()
     note = _own_note(path)
     if note is None:
@@ -74,7 +74,7 @@ def starting() -> Iterator[None]:
 
 
 def starting_since_s() -> float | None:
-    """For how many seconds an `up` of this user has been starting here; None where none is."""
+    """Return the seconds since an `up` of this user began to start here; None if none is starting."""
     with suppress(OSError, ValueError), _starting_path().open(encoding="utf-8") as note:
         if not _lock(note, fcntl.LOCK_SH):
             return max(time.time() - float(note.read()), 0.0)
@@ -82,7 +82,7 @@ def starting_since_s() -> float | None:
 
 
 def _own_note(path: Path) -> IO[str] | None:
-    """The file, empty and locked; None where another process has it, or it cannot be written."""
+    """Open the file and lock it; None if another process holds the lock or the file is not writable."""
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(LOCK_TRIES):
@@ -105,7 +105,7 @@ def _lock(file: IO[str], kind: int) -> bool:
 
 
 def running_config() -> Path | None:
-    """The settings of the `up` that this user runs on this machine; None where none runs."""
+    """Return the settings file of this user's `up` on this machine; None if none is running."""
     with suppress(OSError), note_path().open(encoding="utf-8") as note:
         ours = os.fstat(note.fileno()).st_uid == os.geteuid()
         if ours and not _lock(note, fcntl.LOCK_SH) and (config := Path(note.read())).is_file():
@@ -114,9 +114,10 @@ def running_config() -> Path | None:
 
 
 def config_here(file: Path | None = None) -> Path | None:
-    """The settings' file: the one given, named by QUEUECAST_CONFIG or here, else that of the `up` that runs.
+    """Return the settings file: the given one, QUEUECAST_CONFIG or the local one, else that of the running `up`.
 
-    Where a variable says where Kafka or Redis is, none is looked for: passwords are not for other servers.
+    The running `up` is ignored if an environment variable configures Kafka or Redis, so that no password is sent to
+    another server.
     """
     if (named := settings_file(file)) is not None:
         return named
@@ -125,38 +126,38 @@ def config_here(file: Path | None = None) -> Path | None:
 
 
 def settings_here(file: Path | None = None) -> Settings:
-    """The settings in force, of the `up` that runs on this machine where none are named.
+    """Load the settings in force; without a settings file, those of the `up` that runs on this machine.
 
     Raises:
-        UserError: the settings cannot be read, or are wrong.
+        UserError: The settings are unreadable or invalid.
     """
     return load_settings(config_here(file))
 
 
 def kafka_options() -> dict[str, Any]:
-    """What kafka-python's clients need to enter Kafka: its address, and the password where it asks for one."""
+    """Return connection options for kafka-python clients: the address, and the password if one is required."""
     return settings_here().kafka.client_options()
 
 
 def service_url(serve: ServeSettings) -> str:
-    """The HTTP service's address, seen from this machine."""
+    """Return the URL of the HTTP service as seen from this machine."""
     host = "127.0.0.1" if serve.web_host in ("0.0.0.0", "::", "") else serve.web_host
     return f"http://{f'[{host}]' if ':' in host else host}:{serve.web_port}"
 
 
 def serves(serve: ServeSettings, url: str) -> bool:
-    """Whether this HTTP service, which runs on this machine, is the one at this address."""
+    """Return whether `url` is the address of this local HTTP service."""
     own = urlsplit(service_url(serve))
     try:
         given = urlsplit(url)
         same_port = given.port == own.port
-    except ValueError:  # no address at all
+    except ValueError:  # not a valid URL
         return False
     return same_port and given.hostname in (own.hostname, "localhost")
 
 
 def curl_config(settings: Settings) -> str:
-    """What `curl --config` reads: the HTTP service's token, which on a command line other users would see."""
+    """Return input for `curl --config` with the HTTP token. On a command line other users could read the token."""
     token = settings.serve.token
     if token is None:
         return "# the HTTP service asks for no token\n"
@@ -164,10 +165,10 @@ def curl_config(settings: Settings) -> str:
 
 
 def kafka_properties(settings: Settings, java: bool) -> str:
-    """What Kafka's own tools read (`--command-config`), or what clients on librdkafka do (`kcat -F`).
+    """Return properties for Kafka's own tools (`--command-config`) or for librdkafka clients (`kcat -F`).
 
     Raises:
-        UserError: TLS for Java, which reads certificates from stores of its own.
+        UserError: TLS for Java, which needs key stores that the settings do not contain.
     """
     kafka = settings.kafka
     found = {"bootstrap.servers": kafka.bootstrap, "security.protocol": kafka.protocol}

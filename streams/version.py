@@ -1,4 +1,4 @@
-"""Which version of queuecast this is."""
+"""The version of queuecast."""
 
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version

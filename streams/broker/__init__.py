@@ -1,3 +1,3 @@
-"""Kafka as the broker has it: the topics' names (`topics`) and the topics themselves (`admin`), their records' schema,
-aiokafka's clients (`consumer`).
+"""Access to Kafka: topic names (`topics`), topic administration (`admin`), record schemas and aiokafka clients
+(`consumer`).
 """

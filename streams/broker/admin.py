@@ -1,7 +1,7 @@
-"""The topics as the broker has them: made, mended, looked at and checked; and what its refusals mean, in a line.
+"""Create, repair, inspect and check topics, and convert Kafka's errors to one-line messages.
 
-It talks through kafka-python, which is slow to import. Who needs only the topics' names takes `streams.broker.topics`.
-Where the broker cannot be reached, or refuses, each function here raises a `UserError`.
+This module uses kafka-python, which is slow to import. Code that needs only topic names imports
+`streams.broker.topics`. Each function raises a `UserError` if the broker is unreachable or refuses a request.
 """
 
 import logging
@@ -33,9 +33,12 @@ from streams.settings import KafkaSettings, Settings
 
 
 def create_topics(settings: Settings) -> dict[str, bool]:
-    """Make the topics that are missing, and mend those that others made; returns of each whether it was made now.
+    """Create missing topics and repair the configuration of topics that were created by other means.
 
-    Where there are topics already, the others get as many partitions as these, whatever the settings say.
+    If all existing topics have the same number of partitions, new topics get this number instead of the configured one.
+
+    Returns:
+        For each topic, whether this call created it.
     """
     made = {}
     with admin(settings.kafka) as client:
@@ -62,7 +65,9 @@ def create_topics(settings: Settings) -> dict[str, bool]:
 
 
 def _stamp_by_broker(client: KafkaAdminClient, names: Iterable[str]) -> None:
-    """Have the broker stamp the messages of topics that were made by other means, such as by the broker itself."""
+    """Set the timestamp type of topics that were created by other means, for example automatically, to the broker's
+    time.
+    """
     key, stamps = next(iter(BROKER_STAMPS.items()))
     wrong = [name for name, value in _configured(client, names, key).items() if value not in (None, stamps)]
     if wrong:
@@ -70,16 +75,16 @@ def _stamp_by_broker(client: KafkaAdminClient, names: Iterable[str]) -> None:
 
 
 def _configured(client: KafkaAdminClient, names: Iterable[str], key: str) -> dict[str, str | None]:
-    """How topics are configured in one respect; None for those who may not know it."""
+    """Return one configuration value of each topic; None if this client may not read it."""
     resources = [ConfigResource(ConfigResourceType.TOPIC, name, {key: None}) for name in names]
     found = client.describe_configs(resources, config_filter="all")["topic"] if resources else {}
     return {name: configs[key]["value"] if configs.get(key) else None for name, configs in found.items()}
 
 
 def copies_of(client: KafkaAdminClient, names: Iterable[str]) -> dict[str, tuple[int, int | None]]:
-    """How many copies topics have, and how many of these must have a message before it counts as sent.
+    """Return the replication factor and `min.insync.replicas` of each existing topic.
 
-    A topic that is missing is left out; the second number is None for those who may not know it.
+    The second number is None if this client may not read the topic's configuration.
     """
     described = client.describe_topics(list(names))
     copies = {
@@ -92,7 +97,7 @@ def copies_of(client: KafkaAdminClient, names: Iterable[str]) -> dict[str, tuple
 
 
 def _make_safe(client: KafkaAdminClient, names: Iterable[str]) -> None:
-    """Have two copies acknowledge, where a topic has three and one is enough for it."""
+    """Set `min.insync.replicas` to 2 for topics that have three or more replicas and a value of 1."""
     found = copies_of(client, names)
     unsafe = [name for name, (copies, least) in found.items() if copies >= MIN_SAFE_COPIES and least == 1]
     if unsafe:
@@ -100,14 +105,20 @@ def _make_safe(client: KafkaAdminClient, names: Iterable[str]) -> None:
 
 
 class TopicState(msgspec.Struct, frozen=True):
-    """A topic as the broker describes it: its number of partitions (0: it is missing), and the operations we may do."""
+    """A topic as the broker describes it: its number of partitions (0 if it is missing) and the operations allowed to
+    us.
+    """
 
     partitions: int
     allowed: frozenset[str]
 
 
 def find_topics(settings: Settings, names: Iterable[str]) -> dict[str, TopicState]:
-    """The topics with these names, for those who may know of them."""
+    """Describe the topics with these names.
+
+    Raises:
+        UserError: This client may not describe one of them.
+    """
     with admin(settings.kafka) as client:
         described = client.describe_topics(list(names))
     found = {}
@@ -120,25 +131,25 @@ def find_topics(settings: Settings, names: Iterable[str]) -> dict[str, TopicStat
 
 
 def partitions_of(settings: Settings) -> dict[str, int]:
-    """How many partitions each of the topics has; 0 for one that is missing."""
+    """Return the number of partitions of each configured topic; 0 if the topic is missing."""
     names = list(configurations(settings))
     found = find_topics(settings, names)
     return {name: found[name].partitions for name in names}
 
 
 def partition_count(settings: Settings, name: str) -> int:
-    """How many partitions one topic has; 0 where it is missing. Who asks need not be permitted to see the others."""
+    """Return the number of partitions of one topic; 0 if it is missing. Needs no permission for the other topics."""
     return find_topics(settings, [name])[name].partitions
 
 
 def check_topics(settings: Settings, uses: Mapping[str, str]) -> None:
-    """Make sure that topics are there, have the same number of partitions, and can be used.
+    """Check that topics exist, have the same number of partitions, and permit the given operations.
 
-    Parameters:
-        uses: what is to be done with each, read or write or both: `{"queuecast.events": "read"}`.
+    Args:
+        uses: The operations on each topic, read, write or both: `{"queuecast.events": "read"}`.
 
     Raises:
-        UserError: something is not so; the message says what to do.
+        UserError: A check failed; the message contains the remedy.
     """
     found = find_topics(settings, uses)
     if missing := [name for name in uses if not found[name].partitions]:
@@ -156,8 +167,10 @@ def check_topics(settings: Settings, uses: Mapping[str, str]) -> None:
 
 
 def topic_id(settings: Settings, name: str) -> str:
-    """The id that the broker gave a topic when it was made; a topic that is deleted and made again has another. Raises
-    UserError: the topic is missing.
+    """Return the id that the broker assigned when the topic was created; a recreated topic has another id.
+
+    Raises:
+        UserError: The topic is missing.
     """
     check_topics(settings, {name: "describe"})
     with admin(settings.kafka) as client:
@@ -166,7 +179,11 @@ def topic_id(settings: Settings, name: str) -> str:
 
 
 def check_group(settings: Settings) -> None:
-    """Make sure that we may join the workers' group. Raises UserError: we may not."""
+    """Check that this client may join the workers' consumer group.
+
+    Raises:
+        UserError: It may not.
+    """
     group = Topics(settings.kafka.prefix).group
     with admin(settings.kafka) as client:
         try:
@@ -181,7 +198,7 @@ def check_group(settings: Settings) -> None:
 
 
 def group_of(client: KafkaAdminClient, group: str) -> tuple[int, dict[TopicPartition, Any]]:
-    """How many members a consumer group has, and what it has committed of each partition (`.offset`)."""
+    """Return the number of members of a consumer group and its committed position of each partition (`.offset`)."""
     try:
         members = len(client.describe_groups([group])[group]["members"])
         return members, client.list_group_offsets({group: None})[group]
@@ -190,8 +207,10 @@ def group_of(client: KafkaAdminClient, group: str) -> tuple[int, dict[TopicParti
 
 
 def holder_of(settings: Settings, name: str) -> str | None:
-    """The id of the member with this lasting name in the workers' group; None when there is none. Raises UserError: we
-    may not know.
+    """Return the id of the member with this `group.instance.id` in the workers' group; None if there is none.
+
+    Raises:
+        UserError: This client may not describe the group.
     """
     group = Topics(settings.kafka.prefix).group
     with admin(settings.kafka) as client:
@@ -200,14 +219,14 @@ def holder_of(settings: Settings, name: str) -> str | None:
 
 
 def refused(settings: KafkaSettings, operation: str, what: str) -> UserError:
-    """The error that we may not do something."""
+    """Return the error for a missing permission."""
     verb = {"write": "write to"}.get(operation, operation)
     return UserError(f"kafka at {settings.bootstrap}: {who(settings)} may not {verb} {what}; {PERMISSIONS}")
 
 
 @contextmanager
 def admin(settings: KafkaSettings) -> Iterator[KafkaAdminClient]:
-    """An admin client, closed afterwards; an error of Kafka becomes a `UserError`."""
+    """Provide an admin client and close it afterwards. Convert Kafka errors to `UserError`."""
     with kafka_errors(settings):
         client = KafkaAdminClient(**settings.client_options())
         try:
@@ -220,9 +239,9 @@ PERMISSIONS = "docs/howto/secure.md, Permissions, lists what each role needs"
 
 
 class _Heard(logging.Handler):
-    """Keeps the errors that are told to a log, each kind and text once, however often it is tried.
+    """Collect the errors that a logger receives, each type and text once.
 
-    kafka-python goes on trying where it is refused, until its time is up, and tells the reason to its log alone.
+    kafka-python retries refused requests until its timeout and reports the reason only in its log.
     """
 
     def __init__(self) -> None:
@@ -236,7 +255,7 @@ class _Heard(logging.Handler):
 
 @contextmanager
 def kafka_errors(settings: KafkaSettings) -> Iterator[None]:
-    """What Kafka refuses in the block becomes a `UserError`; that it does not answer, an `Unreachable`."""
+    """Convert Kafka errors in the block to `UserError`, or to `Unreachable` if the broker does not respond."""
     heard, log = _Heard(), logging.getLogger("kafka")
     log.addHandler(heard)
     try:
@@ -252,10 +271,10 @@ def kafka_errors(settings: KafkaSettings) -> Iterator[None]:
 
 
 def explain(error: KafkaError, heard: Iterable[KafkaError], settings: KafkaSettings) -> str:
-    """One line about an error.
+    """Describe an error in one line.
 
-    Parameters:
-        heard: errors that the client tried to get over before it gave up.
+    Args:
+        heard: Errors that the client retried before it gave up.
     """
     place = _place(settings)
     errors = [error, *heard]
@@ -282,9 +301,10 @@ def _place(settings: KafkaSettings) -> str:
 
 
 def _refused(settings: KafkaSettings) -> str:
-    """A broker that refuses a user says so and hangs up; which of the two the client sees first is a matter of chance.
+    """Return the message for a refused login, with all possible causes.
 
-    So both have the same message, which names all that may be wrong.
+    A broker that refuses a client returns an error and closes the connection. Either can reach the client first, so
+    both have the same message.
     """
     if (begun := _starting(settings)) is not None:
         return begun
@@ -293,7 +313,7 @@ def _refused(settings: KafkaSettings) -> str:
 
 
 def _starting(settings: KafkaSettings) -> str | None:
-    """That the broker is about to run, where an `up` is starting here and no other broker is meant."""
+    """Return the message for a broker that `queuecast up` is starting here; None if another broker is configured."""
     since_s = starting_since_s()
     if settings.bootstrap != KafkaSettings().bootstrap or settings.sasl or since_s is None:
         return None
@@ -311,7 +331,7 @@ def _away(settings: KafkaSettings) -> str:
 
 
 def who(settings: KafkaSettings) -> str:
-    """As whom we come to the broker."""
+    """Describe the identity with which this client connects to the broker."""
     if settings.sasl:
         return f"user {settings.username!r}"
     return "the owner of cert_file" if settings.cert_file else "a client without a name"

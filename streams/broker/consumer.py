@@ -1,4 +1,4 @@
-"""aiokafka's clients: its consumer with a mend, each started and stopped, and whether a broker answers at all."""
+"""aiokafka clients: a consumer with a bug fix, start and stop of clients, and a check that a broker responds."""
 
 import asyncio
 import ssl
@@ -17,13 +17,13 @@ from streams.settings import Settings
 check_private_names(AIOKAFKA)
 
 LEADER_PAUSE_S = 0.5
-"""The pause before the broker is asked again for a topic that is missing, or for a partition without a leader."""
+"""Pause before the next metadata request while a topic is missing or a partition has no leader, seconds."""
 
 
 class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka's classes are untyped
-    """aiokafka's consumer; while its topics are gone, it waits, and it can read the partitions that topics get.
+    """An aiokafka consumer that waits while its topics are missing and can read partitions that are added later.
 
-    aiokafka 0.14 itself begins all partitions of a topic anew then, where there is no group.
+    Without a consumer group, aiokafka 0.14 itself would restart all partitions of the topic from the beginning.
     """
 
     def __init__(self, *topics: str, **options: Any) -> None:
@@ -31,27 +31,32 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka's classes ar
         wait_for_leaders(self)
 
     async def places(self, *topics: str) -> list[TopicPartition]:
-        """The partitions of topics. Raises KafkaError: one is missing, or hidden from this user."""
+        """Return the partitions of topics.
+
+        Raises:
+            KafkaError: A topic is missing, or hidden from this user.
+        """
         return [TopicPartition(topic, part) for topic in topics for part in await self._client._wait_on_metadata(topic)]
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset of the next message, by partition; without those of which no broker has said where they begin."""
+        """Return the offset of the next message by partition; omit partitions whose start offset is not available."""
         known = self._subscription.subscription.assignment.all_consumed_offsets()
         return {place: at.offset for place, at in known.items()}
 
     def is_at_end(self, place: TopicPartition) -> bool:
-        """Whether all messages of a partition were read that a broker has told of."""
+        """Return whether the consumer has read a partition up to the last high watermark that it received."""
         end, position = self.highwater(place), self.positions().get(place)
         return end is not None and position is not None and position >= end
 
     async def read_new_partitions(self) -> None:
-        """Read, from their beginning, the partitions too that were added to the topics of those which were assigned.
+        """Also read, from their beginning, partitions that were added to the topics of the assigned partitions.
 
-        While no broker says where one of these begins, the new ones wait, and the others are read.
+        New partitions are added only once the position of every assigned partition is available; the others are read
+        meanwhile.
         """
         read = self.assignment()
         if self._subscription.partitions_auto_assigned():
-            return  # the group sees to it
+            return  # the group assigns them
         parts = {topic: self.partitions_for_topic(topic) or () for topic in {place.topic for place in read}}
         new = {TopicPartition(topic, part) for topic in parts for part in parts[topic]} - read
         if new and (positions := self.positions()).keys() == read:
@@ -61,9 +66,9 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka's classes ar
 
 
 def wait_for_leaders(consumer: AIOKafkaConsumer) -> None:
-    """Have a consumer pause while a partition of its has no leader, such as when Kafka has lost its topics.
+    """Make a consumer pause while one of its partitions has no leader, for example after Kafka has lost its topics.
 
-    Mends aiokafka 0.14, whose fetcher would ask again at once, and so without end; that took half a core.
+    Works around aiokafka 0.14, whose fetcher would send the request again immediately, in a busy loop.
     """
     client = consumer._client
     update = client._metadata_update
@@ -86,10 +91,13 @@ def _has_leaders(cluster: Any, topic: str) -> bool:
 async def started(
     client: Any, settings: Settings, begin: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncGenerator[Any]:
-    """A client of Kafka, started, and stopped in the end. Raises Unreachable: Kafka cannot be reached, or refuses.
+    """Start a Kafka client and stop it at the end.
 
-    Parameters:
-        begin: done once it has started.
+    Args:
+        begin: Awaited once the client has started.
+
+    Raises:
+        Unreachable: Kafka is unreachable or refuses the client.
     """
     try:
         await client.start()
@@ -98,7 +106,7 @@ async def started(
     except (KafkaError, OSError) as error:
         await client.stop()
         raise Unreachable(f"kafka at {settings.kafka.bootstrap}: {error}") from None
-    except BaseException:  # such as an interrupt while it connects
+    except BaseException:  # for example an interrupt during the connection
         await client.stop()
         raise
     try:
@@ -109,22 +117,22 @@ async def started(
 
 
 async def broker_answers(bootstrap: str, tls: ssl.SSLContext | None, seconds: float) -> bool:
-    """Whether at least one broker answers within this time. No connection stays open.
+    """Return whether at least one broker responds within `seconds`. No connection stays open.
 
-    Parameters:
-        bootstrap: addresses, host:port, several with commas.
-        tls: None where there is no TLS.
+    Args:
+        bootstrap: Comma-separated addresses, each host:port.
+        tls: None without TLS.
     """
     answers = await asyncio.gather(*(_answers(address.strip(), tls, seconds) for address in bootstrap.split(",")))
     return any(answers)
 
 
 async def _answers(address: str, tls: ssl.SSLContext | None, seconds: float) -> bool:
-    """Whether the broker at this address answers.
+    """Return whether the broker at this address responds.
 
-    When aiokafka 0.14 opens a connection, it asks for the broker's API versions, which needs no login. An accepted
-    connection alone would say little: the machine of a broker that hangs still accepts it. aiokafka's public clients
-    would log in, read the cluster's metadata and log an error, each time that they are asked.
+    When aiokafka 0.14 opens a connection, it requests the broker's API versions, which needs no login. An accepted TCP
+    connection is not enough, because the operating system of a hanging broker still accepts it. aiokafka's public
+    clients would log in, read the cluster metadata and log an error at each call.
     """
     host, _, port = address.rpartition(":")
     try:

@@ -1,10 +1,10 @@
-"""A message of a topic of events, as it was read."""
+"""A message read from an events topic."""
 
 from typing import Any, NamedTuple, Self
 
 
 class Fetched(NamedTuple):
-    """A message of a topic of events, and when it arrived at the broker (Unix seconds, 0: unknown)."""
+    """A message of an events topic with its broker timestamp (Unix seconds, 0 if unknown)."""
 
     topic: str
     partition: int
@@ -15,11 +15,11 @@ class Fetched(NamedTuple):
 
     @classmethod
     def of(cls, message: Any) -> Self:
-        """Return what is needed of Faust's message, which holds much else."""
+        """Create a message from Faust's message, which holds more than is needed."""
         return cls(message.topic, message.partition, message.offset, message.key, message.value, message.timestamp)
 
     @classmethod
     def of_record(cls, record: Any) -> Self:
-        """Return the same of aiokafka's record, which counts milliseconds."""
+        """Create a message from an aiokafka record, whose timestamp is in milliseconds."""
         seconds = max(record.timestamp, 0) / 1000.0
         return cls(record.topic, record.partition, record.offset, record.key, record.value, seconds)

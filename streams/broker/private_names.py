@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from streams.errors import UserError
 
 CHECKED = {"aiokafka": "0.14.0", "faust-streaming": "0.15.3", "mode-streaming": "0.7.1"}
-"""The version of each library whose source the uses were compared with."""
+"""The version of each library against which the uses were checked."""
 
 
 class PrivateNames(NamedTuple):

@@ -28,14 +28,16 @@ RECORDS: dict[str, Any] = {
     "answer": AnyAnswer,
     "notice": Notice,
 }
-"""The records by name: one kind a topic."""
+"""Record types by name, one per topic."""
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema(record: str | None = None) -> dict[str, Any]:
-    """The schema of one kind of record, or one document that has them all in `$defs`. Raises UserError: there is no
-    such record.
+    """Return the schema of one record type, or a document with all of them in `$defs`.
+
+    Raises:
+        UserError: The record type does not exist.
     """
     if record is None:
         found, components = msgspec.json.schema_components(RECORDS.values(), ref_template="#/$defs/{name}")

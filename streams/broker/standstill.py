@@ -1,4 +1,4 @@
-"""That a read of what a topic holds ends: where the broker goes away meanwhile, its clients wait without end."""
+"""Stop reads of a topic that make no progress: Kafka clients wait forever if the broker goes away."""
 
 import asyncio
 import time
@@ -8,24 +8,24 @@ from typing import Any
 from streams.errors import Unreachable
 
 POLL_MS = 1000
-PATIENCE_S = 30.0  # seconds without progress after which the broker counts as gone
+PATIENCE_S = 30.0  # seconds without progress after which the broker counts as unreachable
 
 
 class Standstill:
-    """Tells when a read has come no further for `PATIENCE_S`."""
+    """Detect a read without progress for `PATIENCE_S`."""
 
     def __init__(self) -> None:
         self._before: Any = None
         self._since = time.monotonic()
 
     def look(self, left: Mapping[Any, tuple[int | None, int]]) -> None:
-        """Take how far the read is.
+        """Record the progress of the read.
 
-        Parameters:
-            left: the offset that it is at, and the one that it goes to, by partition (`topic`, `partition`).
+        Args:
+            left: The current offset and the end offset by partition (`topic`, `partition`).
 
         Raises:
-            Unreachable: the broker gives nothing any longer.
+            Unreachable: There was no progress for `PATIENCE_S`.
         """
         if left != self._before:
             self._before, self._since = left, time.monotonic()
@@ -38,13 +38,14 @@ class Standstill:
 async def batches_to(
     consumer: Any, ends: Mapping[Any, int], most: int | None = None
 ) -> AsyncGenerator[Mapping[Any, list[Any]]]:
-    """What aiokafka's consumer gets from where it is in each partition to these offsets, and perhaps some more.
+    """Yield batches from an aiokafka consumer, from its positions up to these offsets and perhaps a few messages
+    beyond.
 
-    Parameters:
-        most: messages at once.
+    Args:
+        most: Maximum number of messages per batch.
 
     Raises:
-        Unreachable: the broker gives nothing any longer.
+        Unreachable: There was no progress for `PATIENCE_S`.
     """
     still = Standstill()
     while left := {place: (at, end) for place, end in ends.items() if (at := await _position(consumer, place)) < end}:
@@ -53,7 +54,7 @@ async def batches_to(
 
 
 async def _position(consumer: Any, place: Any) -> int:
-    """Where the consumer is; it asks the broker where that is the beginning or the end."""
+    """Return the consumer's position; queries the broker if the position is the beginning or the end."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             return int(await consumer.position(place))

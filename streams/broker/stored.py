@@ -1,4 +1,4 @@
-"""Messages that a topic holds already, from an offset to an end."""
+"""Read the messages that a topic holds, from an offset to an end."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -11,14 +11,18 @@ from streams.settings import Settings
 
 
 def ends_of(settings: Settings, topic: str) -> dict[int, int]:
-    """The offset that the next message of each partition will have."""
+    """Return the end offset of each partition."""
     with closing(_consumer(settings)) as consumer:
         places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
         return {place.partition: end for place, end in consumer.end_offsets(places).items()}
 
 
 def messages(settings: Settings, place: TopicPartition, begin: int, end: int) -> Iterator[ConsumerRecord]:
-    """The messages of a partition from an offset on that were not deleted. Raises Unreachable: as `read_to`."""
+    """Yield the messages of a partition from `begin` to `end` that still exist.
+
+    Raises:
+        Unreachable: See `read_to`.
+    """
     if begin >= end:
         return
     with closing(_consumer(settings)) as consumer:
@@ -28,7 +32,11 @@ def messages(settings: Settings, place: TopicPartition, begin: int, end: int) ->
 
 
 def held(settings: Settings, topic: str) -> Iterator[ConsumerRecord]:
-    """The messages that a topic holds now, those of a partition in their order. Raises Unreachable: as `read_to`."""
+    """Yield the messages that a topic holds now, in order within each partition.
+
+    Raises:
+        Unreachable: See `read_to`.
+    """
     with closing(_consumer(settings)) as consumer:
         places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
         consumer.assign(places)
@@ -38,8 +46,10 @@ def held(settings: Settings, topic: str) -> Iterator[ConsumerRecord]:
 
 
 def read_to(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> Iterator[ConsumerRecord]:
-    """The messages of the consumer's partitions from where it is in each, up to these offsets. Raises Unreachable: the
-    broker gives nothing any longer.
+    """Yield the messages of the consumer's partitions from its positions up to these offsets.
+
+    Raises:
+        Unreachable: There was no progress for `PATIENCE_S`.
     """
     still = Standstill()
     while left := {

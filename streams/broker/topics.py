@@ -1,4 +1,4 @@
-"""The topics: their names, what they are for, how long they keep what."""
+"""Topics: their names, purposes and retention."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -6,37 +6,37 @@ from functools import lru_cache
 from streams.settings import Settings
 
 HOUR_MS = 3_600_000
-STATE_MESSAGE_BYTES = 64 << 20  # Bytes of the largest message of a state. Most have up to a megabyte.
+STATE_MESSAGE_BYTES = 64 << 20  # maximum size of a state message; most have less than a megabyte
 
 ESTIMATE_SEGMENT_BYTES = 16 << 20
-"""Bytes of a segment of the estimates; small, for a reader also reads what was not compacted yet."""
+"""Segment size of the estimates topic; small, because a reader also reads records that are not compacted yet."""
 
-EVENT_MESSAGE_BYTES = 1 << 20  # bytes of the largest message of any other topic
-MIN_SAFE_COPIES = 3  # copies of a topic from which on a message counts as sent only when two of them have it
+EVENT_MESSAGE_BYTES = 1 << 20  # maximum message size of the other topics
+MIN_SAFE_COPIES = 3  # from this replication factor on, two replicas must acknowledge a message
 
 IN_SYNC = "min.insync.replicas"
-"""The configuration that says how many copies must have a message before it counts as sent."""
+"""The topic configuration for the number of replicas that must have a message before it is acknowledged."""
 
 BROKER_STAMPS = {"message.timestamp.type": "LogAppendTime"}
-"""The configuration of a topic whose messages the broker stamps, whatever the sender's clock says."""
+"""The configuration of a topic whose timestamps the broker sets, independent of the sender's clock."""
 
-LATE = "late"  # the header of a prediction that left late; its value is the delay in whole seconds, in ASCII
+LATE = "late"  # header of a prediction that was sent late: the delay in whole seconds, in ASCII
 
 
 class Topics:
-    """The topics' names. All are keyed by site and have the same number of partitions.
+    """Names of the topics. All are keyed by site and have the same number of partitions.
 
     Attributes:
-        events: what schedulers report; the worker reads it.
-        predictions: estimates, as jobs are submitted.
-        outcomes: predictions beside what happened.
-        dead_letters: messages that could not be processed, with the reason.
-        estimates: grid estimates, the latest of each site and job shape.
-        questions: questions about sites; the worker reads it.
-        answers: the workers' answers.
-        notices: what was told of jobs that queue; `queuecast notify` writes it, and reads there what it told before.
-        group: the workers' consumer group, which is also the Faust app's id.
-        state: the changelog of the table of sites, the latest state of each.
+        events: Scheduler events; the worker reads it.
+        predictions: Predictions at job submission.
+        outcomes: Predictions with the actual waits.
+        dead_letters: Messages that could not be processed, with the reason.
+        estimates: Grid estimates, the latest of each site and job shape.
+        questions: Questions about sites; the worker reads it.
+        answers: The workers' answers.
+        notices: Notifications about pending jobs. `queuecast notify` writes it and reads its earlier ones there.
+        group: The workers' consumer group, which is also the id of the Faust app.
+        state: The changelog of the table of sites, the latest state of each.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -48,29 +48,29 @@ class Topics:
         self.state = f"{self.group}-sites-changelog"
 
     def own_events(self, site: str) -> str:
-        """What is reported of one site only, where it has a topic to itself (`sites.dedicated_topics`)."""
+        """Return the events topic of one site that has a dedicated topic (`sites.dedicated_topics`)."""
         return f"{self.events}.{site}"
 
     @property
     def stamped(self) -> tuple[str, ...]:
-        """Those whose messages the broker stamps."""
+        """The topics whose messages have the broker's timestamp (LogAppendTime)."""
         return (self.events, self.questions, self.answers)
 
     @property
     def uses(self) -> dict[str, str]:
-        """What a worker does with each topic."""
+        """Operations of a worker on each topic."""
         inputs = dict.fromkeys((self.events, self.questions), "read")
         outputs = (self.predictions, self.outcomes, self.dead_letters, self.estimates, self.answers)
         return {**inputs, **dict.fromkeys(outputs, "write"), self.state: "read and write"}
 
     @property
     def asking(self) -> dict[str, str]:
-        """What those who ask questions do with each topic."""
+        """Operations of a client that sends questions on each topic."""
         return {self.questions: "write", **dict.fromkeys((self.answers, self.estimates, self.outcomes), "read")}
 
     @property
     def notifying(self) -> dict[str, str]:
-        """What `queuecast notify` does with each topic; it asks workers too."""
+        """Operations of `queuecast notify` on each topic, without those of its questions to the workers."""
         return {**dict.fromkeys((self.predictions, self.outcomes), "read"), self.notices: "read and write"}
 
     def __iter__(self) -> Iterator[str]:
@@ -79,26 +79,28 @@ class Topics:
 
 @lru_cache(maxsize=4096)
 def partition_of(site: str, partitions: int) -> int:
-    """The partition of a site's events: that to which Java's clients and kafka-python send its name as a key."""
-    from aiokafka.partitioner import murmur2  # who asks over HTTP need not have it
+    """Return the partition of a site's events, as the default partitioner of Java clients and kafka-python does for its
+    name.
+    """
+    from aiokafka.partitioner import murmur2  # HTTP clients may not have it installed
 
     return int(murmur2(site.encode()) & 0x7FFFFFFF) % partitions
 
 
 def event_topics(settings: Settings) -> dict[str, str | None]:
-    """The topics of events by name, the shared one first: the site whose own it is, None for the shared one."""
+    """Return the events topics by name, the shared one first, each with the site it is dedicated to (None: shared)."""
     topics = Topics(settings.kafka.prefix)
     return {topics.events: None, **{topics.own_events(site): site for site in settings.sites.dedicated_topics}}
 
 
 def events_topic_of(settings: Settings, site: str) -> str:
-    """The topic on which a site's events are sent."""
+    """Return the topic of a site's events."""
     topics = Topics(settings.kafka.prefix)
     return topics.own_events(site) if site in settings.sites.dedicated_topics else topics.events
 
 
 def more_partitions(topic: str, found: int, before: int) -> str:
-    """What to tell where a topic of events has another number of partitions than its sites' states are for."""
+    """Return the message for an events topic whose partition count differs from the one of the stored site states."""
     return (
         f"{topic} has {found} partitions, and the sites' states are for {before}: sites would begin anew in other "
         "partitions; stop all workers and sources, then `queuecast topics repartition` moves the sites"
@@ -106,11 +108,11 @@ def more_partitions(topic: str, found: int, before: int) -> str:
 
 
 def configurations(settings: Settings) -> dict[str, dict[str, str]]:
-    """The configuration of each topic, by its name.
+    """Return the configuration of each topic by name.
 
-    Kept by the wall clock, since messages are stamped with it; events, questions and answers are stamped by the
-    broker, for their senders' clocks may be wrong. States and estimates are compacted, in small segments,
-    so that who begins to read them reads little more than the latest.
+    Retention uses the wall clock, as messages have wall-clock timestamps. The broker sets the timestamps of events,
+    questions and answers, because the clocks of their senders may be wrong. States and estimates are compacted in small
+    segments, so that a new reader reads little more than the latest values.
     """
     topics, kept = Topics(settings.kafka.prefix), settings.topics
     compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "max.compaction.lag.ms": str(HOUR_MS)}
@@ -127,13 +129,13 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
         topics.dead_letters: for_hours(kept.dead_letters_retention_hours),
         topics.questions: for_hours(1) | BROKER_STAMPS,
         topics.answers: for_hours(1) | BROKER_STAMPS,
-        # Those of shapes that are no longer offered are not renewed, and so end.
+        # Estimates of shapes that are no longer offered are not refreshed, and so expire.
         topics.estimates: for_hours(kept.estimates_retention_hours)
         | compacted
         | {"cleanup.policy": "compact,delete", "segment.bytes": str(ESTIMATE_SEGMENT_BYTES)},
         topics.state: compacted
         | {"max.message.bytes": str(STATE_MESSAGE_BYTES), "segment.bytes": str(STATE_MESSAGE_BYTES)},
     }
-    if kept.replication >= MIN_SAFE_COPIES:  # what is acknowledged is on two brokers, and one may be away
+    if kept.replication >= MIN_SAFE_COPIES:  # acknowledged messages are on two brokers, so one may fail
         return {name: values | {IN_SYNC: "2"} for name, values in found.items()}
     return found

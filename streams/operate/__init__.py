@@ -1,1 +1,1 @@
-"""What operators run by hand: `doctor` checks every part of a deployment. No worker runs it."""
+"""Commands for operators, for example `doctor`, which checks every part of a deployment. Workers do not use them."""

@@ -1,4 +1,4 @@
-"""What the workers know of sites already, and how far they are behind with them."""
+"""Progress of the workers: the last event of each site and the consumer lag."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,13 +12,13 @@ from streams.client.blocking import Client
 from streams.errors import UserError
 from streams.settings import Settings
 
-LOOK_S = 1.0  # the pause between two looks at how far the workers are
+LOOK_S = 1.0  # pause between two polls of the committed offsets
 
 
 def known_until(settings: Settings, sites: Iterable[str]) -> dict[str, float]:
-    """Of those of these sites that have grid estimates, the time of the last event that came (Unix seconds).
+    """Return the time of the last event (Unix seconds) of each of these sites that has grid estimates.
 
-    Nothing where this user may not ask, or where no worker answers: it is a courtesy.
+    The result is empty if this user may not send questions or no worker responds, as callers can do without it.
     """
     try:
         with Client(settings, patience_s=0) as grid:
@@ -31,12 +31,15 @@ def known_until(settings: Settings, sites: Iterable[str]) -> dict[str, float]:
 
 
 class NoWorker(UserError):
-    """No worker runs, so nobody catches up."""
+    """No worker is running, so the consumer lag does not shrink."""
 
 
 def unread(settings: Settings, sites: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> Iterator[int]:
-    """How many of the messages that these sites' partitions hold now are not processed yet, until none is left. Raises
-    NoWorker: the workers' group has no members; UserError: the broker is away, or this user may not know.
+    """Yield the consumer lag of these sites' partitions, up to their current end, until it reaches zero.
+
+    Raises:
+        NoWorker: The workers' group has no members.
+        UserError: The broker is unreachable, or this user has no permission.
     """
     topics = Topics(settings.kafka.prefix)
     with admin(settings.kafka) as client:

@@ -1,4 +1,4 @@
-"""What a check finds: of processes, by the page that each shows Prometheus, and of the sites, by asking the workers."""
+"""Checks of processes, from their Prometheus metrics, and of sites, from the workers' answers."""
 
 import urllib.request
 from collections import defaultdict
@@ -18,7 +18,7 @@ from streams.text.terminal import moment
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """What a check found and, unless all is well, what to do."""
+    """Result of a check, with advice unless it succeeded."""
 
     check: str
     state: Literal["ok", "warn", "fail"]
@@ -30,7 +30,11 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 def url_of(address: str) -> str:
-    """The page of metrics at `HOST:PORT`, or at a whole URL. Raises NotUnderstood: it is neither."""
+    """Return the URL of the metrics page at `HOST:PORT`; a full URL is returned unchanged.
+
+    Raises:
+        NotUnderstood: The address is neither.
+    """
     if "://" in address:
         return address
     host, _, port = address.rpartition(":")
@@ -40,8 +44,12 @@ def url_of(address: str) -> str:
 
 
 def shown_at(address: str, process: str, prefix: str, advice: str | None = None) -> dict[str, float] | CheckResult:
-    """What a process shows: the sums of the metrics whose names begin so, without this beginning; 0 for what is not
-    shown. Where the page cannot be read, a result with this `advice`. Raises NotUnderstood: as `url_of`.
+    """Return the metrics of a process whose names start with `prefix`, summed over labels and without the prefix.
+
+    Missing metrics read as 0. If the page cannot be read, return a failed result with this `advice`.
+
+    Raises:
+        NotUnderstood: See `url_of`.
     """
     url = url_of(address)
     found: dict[str, float] = defaultdict(float)
@@ -59,13 +67,17 @@ def shown_at(address: str, process: str, prefix: str, advice: str | None = None)
 
 
 CALLING_S, READING_S = 900.0, 21_600.0
-"""Seconds without a record after which a source that calls a scheduler, and one that reads a log, get a warning."""
+"""Maximum age of the last record before a warning, seconds: of a source that polls, and of one that reads a log."""
 
-MAX_FAILED = 0.1  # the share of calls that may fail
+MAX_FAILED = 0.1  # maximum fraction of failed calls
 
 
 def check_source(address: str) -> CheckResult:
-    """Whether the source whose web port this is (as of `url_of`) reads what there is. Raises as that."""
+    """Check that the source with this metrics address (see `url_of`) reads all available records.
+
+    Raises:
+        NotUnderstood: See `url_of`.
+    """
     values = shown_at(address, "source", "queuecast_source_")
     if isinstance(values, CheckResult):
         return values
@@ -84,11 +96,11 @@ def check_source(address: str) -> CheckResult:
     return CheckResult("source", "ok", found)
 
 
-MAX_LAG = 10_000  # with more messages than these to read, what is told comes late
+MAX_LAG = 10_000  # maximum consumer lag; beyond it notifications are late
 
 
 def check_notify_settings(settings: NotifySettings) -> Iterator[CheckResult]:
-    """Whether a webhook's receiver can tell that a notice is genuine; nothing where no webhook is set."""
+    """Check that the webhook's receiver can verify notifications; no result without a webhook."""
     if settings.webhook is None:
         return
     if settings.secret is None:
@@ -99,7 +111,11 @@ def check_notify_settings(settings: NotifySettings) -> Iterator[CheckResult]:
 
 
 def check_notifier(address: str) -> CheckResult:
-    """Whether the notices arrive of the `queuecast notify` whose web port this is (as of `url_of`). Raises as that."""
+    """Check that the `queuecast notify` with this metrics address (see `url_of`) delivers its notifications.
+
+    Raises:
+        NotUnderstood: See `url_of`.
+    """
     values = shown_at(address, "notify", "queuecast_notify_")
     if isinstance(values, CheckResult):
         return values
@@ -121,12 +137,14 @@ def check_notifier(address: str) -> CheckResult:
 
 
 MAX_APART, MAX_APART_JOBS = 0.1, 10
-"""A look and an answer are of different moments, and Slurm counts an array in its own way: so much they may differ."""
+"""Allowed difference, because the two counts are taken at different times and Slurm counts job arrays differently."""
 
 
 def page_of(given: str) -> tuple[str, str]:
-    """The site and the address of its slurmctld's metrics in `SITE=HOST:PORT`. Raises NotUnderstood: it is not of this
-    form.
+    """Split `SITE=HOST:PORT` into the site and the URL of its slurmctld metrics.
+
+    Raises:
+        NotUnderstood: The text has another form.
     """
     site, equal, address = given.partition("=")
     if not site or not equal:
@@ -135,10 +153,14 @@ def page_of(given: str) -> tuple[str, str]:
 
 
 def check_slurm(settings: Settings, given: str) -> CheckResult:
-    """Whether as many jobs and processors are known of a site as its slurmctld counts. Raises as `page_of`.
+    """Compare the job and CPU counts of a site with those of its slurmctld.
 
-    Slurm 25.11 and later show counts (`MetricsType=metrics/openmetrics`). No event can be made of them: they name no
-    job, and tell no limits, no reservations, nor which node is down. So it is no source; it tells whether one sees all.
+    Slurm 25.11 and later export counts (`MetricsType=metrics/openmetrics`). The counts cannot replace events: they have
+    no job ids, limits or reservations, and do not name the nodes that are down. They show only whether the source sees
+    all jobs.
+
+    Raises:
+        NotUnderstood: See `page_of`.
     """
     site, url = page_of(given)
     counted: dict[str, float] = {}
@@ -152,7 +174,7 @@ def check_slurm(settings: Settings, given: str) -> CheckResult:
             known = grid.site(site)
     except UserError as error:
         return CheckResult("slurm", "warn", f"{site} cannot be asked about: {error}")
-    pending = known.live.queued_jobs + known.held_jobs  # Slurm counts jobs that are held, or wait for others, too
+    pending = known.live.queued_jobs + known.held_jobs  # Slurm also counts jobs that are held or wait for a dependency
     pairs = {
         "jobs queued or held": (pending, counted.get("jobs_pending", 0.0), MAX_APART_JOBS),
         "jobs running": (known.live.running_jobs, counted.get("jobs_running", 0.0), MAX_APART_JOBS),
@@ -166,11 +188,11 @@ def check_slurm(settings: Settings, given: str) -> CheckResult:
     return CheckResult("slurm", "ok", f"{site}: {text}")
 
 
-MAX_LISTED = 8  # sites, or fields, that a result names at most
+MAX_LISTED = 8  # maximum number of sites or fields in a result
 
 
 def check_sites(settings: Settings) -> Iterator[CheckResult]:
-    """Ask each site's worker how old what it knows is, and which fields of events it did not understand."""
+    """Query each site's worker for the age of its last event and for unknown event fields."""
     try:
         answers, silent = _ask(settings)
     except UserError as error:
@@ -189,7 +211,7 @@ def _ask(settings: Settings) -> tuple[list[SiteAnswer], list[str]]:
 
 
 def freshness(answers: Iterable[SiteAnswer], silent: Iterable[str] = ()) -> CheckResult:
-    """Whether what is known of the sites is too old to go by."""
+    """Check for stale sites."""
     found = list(answers)
     old = [f"{answer.site}: {answer.stale}" for answer in found if answer.stale is not None]
     if old:
@@ -201,7 +223,7 @@ def freshness(answers: Iterable[SiteAnswer], silent: Iterable[str] = ()) -> Chec
 
 
 def fields(answers: Iterable[SiteAnswer]) -> CheckResult:
-    """Whether events have fields that no event has, such as misspelt ones."""
+    """Check for unknown fields in events, for example misspelled ones."""
     unknown = [
         f"{name!r} of {answer.site} {count} times"
         for answer in answers
@@ -214,7 +236,7 @@ def fields(answers: Iterable[SiteAnswer]) -> CheckResult:
 
 
 def changes(answers: Iterable[SiteAnswer]) -> CheckResult:
-    """What operators changed lately, who did it, and when."""
+    """List the recent operator changes, with the user and the time."""
     found = [(done, answer.site) for answer in answers for done in answer.operations]
     found.sort(key=lambda one: -one[0].at)
     told = [f"{moment(done.at)} {site}: {done.done}, by {done.by} {done.why}".rstrip() for done, site in found]

@@ -1,4 +1,4 @@
-"""The command `letters`: what could not be processed, by reason, and as it comes."""
+"""The command `dead-letters`: list messages that could not be processed by reason, or follow them."""
 
 import sys
 from collections.abc import Generator, Iterable, Iterator
@@ -18,23 +18,23 @@ from streams.settings import Settings
 from streams.text.terminal import minute, moment, printable, show_listed, show_table
 
 NO_SITE = "(none)"
-MAX_NAME_BYTES = 1024  # the most bytes of a site's name
-Letter = tuple[DeadLetter, float]  # a dead letter, and when the broker got it (Unix seconds)
+MAX_NAME_BYTES = 1024  # maximum length of a site name
+Letter = tuple[DeadLetter, float]  # a dead letter and its broker timestamp (Unix seconds)
 
 
 class LetterFilter(msgspec.Struct, frozen=True):
-    """Which dead letters: of a site, with a reason; None for all."""
+    """Filter for dead letters by site and reason; None matches all."""
 
     site: str | None = None
     reason: str | None = None
 
     def includes(self, letter: DeadLetter) -> bool:
-        """Whether it is one of them."""
+        """Return whether the filter matches a dead letter."""
         return self.site in (None, letter.site) and self.reason in (None, letter.reason)
 
 
 class ReasonCount(msgspec.Struct):
-    """The dead letters of one reason: how many, of which sites, from when to when, and what the last one said."""
+    """Dead letters of one reason: their number, sites and time range, and the last of them."""
 
     reason: str
     count: int = 0
@@ -45,8 +45,10 @@ class ReasonCount(msgspec.Struct):
 
 
 def read_letters(settings: Settings, wanted: LetterFilter) -> Iterator[Letter]:
-    """The dead letters that the topic holds; what is none, nobody but a worker should have written there. Raises
-    UserError: the broker refuses or is away, also meanwhile, or the topic is missing or may not be read.
+    """Yield the dead letters that the topic holds; skip other messages, as only workers should write to this topic.
+
+    Raises:
+        UserError: The broker is unreachable or refuses, also during the read, or the topic is missing or not readable.
     """
     topic = _topic(settings)
     with kafka_errors(settings.kafka):
@@ -58,7 +60,11 @@ def read_letters(settings: Settings, wanted: LetterFilter) -> Iterator[Letter]:
 
 
 def coming_letters(settings: Settings, wanted: LetterFilter, tell: Tell) -> Generator[Letter]:
-    """Those that come from now on, without end; what is none is told. Raises UserError: as `read_letters`."""
+    """Yield new dead letters without end; report messages that are no dead letters through `tell`.
+
+    Raises:
+        UserError: See `read_letters`.
+    """
     topic = _topic(settings)
     with closing(each(follow(settings, {topic: letter_in}, None, False, tell))) as found:
         yield from (letter for letter, _ in found if wanted.includes(letter[0]))
@@ -71,13 +77,17 @@ def _topic(settings: Settings) -> str:
 
 
 def letter_in(message: Any) -> Letter:
-    """The dead letter that a message of the topic has. Raises msgspec.MsgspecError: it has none."""
+    """Decode the dead letter in a message of the topic.
+
+    Raises:
+        msgspec.MsgspecError: The message is no dead letter.
+    """
     letter = msgspec.json.decode(message.value or b"", type=DeadLetter)
     return _of_site(letter, message.key), message.timestamp / 1000
 
 
 def _of_site(letter: DeadLetter, key: bytes | None) -> DeadLetter:
-    """The letter; where its message does not tell of a site, of the one that its key names."""
+    """Return the dead letter; if it has no site, use the message key as its site."""
     if letter.site is not None or not key or len(key) > MAX_NAME_BYTES:
         return letter
     with suppress(UnicodeDecodeError):
@@ -86,7 +96,7 @@ def _of_site(letter: DeadLetter, key: bytes | None) -> DeadLetter:
 
 
 def by_reason(letters: Iterable[Letter]) -> list[ReasonCount]:
-    """The letters counted by reason, the most frequent first."""
+    """Count dead letters by reason, the most frequent first."""
     found: dict[str, ReasonCount] = {}
     for letter, at in letters:
         count = found.setdefault(letter.reason, ReasonCount(letter.reason, first_at=at))
@@ -100,7 +110,7 @@ def by_reason(letters: Iterable[Letter]) -> list[ReasonCount]:
 
 
 def show(counts: list[ReasonCount]) -> None:
-    """Print the reasons as a table, and below it of which sites, and what the last one of each said."""
+    """Print a table of the reasons, followed by the sites and the last detail of each."""
     if not counts:
         sys.stdout.write("no dead letters\n")
         return
@@ -117,7 +127,7 @@ def _sites(one: ReasonCount) -> str:
 
 
 def line(letter: DeadLetter, at: float) -> str:
-    """A dead letter in one printable line: when, of which site, why, where it stands, and how it begins."""
+    """Format a dead letter as one printable line: time, site, reason, location and the start of its value."""
     part = "" if letter.part is msgspec.UNSET else f", part {letter.part}"
     place = f"{letter.topic}, partition {letter.partition}, offset {letter.offset}{part}"
     held = " (implausible)" if letter.implausible else ""

@@ -1,4 +1,4 @@
-"""Checks Kafka, the topics, the workers and Redis, and says what to do where something is wrong."""
+"""Check Kafka, the topics, the workers and Redis, with advice for each problem."""
 
 import asyncio
 import platform
@@ -34,11 +34,14 @@ MIN_REDIS = (6, 2)  # the oldest version of Redis that is tested
 
 
 ok, warn, fail = (partial(CheckResult, "", state) for state in ("ok", "warn", "fail"))
-"""What a check of a server finds; the check's name is added."""
+"""Results of server checks; the name of the check is added later."""
 
 
 def examine(settings: Settings) -> Iterator[CheckResult]:
-    """Run all checks and give each result at once. The checks of one server also run when the other is away."""
+    """Run all checks and yield each result immediately.
+
+    If one server is unreachable, the checks of the other servers still run.
+    """
     yield packages()
     reached = False
     for result in _of_kafka(settings):
@@ -52,7 +55,7 @@ def examine(settings: Settings) -> Iterator[CheckResult]:
 
 
 def homes(settings: Settings) -> Iterator[CheckResult]:
-    """Whether the topics have as many partitions as when sites were first stored; nothing while a server is away."""
+    """Check that the partition count is the one of the stored sites; no result while a server is unreachable."""
     topic = Topics(settings.kafka.prefix).events
     try:
         before = asyncio.run(remembered_partitions(settings.redis, topic, None))
@@ -66,7 +69,7 @@ def homes(settings: Settings) -> Iterator[CheckResult]:
 
 
 def packages() -> CheckResult:
-    """The versions of Python and of the most important packages."""
+    """Report the versions of Python and of the most important packages."""
     found = [f"Python {platform.python_version()}"]
     try:
         found += [f"{name} {version(name)}" for name in PACKAGES]
@@ -97,7 +100,7 @@ def _kafka_result(
 
 
 def brokers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
-    """How many brokers there are, their version, and whether they are enough for the topics' replication."""
+    """Report the number of brokers and their version; check that they suffice for the topics' replication factor."""
     found = client.describe_cluster()["brokers"]
     number = ".".join(map(str, client.get_broker_version_data(found[0]["broker_id"]).broker_version))
     text = f"{len(found)} of Kafka {number} at {settings.kafka.bootstrap}"
@@ -107,7 +110,7 @@ def brokers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 
 
 def topics(client: KafkaAdminClient, settings: Settings) -> CheckResult:
-    """Whether all topics exist and have the same number of partitions."""
+    """Check that all topics exist and have the same number of partitions."""
     found = client.describe_topics(list(configurations(settings)))
     counts = {topic["name"]: len(topic["partitions"]) for topic in found}
     if missing := sorted(name for name, count in counts.items() if not count):
@@ -120,7 +123,7 @@ def topics(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 
 
 def copies(client: KafkaAdminClient, settings: Settings) -> CheckResult:
-    """Whether the topics have the copies that they should, and enough of them have what is acknowledged."""
+    """Check the topics' replication factor and `min.insync.replicas`."""
     wanted, found = settings.topics.replication, copies_of(client, configurations(settings))
     if unwritable := [name for name, (count, least) in found.items() if least is not None and least > count]:
         text = f"nothing can be written: {IN_SYNC} is more than the copies of {', '.join(unwritable)}"
@@ -137,7 +140,7 @@ def copies(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 
 
 def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
-    """Whether the topics' retention, compaction and largest message are as queuecast sets them."""
+    """Check the topics' retention, compaction and maximum message size."""
     expected = configurations(settings)
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in expected]
     found = client.describe_configs(resources, config_filter="all")["topic"]
@@ -147,7 +150,7 @@ def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
         (name, key, actual, value)
         for name, values in expected.items()
         for key, value in values.items()
-        if key != IN_SYNC  # that depends on the copies
+        if key != IN_SYNC  # depends on the replication factor
         if (actual := found[name].get(key, {}).get("value")) != value
     ]
     if not wrong:
@@ -161,7 +164,7 @@ def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 
 
 def stamps(client: KafkaAdminClient, settings: Settings) -> CheckResult:
-    """When the latest event arrived, by the broker's clock. The broker's retention counts from this timestamp."""
+    """Report the broker timestamp of the latest event. The broker's retention counts from this timestamp."""
     places = _event_places(client, settings)
     found = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.MAX_TIMESTAMP))
     latest_ms = max((place.timestamp for place in found.values()), default=-1)
@@ -174,7 +177,7 @@ def stamps(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 
 
 def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
-    """Whether workers run, and how many events of each partition are not processed yet."""
+    """Check that workers are running, and report the consumer lag of each partition."""
     names = Topics(settings.kafka.prefix)
     members, committed = group_of(client, names.group)
     places = _event_places(client, settings)
@@ -206,7 +209,7 @@ def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 
 
 def dead_letters(client: KafkaAdminClient, settings: Settings) -> CheckResult:
-    """How many messages of the last day could not be processed."""
+    """Count the dead letters of the last day."""
     name = Topics(settings.kafka.prefix).dead_letters
     places = _places(client, name)
     since = OffsetTimestamp(int(time.time() * 1000) - DAY_MS)
@@ -219,7 +222,7 @@ def dead_letters(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 
 
 def _event_places(client: KafkaAdminClient, settings: Settings) -> list[TopicPartition]:
-    """The partitions of all topics of events: the shared one, and those of sites with one to themselves."""
+    """Return the partitions of all events topics: the shared topic and the dedicated topics."""
     return [place for topic in event_topics(settings) for place in _places(client, topic)]
 
 
@@ -257,7 +260,7 @@ async def _of_redis(settings: RedisSettings) -> list[CheckResult]:
 async def _redis_result(check: Callable[[], Awaitable[CheckResult]], name: str) -> CheckResult:
     try:
         found = await check()
-    except ResponseError as error:  # forbidden to this user, or switched off by the provider of a managed Redis
+    except ResponseError as error:  # not permitted for this user, or disabled in a managed Redis
         found = warn(f"cannot be looked at: {error}", "look with a user who may")
     except AWAY as error:
         found = fail(str(error))
@@ -265,7 +268,7 @@ async def _redis_result(check: Callable[[], Awaitable[CheckResult]], name: str) 
 
 
 async def redis_version(client: Redis) -> CheckResult:
-    """The version of Redis, or of Valkey, which tells the version of Redis that it is like too."""
+    """Check the version of Redis, or of Valkey, which also reports a compatible Redis version."""
     found = await client.info("server")
     own, like = found.get("valkey_version"), str(found["redis_version"])
     text = f"Valkey {own}, like Redis {like}" if own else like
@@ -275,19 +278,19 @@ async def redis_version(client: Redis) -> CheckResult:
 
 
 async def redis_clock(client: Redis) -> CheckResult:
-    """How far Redis' clock is from this machine's."""
+    """Check the difference between Redis' clock and the local clock."""
     before = time.time()
     seconds, microseconds = await client.time()
     after = time.time()
     apart_s = seconds + microseconds / 1e6 - (before + after) / 2
     text = f"{abs(apart_s):.1f} s {'ahead of' if apart_s > 0 else 'behind'} this one"
-    if abs(apart_s) - (after - before) / 2 > MAX_CLOCK_DIFFERENCE_S:  # a slow answer is no difference of clocks
+    if abs(apart_s) - (after - before) / 2 > MAX_CLOCK_DIFFERENCE_S:  # exclude the duration of the request
         return warn(text, "set clocks by NTP")
     return ok(text)
 
 
 async def redis_durability(client: Redis) -> CheckResult:
-    """Whether Redis writes to disk before it acknowledges."""
+    """Check that Redis writes to disk before it acknowledges."""
     found = await client.config_get("append*")
     text = f"appendonly {found['appendonly']}, appendfsync {found['appendfsync']}"
     if (found["appendonly"], found["appendfsync"]) != ("yes", "always"):
@@ -296,7 +299,7 @@ async def redis_durability(client: Redis) -> CheckResult:
 
 
 async def redis_memory(client: Redis) -> CheckResult:
-    """Whether Redis may drop data when memory is short."""
+    """Check that Redis does not evict data when memory is short."""
     policy = (await client.config_get("maxmemory-policy"))["maxmemory-policy"]
     if policy != "noeviction":
         return warn(f"maxmemory-policy {policy}", "it may drop history; set noeviction")

@@ -1,7 +1,8 @@
-"""What the sites of a deployment teach those of it that are young: features of queues, no job, no user, no name.
+"""Pre-train a prior on the mature sites of a deployment for its new sites. It contains features, no jobs, users or
+names.
 
-It is learnt from the events that the topics still have. What a young site begins with goes among its own events, so a
-replay of these says the same.
+Training uses the events that the topics still hold. The prior is sent among the events of a new site, so a replay gives
+the same predictions.
 """
 
 import time
@@ -20,26 +21,30 @@ from streams.operate.site import operator, send
 from streams.settings import Settings
 from streams.worker.intake.messages import Unreadable, read_told
 
-MATURE_JOBS = 1000  # jobs that have started: a site with more teaches, one with fewer is taught
+MATURE_JOBS = 1000  # started jobs from which a site counts as mature
 
 
 def stored_events(settings: Settings) -> Iterator[AnyEvent]:
-    """The events that the topics have, of each site in their order; what is none is passed over. Raises UserError: the
-    broker cannot be reached or refuses, or a topic is missing or may not be read.
+    """Yield the events that the topics hold, in order within each site; skip invalid messages.
+
+    Raises:
+        UserError: The broker is unreachable or refuses, or a topic is missing or not readable.
     """
     topics = event_topics(settings)
     check_topics(settings, dict.fromkeys(topics, "read"))
     with kafka_errors(settings.kafka):
         for topic in topics:
             for message in held(settings, topic):
-                with suppress(Unreadable):  # it is among the dead letters
+                with suppress(Unreadable):  # the worker sent it to the dead-letter queue
                     found = read_told(message.key, message.value).parts
                     yield from (part.found for part in found if not isinstance(part.found, Unreadable))
 
 
 def taught_by_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) -> tuple[Prior, list[str]]:
-    """The prior that the deployment's mature sites make, each of equal weight, and their names. Raises UserError: none
-    is.
+    """Train the prior on the deployment's mature sites, with equal weights, and return it with their names.
+
+    Raises:
+        UserError: No site is mature.
     """
     teachers = Teachers(JOBS)
     for event in stored_events(settings):
@@ -52,8 +57,10 @@ def taught_by_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) ->
 
 
 def send_to_young(settings: Settings, prior: Prior) -> list[str]:
-    """Have each site with fewer jobs in its history begin with a prior; returns which these are. Raises UserError: the
-    broker cannot be reached or refuses, or no worker answers.
+    """Send a prior to each site with a short history, and return the names of these sites.
+
+    Raises:
+        UserError: The broker is unreachable or refuses, or no worker responds.
     """
     with Client(settings, patience_s=0) as grid:
         found = grid.every_site()

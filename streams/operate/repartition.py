@@ -1,8 +1,8 @@
-"""Moves sites to other partitions when there are more of these.
+"""Move sites to other partitions after partitions were added.
 
-A site's partition is the one that its name hashes to, so with more partitions most sites belong elsewhere. Their states
-go there as they are; their histories in Redis stay where they are. Events that no worker has read yet are sent once
-more, to the new partition, in the order in which they came; where they were, they are dead letters.
+A site's partition is the hash of its name, so with more partitions most sites move. Their states are copied unchanged;
+their histories in Redis stay in place. Unread events are sent again, to the new partition, in the order of their
+arrival. The originals become dead letters.
 """
 
 import asyncio
@@ -35,26 +35,26 @@ from streams.worker.checkpoint.job_log import SegmentRange, keys_of, new_writer,
 from streams.worker.checkpoint.stored import StoredState, decode_segment, decode_stored, encode_stored
 
 MOVED = "moved"
-"""The header of an event that was sent once more; its value is how many partitions there were to be, in ASCII."""
+"""Header of an event that was sent again: the new number of partitions, in ASCII."""
 
-MAX_IN_FLIGHT = 10_000  # events that are sent once more before the broker has acknowledged the first of them
-PATIENCE_S = 60.0  # seconds within which partitions that were added must be there
+MAX_IN_FLIGHT = 10_000  # maximum number of events that are sent but not acknowledged
+PATIENCE_S = 60.0  # timeout for added partitions to appear, seconds
 
 Writer = Callable[[bytes, bytes | None, int], None]
-"""Writes a value under a key to a partition of the states' topic, None to delete it."""
+"""Write a value under a key to a partition of the state topic; None deletes it."""
 
-Moves = dict[str, tuple[int, int]]  # the partition where each site was, and the one where it is now
+Moves = dict[str, tuple[int, int]]  # the old and the new partition of each site
 
 
 class StoredSite(NamedTuple):
-    """What a partition has of a site: its state, and segments of its jobs by their keys."""
+    """Stored data of a site in one partition: its state, and its job segments by key."""
 
     state: StoredState | None
     segments: dict[bytes, bytes]
 
 
 States = Mapping[str, Mapping[int, StoredSite]]
-"""What each partition has of each site: there are two with a state where this was interrupted before."""
+"""Stored data by site and partition. Two partitions have a state after an interrupted run."""
 
 
 def repartition(settings: Settings, partitions: int | None = None) -> Moves:
@@ -147,8 +147,10 @@ def _send_again(
     committed: Mapping[TopicPartition, Any],
     states: States,
 ) -> None:
-    """Send what no worker has read to where it belongs now, by the time at which it came to the broker. Raises
-    UserError: further messages came meanwhile.
+    """Send unread events again to their new partition, in the order of their broker timestamps.
+
+    Raises:
+        UserError: New events arrived meanwhile.
     """
     count, sent, pending = len(ends), Counter[int](), list[Any]()
     places = {TopicPartition(topic, partition): end for partition, end in ends.items()}
@@ -159,7 +161,7 @@ def _send_again(
     for message in heapq.merge(*unread, key=lambda message: message.timestamp):
         site = _site_of(message)
         if site is None or events_topic_of(settings, site) != topic:
-            continue  # what is no event of a site here is refused wherever it is
+            continue  # the worker rejects such a message in any partition
         home = partition_of(site, count)
         known = _latest(states[site]) if site in states else None
         if _is_to_move(message, known, home, count):
@@ -187,28 +189,28 @@ def _site_of(message: ConsumerRecord) -> str | None:
 
 
 def _is_to_move(message: ConsumerRecord, state: StoredState | None, home: int, count: int) -> bool:
-    """Whether a message that may be unread has to be sent once more."""
+    """Return whether a possibly unread message must be sent again."""
     if state is None:
         return bool(message.partition != home)
     if state.partition == home:
-        return False  # what is there is read there
+        return False  # the message will be read there
     if message.partition == state.partition:
         return bool(message.offset >= state.offset + (not state.begun))
-    # What was sent once more when this was interrupted is sent from its first place now.
+    # Skip copies from an interrupted run: the original message is sent again instead.
     return (MOVED, b"%d" % count) not in message.headers
 
 
 def _left(message: ConsumerRecord, state: StoredState | None) -> Any:
-    """What a state lacks of a message: of a bundle it may have the first events."""
+    """Return the part of a message that the state lacks. The state may have the first events of a bundle."""
     if state is None or (message.partition, message.offset) != (state.partition, state.offset):
         return message.value
     return without_first(message.value, state.begun)
 
 
 def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mapping[int, int]], states: States) -> Moves:
-    """Write each state to its partition, its segments first, and delete it from the others.
+    """Write each state to its new partition, its segments first, and delete it from the others.
 
-    It counts as read what was in the new partition before: that was refused there, or has been sent once more.
+    The state counts earlier messages of the new partition as read: they were rejected there or have been sent again.
     """
     moves, write = Moves(), _writer(producer, Topics(settings.kafka.prefix).state)
     for site, found in states.items():
@@ -229,8 +231,10 @@ def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mappin
 
 
 def _copy_segments(site: str, state: StoredState, segments: Mapping[bytes, bytes], home: int, write: Writer) -> None:
-    """Write a state's segments to its new partition under new keys, since the old ones are about to be deleted. Raises
-    UserError: some are missing.
+    """Write a state's segments to its new partition under new keys, as the old keys are deleted next.
+
+    Raises:
+        UserError: Some segments are missing.
     """
     keys = list(keys_of(site, state.runs))
     if any(key not in segments for key in keys):

@@ -1,7 +1,8 @@
-"""What an operator does with one site: look at it, and mend it.
+"""Operations on one site: inspect it, and repair it.
 
-A change is sent among the site's events. So it has its place in their order, is part of the site's state, and is done
-exactly once, whatever crashes. Who may write the site's events may do it; that is for Kafka's ACLs to say.
+A change is sent as a message among the site's events. So it has a position in their order, is part of the site's state,
+and is applied exactly once, even after a crash. Any client that may write the site's events may send it; Kafka ACLs
+control this.
 """
 
 import getpass
@@ -20,12 +21,16 @@ from streams.text.terminal import moment
 
 
 def operator(settings: Settings) -> str:
-    """Who makes a change: the user that Kafka knows, else the one of this machine."""
+    """Return the user name for a change: the Kafka user, else the local user."""
     return settings.kafka.username or getpass.getuser()
 
 
 def send(settings: Settings, operation: AnyOperation) -> None:
-    """Send a change to the worker of its site. Raises UserError: the broker is away or refuses it."""
+    """Send a change to the worker of its site.
+
+    Raises:
+        UserError: The broker is unreachable or refuses it.
+    """
     topic = events_topic_of(settings, operation.site)
     check_topics(settings, {topic: "write"})
     with kafka_errors(settings.kafka):
@@ -37,13 +42,17 @@ def send(settings: Settings, operation: AnyOperation) -> None:
 
 
 def ask(settings: Settings, site: str) -> SiteAnswer:
-    """What the site's worker says of it. Raises UserError: no worker answers, or the site is unknown."""
+    """Query the site's worker about the site.
+
+    Raises:
+        UserError: No worker responds, or the site is unknown.
+    """
     with Client(settings, patience_s=0) as grid:
         return grid.site(site)
 
 
 def lines(found: SiteAnswer) -> Iterator[str]:
-    """A site in words, a line each."""
+    """Describe a site, one line per fact."""
     live = found.live
     yield f"{found.site}: {found.cpus} processors, {live.free_cpus} free"
     yield f"jobs: {live.queued_jobs} queued, {live.running_jobs} running, {found.held_jobs} held"

@@ -1,1 +1,1 @@
-"""What every process of queuecast's does: its own log (`program_log`), a page of metrics, compiling in turn."""
+"""Common parts of all queuecast processes: logging (`program_log`), metrics pages and serialised compilation."""

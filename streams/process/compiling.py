@@ -1,4 +1,4 @@
-"""Keeps the processes of a machine from compiling at the same time, and reports progress while one compiles."""
+"""Prevent concurrent numba compilation by the processes of one machine, and report long compilation to the user."""
 
 import fcntl
 import math
@@ -14,7 +14,7 @@ from numba.core.registry import CPUDispatcher
 
 from models import registry
 
-TOLD_S = 3.0  # compiling that takes longer than this in all is told
+TOLD_S = 3.0  # total compilation time from which it is reported
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
 REPORT_EVERY_S = 5.0
 PROGRESS = "Compiling {done} of {total} kernels, about {left} left; first start only"
@@ -27,10 +27,10 @@ _MODELS = registry.__name__.removesuffix("registry")
 
 @contextmanager
 def compiling_alone() -> Iterator[None]:
-    """Keep other processes on this machine from compiling meanwhile, where the file system can.
+    """Prevent other processes on this machine from compiling in the block, if the file system supports locks.
 
-    numba's cache has no lock: of two processes that compile different signatures of one function at once, each may
-    store its own under the other's name.
+    numba's cache has no lock: if two processes compile different signatures of one function at once, each may store its
+    own under the other's name.
     """
     folder = os.open(Path(registry.__file__).parent, os.O_RDONLY)
     try:
@@ -92,6 +92,6 @@ class _Listener(event.TimingListener):  # type: ignore[misc]  # numba is untyped
 
 
 def told_of_compiling(tell: Callable[[str], None]) -> AbstractContextManager[object]:
-    """Tell once if this process compiles for long meanwhile: what it does instead stands still."""
+    """Report once if compilation in the block takes long, as other work in this process stops meanwhile."""
     found: AbstractContextManager[object] = event.install_listener("numba:compile", _Listener(tell))
     return found

@@ -1,9 +1,10 @@
-r"""How a worker logs: one line a record, as text for people or as JSON for programs, and few lines while Kafka is away.
+r"""Logging of the processes: one line per record, as text or JSON, with a rate limit for lines about an unreachable
+Kafka.
 
-A call gives what it is about as fields, `extra={"site": …, "partition": …, "offset": …}`. Characters that are not
-printable are escaped, so that a name in an event can neither begin a line of its own nor steer a terminal:
+A call passes the subject as fields, `extra={"site": …, "partition": …, "offset": …}`. Characters that are not printable
+are escaped. So a name in an event can neither start a new line nor control a terminal. An example of each format:
 
-    [2026-01-02 03:04:05,678] [INFO] streams.worker.checkpoint.loader: goes on, 12 live jobs site="alder" partition=3
+    [2026-01-02 03:04:05,678] [INFO] streams.worker.checkpoint.loader: Restored site site="alder" partition=3
     {"time": "2026-01-02T03:04:05.678+00:00", "level": "info", "logger": "streams.worker.run", "message": …}
 """
 
@@ -26,22 +27,29 @@ from streams.text.terminal import printable
 log = logging.getLogger(__name__)
 
 FIELDS = ("site", "partition", "offset", "client", "address", "path", "user", "status")
-"""What a record may say of the message, or of the request, that it is about."""
+"""Fields of a record that identify its message or request."""
 
-PAUSES_S = (3.0, 6.0, 12.0, 30.0)  # seconds between two lines about a broker that is away; the last one is repeated
+PAUSES_S = (3.0, 6.0, 12.0, 30.0)  # seconds between two lines about an unreachable broker; the last value is repeated
 CALM_S = 10.0  # seconds without a problem after which the next problem is a new one
 
 
 def configure(
     settings: WorkerSettings | ServeSettings | NotifySettings, name: str, one_of_several: bool = False
 ) -> dict[str, Any]:
-    """Let this process, libraries too, log to stderr under this name as its settings say; returns what `dictConfig` was
-    given. Where it is `one_of_several` that log to one place, text too says which it is.
+    """Configure logging of this process and its libraries to stderr.
+
+    Args:
+        settings: Provide the log level and format.
+        name: Name of this process.
+        one_of_several: Whether several processes share one log; text lines then contain the name too.
+
+    Returns:
+        The configuration passed to `dictConfig`.
     """
     instance = name if one_of_several or settings.log_format == "json" else None
     lines = {"()": Lines, "log_format": settings.log_format, "instance": instance}
     quiet = settings.log_level == "info" and not isinstance(settings, WorkerSettings)
-    # What it has to say comes as errors; at info aiokafka logs every assignment of partitions.
+    # kafka-python reports problems as exceptions too; at info aiokafka logs every partition assignment.
     loggers: dict[str, Any] = {"kafka": {"propagate": False, "handlers": ["nowhere"]}}
     configuration = {
         "version": 1,
@@ -61,7 +69,7 @@ def configure(
 
 @contextmanager
 def telling_errors(log_format: str) -> Iterator[None]:
-    """Where the log is in JSON, have an error that ends the program be a line of it, and then a SystemExit."""
+    """Log an error that ends the program as a JSON line and raise SystemExit; re-raise it if the log is text."""
     try:
         yield
     except UserError as error:
@@ -72,9 +80,9 @@ def telling_errors(log_format: str) -> Iterator[None]:
 
 
 class Lines(logging.Formatter):
-    """Makes a line of each record: `text` or `json`; `instance`, if given, is which process it is.
+    """Format each record as one line, as `text` or `json`; `instance`, if given, identifies the process.
 
-    A JSON line has no keys without a value. An error that says what to do is told without where it was raised.
+    JSON lines omit keys without a value. A `UserError` has no traceback, because its message contains the remedy.
     """
 
     def __init__(self, log_format: str, instance: str | None = None) -> None:
@@ -82,7 +90,7 @@ class Lines(logging.Formatter):
         self._json, self._instance = log_format == "json", instance
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line; of a text line, those of the exception follow, indented."""
+        """Return the line; in text, indented lines of the traceback follow."""
         about = {"instance": self._instance} | {name: getattr(record, name, None) for name in FIELDS}
         about = {name: value for name, value in about.items() if value is not None}
         error = record.exc_info
@@ -98,30 +106,30 @@ class Lines(logging.Formatter):
 
 
 class Once(logging.Filter):
-    """Leaves out what Faust says of an error that has ended the worker: the worker has said it, and what to do."""
+    """Drop Faust's messages about an error that ended the worker, because the worker logs the error and the remedy."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is shown."""
+        """Return whether to log the record."""
         error, message = record.exc_info[1] if record.exc_info else None, str(record.msg)
         by_faust = "Crashed reason" in message or "Error: %r" in message
         return not (by_faust and isinstance(error, UserError | KafkaError)) and "Reraising" not in message
 
 
 class Calm(logging.Filter):
-    """Lets only some through of the many lines in which aiokafka says that a broker is away.
+    """Limit the rate of aiokafka's messages about an unreachable broker.
 
-    It is ours because it goes by the error that a record is about; filters of libraries go by text and rate.
+    It classifies records by their error; the filters of libraries use the text and the rate only.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._said = 0  # lines about this problem so far
+        self._said = 0  # lines logged about this problem
         self._withheld = 0
         self._last = self._next = -sys.float_info.max
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is shown; it then says how many were left out before it."""
+        """Return whether to log the record; append the number of records dropped before it."""
         if not _broker_away(record):
             return True
         now = self._clock()

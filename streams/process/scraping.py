@@ -1,4 +1,6 @@
-"""Web ports, and metrics for Prometheus: families filled at each scrape, a page of a process that serves no other."""
+"""Web ports and Prometheus metrics: families filled at each scrape, and a metrics page for processes without another
+server.
+"""
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +20,10 @@ _KINDS: dict[str, Any] = {
 
 
 class Families(Collector):
-    """Families of metrics, by their names without the prefix.
+    """Metric families by name without the prefix.
 
-    Parameters:
-        table: a line for each, `kind name label,label: what it is`.
+    Args:
+        table: One line per family, `kind name label,label: description`.
 
     >>> families = Families("queuecast", "counter events site: Events applied.")
     >>> families.add("events", ["ctc"], 3)
@@ -37,21 +39,25 @@ class Families(Collector):
             self._found[name] = _KINDS[kind](f"{prefix}_{name}", text, labels=labels)
 
     def add(self, name: str, labels: Sequence[str], *value: Any) -> None:
-        """Add a value; of a histogram its cumulated buckets and its sum."""
+        """Add a value; for a histogram, its cumulative buckets and its sum."""
         self._found[name].add_metric(labels, *value)
 
     def collect(self) -> Iterator[Metric]:
-        """What was added."""
+        """Yield the families with the added values."""
         yield from self._found.values()
 
 
 def port_error(host: str, port: int, error: OSError) -> UserError:
-    """The error that a web port cannot be listened at."""
+    """Return the error for a web port on which the process cannot listen."""
     return UserError(f"web port {port} of {host}: {error.strerror}; choose another with --web-port")
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that has a web port. Raises UserError: the port is in use, or the host is no address of this machine."""
+    """Return a socket bound to a web port.
+
+    Raises:
+        UserError: The port is in use, or the host is no address of this machine.
+    """
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind)
@@ -63,7 +69,11 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def serve_metrics(collector: Collector, host: str, port: int) -> Callable[[], None]:
-    """Serve `/metrics` from a thread of its own; gives what ends it. Raises UserError: nothing can listen there."""
+    """Serve `/metrics` from a thread, and return a function that stops it.
+
+    Raises:
+        UserError: The process cannot listen on this port.
+    """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

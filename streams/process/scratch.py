@@ -1,4 +1,4 @@
-"""A directory for a while, which does not stay either where the process that has it is killed."""
+"""A temporary directory that is removed even if its process was killed."""
 
 import fcntl
 import os
@@ -9,18 +9,22 @@ from shutil import rmtree
 from tempfile import TemporaryDirectory, gettempdir
 
 PREFIX = "queuecast-scratch-"
-_LOCK = ".lock"  # a file in it, which its process has locked
+_LOCK = ".lock"  # a file in the directory, locked by its process
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory that is gone afterwards; what this user's killed processes left goes now. Raises OSError: no room."""
+    """Provide a temporary directory and remove it afterwards; also remove those left by killed processes of this user.
+
+    Raises:
+        OSError: The directory cannot be created.
+    """
     for left in Path(gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):
             _remove_if_left(left)
     with TemporaryDirectory(prefix=PREFIX) as name, (directory := Path(name)).joinpath(".new").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        (directory / ".new").rename(directory / _LOCK)  # from now on it is known, and locked
+        (directory / ".new").rename(directory / _LOCK)  # visible to other processes only when it is locked
         yield directory
 
 

@@ -1,12 +1,12 @@
-"""A process of its own for training: it takes neither the interpreter's lock nor memory from the events' process.
+"""Child process for training. It holds neither the GIL nor memory of the event process.
 
-A thread would: events feel each stretch of Python in it, most of all on a busy machine, where a thread of lower
-priority may be put aside while it holds the lock. The process is started for the first training, without the program's
-main module, and ends when its parent does. While it works it says every second that it is alive.
+A thread would delay events whenever it runs Python code. On a busy machine a low-priority thread may even be suspended
+while it holds the GIL. The process starts for the first training, without the main module, and ends with its parent.
+While it works it sends a heartbeat every second.
 
-Work and result stand, one after the other, in a file that both have open, and only words go through the pipe. So
-neither process ever waits for the other to take something, which one that hangs would not do. The file has no name, so
-that nothing is left of it whoever is killed.
+Work and result are written, one after the other, to a file that both processes have open. The pipe carries only short
+messages, so neither process blocks on the other, even if it hangs. The file has no name, so nothing remains if a
+process is killed.
 """
 
 import os
@@ -28,43 +28,43 @@ from typing import IO, Any
 from models import trainer
 
 NICENESS = 5
-"""By how much its priority is lower; not by more, for on a busy machine an event may have to wait for a training."""
+"""Niceness of the child; moderate, because an event may have to wait for a training on a busy machine."""
 
-BEAT_S = 1.0  # seconds between two signs of life
+BEAT_S = 1.0  # heartbeat interval
 
 DEADLINE_S = 900.0
-"""Seconds after which a training hangs, whatever it says; one of 30,000 jobs takes some 5 s of a core."""
+"""Maximum duration of a training, seconds, even with heartbeats."""
 
-TOGETHER = 256  # items that are written at once: a third of the time, and other threads still run in between
+TOGETHER = 256  # items per write: faster than single ones, and other threads run in between
 
-ALIVE, DONE, FAILED = "alive", "done", "failed"  # what the process says
+ALIVE, DONE, FAILED = "alive", "done", "failed"  # messages of the process
 
 
 class ChildDied(Exception):
-    """The process has ended without an answer: somebody killed it, or there was no memory left."""
+    """The process ended without a result: it was killed, or memory ran out."""
 
 
 class ChildHangs(Exception):
-    """The process gives no sign of life, or no answer."""
+    """The process sends no heartbeat, or no result."""
 
 
 class WorkFailed(Exception):
-    """The work raised an error, whose traceback this is."""
+    """The work raised an error; the message is its traceback."""
 
 
 class Child:
-    """The process; it does one thing at a time.
+    """The child process; it runs one training at a time.
 
-    Parameters:
-        threads: how many threads that may take.
+    Args:
+        threads: Maximum number of threads of a training.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: The process cannot be started.
     """
 
     def __init__(self, threads: int = 1) -> None:
         self.cpu_s = 0.0
-        """Processor time that it has taken, seconds, as it said last."""
+        """CPU time of the process, seconds, from its last heartbeat."""
         self._pipe, theirs = Pipe()
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # open as long as the process runs
         path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
@@ -81,20 +81,20 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return self._process.pid
 
     def call(self, work: bytes, items: Iterable[bytes], patience_s: float) -> bytes:
-        """What the work, pickled, makes of the items.
+        """Run the pickled work on the items in the child process and return its result.
 
-        Parameters:
-            patience_s: how long it may be silent.
+        Args:
+            patience_s: Maximum time without a heartbeat, seconds.
 
         Raises:
-            WorkFailed: it raised an error.
-            ChildDied: there is no answer.
-            ChildHangs: there is none in time.
-            OSError: the items cannot be written down.
+            WorkFailed: The work raised an error.
+            ChildDied: The process ended without a result.
+            ChildHangs: There was no heartbeat or result in time.
+            OSError: The items cannot be written to the file.
         """
         file = self._file.fileno()
         with _opened(file, "wb") as writer:
@@ -115,7 +115,7 @@ class Child:
             self._pipe.send(ALIVE)
             while said == ALIVE:
                 seconds = max(min(patience_s, end - time.monotonic()), 0.0)
-                # The second look: this process may have stood still itself.
+                # Poll twice: this process may have been suspended itself.
                 if not self._pipe.poll(seconds) and not self._pipe.poll():
                     raise ChildHangs(f"process {self.pid} has not answered for {seconds:.0f} s")
                 said, self.cpu_s = self._pipe.recv()
@@ -124,11 +124,11 @@ class Child:
         return said
 
     def kill(self) -> None:
-        """End it, whatever it does; may be called by another thread."""
+        """Kill the process; other threads may call this."""
         self._process.kill()
 
     def close(self) -> None:
-        """Let it go."""
+        """Kill the process and release its resources."""
         self.kill()
         self._process.wait()
         self._pipe.close()
@@ -136,7 +136,7 @@ class Child:
 
 
 def _opened(file: int, mode: str) -> IO[Any]:
-    """The file of work and result from its beginning, empty where it is written; closed, it stays open to both."""
+    """Open the file of work and result at its start, truncated for writing; the descriptor stays open."""
     os.lseek(file, 0, os.SEEK_SET)
     if mode == "wb":
         os.ftruncate(file, 0)
@@ -149,7 +149,7 @@ def _items(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _done(file: int) -> str:
-    """Do what is in a file; gives what to say of it."""
+    """Run the work in a file, write its result there, and return DONE or FAILED."""
     try:
         with _opened(file, "rb") as reader:
             said, result = DONE, pickle.load(reader)(_items(reader))
@@ -161,7 +161,7 @@ def _done(file: int) -> str:
 
 
 def _beat(parent: Connection, over: threading.Event) -> None:
-    """Say that this process is alive, until the work is over."""
+    """Send heartbeats until the work is over."""
     while not over.wait(BEAT_S):
         try:
             parent.send((ALIVE, time.process_time()))
@@ -170,7 +170,7 @@ def _beat(parent: Connection, over: threading.Event) -> None:
 
 
 def main() -> None:
-    """Do what the parent says, until it is no more."""
+    """Run the parent's work until the parent ends."""
     os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe, file, threads = map(int, sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Trainings beside the events: one after another, so never more than a core, in a process of its own (`child`)."""
+"""Training in a child process (`child`), one at a time, so that it uses at most one core."""
 
 import atexit
 import fcntl
@@ -22,29 +22,30 @@ from streams.training.child import Child, ChildDied, ChildHangs
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-IDLE_S = 60.0  # seconds without a training after which the process, some 120 MB, is let go
+IDLE_S = 60.0  # seconds without a training after which the process is stopped to free its memory
 
 PATIENCE_S = 10.0
-"""Seconds without a sign of life after which the process is replaced; twice as many each time for the same training."""
+"""Seconds without a heartbeat after which the process is replaced; doubled at each retry of a training."""
 
 MOST_PATIENCE_S = 160.0
-TURN_S = 0.1  # seconds between two looks whether it is this process's turn
+TURN_S = 0.1  # seconds between two attempts to lock
 
 MOST_DEATHS = 3
-"""A training during which so many processes died is given up: it takes more memory than there is, or a fault of a
-library's. One that hangs is not: that may be the machine's doing, and a replay would say something else."""
+"""Crashes after which a training is abandoned: it needs too much memory, or a library has a bug.
+
+A training that hangs is retried: the machine may be the cause, and a replay must give the same result."""
 
 _END = 2
-_Task = tuple[int, int, Future[Any] | None, Callable[[], Any]]  # its rank, its number, its future; what is to be done
+_Task = tuple[int, int, Future[Any] | None, Callable[[], Any]]  # priority, sequence number, future and function
 
 
 class Processes:
-    """Does trainings one by one in another process; those of sites that have a model before first ones."""
+    """Run trainings one at a time in a child process; retraining goes before the first training of a site."""
 
     def __init__(self) -> None:
         self.threads = 1
-        self.restarts = 0  # how many processes were replaced because they had died or hung
-        self._other_cpu_s = 0.0  # what processes that have ended took, and trainings in this one
+        self.restarts = 0  # processes replaced after a crash or hang
+        self._other_cpu_s = 0.0  # of ended processes, and of trainings in this process
         self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
         self._numbers = itertools.count()
         self._since: float | None = None
@@ -53,44 +54,47 @@ class Processes:
         self._thread: threading.Thread | None = None
         self._child: Child | None = None
         self.turns: Path | None = None
-        """A file that processes lock in turn, where several are to take no more than one core for trainings."""
+        """A lock file shared by several processes, so that only one of them trains at a time."""
         atexit.register(self._end)
 
     @property
     def waiting(self) -> int:
-        """How many trainings wait for the one under way."""
+        """Number of queued trainings."""
         return self._tasks.qsize()
 
     @property
     def running_s(self) -> float:
-        """For how long the training under way has been, seconds; 0 without one."""
+        """Duration of the current training so far, seconds; 0 without one."""
         since = self._since
         return 0.0 if since is None else time.monotonic() - since
 
     @property
     def cpu_s(self) -> float:
-        """Processor time that its processes, and trainings in this one, have taken, seconds; it never falls."""
+        """CPU time of all trainings, here and in child processes, seconds; never decreases."""
         with self._begin:
             return self._other_cpu_s + (0.0 if self._child is None else self._child.cpu_s)
 
     @property
     def child(self) -> int | None:
-        """The number of the process, while there is one."""
+        """The process id of the child; None without one."""
         child = self._child
         return None if child is None else child.pid
 
     def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
-        """As `Trainer.begin`; the error is WorkFailed where work raised one, ChildDied where its processes died."""
+        """Queue a training; see `Trainer.begin`.
+
+        The future's error is WorkFailed if the work raised one, and ChildDied if its processes died.
+        """
         future: Future[T] = Future()
         with self._begin:
-            if self._thread is None or not self._thread.is_alive():  # the latter after a fork
+            if self._thread is None or not self._thread.is_alive():  # not alive after a fork
                 self._thread = threading.Thread(target=self._work, name="training", daemon=True)
                 self._thread.start()
         self._tasks.put((int(first), next(self._numbers), future, lambda: then(self._in_child(work, items))))
         return future
 
     def _in_child(self, work: Work, items: Iterable[bytes]) -> bytes:
-        """What work makes of items. Work that cannot be pickled is done here, as where no process can be started."""
+        """Run work in the child process; in this process if the work cannot be pickled or no child can be started."""
         pickled = _pickled(work)
         if pickled is None:
             return self._here(work, items)
@@ -161,11 +165,11 @@ class Processes:
                 except BaseException as error:
                     future.set_exception(error)
                 self._since = None
-            del future, task  # it may hold much
+            del future, task  # they may hold much memory
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """No other process that has the same `turns` trains meanwhile; one that dies gives its turn up."""
+        """Prevent training in other processes that share the `turns` file. A process that dies releases the lock."""
         if self.turns is None:
             yield
             return
@@ -187,7 +191,7 @@ class Processes:
 
 
 def _locked(file: IO[bytes]) -> bool:
-    """Lock a file until it is closed, if nobody else has."""
+    """Try to lock a file until it is closed; return False if another process holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -196,10 +200,10 @@ def _locked(file: IO[bytes]) -> bool:
 
 
 def _pickled(work: Work) -> bytes | None:
-    """What another process makes the same work of; None where it could not, as of functions of the main module."""
+    """Return the pickled work; None if another process cannot load it, as for functions of the main module."""
     try:
         pickled = pickle.dumps(work)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:  # what pickle raises is not always its own
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # pickle also raises built-in errors
         log.info("trained in this process, for the work cannot be sent to another: %s", error)
         return None
     return None if b"__main__" in pickled else pickled
@@ -207,7 +211,7 @@ def _pickled(work: Work) -> bytes | None:
 
 @cache
 def processes() -> Processes:
-    """The one that does the trainings of this process, from the first call on."""
+    """Return the trainer of this process; the first call installs it."""
     found = Processes()
     trainer.use(found)
     return found
