@@ -325,7 +325,7 @@ class Process:
 
     Parameters:
         fakes: `table`, `events` and `places` in the place of the usual ones; `store`, which makes a store from a world
-            and a token; `now`, a clock for checkpoints.
+            and a token; `now`, a clock for checkpoints; `send` and `acknowledge` for Kafka.
     """
 
     def __init__(self, world: World, settings: Settings, **fakes: Any) -> None:
@@ -346,10 +346,10 @@ class Process:
             lambda token: store(world, token),
             fakes.get("events", MemoryEvents(world)),
             self.intake,
-            Outbox(Producer(world).send, settings, self.metrics, self.scores, self.freshness),
+            Outbox(fakes.get("send", Producer(world).send), settings, self.metrics, self.scores, self.freshness),
             self.pulse.check,
             self._supervised,
-            acknowledge=world.commit,
+            acknowledge=fakes.get("acknowledge", world.commit),
         )
         self.means.clock = fakes.get("now", self.means.clock)
         self.owner = Owner(self.means, self.freshness)

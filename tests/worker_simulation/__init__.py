@@ -1,0 +1,1 @@
+"""Deterministic simulation of workers: one seed decides every delay, fault, crash and rebalance."""
