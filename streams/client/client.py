@@ -73,8 +73,8 @@ class QuestionClient:
         """Send a question and return its answer.
 
         Raises:
-            UserError: as `PendingQuestions.ask`; also `Unreachable` before the start, and UserError if this user lacks the
-                permission.
+            UserError: as `PendingQuestions.ask`; this user lacks the permission.
+            Unreachable: the client has not started.
         """
         self.check_started()
         if question.client_id is None:

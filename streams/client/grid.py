@@ -137,7 +137,7 @@ class AsyncClient:
         return self._questions.cache.sites
 
     def estimates(self, site: str) -> list[records.GridEstimate]:
-        """Return a site's cached grid estimates, by queue, GPUs, size and walltime, without a query."""
+        """Return a site's cached grid estimates, by queue, GPUs, size and walltime; no query is sent."""
         found = self._questions.cache.estimates(site)
         return [] if found is None else found.estimates
 
@@ -160,8 +160,8 @@ class AsyncClient:
             sites: sites to rank; by default all registered sites.
             run_s: the job's run time at a site of speed 1, in seconds, if available.
             why: also explain the waits, which takes several times as long.
-            start_within: deadline for the start, from now, in seconds or as text with a unit: `p_start` is the probability
-                of meeting it.
+            start_within: deadline for the start, from now, in seconds or as text with a unit: `p_start` is the
+                probability of meeting it.
             prefer: rank this site first unless another one starts sooner by `unless_sooner` (seconds or text).
             asked: the other arguments are the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` are valid.
 
@@ -189,7 +189,7 @@ class AsyncClient:
         )
 
     async def job(self, job: str, sites: Sequence[str] = ()) -> dict[str, records.JobAnswer | None]:
-        """Predict the start of a submitted job, by site; by default all sites are queried. None if no worker answers."""
+        """Predict the start of a submitted job, by site; by default at all sites. None if no worker answers."""
         return await self._of_sites(
             lambda site: records.JobQuestion(id=new_id(), site=site, job=job), records.JobAnswer, sites
         )
@@ -197,7 +197,7 @@ class AsyncClient:
     async def jobs(
         self, user: str, sites: Sequence[str] = (), limit: int = 100
     ) -> dict[str, records.JobsAnswer | None]:
-        """Return a user's pending and running jobs, by site; by default of all sites. None if no worker answers."""
+        """Return a user's pending and running jobs, by site; by default at all. None if no worker answers."""
         return await self._of_sites(
             lambda site: records.JobsQuestion(id=new_id(), site=site, user=user, limit=limit), records.JobsAnswer, sites
         )
@@ -217,8 +217,8 @@ class AsyncClient:
             site: only records of this site; None for all.
             job: only records of this job; None for all.
             outcomes: also yield outcomes.
-            group: a consumer group, which resumes at its offsets: each record is delivered at least once. Without a group,
-                records published while the client does not read are missed.
+            group: a consumer group, which resumes at its offsets: each record is delivered at least once. Without a
+                group, records published while the client does not read are missed.
             from_beginning: also yield the records that are on the topics already; for a group, at its first use.
         """
         from streams.client.watch import records as following
@@ -230,7 +230,7 @@ class AsyncClient:
     async def estimate_changes(
         self, *, site: str | None = None
     ) -> AsyncGenerator[records.GridEstimate | WithdrawnEstimate]:
-        """Yield the current grid estimates, then changes as they are refreshed or withdrawn, without end."""
+        """Yield the current grid estimates, then each refresh or withdrawal, without end."""
         from streams.client.watch import follow
 
         topic = Topics(self.settings.kafka.prefix).estimates

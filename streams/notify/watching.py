@@ -40,7 +40,7 @@ class NoticeFilter(msgspec.Struct, frozen=True):
 
 
 class Watching:
-    """The pending jobs according to the topics, and the notices already sent; for `before_s` see `models.notices.due`."""
+    """The pending jobs according to the topics, and the notices sent; for `before_s` see `models.notices.due`."""
 
     def __init__(
         self, wanted: NoticeFilter, name: str, before_s: float, clock: Callable[[], float] = time.time

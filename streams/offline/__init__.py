@@ -1,1 +1,1 @@
-"""What works on whole traces in this process, without servers: replay, compare, simulate, tune. No worker runs it."""
+"""Offline tools that process whole traces in this process, without servers: replay, compare, simulate, tune."""

@@ -1,4 +1,4 @@
-"""Accuracy by how long jobs waited, by week and by queue: what a report draws."""
+"""Accuracy by wait time, week and queue, as shown in a report."""
 
 from bisect import bisect_right
 
@@ -20,7 +20,9 @@ _USER_QUEUED = FEATURES.index("user_queued_jobs")
 
 
 class Cell(msgspec.Struct, array_like=True):
-    """Sums over jobs of one kind: their waits and errors in seconds, and by bound how many had it and how many held."""
+    """Sums over jobs of one kind: waits and errors in seconds, and for each bound the jobs that had it and that it
+    covered.
+    """
 
     jobs: int = 0
     wait_s: float = 0.0
@@ -42,21 +44,21 @@ class Cell(msgspec.Struct, array_like=True):
 
     @property
     def error_h(self) -> float:
-        """The mean absolute error, hours."""
+        """Mean absolute error in hours."""
         return self.error_s / 3600 / max(self.jobs, 1)
 
     def held(self, q: str) -> float | None:
-        """The share of jobs that waited no longer than their bound of this probability; None where none had one."""
+        """Return the coverage of the bound of this probability; None if no job had one."""
         jobs, held = self.bounds.get(q, (0, 0))
         return held / jobs if jobs else None
 
 
 class Breakdown(msgspec.Struct):
-    """One method's accuracy: of all jobs, by class of wait, by week since the first event, and by queue.
+    """One method's accuracy: overall, by class of wait, by week since the first event, and by queue.
 
-    `beside` has the jobs that rivals have estimates for, by rival: what this method said of the same jobs. `bursts`
-    has, by bound, what the jobs that had it weigh, and those of them that held. Each weighs 1/(1 + n), where n jobs of
-    its user queued when it came, so that a burst is not thousands of pieces of evidence.
+    `beside` has, by external estimator, this method's accuracy on the jobs that it also estimated. `bursts` has, by
+    bound, the total weight of the jobs that had it and of those it covered. A weight is 1/(1 + n), where n jobs of the
+    same user were pending at the submission, so that a burst does not count as thousands of independent jobs.
     """
 
     every: Cell = msgspec.field(default_factory=Cell)
@@ -79,23 +81,23 @@ class Breakdown(msgspec.Struct):
             self.bursts[q] = (jobs + weight, held + weight * (outcome.actual_wait_s <= bound_s))
 
     def held_by_burst(self, q: str) -> float | None:
-        """As `Cell.held`, by the weights of bursts."""
+        """Return the coverage as `Cell.held`, weighted by bursts."""
         jobs, held = self.bursts.get(q, (0.0, 0.0))
         return held / jobs if jobs else None
 
 
 class Counted(msgspec.Struct):
-    """What `Breakdowns` has counted, by method, and the outcomes of the last job."""
+    """The counts of `Breakdowns` by method, and the outcomes of the last job."""
 
     found: dict[str, Breakdown] = {}
     same: list[Outcome] = []
 
 
 class Breakdowns:
-    """Breaks the outcomes of a replay down, by method, and by weeks from `begin` (Unix time); `counted` may be kept and
-    set again.
+    """Break down the outcomes of a replay by method, and by weeks from `begin` (Unix time).
 
-    Cancelled jobs count as if they had started then. Outcomes of none of the settings' methods are of rivals.
+    `counted` is the state, which may be saved and restored. Cancelled jobs count as if they had started then. Outcomes
+    of names that are not methods of the settings are external estimates.
     """
 
     def __init__(self, begin: float, settings: EngineSettings) -> None:
@@ -106,16 +108,16 @@ class Breakdowns:
 
     @property
     def found(self) -> dict[str, Breakdown]:
-        """The accuracy by method."""
+        """Accuracy by method."""
         return self.counted.found
 
     @property
     def rivals(self) -> list[str]:
-        """Whose outcomes came that are of no method."""
+        """Names of the external estimators in the outcomes."""
         return sorted(name for name in self.found if name not in self._methods)
 
     def add(self, outcome: Outcome, job: Job | None = None) -> None:
-        """Count an outcome of a wait of this job, as the engine has it; one of a run time is passed over."""
+        """Count the outcome of a job's wait; outcomes of run times are ignored."""
         if outcome.actual_run_s is not None or outcome.method in self._only_runs:
             return
         queue, weight = (NO_QUEUE, 1.0) if job is None else (job.queue or NO_QUEUE, burst_weight(job))
@@ -124,7 +126,7 @@ class Breakdowns:
         self._compare(outcome)
 
     def _compare(self, outcome: Outcome) -> None:
-        """Count, for each rival of a job, what the methods said of it; a job's outcomes come one after the other."""
+        """Count the methods' outcomes on a job with external estimates; a job's outcomes arrive in sequence."""
         same = self.counted.same
         if same and (same[0].site, same[0].job, same[0].attempt) != (outcome.site, outcome.job, outcome.attempt):
             same.clear()
@@ -136,7 +138,8 @@ class Breakdowns:
 
 
 def burst_weight(job: Job) -> float:
-    """What a job weighs where a burst is not to be thousands of pieces of evidence: 1/(1 + n), where n jobs of its user
-    queued, in its part of the machine, when it came.
+    """Return the weight of a job: 1/(1 + n), where n jobs of its user were pending in its pool at its submission.
+
+    A burst of one user then does not count as thousands of independent jobs.
     """
     return 1.0 if job.features is None else 1.0 / (1.0 + job.features.item(_USER_QUEUED))

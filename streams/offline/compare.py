@@ -1,4 +1,4 @@
-"""Every method on one log: the same events, one table each for waits, run times and bounds."""
+"""Compare all methods on one log: the same events, and one table each for waits, run times and bounds."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
@@ -22,9 +22,9 @@ MeasureTable = dict[str, dict[str, float]]
 
 
 class Comparison(msgspec.Struct):
-    """The measures by method: of waits, of run times, and of bounds on waits by method and probability.
+    """Accuracy by method of waits and run times, and of bounds on waits by method and probability.
 
-    `rivals` are those of the methods for waits that are no methods: whose estimates the log has, by `expected_start`.
+    `rivals` names the external estimators in `waits`, whose estimates are in the log as `expected_start`.
     """
 
     waits: MeasureTable = {}
@@ -42,14 +42,14 @@ class Comparison(msgspec.Struct):
         self.breakdowns |= other.breakdowns
 
     def told_of(self, method: str) -> str:
-        """The method that a report is about: this one, else the best of those that ran, a trivial rule at last."""
+        """Return the method to report on: this one if it ran, else the best that ran, else the best baseline."""
         if method in self.breakdowns:
             return method
         ran = [name for name in self.breakdowns if name not in (*TRIVIAL, *self.rivals)]
         return min(ran or TRIVIAL, key=lambda name: self.breakdowns[name].every.error_h)
 
     def ordered(self) -> "Comparison":
-        """The trivial rules first, then rivals, then as the registry has them."""
+        """Return the rows with baselines first, then external estimators, then methods in registry order."""
         waits = [*TRIVIAL, *self.rivals, *(name for name in METHODS if name not in TRIVIAL)]
         return Comparison(
             {name: self.waits[name] for name in waits if name in self.waits},
@@ -70,15 +70,17 @@ def compare(
     advance: Callable[[int], None] = lambda _: None,
     resume: Path | None = None,
 ) -> Comparison:
-    """Replay a log with every method, in several processes, each with its share of the methods.
+    """Replay a log with every method, in several processes that share the methods.
 
-    Parameters:
-        excerpt: what is replayed.
-        jobs: those that are scored.
-        methods: only these; by default all.
-        cancelled: whether jobs cancelled in the queue are scored.
-        advance: called with the share (of 1000) of the work that has been done.
-        resume: a file in which the state is kept, and from which those go on that have the same share of the methods.
+    Args:
+        excerpt: the events to replay.
+        jobs: the jobs to score.
+        settings: settings of the engine.
+        methods: methods to run; by default all.
+        workers: number of processes.
+        cancelled: score jobs cancelled in the queue too.
+        advance: called with the share (of 1000) of the work that is done.
+        resume: a file for the state; a process with the same methods resumes from it.
 
     Raises:
         UserError: there is no such method.
@@ -100,7 +102,7 @@ def compare(
 
 
 def _shares(methods: Sequence[str], workers: int) -> list[list[str]]:
-    """The methods for waits, and names that are no method, dealt out to the workers."""
+    """Distribute the methods for waits, and unrecognised names, over the workers."""
     waits = [name for name in methods if name not in RUN_METHODS or name in METHODS]
     shares = [waits[place::workers] for place in range(workers)]
     return [share for share in shares if share] or [[]]
@@ -152,6 +154,6 @@ def _chosen(settings: EngineSettings, methods: Sequence[str], run_methods: Seque
 
 
 def _own(bounds: MeasureTable, lender: str) -> MeasureTable:
-    """The bounds without those that a method took from `lender`, which has the bounds of methods without own ones."""
+    """Remove the bounds that a method borrowed from `lender`, which supplies methods without bounds of their own."""
     lent = {key.split()[1]: row for key, row in bounds.items() if key.split()[0] == lender}
     return {key: row for key, row in bounds.items() if key.split()[0] == lender or row != lent.get(key.split()[1])}

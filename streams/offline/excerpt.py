@@ -1,4 +1,4 @@
-"""What of a log is replayed: all of it, as much as the jobs need that are scored, or a sample for a first answer."""
+"""Selection of the events to replay: all, those that the scored jobs need, or a sample for a first answer."""
 
 from collections.abc import Container, Iterator
 
@@ -12,14 +12,15 @@ FAST_PREDICTED = 3000  # about how many of them a fast replay predicts
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """The events of a log that are replayed. Small, so that other processes can be given it.
+    """The events of a log to replay; small enough to pass to other processes.
 
     Attributes:
-        jobs: how many submissions are among them.
-        length: how many events of the log they end after.
-        skipped: the first submissions, whose jobs are left out but for those that are live when the rest begins.
-        every: N, where each N-th of the other jobs is predicted. Those between are learnt from as old ones of a site's
-            history are.
+        log: the log.
+        jobs: number of submissions in the excerpt.
+        length: number of events of the log up to the end of the excerpt.
+        skipped: number of first submissions to skip; jobs that are live when the excerpt begins are kept.
+        every: predict each N-th of the other jobs. The jobs between are learnt from, as the old ones of a
+            site's history.
     """
 
     log: EventLog
@@ -30,12 +31,12 @@ class Excerpt(msgspec.Struct, frozen=True):
 
     @property
     def predicted(self) -> int:
-        """How many jobs are predicted."""
+        """Number of jobs to predict."""
         return self.jobs // self.every
 
     @property
     def said(self) -> str:
-        """In words, of which jobs that is, where not of all."""
+        """Description of the sample; empty if all jobs are predicted."""
         if self.every == 1:
             return ""
         return (
@@ -44,7 +45,7 @@ class Excerpt(msgspec.Struct, frozen=True):
         )
 
     def events(self) -> Iterator[AnyEvent]:
-        """The events in order; 3 µs each, those that are left out too."""
+        """Yield the events in order."""
         count = 0
         for event in self.log.after(self.skipped, self.length):
             if isinstance(event, Submit) and not event.late:
@@ -55,12 +56,12 @@ class Excerpt(msgspec.Struct, frozen=True):
 
 
 def whole(log: EventLog) -> Excerpt:
-    """The whole log."""
+    """Select the whole log."""
     return Excerpt(log, log.jobs, log.count)
 
 
 def until_scored(log: EventLog, jobs: Container[str]) -> Excerpt:
-    """The log up to the last event of these jobs: nothing that comes later changes how they are scored."""
+    """Select the log up to the last event of these jobs; later events do not change their scores."""
     submits = last_submits = last = 0
     for number, event in enumerate(log.events(), 1):
         submits += isinstance(event, Submit)
@@ -70,6 +71,9 @@ def until_scored(log: EventLog, jobs: Container[str]) -> Excerpt:
 
 
 def fast(log: EventLog) -> Excerpt:
-    """The last `FAST_JOBS` jobs, of which about `FAST_PREDICTED` are predicted; by the number of jobs alone."""
+    """Select the last `FAST_JOBS` jobs, of which about `FAST_PREDICTED` are predicted.
+
+    The number of jobs alone decides the selection.
+    """
     jobs = min(log.jobs, FAST_JOBS)
     return Excerpt(log, jobs, log.count, log.jobs - jobs, max(round(jobs / FAST_PREDICTED), 1))

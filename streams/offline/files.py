@@ -1,4 +1,4 @@
-"""The files that replays, tuning and searches leave: pages, profiles, and states to go on from."""
+"""Output files of replays, tuning and searches: pages, profiles, and resumable states."""
 
 import os
 from collections.abc import Mapping
@@ -15,7 +15,11 @@ S = TypeVar("S")
 
 
 def save(text: str, file: Path) -> None:
-    """Write a page or a profile. Raises UserError: the file cannot be written."""
+    """Write a page or a profile.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -28,9 +32,10 @@ def as_profile(engine: Mapping[str, object], name: str, parameters: Mapping[str,
 
 
 def read_state(file: Path, kind: type[S], of: str) -> S | None:
-    """The state that `save_state` left; None where there is no such file yet. `of`: whose state it is, for messages.
+    """Read the state that `save_state` wrote; None without a file. `of` names the owner in messages.
 
-    Raises UserError: the file cannot be read, or holds something else.
+    Raises:
+        UserError: the file cannot be read, or has other content.
     """
     try:
         return msgspec.msgpack.decode(file.read_bytes(), type=kind, dec_hook=decode_array)
@@ -43,8 +48,10 @@ def read_state(file: Path, kind: type[S], of: str) -> S | None:
 
 
 def save_state(state: Any, file: Path) -> None:
-    """Replace the file in one step: whatever happens, it holds the state before or this one. Raises UserError: the file
-    cannot be written.
+    """Replace the file atomically: after a crash it holds either the previous state or this one.
+
+    Raises:
+        UserError: the file cannot be written.
     """
     new = file.with_name(f"{file.name}.new")
     try:

@@ -1,4 +1,4 @@
-"""The search for what `ibl` compares jobs by, on a stretch of a trace: resumable, and the site's profile."""
+"""Resumable search for the distance parameters of `ibl` on a stretch of a trace, and the site's profile."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +20,10 @@ TARGET_NAMES: dict[Target, str] = {"wait": "wait", "run": "run time"}
 def examples_of(
     stretch: Stretch, settings: EngineSettings, target: Target, advance: Callable[[], None] = lambda: None
 ) -> Examples:
-    """The jobs that a search for `ibl` learns from and predicts; `advance` is called at each of the trace's jobs.
-    Raises UserError: run times are to be predicted, and none of the stretch's jobs ran.
+    """Collect the jobs that a search for `ibl` learns from and predicts; `advance` is called at each job of the trace.
+
+    Raises:
+        UserError: run times are to be predicted, but none of the jobs ran.
     """
     waits, runs = collect(events_in(stretch, advance), stretch.jobs, settings)
     examples = waits if target == "wait" else runs
@@ -38,7 +40,7 @@ def search(
     workers: int = 1,
     file: Path | None = None,
 ) -> SearchResult:
-    """Search for what `ibl` should compare jobs by, beginning with the parameters in force.
+    """Search the distance parameters of `ibl`, starting with the parameters in force.
 
     `report` is called with each step, whose best is a chromosome. The state is kept in `file`, if one is given.
 
@@ -59,19 +61,19 @@ def search(
 
 
 def in_force(settings: EngineSettings) -> IblParameters:
-    """The parameters that `ibl` has now."""
+    """Return the current parameters of `ibl`."""
     method = method_named(Ibl.name, settings.parameters.get(Ibl.name))
     assert isinstance(method, Ibl)
     return method.parameters
 
 
 def found(result: SearchResult, target: Target, settings: EngineSettings) -> IblParameters:
-    """The parameters found, beside those in force."""
+    """Return the parameters that were found, next to those in force."""
     return decode(result.best.best[0], target, in_force(settings))
 
 
 def show(result: SearchResult, target: Target, settings: EngineSettings) -> None:
-    """Print how the search went, the parameters in force and found, and the errors of both."""
+    """Print the progress of the search, the parameters in force and found, and the errors of both."""
     show_steps(result)
     before = settings_of(in_force(settings), target)
     after = settings_of(found(result, target, settings), target)

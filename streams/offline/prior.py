@@ -1,4 +1,4 @@
-"""What logs teach about queues, for new sites: the features that their jobs found, and how long they waited."""
+"""Pre-training on logs for new sites: features of their jobs at submission, and the waits that followed."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ _COLLECT = EngineSettings(
 
 
 def first_events(log: Path, jobs: int) -> Iterator[AnyEvent]:
-    """The events of a log before the submission of the job that comes after so many."""
+    """Yield the events of a log up to the last of the first `jobs` submissions and before the next one."""
     submitted = 0
     with read_log([log], None, None, None, ()) as (events, _):
         for event in events.events():
@@ -43,8 +43,10 @@ def first_events(log: Path, jobs: int) -> Iterator[AnyEvent]:
 
 
 def lesson_of(log: Path, jobs: int = JOBS) -> Lesson:
-    """What the first jobs of a log teach; 6 s for 12,000. Raises UserError: it cannot be read, or too few jobs left the
-    queue.
+    """Build the training set from the first jobs of a log.
+
+    Raises:
+        UserError: the log cannot be read, or too few jobs left the queue.
     """
     teachers = Teachers()
     for event in first_events(log, jobs):
@@ -56,10 +58,10 @@ def lesson_of(log: Path, jobs: int = JOBS) -> Lesson:
 
 
 class Teachers:
-    """Engines that follow sites for what can be learnt of their queues, and predict nothing.
+    """Engines that collect training data of sites and predict nothing.
 
-    Parameters:
-        jobs: so many of each site; its events after their submissions are passed over.
+    Args:
+        jobs: number of jobs per site; events after their submissions are ignored.
     """
 
     def __init__(self, jobs: int | None = None) -> None:
@@ -68,7 +70,7 @@ class Teachers:
         self._submitted: Counter[str] = Counter()
 
     def take(self, event: AnyEvent) -> None:
-        """Follow a site; 0.2 ms."""
+        """Apply an event to its site's engine."""
         site = event.site
         self._submitted[site] += isinstance(event, Submit)
         if self._jobs is not None and self._submitted[site] > self._jobs:
@@ -79,7 +81,7 @@ class Teachers:
         self._engines[site].take_changes()
 
     def lessons(self) -> dict[str, Lesson]:
-        """What the jobs of each site that left its queue teach."""
+        """Return the training set of each site, from the jobs that left its queue."""
         return {site: _lesson(engine) for site, engine in self._engines.items()}
 
 
@@ -90,18 +92,26 @@ def _lesson(engine: Engine) -> Lesson:
 
 
 def prior_of(lessons: Iterable[Lesson]) -> Prior:
-    """The prior that these logs together make, each of equal weight."""
+    """Train a model on these training sets, each of equal weight."""
     return Prior.fit(list(lessons), BOOSTING)
 
 
 def learnt_from(logs: Sequence[Path]) -> Prior:
-    """The prior of logs, whatever their order; they are read on all cores. Raises UserError: as `lesson_of`."""
+    """Train a model on logs, in any order; they are read on all CPUs.
+
+    Raises:
+        UserError: as `lesson_of`.
+    """
     with ProcessPoolExecutor() as cores:
         return prior_of(cores.map(lesson_of, sorted(logs)))
 
 
 def read_prior(path: Path) -> bytes:
-    """A prior as it was written. Raises UserError: there is none, or it is not of this version's features."""
+    """Read a pre-trained model as it was written.
+
+    Raises:
+        UserError: the file is missing, or its features are of another version.
+    """
     try:
         encoded = path.read_bytes()
         Prior.decode(encoded)

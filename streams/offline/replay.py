@@ -1,4 +1,4 @@
-"""A trace through the engine, in this process: the records that the stream would give."""
+"""Replay a trace through the engine in this process; the records are those of the stream."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ _FLOAT = Struct("d")
 
 
 def replay(events: Iterable[AnyEvent], settings: EngineSettings) -> Iterator[Record]:
-    """Apply the events of one site or several; gives the records that follow from them."""
+    """Apply the events of one or more sites; yield the resulting records."""
     processes()  # a training takes another core, if there is one
     engines: dict[str, Engine] = {}
     for event in events:
@@ -36,13 +36,13 @@ def replay(events: Iterable[AnyEvent], settings: EngineSettings) -> Iterator[Rec
 
 
 def let_go(engine: Engine) -> None:
-    """Now and then forget what has changed and would be stored, where nothing is."""
+    """Periodically discard the changes that a worker would store."""
     if engine.events % EVENTS_PER_LET_GO == 0:
         engine.take_changes()
 
 
 class ScoreCounts(msgspec.Struct):
-    """What `ReplayScores` has counted; `errors` are 64-bit floats in the order of the jobs."""
+    """The counts of `ReplayScores`; `errors` are 64-bit floats in job order."""
 
     accuracy: dict[str, Accuracy]
     runs: dict[str, RunAccuracy]
@@ -50,13 +50,13 @@ class ScoreCounts(msgspec.Struct):
 
 
 class ReplayScores:
-    """The measures of each method, exact medians included; jobs cancelled in the queue count as if they had started.
+    """Accuracy of each method with exact medians; jobs cancelled in the queue count as if they had started.
 
-    Parameters:
-        settings: those of the replay, which say whose run times the predictions have.
+    Args:
+        settings: settings of the replay, which name the run time method of the predictions.
 
     Attributes:
-        counted: what was counted so far, which may be kept and set again.
+        counted: the counts so far, which may be saved and restored.
     """
 
     def __init__(self, settings: EngineSettings | None = None) -> None:
@@ -64,7 +64,7 @@ class ReplayScores:
         self.counted = ScoreCounts({}, {name: RunAccuracy() for name in self._settings.run_methods}, {})
 
     def add(self, outcome: Outcome) -> None:
-        """Add an outcome: first that of the wait, later that of the run time."""
+        """Add an outcome: first the wait's, later the run time's."""
         self._add_run(outcome)
         if outcome.method in self.counted.runs and outcome.method not in self._settings.methods:
             return
@@ -80,7 +80,7 @@ class ReplayScores:
             accuracy.add_response(predicted_s, wait_s, 0.0)
 
     def _add_run(self, outcome: Outcome) -> None:
-        """Each method for run times once: as a shadow, or with the default method for waits."""
+        """Count each run time method once: as a shadow, or with the default method for waits."""
         name, runs = outcome.method, self.counted.runs
         if name not in runs and name == self._settings.method:
             name = self._settings.runtimes
@@ -88,7 +88,7 @@ class ReplayScores:
             runs[name].add(outcome.predicted_run_s, outcome.actual_run_s, outcome.run_interval)
 
     def rows(self) -> dict[str, dict[str, float]]:
-        """The measures by method, the trivial rules first."""
+        """Return the accuracy by method, baselines first."""
         methods = sorted(self.counted.accuracy, key=lambda name: (name not in TRIVIAL, name != "zero", name))
         return {name: self._row(name) for name in methods}
 
@@ -101,11 +101,11 @@ class ReplayScores:
         return row
 
     def run_rows(self) -> dict[str, dict[str, float]]:
-        """The measures of the methods for run times, by their names."""
+        """Return the accuracy of the run time methods, by name."""
         return {name: accuracy.measures() for name, accuracy in self.counted.runs.items() if accuracy.jobs}
 
     def bound_rows(self) -> dict[str, dict[str, float]]:
-        """How the bounds did, by method and probability: the share that held, mean width and quantile loss in hours."""
+        """Return the accuracy of bounds by method and probability: coverage, mean width and quantile loss in hours."""
         return {
             f"{name} {q}": {
                 "coverage": bound.held / bound.jobs,
@@ -119,10 +119,11 @@ class ReplayScores:
 
 
 class RecordFile:
-    """A file of records, as lines of JSON; without a path nothing is written.
+    """A file of records as JSON lines; without a path, records are discarded.
 
-    Parameters:
-        size: how many bytes are there already that count; what is behind them is cut off. None begins the file anew.
+    Args:
+        path: the file.
+        size: number of valid bytes in an existing file; the rest is truncated. None starts a new file.
 
     Raises:
         UserError: it cannot be written, or is shorter.
@@ -149,7 +150,7 @@ class RecordFile:
             self._file.seek(size)
 
     def durable(self) -> int:
-        """Have what was written on the disk; gives how many bytes that is."""
+        """Flush the file to disk and return its size in bytes."""
         if self._file is None:
             return 0
         self._file.flush()
@@ -170,10 +171,10 @@ class RecordFile:
 
 
 def settings_for(settings: EngineSettings, methods: Sequence[str], runtimes: Sequence[str] = ()) -> EngineSettings:
-    """Settings to replay with: these methods of each kind, the first as the default one, and the trivial rules.
+    """Return settings for a replay: these methods of each kind, the first as the default one, and the baselines.
 
-    Parameters:
-        settings: all other settings, and the methods of a kind where none are named.
+    Args:
+        settings: all other settings, and the methods of a kind if none are named.
         methods: names of methods for waits, or for run times alone.
         runtimes: names of methods for run times.
 

@@ -1,4 +1,4 @@
-"""A replay that is scored and written to files; one that was interrupted goes on to the same bytes."""
+"""A scored replay that writes files; an interrupted one resumes and produces identical bytes."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,8 +29,9 @@ KEEP_EVERY = 10_000  # events between two times that the state is kept; some 10 
 
 
 class SavedReplay(msgspec.Struct):
-    """A replay's state: how many events have passed, each site's engine with all entries of its histories, and what was
-    counted. `identity` is of what is replayed and how; `sizes` are the files' that were written.
+    """State of a replay: the number of events, each site's engine with its whole history, and the counts.
+
+    `identity` hashes the input and the options; `sizes` are those of the output files.
     """
 
     identity: bytes
@@ -44,16 +45,18 @@ class SavedReplay(msgspec.Struct):
 
 
 class ScoredReplay:
-    """The events of an excerpt through the engine, with what comes of it.
+    """Replay an excerpt through the engine, and score the results.
 
-    Parameters:
-        jobs: those that are scored.
-        cancelled: whether jobs cancelled in the queue are scored.
+    Args:
+        excerpt: the events to replay.
+        settings: settings of the engine.
+        jobs: the jobs to score.
+        cancelled: score jobs cancelled in the queue too.
         files: for predictions and for outcomes; None writes none.
-        only: the method whose records go to the files; None: every one's.
-        resume: a file in which the state is kept, and from which it goes on if it is there.
-        part: of several processes which this is: each has a file of its own, beside that one.
-        prior: what the forests start from, in place of what the package holds.
+        only: the method whose records are written; None: all methods.
+        resume: a file for the state; the replay resumes from it if it exists.
+        part: name of this process's share, which adds a suffix to its state file.
+        prior: pre-trained model to use instead of the packaged one.
 
     Raises:
         UserError: a file cannot be used, or `resume` is of another replay.
@@ -111,7 +114,7 @@ class ScoredReplay:
         return saved.sizes
 
     def run(self, advance: Callable[[], None] = lambda: None) -> None:
-        """Replay the rest; `advance` is called at each submission, those from before an interruption too."""
+        """Replay the remaining events; `advance` is called at each submission, also those before an interruption."""
         processes().threads = self._threads
         predictions, outcomes = self._files
         with predictions, outcomes:
@@ -182,7 +185,7 @@ class ScoredReplay:
 
 
 def _job_of(event: AnyEvent, engine: Engine) -> Job | None:
-    """The live job that an event is about; of a task that queues in its array's row that row."""
+    """Return the live job of an event; for a task that is pending in its array's row, that row."""
     if not isinstance(event, JobEvent):
         return None
     jobs = engine.context.state.jobs

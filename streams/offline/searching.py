@@ -1,4 +1,4 @@
-"""What the genetic searches have in common: their steps, the state from which one goes on, and what is printed."""
+"""Shared parts of the genetic searches: their steps, the saved state, and the output."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -39,10 +39,10 @@ def _applied(item: Any) -> Any:
 def process_map(
     function: Callable[[Item], Result], workers: int, first: Item
 ) -> Iterator[Callable[[Sequence[Item]], Iterable[Result]]]:
-    """Gives what maps the function over items, in order, in `workers` processes; a single one is this process.
+    """Yield a function that maps over items, in order, in `workers` processes; one worker is this process.
 
-    Each process has its own copy of the function, so that what belongs to it is sent once. An item, `first`, is done
-    here and alone before: what it compiles is in numba's cache, which has no lock, before others look there.
+    Each process has its own copy of the function, which is sent once. The item `first` is processed here alone before,
+    so that its compiled code is in numba's cache, which has no lock.
     """
     if workers == 1:
         yield lambda items: map(function, items)
@@ -57,7 +57,7 @@ def process_map(
 
 
 class SearchStep(msgspec.Struct, frozen=True):
-    """A step of a search: its best so far, as texts, and the errors (s) of a generation's best, mean and worst."""
+    """A step of a search: its best individual so far, as texts, and a generation's best, mean and worst error (s)."""
 
     number: int
     best: list[str]
@@ -67,7 +67,7 @@ class SearchStep(msgspec.Struct, frozen=True):
 
 
 class SearchResult(msgspec.Struct, frozen=True):
-    """The steps of a search, the error of what is in force, and the mean of what was predicted, in seconds."""
+    """The steps of a search, the error of the settings in force, and the mean of the predicted quantity, in seconds."""
 
     steps: list[SearchStep]
     before_s: float
@@ -75,11 +75,11 @@ class SearchResult(msgspec.Struct, frozen=True):
 
     @property
     def best(self) -> SearchStep:
-        """The step with the least error."""
+        """The step with the smallest error."""
         return min(self.steps, key=lambda step: step.best_s)
 
     def errors(self) -> dict[str, Any]:
-        """The mean absolute errors in seconds: of what is in force, of what was found, and the best of each step."""
+        """Return the mean absolute errors in seconds: in force, found, and the best of each step."""
         return {
             "before_s": self.before_s,
             "found_s": self.best.best_s,
@@ -95,10 +95,12 @@ def steps(
     founders: Iterable[Individual],
     told: Callable[[Individual], list[str]],
 ) -> Iterator[SearchStep]:
-    """One step for each generation, those of the state file (if any) first; the file is written after each.
+    """Yield one step for each generation, those of the state file first; the file is written after each.
 
-    `workload` identifies what is searched on; `told` gives an individual as texts. Raises UserError: the state file
-    cannot be read or written, or is of another search.
+    `workload` identifies the jobs; `told` formats an individual as texts.
+
+    Raises:
+        UserError: the state file cannot be read or written, or is of another search.
     """
     state = None if file is None else _read(file, workload, plan)
     taken = list(state.steps) if state else []
@@ -113,7 +115,7 @@ def steps(
 
 
 class SearchState(msgspec.Struct, frozen=True):
-    """What a state file holds, so that a search goes on from a generation. `workload` identifies its jobs."""
+    """Content of a state file, from which a search resumes. `workload` identifies its jobs."""
 
     workload: str
     plan: SearchPlan
@@ -133,7 +135,7 @@ def _read(file: Path, workload: str, plan: SearchPlan) -> SearchState | None:
 
 
 def show_steps(result: SearchResult) -> None:
-    """Print how the search went."""
+    """Print the progress of the search."""
     lines = [
         [str(step.number), *(f"{seconds:.2f}" for seconds in (step.best_s, step.mean_s, step.worst_s))]
         for step in result.steps
@@ -142,7 +144,7 @@ def show_steps(result: SearchResult) -> None:
 
 
 def show_errors(result: SearchResult, of: str) -> None:
-    """Print the error of what was found beside that of what is in force, in seconds and as a share of the mean."""
+    """Print the errors found and in force, in seconds and as a share of the mean."""
     errors = (("as in force", result.before_s), ("found", result.best.best_s))
     lines = [[name, f"{error_s:.2f}", f"{error_s / max(result.mean_s, 1.0):.3f}"] for name, error_s in errors]
     show_table(["", "AAE s", f"of the mean {of}"], lines)

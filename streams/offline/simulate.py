@@ -1,4 +1,4 @@
-"""A trace under other schedulers, which plan with other run times: what predictions are worth to them."""
+"""Simulate other schedulers on a trace with various run times, to measure the benefit of predictions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -17,7 +17,7 @@ NO_RUN_TIMES = "none"  # the name of the run times where the scheduler uses none
 
 
 class SimulationPlan(msgspec.Struct, frozen=True):
-    """What to simulate: a machine, its jobs, and which schedulers with which run times."""
+    """Plan of a simulation: a machine, its jobs, and the schedulers with their run times."""
 
     cpus: int
     jobs: list[simulation.SimulatedJob]
@@ -26,12 +26,12 @@ class SimulationPlan(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """How often `simulate` calls `advance`."""
+        """Number of calls of `advance` by `simulate`."""
         return len(self.pairs) * len(self.jobs)
 
 
 class SchedulerResult(msgspec.Struct, frozen=True):
-    """The figures of one scheduler that planned with one kind of run times."""
+    """Results of one scheduler with one kind of run times."""
 
     scheduler: str
     runtimes: str
@@ -41,11 +41,13 @@ class SchedulerResult(msgspec.Struct, frozen=True):
 def plan_of(
     trace: Trace, schedulers: str, runtimes: str, cpus: int | None = None, rows: tuple[int, int] | None = None
 ) -> SimulationPlan:
-    """A plan from comma-separated names; a scheduler that uses no run times comes once.
+    """Build a plan from comma-separated names; a scheduler that uses no run times is listed once.
 
-    `cpus` are by default those of the trace's header; `rows` are positions in the order of submission, from 1,
-    inclusive. Raises UserError: a name or the machine's size is unknown, a job is larger than it, or there is none to
-    run.
+    `cpus` defaults to the trace's header; `rows` are positions in submission order, from 1, inclusive.
+
+    Raises:
+        UserError: there is no such name, the machine's size is missing, a job is larger than it, or there is no
+            job.
     """
     pairs = _pairs(
         _named(schedulers, simulation.POLICIES, "scheduler"),
@@ -79,7 +81,7 @@ def show(rows: Sequence[SchedulerResult]) -> None:
 
 
 def document(trace: Trace, plan: SimulationPlan, rows: Sequence[SchedulerResult]) -> dict[str, object]:
-    """What `show` prints, for machines: fractions and seconds."""
+    """Return the content of `show` as fractions and seconds."""
     figures = [
         {"scheduler": row.scheduler, "runtimes": row.runtimes, **msgspec.structs.asdict(row.performance)}
         for row in rows
@@ -123,7 +125,7 @@ def _estimates(name: str) -> simulation.Estimates:
 
 
 def _simulated(job: SwfJob, place: int) -> simulation.SimulatedJob:
-    """A job of a trace, as it came, and as it ran: on the processors that it got. Numbered by its place."""
+    """Convert a job of a trace as it was submitted and as it ran, on its allocated CPUs; its number is its place."""
     return simulation.SimulatedJob(
         job=str(place),
         submit=round(job.submit),

@@ -1,4 +1,4 @@
-"""The search for a site's templates on its trace: on all cores, resumable, and the profile to run the site with."""
+"""Resumable, parallel search for a site's templates on its trace, and the profile that results."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -24,12 +24,12 @@ from streams.text.terminal import show_table
 
 
 class TemplateSearchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to search for, and how.
+    """Options of a template search.
 
     The first `jobs` of the trace are read. With `running`, jobs are predicted while they run too, not only at their
-    submission. `choice` is how a set's estimates become one, in the search and for whoever uses what it finds. The plan
-    is the genetic search's. After each generation its state is kept in `file`; where that exists, the search goes on
-    from it.
+    submission. `choice` is the rule that combines the estimates of a set, in the search and in later use. The plan
+    configures the genetic search. After each generation its state is saved in `file`; if that exists, the search
+    resumes from it.
     """
 
     kind: Literal["genetic", "greedy"] = "genetic"
@@ -42,9 +42,12 @@ class TemplateSearchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def workload_of(trace: Trace, count: int, running: bool = False) -> Workload:
-    """The first `count` jobs of a trace in the order of its events: each that started is predicted at its submission.
+    """Return the first `count` jobs of a trace in event order; each that started is predicted at its submission.
 
-    With `running`, at each submission one of the running jobs is too, in turn. Raises UserError: none has started.
+    With `running`, one running job in turn is predicted at each submission, too.
+
+    Raises:
+        UserError: no job has started.
     """
     first = msgspec.structs.replace(trace, jobs=trace.jobs[:count])
     started = {str(job.number) for job in first.jobs if job.started}
@@ -80,8 +83,11 @@ def search(
     settings: EngineSettings,
     report: Callable[[SearchStep], None] = lambda _: None,
 ) -> SearchResult:
-    """Search a trace's templates; `report` is called with each step, whose best is a set of templates. Raises
-    UserError: there is no job to predict, or the state file cannot be read or written, or is of another search.
+    """Search a trace's templates; `report` is called with each step, whose best is a set of templates.
+
+    Raises:
+        UserError: there is no job to predict, or the state file cannot be read or written, or is of another
+            search.
     """
     workload = workload_of(trace, options.jobs, options.running)
     in_force = run_method_named(Templates.name, settings.parameters.get(Templates.name))
@@ -105,18 +111,18 @@ def search(
 
 
 def _greedy(workload: Workload, choice: Choice, evaluate: Evaluate) -> Iterator[SearchStep]:
-    """One step for each set that the search arrives at; its error is the best, the mean and the worst."""
+    """Yield one step for each set of the greedy search; its error is the best, the mean and the worst."""
     for number, found in enumerate(greedy(workload, evaluate, choice), 1):
         yield SearchStep(number, [*map(str, found.templates)], found.error_s, found.error_s, found.error_s)
 
 
 def show(result: SearchResult) -> None:
-    """Print how the search went, the set it found, and its error beside that of the set in force."""
+    """Print the progress of the search, the set that was found, and its error next to that of the set in force."""
     show_steps(result)
     show_table(["template", "predictor", "data", "history"], [text.split() for text in result.best.best])
     show_errors(result, "run time")
 
 
 def profile(templates: Sequence[str], choice: Choice) -> str:
-    """The set as TOML that `queuecast --config` reads."""
+    """Return the set as TOML that `queuecast --config` reads."""
     return as_profile({"runtimes": Templates.name}, Templates.name, {"choice": choice, "templates": list(templates)})

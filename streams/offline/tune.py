@@ -1,4 +1,4 @@
-"""Tuning `qespera` on a stretch of a trace, one parameter after another: the tables, and the site's profile."""
+"""Tune `qespera` on a stretch of a trace, one parameter at a time: the tables, and the site's profile."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +20,7 @@ MIN_JOBS = 500  # with fewer jobs than this the choice owes much to chance
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """What tuning reads: the trace from its beginning to the last job of the range, and the jobs to predict.
+    """Input of tuning: the trace from its beginning to the last job of the range, and the jobs to predict.
 
     `in_range` is the number of jobs in the range, of which `jobs` are predicted.
     """
@@ -31,14 +31,17 @@ class Stretch(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """How often `tune` calls `advance`."""
+        """Number of calls of `advance` by `tune`."""
         return PASSES * len(self.trace.jobs)
 
 
 def stretch_of(trace: Trace, ids: tuple[int, int] | None, rows: tuple[int, int] | None, every: int) -> Stretch:
-    """The stretch of these job numbers (`ids`) or positions (`rows`, in submit order, from 1), nothing later in it.
+    """Return the stretch of these job numbers (`ids`) or positions (`rows`, in submission order, from 1).
 
-    Of its jobs every N-th (`every`) is predicted. Raises UserError: there is no job in it.
+    Every N-th of its jobs (`every`) is predicted.
+
+    Raises:
+        UserError: the stretch has no job.
     """
     if rows is not None:
         places = [*range(max(rows[0], 1) - 1, min(rows[1], len(trace.jobs)))]
@@ -72,7 +75,7 @@ def tune(stretch: Stretch, settings: EngineSettings, advance: Callable[[], None]
 
 
 def show(tuning: TuningResult, stretch: Stretch) -> None:
-    """Print the statistics as the paper's table VI has them, then the parameters."""
+    """Print the statistics as in table VI of the paper, then the parameters."""
     best = tuning.profile.method
     heads = [f"{STATISTIC_NAMES[name]} AAE s" for name in STATISTICS]
     errors = [f"{_seconds(tuning.statistics[name])}{' *' if name == best else ''}" for name in STATISTICS]

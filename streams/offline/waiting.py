@@ -1,4 +1,4 @@
-"""The scores of a replay while jobs wait: the estimates in force at fixed ages, and the notices that would be sent."""
+"""Scores of a replay while jobs wait: the estimates in force at fixed ages, and the notices that would be sent."""
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
@@ -33,7 +33,7 @@ class NoticeCounts(msgspec.Struct):
         about: `about_to_start` notices of these jobs.
         came_true: of these notices, the ones after which the job started within an hour.
         slipped: `slipped` notices of all jobs that started.
-        false_slipped: of these, the ones of jobs that started by the latest start that had been told before.
+        false_slipped: of these, the ones of jobs that started by the previously announced latest start.
     """
 
     jobs: int = 0
@@ -60,7 +60,7 @@ def _share(part: int, of: int) -> float | None:
 
 
 class SentNotice(msgspec.Struct, array_like=True, frozen=True):
-    """A notice: its kind, when it was sent (Unix seconds), and the latest start that had been told before."""
+    """A notice: its kind, when it was sent (Unix seconds), and the latest start announced before it."""
 
     kind: str
     at: float
@@ -68,14 +68,14 @@ class SentNotice(msgspec.Struct, array_like=True, frozen=True):
 
 
 class WatchedReplay(msgspec.Struct):
-    """A queued job whose notices are simulated, and those that were sent."""
+    """A pending job whose notices are simulated, and those already sent."""
 
     job: WatchedJob
     sent: list[SentNotice] = []
 
 
 class WaitingCounts(msgspec.Struct):
-    """What `WaitingScores` has counted, and the jobs that still queue."""
+    """The counts of `WaitingScores`, and the jobs that are still pending."""
 
     accuracy: WaitingAccuracy = msgspec.field(default_factory=WaitingAccuracy)
     notices: NoticeCounts = msgspec.field(default_factory=NoticeCounts)
@@ -83,10 +83,10 @@ class WaitingCounts(msgspec.Struct):
 
 
 class WaitingScores:
-    """Scores what was published of jobs while they waited.
+    """Score the estimates published while jobs were pending.
 
     Args:
-        method: the method that counts.
+        method: the method to score.
         before_s: how long before its expected start a job is notified, seconds.
     """
 
@@ -98,7 +98,7 @@ class WaitingScores:
 
     @property
     def counted(self) -> WaitingCounts:
-        """What is stored of an interrupted replay."""
+        """State to store for an interrupted replay."""
         return WaitingCounts(self.accuracy, self.notices, list(self._jobs.values()))
 
     @counted.setter
@@ -122,12 +122,12 @@ class WaitingScores:
         self._check(one, prediction.made_at)
 
     def left(self, outcome: Outcome, noted: Iterable[Landmark], scored: bool) -> None:
-        """Add a job whose wait is known.
+        """Add a job that has left the queue.
 
         Args:
             outcome: the outcome of its wait.
-            noted: what was noted of it at fixed ages.
-            scored: whether it is among the jobs that are scored.
+            noted: the estimates in force at fixed ages.
+            scored: whether the job is scored.
         """
         if outcome.method != self._method or outcome.actual_run_s is not None:
             return
@@ -202,7 +202,7 @@ def table(accuracy: WaitingAccuracy) -> tuple[Sequence[str], list[list[str]]]:
 
 
 def notice_sentences(counts: NoticeCounts) -> list[str]:
-    """Return in sentences how good the notices would have been; none without a job that waited for over an hour."""
+    """Describe the accuracy of the notices in sentences; empty without a job that waited for over an hour."""
     found = list[str]()
     if counts.jobs:
         share = 100 * counts.in_time / counts.jobs
@@ -226,13 +226,13 @@ def notice_sentences(counts: NoticeCounts) -> list[str]:
 
 
 def document(counts: WaitingCounts) -> dict[str, object]:
-    """Return the same for machines."""
+    """Return the scores as data for `--json`."""
     rows = {duration(age_s): row for age_s, row in counts.accuracy.rows().items()}
     return {"while_waiting": rows, "notices": counts.notices.rows()}
 
 
 def show(counts: WaitingCounts) -> None:
-    """Print the table by age, and how good the notices would have been."""
+    """Print the table by age, and the accuracy of the notices."""
     heads, lines = table(counts.accuracy)
     if lines:
         show_table(heads, lines)

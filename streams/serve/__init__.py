@@ -1,1 +1,3 @@
-"""The HTTP service: `web` has the paths, `service` the answers. No state: estimates are read, all else is asked."""
+"""The HTTP service: `web` has the paths, `service` the answers. It is stateless: estimates are cached, the rest is
+queried.
+"""

@@ -1,4 +1,4 @@
-"""Who may ask what: tokens and their rights, tokens that change while the service runs, and the log of who asked."""
+"""Access control: tokens and their rights, reload of tokens at run time, and the access log."""
 
 import asyncio
 import hmac
@@ -31,11 +31,10 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 
 
 class Access:
-    """The tokens in force, by their names. Without any, and without a header that names users, everybody may ask
-    everything.
+    """The tokens in force by name; without tokens and without a user header, all requests are allowed.
 
-    In `user_header` a proxy names the user, who may then see what is of that user; `trusted` networks are believed
-    that.
+    In `user_header` a reverse proxy names the authenticated user, who may then see that user's jobs; the header is
+    accepted only from the `trusted` networks.
     """
 
     def __init__(
@@ -53,15 +52,15 @@ class Access:
 
     @property
     def asks(self) -> bool:
-        """Whether who asks must say who it is."""
+        """True if clients must authenticate."""
         return bool(self._tokens) or self._user_header is not None
 
     def replace(self, tokens: Mapping[str, ServeToken]) -> None:
-        """Put these tokens in the place of those in force."""
+        """Replace the tokens in force."""
         self._tokens = dict(tokens)
 
     def who(self, connection: Connection) -> tuple[str, ServeToken] | None:
-        """The name and rights of who asks: by a token, by a session, or as a trusted proxy says; None: nobody known."""
+        """Return the client's name and rights, by token, session or trusted proxy; None if not authenticated."""
         if (given := connection.headers.get("authorization")) is not None:
             return self.find(given)
         session = connection.cookies.get(SESSION, "")
@@ -69,9 +68,9 @@ class Access:
         return self._named_by_proxy(connection) if name is None else (name, self._tokens[name])
 
     def find(self, authorization: str) -> tuple[str, ServeToken] | None:
-        """The name and rights of the token in this header; None where there is none such.
+        """Return the name and rights of the token in this header; None if there is no such token.
 
-        All tokens are compared, each in constant time, so that the time tells nothing about any of them.
+        All tokens are compared, each in constant time, so that timing reveals nothing about any of them.
         """
         scheme, _, given = authorization.partition(" ")
         said = given.strip().encode("latin-1", "replace")
@@ -88,16 +87,16 @@ class Access:
         return f"user {user}", ServeToken(token="", rights="own", user=user)
 
     def name_in_link(self, link: str) -> str | None:
-        """The name of the token that signed this login link; None where the link is not valid, or was used."""
+        """Return the name of the token that signed this login link; None if the link is invalid or was used."""
         return self._links.name_in(link, self._tokens)
 
     def session_by_link(self, link: str) -> str | None:
-        """The session that a login link is exchanged for, once; None where the link is not valid, or was used."""
+        """Exchange a login link for a session, once; None if the link is invalid or was used."""
         name = self._links.use(link, self._tokens)
         return None if name is None else self._session(name)
 
     def session_by_token(self, authorization: str) -> str | None:
-        """The session of whom the token in this header lets in; None where it lets in nobody."""
+        """Return a session for the token in this header; None if the token is invalid."""
         found = self.find(authorization)
         return None if found is None else self._session(found[0])
 
@@ -105,30 +104,32 @@ class Access:
         return signed("session", name, self._tokens[name].token, time.time() + SESSION_S)
 
     def identify(self, connection: Connection) -> str:
-        """Who a request counts for: the token's name, or else the address."""
+        """Return the identity for rate limits: the token's name, else the address."""
         found = self.who(connection)
         return f"token {found[0]}" if found else f"address {address_of(connection.scope)}"
 
     def sight_of(self, connection: Connection) -> Sight:
-        """The jobs that this request may see."""
+        """Return the jobs that this request may see."""
         found = self.who(connection)
         if found is None:
             return Sight(everybody=not self.asks)
         return Sight(everybody=found[1].rights == "all", user=found[1].user)
 
     async def note_asker(self, connection: Connection, _: BaseRouteHandler) -> None:
-        """Note whose questions follow from this request, and what it may see; the workers cannot see from it what the
-        address is.
+        """Record the client of this request and its visible jobs; the address is hashed for the workers.
 
-        A coroutine, for what a function sets here is lost: it would be called in another thread.
+        It is a coroutine, because a function would run in another thread and its context variables would be lost.
         """
         hidden = blake2s(self.identify(connection).encode(), key=self._key, digest_size=8).hexdigest()
         asking_for.set(f"http {hidden}")
         sight.set(self.sight_of(connection))
 
     def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
-        """Let in those whose token allows this request; else raises NotAuthorizedException or
-        PermissionDeniedException.
+        """Allow the request if its token has the right.
+
+        Raises:
+            NotAuthorizedException: the client is not authenticated.
+            PermissionDeniedException: the token lacks the right.
         """
         if not self.asks:
             return
@@ -142,7 +143,11 @@ class Access:
 
 
 def networks(addresses: Sequence[str]) -> list[IPv4Network | IPv6Network]:
-    """These addresses and networks. Raises UserError: one is none."""
+    """Parse addresses and networks.
+
+    Raises:
+        UserError: one is invalid.
+    """
     try:
         return [ip_network(address) for address in addresses]
     except ValueError as error:
@@ -170,7 +175,7 @@ def _check_rights(token: ServeToken, connection: Connection, handler: BaseRouteH
 
 
 def address_of(scope: Mapping[str, Any]) -> str:
-    """The client's address; of IPv6 the network, since a client has as many addresses there as it likes."""
+    """Return the client's address; for IPv6 its network, because a client can use many addresses there."""
     client = scope.get("client")
     try:
         address = ip_address(client[0] if client else "")
@@ -182,7 +187,7 @@ def address_of(scope: Mapping[str, Any]) -> str:
 
 
 async def log_request(message: Message, scope: Scope) -> None:
-    """Log who asked for what; also who was refused."""
+    """Log a request with its client, including refused ones."""
     path = scope.get("path", "")
     if message["type"] != "http.response.start" or not path.startswith("/v1/"):
         return
@@ -203,7 +208,7 @@ def _asked_users(scope: Scope) -> Iterable[str]:
 
 
 async def follow(access: Access, files: Iterable[Path], load: Callable[[], Mapping[str, ServeToken]]) -> None:
-    """Put the tokens that `load` reads in force when their files change, for ever; wrong files change nothing."""
+    """Reload the tokens with `load` whenever their files change, without end; invalid files change nothing."""
     watched = list(files)
     known = _versions(watched)
     while True:

@@ -1,7 +1,7 @@
 """The paths by which browsers sign in and out.
 
 Opening a link changes nothing: it shows a page with a button. Otherwise another site's page could sign its visitors in
-as somebody else (login CSRF), and programs that preview links in messages would use them up.
+as another user (login CSRF), and programs that preview links in messages would use them up.
 """
 
 from html import escape
@@ -25,14 +25,14 @@ NOT_VALID = (
 
 
 def refuse_other_sites(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-    """A guard against requests that another site's page makes a browser send."""
+    """Guard against cross-site requests."""
     if connection.scope.get("method") != "GET" and not is_same_origin(connection.headers):
         raise PermissionDeniedException(detail="another site's page sent this request; expected one of this service's")
 
 
 @get("/", media_type=MediaType.HTML)
 async def show_link(state: State, key: FromQuery[str] = "") -> Response[bytes]:
-    """The page with the button that exchanges a link for a session."""
+    """Show the page with the button that exchanges a link for a session."""
     name = state.access.name_in_link(key)
     if name is None:
         raise PermissionDeniedException(detail=NOT_VALID)

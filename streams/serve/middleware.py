@@ -1,4 +1,4 @@
-"""What applies to every request: by which name and how often it may come, its path, headers, and metrics about it."""
+"""Middleware for all requests: allowed host names, rate limits, paths, headers and metrics."""
 
 import asyncio
 import socket
@@ -38,7 +38,7 @@ _span: ContextVar[dict[str, float]] = ContextVar("span")  # what is measured of 
 
 
 class CountingMiddleware(PrometheusMiddleware):
-    """Counts a request also where middleware within refuses it by an error, which Litestar itself takes for a 200."""
+    """Count requests, including those that inner middleware rejects; Litestar itself would count these as 200."""
 
     def __init__(self, app: ASGIApp, config: PrometheusConfig) -> None:
         async def noting_errors(scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +70,7 @@ _headers = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.
 
 
 async def add_security_headers(message: Message, _: Scope) -> None:
-    """Add the security headers to an answer before it is sent, but for those that the answer has of its own."""
+    """Add the security headers that an answer does not have yet."""
     if message["type"] == "http.response.start":
         own = list(message.get("headers", ()))
         names = {name.lower() for name, _ in own}
@@ -82,14 +82,13 @@ OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
 
 
 class CheckHost:
-    """A middleware that refuses requests under names that are not ours.
+    """Middleware that rejects requests for other host names.
 
-    A page of a stranger's can have its own name lead to this machine (DNS rebinding), and would then be allowed to read
-    what the service says to the browser. The browser's Host header says that name. An address is no name, so it is let
-    through.
+    A malicious page can let its own name resolve to this machine (DNS rebinding); the browser would then let it read
+    the answers. The browser's Host header has that name. A Host header with an address is allowed.
 
-    Litestar's own `AllowedHostsConfig` compares the header as a whole: with its port, its last dot, and the case of its
-    letters. It cannot let every address through, and does not refuse a second Host header.
+    Litestar's own `AllowedHostsConfig` compares the whole header: with its port, its last dot, and the case of its
+    letters. It cannot allow all addresses, and does not reject a second Host header.
     """
 
     def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
@@ -97,7 +96,7 @@ class CheckHost:
         self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it with status 421."""
+        """Pass the request on, or reject it with status 421."""
         if scope["path"] not in OPEN_PATHS:
             given = [value for name, value in scope["headers"] if name == b"host"]
             if len(given) != 1 or not is_ours(given[0].decode("latin-1"), self._names):
@@ -107,13 +106,13 @@ class CheckHost:
 
 
 def names_of(settings: ServeSettings) -> frozenset[str]:
-    """The names by which the service goes."""
+    """Return the host names of the service."""
     names = ("localhost", settings.web_host, socket.gethostname(), *settings.hosts)
     return frozenset(name.lower().rstrip(".") for name in names if name)
 
 
 def is_ours(host: str, names: frozenset[str]) -> bool:
-    """Whether a Host header, with or without a port, names us or is an address."""
+    """Check if a Host header, with or without a port, is one of our names or an address."""
     name, _, port = host.partition(":")
     if host.startswith("["):
         name, _, rest = host[1:].partition("]")
@@ -131,11 +130,10 @@ STAND_IN = "\x00"  # what no name has
 
 
 def keeping_slashes(app: ASGIApp) -> ASGIApp:
-    """The app, given paths whose segments are those that the client sent: `/v1/sites/a%2Fb` is about the site `a/b`.
+    """Wrap the app so that escaped slashes stay within a segment: `/v1/sites/a%2Fb` is the site `a/b`.
 
-    Servers hand on a path with all its escapes undone, in which such a slash looks like one between segments. So the
-    path is read again from what the client sent, with a stand-in for slashes within a segment, and handlers are given
-    the name (`restore_slashes`).
+    Servers unescape the path, after which such a slash looks like a separator. So the path is parsed again from the raw
+    path, with a placeholder for slashes within a segment; `restore_slashes` gives handlers the original names.
     """
 
     async def with_segments(scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,7 +147,7 @@ def keeping_slashes(app: ASGIApp) -> ASGIApp:
 
 
 def answering_head(app: ASGIApp) -> ASGIApp:
-    """The app, which answers HEAD as GET; the server leaves the body out, since its scope stays as it is."""
+    """Wrap the app so that it answers HEAD as GET; the server omits the body, since its scope stays unchanged."""
 
     async def as_get(scope: Scope, receive: Receive, send: Send) -> None:
         if scope.get("method") == "HEAD":
@@ -160,7 +158,7 @@ def answering_head(app: ASGIApp) -> ASGIApp:
 
 
 async def restore_slashes(request: Request[Any, Any, Any]) -> None:
-    """Give the handler of a request the names as they are."""
+    """Restore the original names in a request's path parameters."""
     given = request.scope["path_params"]
     restored = {key: value.replace(STAND_IN, "/") if isinstance(value, str) else value for key, value in given.items()}
     request.scope["path_params"] = restored
@@ -171,12 +169,12 @@ CLEAN_S = 60.0  # seconds between two times that the counts of clients who have 
 
 
 def rate_limit(access: Access, per_minute: int) -> RateLimitConfig:
-    """So many requests a minute for each token, and for each address without one; further ones have status 429."""
+    """Limit the requests a minute for each token, or for each address without one; further requests get status 429."""
     return RateLimitConfig(rate_limit=("minute", per_minute), identifier_for_request=access.identify, store=STORE)
 
 
 async def forget_counts(app: Litestar) -> None:
-    """Drop the counts that have expired, for ever: by itself Litestar's store keeps each client that ever asked."""
+    """Delete expired counters periodically, without end; Litestar's store alone would keep each client forever."""
     while True:
         await asyncio.sleep(CLEAN_S)
         store = app.stores.get(STORE)

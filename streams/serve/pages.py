@@ -1,4 +1,4 @@
-"""The pages for people: one frame around what is each page's own, and the scripts, styles and images they load."""
+"""HTML pages: a common frame around each page's content, and the scripts, styles and images they load."""
 
 import re
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ CHARTS = ('<link rel="stylesheet" href="static/uPlot.min.css">', '<script src="s
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What is a page's own: the file of its content, its title, its script, what else its head has.
+    """The content of a page: its file, title and script, and further elements of its head.
 
-    `skip` is what the link says by which the keyboard's users pass over the navigation, `item` the address of the item
-    there that the page belongs to.
+    `skip` is the text of the link that skips the navigation for keyboard users; `item` is the address of the page's
+    item in the navigation.
     """
 
     file: str
@@ -37,7 +37,7 @@ class Page(msgspec.Struct, frozen=True):
     item: str | None = None
 
     def rendered(self) -> bytes:
-        """The page in its frame."""
+        """Return the page in its frame."""
         head = (*self.head, f'<script type="module" src="static/{self.script}"></script>')
         content = (FILES / self.file).read_text(encoding="utf-8").rstrip("\n")
         return framed(self.title, content, self.skip, "\n  ".join(head), self.item).encode()
@@ -46,7 +46,7 @@ class Page(msgspec.Struct, frozen=True):
 def framed(
     title: str, content: str, skip: str = "Skip to what is told", head: str = "", item: str | None = None
 ) -> str:
-    """What all pages have around what is a page's own; `item` is the address of its item in the navigation."""
+    """Wrap the content in the frame of all pages; `item` is the address of its item in the navigation."""
     frame = Template((FILES / "frame.html").read_text(encoding="utf-8"))
     page = frame.substitute(title=title, head=head, skip=skip, content=content)
     return page if item is None else page.replace(f'<a href="{item}">', f'<a href="{item}" aria-current="page">', 1)
@@ -66,12 +66,14 @@ ALERTS = "/alerts"  # the path of one more, which the alerts' `runbook_url` name
 
 
 def rendered_pages() -> dict[str, bytes]:
-    """The pages by their paths, as they are sent."""
+    """Return the pages as they are sent, by path."""
     return {path: page.rendered() for path, page in PAGES.items()} | {ALERTS: _runbook()}
 
 
 def _runbook() -> bytes:
-    """What each alert means, folded, which its anchor opens; what it links to in the repository is plain text here."""
+    """Render each alert's explanation as a folded section that its anchor opens; links to the repository become plain
+    text.
+    """
     text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", RUNBOOK.read_text(encoding="utf-8"))
     head, *alerts = re.split(r"<h2>(\w+)</h2>", MarkdownIt().render(re.sub(r"\n(?=\*\*)", "\n\n", text)))
     folded = (
@@ -83,7 +85,7 @@ def _runbook() -> bytes:
 
 
 def problem_page(path: str, status: int, detail: str) -> bytes:
-    """What a browser is shown in the place of a page: the frame, with what is wrong."""
+    """Render an error as a page for browsers."""
     title = "There is no such page" if status == 404 else "That did not work"
     said = escape("The pages are named above." if status == 404 else detail)
     content = f'    <section id="problem"><h1>{title}</h1>\n      <p>{said}</p></section>'
@@ -92,7 +94,7 @@ def problem_page(path: str, status: int, detail: str) -> bytes:
 
 
 def static_files() -> dict[str, bytes]:
-    """The scripts, styles and images by their names, which are all different."""
+    """Return the scripts, styles and images by their unique names."""
     return {file.name: file.read_bytes() for file in FILES.rglob("*.*") if file.suffix != ".html"}
 
 

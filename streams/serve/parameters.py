@@ -1,4 +1,4 @@
-"""The parameters of requests: what they may be, and the job that they describe."""
+"""Request parameters: their types and limits, and the job that they describe."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -71,18 +71,18 @@ def job_request(
     constraint: Annotated[Word, Parameter(description="What its nodes have to have: ib&(a100|h100).")] = "",
     unlimited: Annotated[bool, Parameter(description="Whether it has no time limit.")] = False,
 ) -> JobRequest:
-    """The job that a request describes; an empty value, or 0, means that it is not given."""
+    """Build the job that a request describes; an empty value, or 0, means that it is not given."""
     given: dict[str, Any] = {name: value for name, value in locals().items() if value and str(value).strip()}
     return _checked(lambda: grid.job_request(**given))
 
 
 def duration_of(name: str, text: str) -> float | None:
-    """The seconds of a parameter that is a duration; None where it is empty."""
+    """Return the seconds of a duration parameter; None if it is empty."""
     return _checked(lambda: read_as(name, seconds_of, text)) if text.strip() else None
 
 
 def check_preference(prefer: str, unless_sooner_s: float | None) -> None:
-    """Refuse a margin without a preferred site."""
+    """Reject a margin without a preferred site."""
     if unless_sooner_s is not None and not prefer:
         raise ValidationException(detail="unless_sooner: needs prefer, the site that another must beat by this time")
 
@@ -95,7 +95,7 @@ def _checked(read: Callable[[], T]) -> T:
 
 
 def refuse_unknown_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """A guard against unknown parameters, and against parameters that are given twice."""
+    """Guard against unknown parameters and duplicates."""
     known = handler.opt.get("query", frozenset())
     for name, times in Counter(name for name, _ in connection.query_params.multi_items()).items():
         if name not in known:

@@ -1,4 +1,4 @@
-"""Runs the HTTP service in this process, with limits on connections."""
+"""Run the HTTP service in this process, with limits on connections."""
 
 import asyncio
 import logging
@@ -42,18 +42,18 @@ for _why in ("slow", "unread", "pipelined", "many"):  # shown from the beginning
 
 
 class Connections:
-    """The open connections of a service: so many of each address, so many in all.
+    """The open connections of a service, limited per address and in total.
 
-    uvicorn 0.54 waits for ever for a request's headers, and with its own limit it refuses everybody when too many
-    connections are open. Here those that wait make room, the oldest first: the client's own where it has too many,
-    anybody's where all have. Who sends its request at once is answered, however many others are half open. Where none
-    waits, one goes whose client does not read its answer.
+    uvicorn 0.54 waits for a request's headers without a timeout, and its own connection limit rejects all new clients.
+    Here idle connections are closed, the oldest first: those of the client if it exceeds its limit, those of any client
+    if the total is exceeded. A client that sends its request immediately is served, however many others are half open.
+    If none is idle, a connection whose client does not read its answer is closed.
 
-    Parameters:
-        of_client: how many one address may have.
-        header_s: seconds within which a request's headers must have come.
-        answer_s: seconds within which an answer must have been read.
-        most: how many there may be in all.
+    Args:
+        of_client: maximum number of connections per address.
+        header_s: timeout for a request's headers in seconds.
+        answer_s: timeout for reading an answer in seconds.
+        most: maximum number of connections in total.
     """
 
     def __init__(self, of_client: int, header_s: float, answer_s: float, most: int = MAX_CONNECTIONS) -> None:
@@ -67,7 +67,7 @@ class Connections:
         return len(self._open)
 
     def opened(self, connection: "LimitedProtocol", address: str) -> None:
-        """Take in a connection; where there are too many now, drop one that waits or is not read, else this one.
+        """Add a connection; above a limit, close one that is idle or not read, else this one.
 
         O(open connections).
         """
@@ -81,15 +81,16 @@ class Connections:
             dropped.drop("many")
 
     def closed(self, connection: "LimitedProtocol") -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self._open.pop(connection, None)
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection that is closed when its request or the reading of its answer takes too long.
+    """A connection that is closed when its request, or the reading of its answer, takes too long.
 
-    So is one that sends many requests without waiting for answers (pipelining). No browser does so; a client that never
-    reads could have its address's whole rate used up by a few packets, and all others behind the address refused.
+    It is also closed if it sends many requests without waiting for answers (pipelining). Browsers do not do this. A
+    client that never reads could exhaust its address's rate limit with a few packets, and block other clients of that
+    address.
     """
 
     limits: Connections
@@ -98,32 +99,32 @@ class LimitedProtocol(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take in the connection and begin to wait for its request."""
+        """Register the connection and wait for its request."""
         super().connection_made(transport)
         self._give(self.limits.header_s, "slow")
         self.limits.opened(self, address_of({"client": self.client}))
 
     def data_received(self, data: bytes) -> None:
-        """Take in a part of a request."""
+        """Process a part of a request."""
         super().data_received(data)
         self._follow()
         if self.answering and self._has_pipelined_too_much():
             self.drop("pipelined")
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Wait for the next request."""
         super().on_response_complete()
         self._follow()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Unregister the connection."""
         self._stop_timer()
         self.limits.closed(self)
         super().connection_lost(exc)
 
     @property
     def unread(self) -> bool:
-        """Whether a part of an answer waits for the client to read."""
+        """True if a part of an answer waits for the client to read it."""
         return self.transport.get_write_buffer_size() > 0
 
     def _has_pipelined_too_much(self) -> bool:
@@ -131,13 +132,13 @@ class LimitedProtocol(H11Protocol):
         return len(behind) > MAX_PIPELINED_BYTES or len(_HEAD_END.findall(behind)) > MAX_PIPELINED
 
     def drop(self, why: str) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         DROPPED.labels(why).inc()
         self._stop_timer()
         self.transport.abort()
 
     def _follow(self) -> None:
-        """Note whether a request is being answered, and give it, or the next one, its time."""
+        """Record whether a request is being answered, and start the timeout of this or the next request."""
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering != self.answering and not self.transport.is_closing():
             self.answering = answering
@@ -158,7 +159,7 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 
 
 def limited(limits: Connections) -> type[LimitedProtocol]:
-    """The protocol of a service with these limits."""
+    """Return the protocol of a service with these limits."""
     attributes: dict[str, Any] = {"limits": limits}
     return type("LimitedProtocol", (LimitedProtocol,), attributes)
 
@@ -168,14 +169,15 @@ READ_S = 30.0  # seconds within which a client must have read an answer, beside 
 
 
 def run_serve(settings: Settings, config: Path | None = None) -> None:
-    """Serve until a SIGTERM or SIGINT. While Kafka is away, requests get status 503 with this reason.
+    """Serve until a SIGTERM or SIGINT; while Kafka is unreachable, requests get status 503 with the reason.
 
-    Parameters:
-        config: the file that the settings come from, whose tokens are read again when it changes.
+    Args:
+        settings: of the deployment.
+        config: the settings file, whose tokens are reloaded when it changes.
 
     Raises:
-        UserError: the port cannot be used, or others could ask without a token.
-        SystemExit: the same where the log is JSON, after the reason was logged; or a signal came.
+        UserError: the port cannot be used, or other machines could connect without a token.
+        SystemExit: the same errors after they were logged, with JSON logs; or a signal arrived.
     """
     serve = settings.serve
     program_log.configure(serve, f"serve-{serve.web_port}")
@@ -192,14 +194,22 @@ def _stopped(*_: Any) -> None:
 
 
 def on_loopback(host: str) -> bool:
-    """Whether only this machine reaches a service that listens there."""
+    """Check if only this machine can reach a service that listens there."""
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost"
 
 
 def check_closed(settings: ServeSettings, asks: bool) -> None:
-    """Raises UserError where other machines could ask about users' jobs without a token; `asks`: one is asked for."""
+    """Refuse to serve other machines without authentication.
+
+    Args:
+        settings: settings of the service.
+        asks: True if clients must authenticate.
+
+    Raises:
+        UserError: other machines could query users' jobs without a token.
+    """
     if not asks and not on_loopback(settings.web_host):
         raise UserError(
             f"whoever reaches {settings.web_host}:{settings.web_port} could ask about users' jobs: set a token with "

@@ -1,4 +1,4 @@
-"""The answers of the service, without anything of HTTP."""
+"""The answers of the service, independent of HTTP."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -23,11 +23,11 @@ BASELINES = ("zero", "median")  # the simple rules that predictions are compared
 
 
 class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
-    """A site as its grid estimates describe it, and its settings.
+    """A site according to its grid estimates, with its settings.
 
     `made_at` is in the site's own time, `updated_at` is wall-clock time (both Unix seconds). `max_walltime` is in
-    seconds. `as_of` and what follows is as in `models.records.Answer`; `silent_since` is since when its worker neither
-    answers who asks nor makes estimates (Unix seconds).
+    seconds. `as_of` and the fields after it are as in `models.records.Answer`; `silent_since` is since when its worker
+    neither answers questions nor publishes estimates (Unix seconds).
     """
 
     site: str
@@ -76,11 +76,11 @@ class UserJobs(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class SiteStatus(msgspec.Struct, kw_only=True, frozen=True):
-    """How a site is served, for operators; `as_of` and what follows is as in `models.records.Answer`.
+    """State of a site's processing, for operators; `as_of` and the fields after it are as in `models.records.Answer`.
 
-    `recent` is the accuracy of its predictions in the last week or two, `baselines` the mean error (s) that the simple
-    rules had over those weeks, `answers` the accuracy of what people act on, `unknown_fields` counts fields of its
-    events that were ignored.
+    `recent` is the accuracy of its predictions in the last one or two weeks, `baselines` the mean error (s) of the
+    baselines over those weeks. `answers` is the accuracy of answered questions, `unknown_fields` the counts of ignored
+    fields in its events.
     """
 
     site: str
@@ -98,7 +98,7 @@ class SiteStatus(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Status(msgspec.Struct, kw_only=True, frozen=True):
-    """How the service is at `now` (Unix seconds): the sites, the workers that have them, and those that were silent."""
+    """State of the service at `now` (Unix seconds): the sites, their workers, and the sites without an answer."""
 
     now: float
     sites: list[SiteStatus]
@@ -130,7 +130,7 @@ class Service:
     """Answers from the cached estimates and from the workers.
 
     Any method may raise `Unreachable`, `AnswerTimeout`, `TooManyQuestions`, `Busy`, `UnknownSite` or `UnknownJob`.
-    `grid` asks the workers, by `client`; their answers hold only jobs that the request may see.
+    `grid` queries the workers through `client`; their answers hold only jobs that the request may see.
     """
 
     def __init__(self, client: QuestionClient, settings: Settings) -> None:
@@ -174,14 +174,14 @@ class Service:
         return SiteOutcomes(site=site, outcomes=cache.outcomes(site, self._method)[:limit])
 
     async def jobs(self, user: str) -> UserJobs:
-        """A user's queued and running jobs at all sites."""
+        """A user's pending and running jobs at all sites."""
         questions = [records.JobsQuestion(id=new_id(), site=site, user=user) for site in self._cache.sites]
         by_site = await ask_all(self._asking, questions)
         answers, unanswered = _split(by_site, records.JobsAnswer)
         return UserJobs(user=user, sites=[answer for answer in answers if answer.jobs], unanswered=unanswered)
 
     async def job(self, site: str, name: str, described: JobRequest | None = None) -> records.JobAnswer:
-        """When a live job starts; where its submission has not come here yet, as one that is `described` would."""
+        """Predict the start of a live job; if its submission has not arrived yet, predict the `described` job."""
         answer = await self._ask(records.JobQuestion(id=new_id(), site=site, job=name), records.JobAnswer)
         if answer.live is not None:
             return answer
@@ -204,7 +204,7 @@ class Service:
         return answer.trends or records.SiteTrends(hours=[], days=[], weeks=[])
 
     async def status(self) -> Status:
-        """How all sites are served."""
+        """Return the state of all sites."""
         questions = [records.SiteQuestion(id=new_id(), site=site, limit=0) for site in self._cache.sites]
         answers, unanswered = _split(await ask_all(self._asking, questions), records.SiteAnswer)
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
@@ -238,7 +238,7 @@ class Service:
 
 
 def _baselines(weeks: Iterable[records.WeekAccuracy]) -> dict[str, float]:
-    """The mean errors (s) of the simple rules over these weeks."""
+    """Return the mean errors (s) of the baselines over these weeks."""
     found = {}
     for rule in BASELINES:
         measured = [
@@ -250,7 +250,7 @@ def _baselines(weeks: Iterable[records.WeekAccuracy]) -> dict[str, float]:
 
 
 def _same(record: msgspec.Struct, names: str) -> dict[str, Any]:
-    """The fields of these names."""
+    """Copy the fields of these names."""
     return {name: getattr(record, name) for name in names.split()}
 
 

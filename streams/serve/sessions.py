@@ -1,7 +1,7 @@
-"""Sessions of browsers, and the one-time links that begin them.
+"""Browser sessions, and the one-time login links that start them.
 
-A link and a session are both a token's name, the time until which they are valid, and a signature that the token makes.
-Neither is stored. A token that is changed or removed ends the sessions that came from it.
+A link and a session both consist of a token's name, an expiry time, and a signature made with the token. Neither is
+stored. A token that is changed or removed ends the sessions that came from it.
 """
 
 import hmac
@@ -18,13 +18,13 @@ SESSION_S = 7 * 86_400  # seconds for which a session is valid
 
 
 def signed(kind: str, name: str, token: str, until: float) -> str:
-    """A link or session (`kind`) of the token of this name, valid until `until` (Unix seconds)."""
+    """Return a link or session (`kind`) of the token of this name, valid until `until` (Unix seconds)."""
     text = f"{quote(name, safe='')}.{int(until * 1000)}.{secrets.token_urlsafe(9)}"
     return f"{text}.{_signature(kind, text, token).decode()}"
 
 
 def name_in(kind: str, given: str, tokens: Mapping[str, ServeToken], now: float) -> str | None:
-    """The name of the token that signed `given`; None where none did, or where it has expired."""
+    """Return the name of the token that signed `given`; None if no token did, or if it has expired."""
     text, _, signature = given.rpartition(".")
     name, until = [*text.rsplit(".", 2), "", ""][:2]
     token = tokens.get(unquote(name))
@@ -51,7 +51,7 @@ class OneTimeLinks:
         self._used: dict[str, float] = {}  # the links that were used, and until when they would be valid
 
     def name_in(self, link: str, tokens: Mapping[str, ServeToken]) -> str | None:
-        """The name of the token that signed this link; None where the link is not valid, or was used."""
+        """Return the name of the token that signed this link; None if the link is invalid or was used."""
         now = self._clock()
         name = name_in("link", link, tokens, now)
         if name is None or link in self._used:
@@ -60,7 +60,7 @@ class OneTimeLinks:
         return name if self._started_ms <= made_ms <= now * 1000 else None
 
     def use(self, link: str, tokens: Mapping[str, ServeToken]) -> str | None:
-        """The same, and refuse the link from now on."""
+        """Return the same name, and reject the link from now on."""
         now = self._clock()
         self._used = {used: until for used, until in self._used.items() if until > now}
         name = self.name_in(link, tokens)
@@ -70,7 +70,7 @@ class OneTimeLinks:
 
 
 def is_same_origin(headers: Mapping[str, str]) -> bool:
-    """Whether a request that changes the session came from a page of this service, or from no browser at all.
+    """Check if a request that changes the session comes from a page of this service, or not from a browser.
 
     Browsers send `Sec-Fetch-Site` over TLS and to loopback, and `Origin` with every POST.
     """

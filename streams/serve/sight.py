@@ -1,7 +1,7 @@
-"""Whose jobs a request may see: one filter on all that the workers answer.
+"""Visibility of jobs: one filter on all answers of the workers.
 
-Routes do not filter. Each request has a sight, which the guard sets; what is not in it never leaves the client that
-asks the workers. A job of another user is answered as one that does not exist.
+Routes do not filter. The guard sets the visibility of each request; hidden jobs never leave the client that queries the
+workers. A job of another user is answered as one that does not exist.
 """
 
 from contextvars import ContextVar
@@ -15,13 +15,13 @@ from streams.client.client import QuestionClient
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that may be seen: everybody's, or those of `user`; by default none."""
+    """The visible jobs: all, or those of `user`; by default none."""
 
     everybody: bool = False
     user: str | None = None
 
     def includes(self, job: LiveJob) -> bool:
-        """Whether this job may be seen."""
+        """Check if this job is visible."""
         return self.everybody or (self.user is not None and job.user == self.user)
 
 
@@ -32,22 +32,22 @@ sight: ContextVar[Sight] = ContextVar("sight", default=NOTHING)
 
 
 class ClientInSight:
-    """A client that asks the workers, whose answers hold no jobs but those in sight."""
+    """A client of the workers whose answers contain only visible jobs."""
 
     def __init__(self, client: QuestionClient) -> None:
         self._client = client
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the client's."""
+        """Delegate all other attributes to the client."""
         return getattr(self._client, name)
 
     async def ask(self, question: AnyQuestion) -> AnyAnswer:
-        """As `QuestionClient.ask`."""
+        """Send a question as `QuestionClient.ask`, and filter the answer."""
         return restricted(await self._client.ask(question), sight.get())
 
 
 def restricted(answer: AnyAnswer, seen: Sight) -> AnyAnswer:
-    """The answer, without the jobs that are not in sight."""
+    """Return the answer without hidden jobs."""
     if isinstance(answer, SiteAnswer):
         return msgspec.structs.replace(answer, queued=[job for job in answer.queued if seen.includes(job)])
     if isinstance(answer, JobsAnswer):
@@ -59,6 +59,6 @@ def restricted(answer: AnyAnswer, seen: Sight) -> AnyAnswer:
 
 
 def _without_job(answer: JobAnswer) -> JobAnswer:
-    """The answer about a job that does not exist."""
+    """Return the answer for a job that does not exist."""
     same = {field: getattr(answer, field) for field in ("id", "site", "made_at", "as_of", "lag_messages", "lag_s")}
     return JobAnswer(**same, stale=answer.stale, job=answer.job, text=NOT_LIVE)

@@ -42,7 +42,7 @@ RETRY_S = 2  # seconds after which a client should try again when the service wa
 
 
 class Problem(msgspec.Struct, kw_only=True, frozen=True):
-    """Why a request failed; `reason` is "busy" where there is more to answer than can be, and left out otherwise."""
+    """Reason of a failed request; `reason` is "busy" if the service is overloaded, and omitted otherwise."""
 
     status_code: int
     detail: str
@@ -50,7 +50,7 @@ class Problem(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Me(msgspec.Struct, kw_only=True, frozen=True):
-    """Who asks: `name` is the token's, null where none is asked for; `session`: whether a browser's session says so."""
+    """The authenticated client; `name` is null if authentication is off. `session` is true for a browser session."""
 
     name: str | None
     rights: Rights
@@ -73,7 +73,7 @@ DESCRIPTIONS = {
 
 
 def _errors(*statuses: int) -> dict[int, ResponseSpec]:
-    """The errors that a path may answer with, for the OpenAPI document; those of all paths are not given."""
+    """The error responses of a path for the OpenAPI document; those of all paths are implied."""
     return {
         status: ResponseSpec(Problem, description=DESCRIPTIONS[status], generate_examples=False)
         for status in sorted({400, 401, 403, 421, 429, 503, *statuses})
@@ -95,7 +95,7 @@ async def sites(service: Served) -> SiteList:
 async def site_now(site: parameters.NamedSite, service: Served) -> SiteAnswer:
     """A site's state from its worker: its live jobs, the first jobs of its queue, the accuracy of its predictions.
 
-    Of the queue's jobs only those are there that the token may see.
+    The queue shows only jobs that the token may see.
     """
     return await service.grid.site(site, FIRST_JOBS)
 
@@ -118,7 +118,7 @@ async def outcomes(
 async def wait(
     site: parameters.NamedSite, service: Served, job: Described, why: parameters.Reasons = False
 ) -> WaitAnswer:
-    """How long this job would wait if it were submitted to the site now."""
+    """Predicted wait of this job if it were submitted to the site now."""
     return await service.grid.wait(site, job, why=why)
 
 
@@ -135,8 +135,8 @@ async def ranking(
 ) -> Ranking:
     """The sites for this job, sorted by predicted response time; `run` is its run time at a site of speed 1.
 
-    With `start_within` each says how probable it is that the job starts there within that time. The site `prefer` goes
-    first unless another starts sooner by more than `unless_sooner`.
+    With `start_within`, each site has the probability that the job starts there within that time. The site `prefer` is
+    first unless another one starts sooner by more than `unless_sooner`.
     """
     within_s = parameters.duration_of("start_within", start_within)
     run_s = parameters.duration_of("run", run)
@@ -155,10 +155,10 @@ async def job_now(
     job: Described,
     request: Request[Any, Any, State],
 ) -> JobAnswer:
-    """When a job starts that queues now, as `text` in a line.
+    """Predicted start of a pending job, also as one line of `text`.
 
-    Status 404 where no such job queues or runs that the token may see. Where the parameters describe it, a job whose
-    submission has not come here yet is answered as if it came now.
+    Status 404 if the token may see no such pending or running job. If the parameters describe a job whose submission
+    has not arrived yet, the answer is for a submission now.
     """
     return await service.job(site, name, job if request.query_params else None)
 
@@ -168,7 +168,7 @@ async def jobs(
     user: FromPath[Annotated[str, Parameter(min_length=1, max_length=256, description="The user's name.")]],
     service: Served,
 ) -> UserJobs:
-    """A user's queued and running jobs at all sites, with their predictions."""
+    """A user's pending and running jobs at all sites, with their predictions."""
     return await service.jobs(user)
 
 
@@ -180,19 +180,19 @@ async def trends(site: parameters.NamedSite, service: Served) -> SiteTrends:
 
 @get("/status", responses=_errors(), opt=RANK)
 async def status(service: Served) -> Status:
-    """How each site is served: lag, whether it is stale, accuracy; and its workers: checkpoints, dead letters."""
+    """State of each site (consumer lag, staleness, accuracy) and of its workers (checkpoints, dead letters)."""
     return await service.status()
 
 
 @get("/accuracy", responses=_errors(), opt=RANK)
 async def accuracy(service: Served) -> AccuracyList:
-    """The accuracy of each site's estimates: at submission by week, and of jobs that still waited at fixed ages."""
+    """Accuracy of each site's estimates: at submission by week, and of pending jobs at fixed ages."""
     return await service.accuracy()
 
 
 @get("/me", responses=_errors(), opt=RANK)
 async def me(request: Request[Any, Any, State]) -> Me:
-    """Who asks, by the service's lights: the name of the token, its rights, and whose jobs it may see."""
+    """The authenticated client: the name of the token, its rights, and whose jobs it may see."""
     access: Access = request.app.state.access
     found = access.who(request)
     if found is None:
@@ -203,13 +203,13 @@ async def me(request: Request[Any, Any, State]) -> Me:
 
 @get("/healthz", media_type=MediaType.TEXT)
 async def healthz() -> str:
-    """Whether this process answers at all."""
+    """Liveness of this process."""
     return "ok\n"
 
 
 @get("/readyz", media_type=MediaType.TEXT, responses={503: ResponseSpec(str, media_type=MediaType.TEXT)})
 async def readyz(service: Served) -> Response[str]:
-    """Whether the sites can be asked now; if not, why."""
+    """Readiness: whether the sites can be queried now, and the reason if not."""
     problem = await service.client.problem()
     return Response("ready\n") if problem is None else Response(f"{problem}\n", status_code=503)
 
@@ -231,7 +231,7 @@ def _error(
 
 
 def _bad_request(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    """An error whose detail names each parameter that is wrong; a page where a browser asked for one."""
+    """Build an error whose detail names each wrong parameter; a page if the client is a browser."""
     path = request.url.path
     if not path.startswith("/v1/") and "text/html" in request.headers.get("accept", ""):
         content = problem_page(path, error.status_code, error.detail)
@@ -265,7 +265,9 @@ def build_app(
     lifespan: "list[Callable[[Litestar], Any]] | None" = None,
     access: Access | None = None,
 ) -> Litestar:
-    """The app. Where there are tokens, the paths under /v1 ask for one; `access` has them, by default the settings'."""
+    """Build the app. If there are tokens, the paths under /v1 require one; `access` holds them, by default the
+    settings'.
+    """
     serve = settings.serve
     access = access or Access(serve.all_tokens(), serve.user_header, serve.user_header_from)
     scheme = SecurityScheme(type="http", scheme="bearer", description="A token of the settings' section `serve`.")
@@ -328,7 +330,7 @@ def build_app(
 
 
 def _document_types(schemas: Mapping[str, Schema]) -> None:
-    """Add to the document the `type` field of answers, which msgspec writes as their tag and Litestar leaves out."""
+    """Add the `type` field of answers to the document; msgspec writes it as their tag, and Litestar omits it."""
     for kind in (WaitAnswer, SiteAnswer, JobsAnswer, JobAnswer):
         schema = schemas[kind.__name__]
         schema.properties = {"type": Schema(const=str(kind.__struct_config__.tag)), **(schema.properties or {})}
@@ -336,7 +338,7 @@ def _document_types(schemas: Mapping[str, Schema]) -> None:
 
 
 def _document_answers(document: OpenAPI) -> None:
-    """Describe each path's answer by what the path is for; Litestar has the same words for all."""
+    """Describe each path's answer by the path's summary; Litestar uses the same text for all."""
     for path in (document.paths or {}).values():
         found = path.get and (path.get.responses or {}).get("200")
         if path.get and isinstance(found, OpenAPIResponse):
@@ -344,7 +346,7 @@ def _document_answers(document: OpenAPI) -> None:
 
 
 def _document_empty_values(document: OpenAPI) -> None:
-    """Say where an empty value is allowed, which is for words and durations; Litestar says of all that it is not."""
+    """Document that empty values are allowed for strings and durations; Litestar declares them forbidden."""
     for path in (document.paths or {}).values():
         for parameter in (path.get and path.get.parameters) or ():
             if isinstance(parameter, DocumentedParameter) and parameter.param_in == "query":

@@ -1,10 +1,10 @@
-"""Settings: one object, from defaults, a TOML file and the environment, each over the one before.
+"""Settings: one object, from defaults, a TOML file and the environment, each overriding the one before.
 
 A field `bootstrap` of section `kafka` is `[kafka] bootstrap = …` in the file and QUEUECAST_KAFKA_BOOTSTRAP in the
-environment. The file is the one QUEUECAST_CONFIG names, else `queuecast.toml` in this directory, where there is one.
+environment. The file is the one in QUEUECAST_CONFIG, else `queuecast.toml` in the current directory, if it exists.
 Methods' parameters, `[engine.parameters.METHOD]`, are set in the file only.
 
-`sections` has what can be set, `loading` reads it.
+`sections` defines the settings, `loading` reads them.
 """
 
 from streams.settings.loading import PREFIX, load_settings, settings_file

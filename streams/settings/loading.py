@@ -1,4 +1,4 @@
-"""Reads the settings, and makes sure of them: a mistake is told with the file or variable, and the field."""
+"""Read and validate the settings; an error names the file or variable, and the field."""
 
 import os
 import re
@@ -43,7 +43,11 @@ _SECTIONS = ", ".join(SECTIONS)
 
 
 def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings in force. Raises UserError: names the file or variable, the field, and what was expected."""
+    """Return the settings in force.
+
+    Raises:
+        UserError: names the file or variable, the field, and the expected value.
+    """
     environment = os.environ if environment is None else environment
     file = settings_file(file, environment)
     values = _from_file(file) if file else {}
@@ -54,7 +58,7 @@ def load_settings(file: Path | None = None, environment: Mapping[str, str] | Non
 
 
 def settings_file(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Path | None:
-    """The file that settings are read from: the one given, the one that the environment names, or the one here."""
+    """Return the settings file: the given one, the one in the environment, or the one in the current directory."""
     environment = os.environ if environment is None else environment
     if file is None and (named := environment.get(f"{PREFIX}_CONFIG")):
         return Path(named)
@@ -106,7 +110,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any
 
 
 def _check_names(environment: Mapping[str, str]) -> None:
-    """Make sure that each variable of ours is a setting, lest a misspelt token leaves a service open."""
+    """Check that each of our environment variables is a setting: a misspelt token would leave a service open."""
     known = [f"{name}_{field.name}".upper() for name, kind in SECTIONS.items() for field in fields(kind)]
     ours = (name for name in environment if name.startswith(f"{PREFIX}_") and not _INJECTED.search(name))
     for variable in sorted(set(ours) - NO_SETTINGS - {f"{PREFIX}_{name}" for name in known}):
@@ -156,7 +160,7 @@ def _check(settings: Settings) -> None:
 
 
 def _check_methods(engine: EngineSettings) -> None:
-    """Make sure that there are the methods that are named. None of ours is imported for that."""
+    """Check that the named methods exist, without importing our own."""
     named: list[tuple[str, Registry[Any], str]] = [
         *(("engine", METHODS, name) for name in engine.methods),
         ("engine.what_if_method", METHODS, engine.what_if_method or engine.method),

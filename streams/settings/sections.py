@@ -1,4 +1,4 @@
-"""What can be set, tokens among it: a class for each section, with what each field means and its default."""
+"""All settings: a class for each section, with the meaning of each field and its default."""
 
 import os
 import re
@@ -42,8 +42,10 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServeToken(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token. `rights`: `rank` (sites, estimates, waits, rankings, accuracy), `own` (the same, and the jobs of `user`,
-    nobody else's), or `all`.
+    """A token with its rights.
+
+    `rights` is `rank` (sites, estimates, waits, rankings, accuracy), `own` (the same, and only the jobs of `user`), or
+    `all`.
     """
 
     token: Annotated[str, Meta(min_length=8)]
@@ -52,13 +54,21 @@ class ServeToken(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def check_secret(place: str, value: str | None) -> None:
-    """Make sure that a secret is not an example's. Raises UserError: it is; the value is not shown."""
+    """Check that a secret is not one of the examples in the documentation.
+
+    Raises:
+        UserError: it is; the value is not shown.
+    """
     if value is not None and PLACEHOLDER.fullmatch(value):
         raise NotUnderstood(f"{place}: this is an example's, which everybody knows; set one of your own")
 
 
 def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
-    """Make sure that each token is a secret of its own, and that `own` says whose. Raises UserError: one is not so."""
+    """Check that each token is a different secret, and that `own` has a user.
+
+    Raises:
+        UserError: a token is invalid.
+    """
     names: dict[str, str] = {}
     for name, token in tokens.items():
         check_secret(f"{place}.{name}", token.token)
@@ -69,7 +79,11 @@ def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
 
 
 def read_tokens(path: Path) -> dict[str, ServeToken]:
-    """The tokens in a TOML file, a table a name. Raises UserError: it cannot be read or is wrong; none is shown."""
+    """Read the tokens in a TOML file, one table for each name.
+
+    Raises:
+        UserError: the file cannot be read or is invalid; no token is shown.
+    """
     found = checked_tables(path, "", read_toml(path), ServeToken)
     if not found:
         raise NotUnderstood(f"{path}: there are no tokens in it; expected a table for each, [NAME] token = …")
@@ -77,8 +91,10 @@ def read_tokens(path: Path) -> dict[str, ServeToken]:
 
 
 def checked_tables(path: Path, place: str, tables: Mapping[str, Any], kind: type[S]) -> dict[str, S]:
-    """Each of these tables as what it is to be; by itself msgspec does not name the one that is wrong. Raises
-    UserError: names the file, the place in it, the table and the field.
+    """Convert each table to its type; msgspec alone would not name the invalid one.
+
+    Raises:
+        UserError: names the file, the place in it, the table and the field.
     """
     found = {}
     for name, values in tables.items():
@@ -96,16 +112,16 @@ BOOTSTRAP_MS = 5000  # milliseconds within which a broker must answer when a cli
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class KafkaSettings(Section, frozen=True, kw_only=True):
-    """Where Kafka is and how to enter.
+    """Connection to Kafka.
 
-    `bootstrap`: host:port, several with commas. `prefix` begins every topic's name and the consumer group's.
-    `security`: plaintext, tls, sasl_plaintext or sasl_tls. SASL takes `mechanism`, `username` and `password`; TLS takes
-    `ca_file` (the system's authorities where it is not set) and, for a client's certificate, `cert_file`, `key_file`.
+    `bootstrap` is host:port; separate several with commas. `prefix` begins every topic's name and the consumer group's.
+    `security` is plaintext, tls, sasl_plaintext or sasl_tls. SASL uses `mechanism`, `username` and `password`. TLS uses
+    `ca_file` (by default the system's authorities) and, for a client certificate, `cert_file` and `key_file`.
     """
 
     bootstrap: str = "127.0.0.1:9092"
@@ -125,12 +141,14 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
 
     @property
     def sasl(self) -> bool:
-        """Whether a name and a password are asked for."""
+        """True if a user name and a password are required."""
         return self.security.startswith("sasl")
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS context to connect with; None where there is no TLS. Raises UserError: a certificate or key cannot be
-        read.
+        """Return the TLS context to connect with; None without TLS.
+
+        Raises:
+            UserError: a certificate or key cannot be read.
         """
         if not self.security.endswith("tls"):
             return None
@@ -143,7 +161,7 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
         return context
 
     def client_options(self) -> dict[str, Any]:
-        """Arguments for kafka-python's clients."""
+        """Return arguments for kafka-python's clients."""
         options: dict[str, Any] = {
             "bootstrap_servers": self.bootstrap.split(","),
             "bootstrap_timeout_ms": BOOTSTRAP_MS,
@@ -160,7 +178,7 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
         return options
 
     def async_options(self) -> dict[str, Any]:
-        """Arguments for aiokafka's clients."""
+        """Return arguments for aiokafka's clients."""
         options = self.client_options()
         del options["bootstrap_timeout_ms"]
         return options
@@ -178,13 +196,13 @@ class TopicSettings(Section, frozen=True, kw_only=True):
 
 
 class RedisSettings(Section, frozen=True, kw_only=True):
-    """Where Redis is, or what speaks as it does: `url` is one of
+    """Connection to Redis, or to a compatible server: `url` is one of
 
     - `redis://host:port/database`
-    - `redis+sentinel://host:port,host:port/service/database`: sentinels, who name the primary of the service
+    - `redis+sentinel://host:port,host:port/service/database`: sentinels, which return the primary of the service
     - `redis+cluster://host:port,host:port`: some nodes of a Redis Cluster
 
-    With TLS each begins with `rediss`, and is checked against `ca_file`. Sentinels may ask for a password of their own.
+    With TLS each begins with `rediss`, and is verified against `ca_file`. Sentinels may require a separate password.
     """
 
     url: str = "redis://127.0.0.1:6379/0"
@@ -231,7 +249,7 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
         return self.instance or f"{socket.gethostname()}-{self.web_port}"
 
     def shared_by(self, partitions: int) -> int:
-        """How many processes share so many partitions: one without any would be idle."""
+        """Return the number of processes for a number of partitions; a process without a partition would be idle."""
         return min(self.processes or cores(), partitions)
 
 
@@ -319,8 +337,10 @@ class ServeSettings(Section, frozen=True, kw_only=True):
     header_timeout_seconds: Annotated[float, Meta(gt=0.0, le=600.0)] = 10.0
 
     def all_tokens(self) -> dict[str, ServeToken]:
-        """The tokens by name, those of `tokens_file` as they are now. Raises UserError: the file cannot be read, or a
-        token is not one.
+        """Return the tokens by name, with the current ones of `tokens_file`.
+
+        Raises:
+            UserError: the file cannot be read, or a token is invalid.
         """
         found = dict(self.tokens)
         if self.tokens_file is not None:
@@ -351,7 +371,7 @@ class NotifySettings(Section, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be set."""
+    """All settings."""
 
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicSettings = TopicSettings()

@@ -1,1 +1,1 @@
-"""Text that people write and read: durations, sizes, TOML, and what is shown at a terminal."""
+"""Text for people: durations, sizes, TOML, and terminal output."""

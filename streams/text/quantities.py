@@ -1,6 +1,6 @@
-"""Durations (90m, 1-00:30:00) and sizes of memory (64G) as people and schedulers write them, and times to come.
+"""Parse durations (90m, 1-00:30:00), memory sizes (64G) and deadlines in the notations of users and schedulers.
 
-Durations with colons mean what they mean to sbatch. A number without a unit is refused: to Slurm it is minutes, to PBS
+Durations with colons mean the same as in sbatch. A number without a unit is rejected: Slurm reads it as minutes, PBS as
 seconds.
 """
 
@@ -27,7 +27,7 @@ _number = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 def seconds_of(text: str) -> float:
-    """A duration in seconds; spaces around the text are ignored.
+    """Return a duration in seconds; surrounding spaces are ignored.
 
     Raises:
         UserError: the text is not a duration, or has no unit, or it is 0.
@@ -55,10 +55,10 @@ TIMES = "expected a time of day as 17:00, a date with one as 2026-05-04T08:00, o
 
 
 def deadline_of(text: str, now: datetime) -> datetime:
-    """By when, on the clock of `now` unless the text names another zone; a time of day is the next one.
+    """Parse a deadline in the time zone of `now`, unless the text has its own; a time of day means its next occurrence.
 
     Raises:
-        NotUnderstood: the text is none, or lies in the past.
+        NotUnderstood: the text is not a time or a duration, or lies in the past.
 
     >>> noon = datetime(2026, 5, 3, 12, 0)
     >>> [f"{deadline_of(text, noon):%d %H:%M}" for text in ("17:00", "08:30", "2026-05-04 08:00", "90m")]
@@ -102,10 +102,10 @@ _pattern = re.compile(SIZE_PATTERN)
 
 
 def bytes_of(text: str) -> int:
-    """A size of memory in bytes; spaces around the text are ignored. A number without a letter is bytes.
+    """Return a memory size in bytes; surrounding spaces are ignored. A number without a letter is bytes.
 
     Raises:
-        UserError: the text is no size, or it is above 2^60 bytes.
+        UserError: the text is not a size, or it is above 2^60 bytes.
 
     >>> bytes_of("64Gi"), bytes_of("1.5 MiB".replace(" ", "")), bytes_of("4096")
     (68719476736, 1572864, 4096)
@@ -122,7 +122,7 @@ def bytes_of(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """A size of memory in its largest unit, as `bytes_of` reads it but for what is rounded.
+    """Format a memory size in its largest unit, rounded; `bytes_of` can parse the result.
 
     >>> size_text(64 << 30), size_text(1572864), size_text(99)
     ('64G', '1.5M', '99B')

@@ -40,7 +40,7 @@ def moment(time: float) -> str:
 
 
 def minute(time: float, zone: bool = True) -> str:
-    """A Unix time to the minute; without its zone where the head of a column says it.
+    """Format a Unix time to the minute; `zone=False` omits the zone if the column's heading has it.
 
     >>> minute(835823160.0), minute(835823160.0, zone=False)
     ('1996-06-26 21:06 UTC', '1996-06-26 21:06')
@@ -49,7 +49,7 @@ def minute(time: float, zone: bool = True) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration; a dash where it is unknown.
+    """Format a duration; a dash if it is None.
 
     >>> span(7200.0), span(5430.0), span(None)
     ('2h', '1h31m', '–')
@@ -75,7 +75,7 @@ def show_accuracy(rows: Mapping[str, Mapping[str, float]], title: str = "") -> N
 
 
 def columns() -> int:
-    """How wide tables may be: as the terminal."""
+    """Return the width of the terminal in columns, the limit of tables."""
     return get_terminal_size((DEFAULT_COLUMNS, 0)).columns
 
 
@@ -98,7 +98,7 @@ def _number(name: str, value: float | None) -> str:
 def show_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
     """Print a table; the first column is left-aligned, the others are right-aligned.
 
-    Where it is wider than the terminal, its columns come in several tables, each with the first one.
+    A table wider than the terminal is split into several, each with the first column.
     """
     cells = [[printable(cell) for cell in line] for line in (heads, *lines)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
@@ -111,7 +111,7 @@ def show_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
 
 
 def show_line(text: str) -> None:
-    """Print one of many lines at once: broken within a terminal's width, whole where a program reads it."""
+    """Print one of many lines: wrapped to a terminal's width, unwrapped if the output is not a terminal."""
     if sys.stdout.isatty():
         show_wrapped(text)
     else:
@@ -120,13 +120,13 @@ def show_line(text: str) -> None:
 
 
 def show_wrapped(text: str) -> None:
-    """Print a text, broken within the terminal's width."""
+    """Print a text, wrapped to the terminal's width."""
     whole = TextWrapper(columns(), subsequent_indent="  ", break_on_hyphens=False)
     sys.stdout.write(whole.fill(printable(text)) + "\n")
 
 
 def show_listed(head: str, lines: Iterable[tuple[str, str]]) -> None:
-    """Print texts under a heading, as `show_named` does; nothing where there is none."""
+    """Print texts under a heading, as `show_named`; nothing if there are none."""
     found = list(lines)
     if found:
         sys.stdout.write(f"\n{head}:\n")
@@ -134,7 +134,7 @@ def show_listed(head: str, lines: Iterable[tuple[str, str]]) -> None:
 
 
 def show_named(lines: Iterable[tuple[str, str]]) -> None:
-    """Print texts, each behind its name, broken within the terminal's width."""
+    """Print texts with their names, wrapped to the terminal's width."""
     found = [(printable(name), printable(text)) for name, text in lines]
     room = columns()
     names = min(max((_width(name) for name, _ in found), default=0), room // 3)
@@ -154,7 +154,7 @@ def _padded(text: str, width: int, right: bool) -> str:
 
 
 def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
-    """Ranges of columns after the first that fit beside it: as many tables as it takes."""
+    """Return the ranges of columns for each table that fit next to the first column."""
     first, used = 1, widths[0]
     for place in range(1, len(widths)):
         if used + widths[place] > room and place > first:

@@ -1,4 +1,4 @@
-"""Reads TOML files; what is wrong with one is told with its path."""
+"""Read TOML files; errors name the path."""
 
 import tomllib
 from pathlib import Path
@@ -8,7 +8,11 @@ from streams.errors import NotUnderstood, of_file
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What a file says. Raises UserError: it cannot be read, or is not TOML."""
+    """Read a TOML file.
+
+    Raises:
+        UserError: it cannot be read, or is not TOML.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,1 +1,1 @@
-"""What a log has and lacks, and how good predictions on it were: in words, at the terminal and as a page."""
+"""Report on a log and on the accuracy of predictions on it, for the terminal and as a page."""

@@ -1,4 +1,4 @@
-"""What was read of a log, the machine that it shows, and what predictions would have been worth on it, in words."""
+"""Report as text: what was read of a log, its machine, and the accuracy that predictions would have had."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ COLUMNS = 80
 
 
 def findings(log: EventLog, report: Report) -> list[tuple[str, list[str]]]:
-    """What was read, by heading: each with lines of plain text, names in them made printable."""
+    """Return the findings by heading, as lines of plain, printable text."""
     found = [("read", _read(report)), ("kept", _kept(log, report))]
     if report.skipped:
         found.append(("skipped", _skipped(report)))
@@ -37,7 +37,7 @@ def findings(log: EventLog, report: Report) -> list[tuple[str, list[str]]]:
 
 
 def text_of(found: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """The findings as text of `COLUMNS` columns."""
+    """Format the findings as text of `COLUMNS` columns."""
     text = []
     for head, lines in found:
         text.append(f"{head}:")
@@ -47,13 +47,13 @@ def text_of(found: Iterable[tuple[str, Sequence[str]]]) -> str:
 
 
 def show(log: EventLog, report: Report) -> None:
-    """Print the findings, before the work that takes long."""
+    """Print the findings before the long computation."""
     sys.stdout.write(text_of(findings(log, report)) + "\n\n")
     sys.stdout.flush()
 
 
 def document(log: EventLog, report: Report) -> dict[str, Any]:
-    """The same for machines: what `--json` prints."""
+    """Return the findings as data for `--json`."""
     return {
         "report": msgspec.to_builtins(report),
         "sites": {
@@ -82,7 +82,7 @@ def document(log: EventLog, report: Report) -> dict[str, Any]:
 
 
 def lacking(survey: Survey) -> list[str]:
-    """What would make predictions better and is not in the log, and what to do about it."""
+    """List the fields missing from the log that would improve predictions."""
     jobs, fields = max(survey.submits, 1), survey.fields
 
     def had(what: str, count: int, why: str = "") -> tuple[bool, str]:
@@ -152,7 +152,7 @@ def _skipped(report: Report) -> list[str]:
 
 
 def _left_out(report: Report) -> list[str]:
-    """How many of each kind, with the first as an example."""
+    """Return the count of each kind, with the first record as an example."""
     lines = []
     for what, count in sorted(report.left_out.items()):
         example = report.examples.get(what)
@@ -161,7 +161,7 @@ def _left_out(report: Report) -> list[str]:
 
 
 def losses(report: Report) -> list[str]:
-    """Whether so many records gave no event that the rest may mislead, as a sentence."""
+    """Warn, in a sentence, if too many records gave no event for the rest to be reliable."""
     lost = report.lost
     count, records = sum(lost.values()), report.records
     if not count or count <= MAX_LOST * records:
@@ -214,13 +214,13 @@ RULES = {"zero": "always zero", "median": "the recent median"}  # the trivial ru
 
 
 def better_rule(breakdowns: Mapping[str, Breakdown]) -> str | None:
-    """The trivial rule that errs least."""
+    """Return the baseline with the smallest error."""
     known = [name for name in TRIVIAL if name in breakdowns]
     return min(known, key=lambda name: breakdowns[name].every.error_h, default=None)
 
 
 def headline(breakdowns: Mapping[str, Breakdown], method: str) -> str:
-    """The verdict in one line: the error beside the better simple rule, whether bounds hold, whether it is worth it."""
+    """Return the verdict in one line: error against the better baseline, coverage of bounds, and benefit."""
     ours, rule = breakdowns[method].every, better_rule(breakdowns)
     if ours.jobs < MIN_JOBS:
         return f"Only {counted(ours.jobs, 'job')} scored: too few to judge."
@@ -240,9 +240,10 @@ def headline(breakdowns: Mapping[str, Breakdown], method: str) -> str:
 def verdict(
     breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[str] = (), report: Report | None = None
 ) -> list[str]:
-    """What a method was worth, sentence by sentence: in all, its bounds, beside rivals, and where it loses.
+    """Describe a method's accuracy in sentences: overall, its bounds, against external estimates, and where it is
+    worse.
 
-    Before that, where many records of the log gave no event, how many.
+    A warning comes first if many records of the log gave no event.
     """
     return [*(losses(report) if report is not None else ()), *_worth(breakdowns, method, rivals)]
 
@@ -264,7 +265,7 @@ def _worth(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[st
 def show_verdict(
     breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[str] = (), report: Report | None = None
 ) -> None:
-    """Print what a method was worth, if it ran."""
+    """Print the accuracy of a method if it ran."""
     if method in breakdowns:
         lost = losses(report) if report is not None else []
         lines = [*lost, headline(breakdowns, method), *verdict(breakdowns, method, rivals)]
@@ -304,7 +305,7 @@ def _bound(ours: Breakdown) -> list[str]:
 
 
 def _beside(theirs: Breakdown, rival: str, ours: Breakdown, method: str) -> list[str]:
-    """A rival, on the jobs that it has an estimate for."""
+    """Compare an external estimator on the jobs that it has an estimate for."""
     same = ours.beside.get(rival)
     if same is None or not same.jobs:
         return []
@@ -316,7 +317,7 @@ def _beside(theirs: Breakdown, rival: str, ours: Breakdown, method: str) -> list
 
 
 def _losses(ours: Breakdown, theirs: Breakdown, rule: str) -> list[str]:
-    """Where the better trivial rule errs less."""
+    """Describe where the better baseline has the smaller error."""
     said = []
     waits = zip(WAIT_NAMES, ours.by_wait, theirs.by_wait, strict=True)
     if lost := _lost(waits):
@@ -333,7 +334,7 @@ def _losses(ours: Breakdown, theirs: Breakdown, rule: str) -> list[str]:
 
 
 def _lost(cells: Iterable[tuple[str, Cell, Cell]]) -> str:
-    """Where the second errs less than the first, those with most jobs first."""
+    """List the parts in which the second has the smaller error, those with the most jobs first."""
     lost = [
         (mine.jobs, f"{name} ({mine.jobs:,} jobs: {_mean(mine.error_s, mine)} against {_mean(rule.error_s, rule)})")
         for name, mine, rule in cells

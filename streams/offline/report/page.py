@@ -1,4 +1,4 @@
-"""The report as a page: one file that needs no other, light or dark as its reader likes it."""
+"""The report as a self-contained HTML page, with a light and a dark style."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
@@ -24,7 +24,7 @@ STEPS_S = (60, 300, 900, 1800, 3600, 7200, 4 * 3600, 6 * 3600, 12 * 3600, 86_400
 
 
 class Series(msgspec.Struct, frozen=True):
-    """Values of one kind, in seconds, None where there is none; `kind` is its class in the page's style."""
+    """Values of one kind in seconds, None where missing; `kind` is its CSS class."""
 
     name: str
     kind: str
@@ -32,12 +32,12 @@ class Series(msgspec.Struct, frozen=True):
 
 
 def bar(kind: str, share: float, text: str, hint: str = "") -> str:
-    """A bar, as long as its share of the longest, with a text at its end; `kind` is its class in the page's style."""
+    """Return a bar scaled to the longest, with a text at its end; `kind` is its CSS class."""
     return f'<div title="{escape(hint)}"><i class="{kind}" style="--share:{share:.3f}"></i>{escape(text)}</div>'
 
 
 def lines(names: Sequence[str], series: Sequence[Series], title: str) -> str:
-    """Durations one after the other, as lines from zero; every few names are written below."""
+    """Return a line chart of durations from zero; only some of the names are shown as labels."""
     largest = max((value for one in series for value in one.values if value is not None), default=0.0) or 1.0
     bottom, step = HEIGHT - BOTTOM, (WIDTH - LEFT - RIGHT) / max(len(names) - 1, 1)
 
@@ -103,16 +103,16 @@ i.rival { background: var(--rival); } i.rival2 { background: var(--rival2); }
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a report is about: the log, and the method that counts beside the others.
+    """Content of a report: the log and the results of the methods.
 
     Attributes:
         log: the log.
-        report: what was read of it.
+        report: the report of reading it.
         breakdowns: the errors by method.
-        method: the method that counts.
-        rivals: others whose expectations are in the log.
-        waiting: the accuracy while jobs wait; None where it was not measured.
-        sample: which jobs were predicted, where not all of them; empty where all were.
+        method: the method that the report is about.
+        rivals: external estimators in the log.
+        waiting: the accuracy while jobs wait; None if it was not measured.
+        sample: description of the predicted jobs; empty if all were.
     """
 
     log: EventLog
@@ -131,7 +131,7 @@ EVERY_JOB = (
 
 
 def page_of(told: Told) -> str:
-    """The report as HTML; every name in it is escaped."""
+    """Return the report as HTML; all names are escaped."""
     log, report, breakdowns, method, rivals = told.log, told.report, told.breakdowns, told.method, told.rivals
     sites = ", ".join(printable(site) for site in log.surveys)
     rule = better_rule(breakdowns)
@@ -159,7 +159,7 @@ def page_of(told: Told) -> str:
 
 
 def _predicted(sample: str) -> str:
-    """Which jobs were predicted, in a sentence or two."""
+    """Describe which jobs were predicted."""
     if not sample:
         return EVERY_JOB
     return (
@@ -169,7 +169,11 @@ def _predicted(sample: str) -> str:
 
 
 def write(path: Path, told: Told, tell: Callable[[str], None]) -> None:
-    """Write the page, if the method ran, and tell so. Raises UserError: it cannot be written."""
+    """Write the page if the method ran, and print its path.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     if told.method in told.breakdowns:
         save(page_of(told), path)
         tell(f"{path}: the report")
@@ -184,7 +188,7 @@ def _paragraphs(sentences: Sequence[str]) -> str:
 
 
 def _methods(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
-    """The methods by their errors, with figures."""
+    """Return a table of the methods by error, with numbers."""
     cells = {name: one.every for name, one in sorted(breakdowns.items(), key=lambda item: item[1].every.error_h)}
     largest = max((_mean(cell) or 0.0 for cell in cells.values()), default=0.0) or 1.0
     rows = []
@@ -205,14 +209,14 @@ def _methods(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> s
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
-    """A table whose second column has bars; the cells are HTML."""
+    """Return a table with bars in its second column; the cells are HTML."""
     head = "".join(f'<th scope="col">{head}</th>' for head in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"
 
 
 def _compared(cells: Mapping[str, Cell], shown: Mapping[str, str]) -> str:
-    """The mean errors of the methods that are shown, as bars beside the largest of them."""
+    """Return the mean errors of the shown methods as bars, scaled to the largest."""
     means = {name: mean_s for name in shown if (mean_s := _mean(cells[name])) is not None}
     largest = max(means.values(), default=0.0) or 1.0
     return "".join(bar(shown[name], mean_s / largest, duration(mean_s), _name(name)) for name, mean_s in means.items())
@@ -245,7 +249,7 @@ _WAITING_LINES = {
 
 
 def _while_waiting(counts: WaitingCounts) -> str:
-    """The errors by how long jobs have waited, as lines, and the shares of bounds and notices."""
+    """Plot the errors by age of pending jobs, with the shares of bounds and notices."""
     rows = counts.accuracy.rows()
     if not rows:
         return ""
@@ -276,7 +280,7 @@ def _while_waiting(counts: WaitingCounts) -> str:
 
 
 def _by_week(log: EventLog, breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
-    """Our errors and those of the trivial rule over time; a rival's jobs are others in each week."""
+    """Plot the errors of the method and of the baseline by week; external estimators cover other jobs each week."""
     weeks = {week for name in shown for week in breakdowns[name].by_week}
     if len(weeks) < 2:
         return ""
