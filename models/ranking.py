@@ -155,7 +155,7 @@ class Ranking(msgspec.Struct, kw_only=True, frozen=True):
 def exclusion(job: JobRequest, site: SiteSettings) -> str | None:
     """Why the site's settings exclude the job; None where they do not."""
     if site.max_cpus is not None and job.cpus > site.max_cpus:
-        return f"takes jobs of at most {site.max_cpus} processors"
+        return f"takes jobs of at most {site.max_cpus} CPUs"
     walltime = job.walltime_at(site.speed)
     if job.unlimited and site.max_walltime is not None:
         return f"takes jobs of at most {duration(site.max_walltime)}, this one has no time limit"
@@ -210,7 +210,7 @@ def _never(job: JobRequest, told: WaitAnswer | GridEstimate) -> str | None:
     if isinstance(told, WaitAnswer) and told.cannot_run:
         return told.cannot_run
     cpus = told.site_cpus
-    return f"has {counted(cpus, 'processor')}" if 0 < cpus < job.cpus else None
+    return f"has {counted(cpus, 'CPU')}" if 0 < cpus < job.cpus else None
 
 
 def _partitions_left_out(site: str, told: WaitAnswer | GridEstimate) -> Iterable[LeftOut]:

@@ -36,7 +36,7 @@ def _set_capacity(engine: Engine, operation: SetCapacity) -> str:
     known = engine.context.capacity or Capacity(site=engine.site, time=0.0, cpus=0)
     size = {"cpus": operation.cpus, "nodes": operation.nodes, "down_nodes": operation.down_nodes}
     engine.context.resize(msgspec.structs.replace(known, time=engine.time, **size))
-    return f"the site has {operation.cpus} processors"
+    return f"the site has {operation.cpus} CPUs"
 
 
 def begun_anew(engine: Engine) -> Iterator[Engine]:

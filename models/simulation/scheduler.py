@@ -88,7 +88,7 @@ class Scheduler(ABC):
         if job.submit < self.now:
             raise ValueError(f"job {job.job} is submitted at {job.submit}, before now ({self.now})")
         if job.cpus > self.cpus:
-            raise ValueError(f"job {job.job} wants {job.cpus} of {self.cpus} processors")
+            raise ValueError(f"job {job.job} wants {job.cpus} of {self.cpus} CPUs")
         if job.job in self.queue:
             raise ValueError(f"job {job.job} is queued already")
         self._advance(job.submit)

@@ -72,7 +72,7 @@ def implausible_request(event: Submit | Start | Alter) -> str | None:
         return f"{gpus} GPUs of all types; at most {MAX_CPUS} are believed"
     tasks = event.array_size or 1 if isinstance(event, Submit) else 1
     if (event.cpus or 1) * tasks > MAX_ARRAY_CPUS:
-        return f"{event.cpus} processors for each of {tasks} tasks; at most {MAX_ARRAY_CPUS} together are believed"
+        return f"{event.cpus} CPUs for each of {tasks} tasks; at most {MAX_ARRAY_CPUS} together are believed"
     return None
 
 
@@ -82,7 +82,7 @@ def implausible_pools(event: Capacity) -> str | None:
     cpus = sum(pool.nodes * pool.cpus for pool in event.pools)
     gpus = sum(pool.nodes * sum(pool.gpus.values()) for pool in event.pools)
     memory = sum(pool.nodes * (pool.memory or 0) for pool in event.pools)
-    counts = (("nodes", nodes, MAX_CPUS), ("processors", cpus, MAX_CPUS), ("GPUs", gpus, MAX_CPUS))
+    counts = (("nodes", nodes, MAX_CPUS), ("CPUs", cpus, MAX_CPUS), ("GPUs", gpus, MAX_CPUS))
     for what, count, most in (*counts, ("bytes of memory", memory, MAX_MEMORY)):
         if count > most:
             return f"{count} {what} in all pools; at most {most} are believed"
@@ -101,13 +101,13 @@ def implausible_job(cpus: int, declared: int, seen: int, settled: bool) -> str |
     else:
         limit, why = MAX_CPUS_WHILE_NEW, "hardly anything is known of the site"
     limit = min(limit, MAX_CPUS)
-    return f"{cpus} processors; {why}, and at most {limit} are believed" if cpus > limit else None
+    return f"{cpus} CPUs; {why}, and at most {limit} are believed" if cpus > limit else None
 
 
 def implausible_capacity(event: Capacity, declared: int, seen: int, largest_job: int, settled: bool) -> str | None:
     """Why a declared size is not believed, beside the largest job of the history; None where it is."""
     if max(event.cpus, event.nodes or 0) > MAX_CPUS:
-        return f"{event.cpus} processors on {event.nodes} nodes; at most {MAX_CPUS} are believed"
+        return f"{event.cpus} CPUs on {event.nodes} nodes; at most {MAX_CPUS} are believed"
     if event.nodes and event.down_nodes > event.nodes:
         return f"{event.down_nodes} of {event.nodes} nodes are down"
     if (reason := implausible_pools(event)) is not None:
@@ -116,7 +116,7 @@ def implausible_capacity(event: Capacity, declared: int, seen: int, largest_job:
         return None
     known = max(declared, seen)
     if event.cpus > MAX_CHANGE * max(known, MIN_CPUS_LIMIT):
-        return f"{event.cpus} processors; the site had {known} so far"
+        return f"{event.cpus} CPUs; the site had {known} so far"
     if settled and SLACK * event.cpus < largest_job:
-        return f"{event.cpus} processors; a job had {largest_job} lately"
+        return f"{event.cpus} CPUs; a job had {largest_job} lately"
     return None

@@ -216,7 +216,7 @@ class Simulated(WaitMethod):
         if live.cpus <= 0:
             return Estimate(None, "size of the site unknown")
         if job.cpus > live.cpus:
-            return Estimate(None, f"larger than the site: {job.cpus} of {live.cpus} processors")
+            return Estimate(None, f"larger than the site: {job.cpus} of {live.cpus} CPUs")
         cpus, run_s, planned_s = self._row(job, job.expected_run_s)
         start_s = starts(cpus, run_s, planned_s)
         if site.rest is not None:

@@ -259,7 +259,7 @@ def _state(ranked: RankedSite) -> str:
     jobs = f"{counted(live.queued_jobs, 'job')} queued, {live.running_jobs} running"
     as_of = "" if ranked.as_of is None else f"; as of {moment(ranked.as_of)}"
     stale = "" if ranked.stale is None else f"; stale: {ranked.stale}"
-    return f"{jobs}, {live.free_cpus} of {ranked.site_cpus} processors free{as_of}{stale}"
+    return f"{jobs}, {live.free_cpus} of {ranked.site_cpus} CPUs free{as_of}{stale}"
 
 
 def _why(ranked: RankedSite) -> str:

@@ -62,7 +62,7 @@ def plan_of(
         raise UserError(f"{trace.path}: no job that ran in that range; there are {len(trace.jobs)} jobs")
     largest = max(job.cpus for job in jobs)
     if largest > size:
-        raise UserError(f"{trace.path}: a job has {largest} processors, the machine {size}; give a larger --cpus")
+        raise UserError(f"{trace.path}: a job has {largest} CPUs, the machine {size}; give a larger --cpus")
     return SimulationPlan(size, jobs, len(chosen) - len(jobs), pairs)
 
 

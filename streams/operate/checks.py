@@ -178,7 +178,7 @@ def check_slurm(settings: Settings, given: str) -> CheckResult:
     pairs = {
         "jobs queued or held": (pending, counted.get("jobs_pending", 0.0), MAX_APART_JOBS),
         "jobs running": (known.live.running_jobs, counted.get("jobs_running", 0.0), MAX_APART_JOBS),
-        "processors": (known.cpus, counted.get("node_cpus", 0.0), 0),
+        "CPUs": (known.cpus, counted.get("node_cpus", 0.0), 0),
     }
     text = ", ".join(f"{mine} {what} where Slurm counts {its:.0f}" for what, (mine, its, _) in pairs.items())
     if any(abs(mine - its) > max(least, MAX_APART * its) for mine, its, least in pairs.values()):

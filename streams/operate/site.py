@@ -54,12 +54,12 @@ def ask(settings: Settings, site: str) -> SiteAnswer:
 def lines(found: SiteAnswer) -> Iterator[str]:
     """Describe a site, one line per fact."""
     live = found.live
-    yield f"{found.site}: {found.cpus} processors, {live.free_cpus} free"
+    yield f"{found.site}: {found.cpus} CPUs, {live.free_cpus} free"
     yield f"jobs: {live.queued_jobs} queued, {live.running_jobs} running, {found.held_jobs} held"
     for one in found.partitions or ():
         gpus = f", {one.free_gpus} of {one.gpus} GPUs" if one.gpus else ""
         name = f"partition {one.name}" + ("" if one.up else " (down)")
-        free = f"{one.free_cpus} of {one.cpus} processors{gpus} free"
+        free = f"{one.free_cpus} of {one.cpus} CPUs{gpus} free"
         yield f"{name}: {one.queued_jobs} queued, {one.running_jobs} running, {free}"
     yield f"history: {found.history_jobs} jobs; method {found.method}"
     yield f"last event: {moment(found.as_of) if found.as_of else 'none'}; {found.lag_messages} unread, " + (

@@ -14,7 +14,7 @@ MEDIAN_MS, WORST_MS = 2.0, 10.0
 
 
 def test_one_wait_at_a_busy_site() -> None:
-    """Percentiles of the processor time of a prediction, in milliseconds; the budget is that of a whole estimate."""
+    """Percentiles of the CPU time of a prediction, in milliseconds; the budget is that of a whole estimate."""
     site, method = busy_site(), BoostedAlone(every=100_000)
     dice = np.random.default_rng(2)
     spent = []

@@ -31,7 +31,7 @@ def history(dice: random.Random) -> list[AnyEvent]:
 
 
 def test_a_submission_with_the_default_settings() -> None:
-    """Percentiles of its processor time, in milliseconds; the trainings run in another process."""
+    """Percentiles of its CPU time, in milliseconds; the trainings run in another process."""
     dice, engine = random.Random(1), Engine("s", EngineSettings())
     for event in history(dice):
         engine.apply(event)

@@ -78,7 +78,7 @@ def engine_with(queued: int) -> Engine:
 
 
 class Costs:
-    """Milliseconds of processor time, by what they were spent on."""
+    """Milliseconds of CPU time, by what they were spent on."""
 
     def __init__(self) -> None:
         self.spent: dict[str, list[float]] = {}
@@ -140,7 +140,7 @@ def costs_with(queued: int) -> Costs:
 def test_an_event_and_a_question_cost_the_same_however_many_jobs_are_queued() -> None:
     warm_up()
     costs = {queued: costs_with(queued) for queued in DEPTHS}
-    print("\nms of processor time" + "".join(f"{queued:>12,}" for queued in DEPTHS))
+    print("\nms of CPU time" + "".join(f"{queued:>12,}" for queued in DEPTHS))
     for what in costs[DEPTHS[0]].spent:
         print(f"{what:<30}" + "".join(f"{costs[queued].median(what):12.2f}" for queued in DEPTHS))
     if REFERENCE not in costs:

@@ -1,6 +1,6 @@
 """A grid of many sites on several workers: how fast, how late, how large, and how soon back after a kill.
 
-Its size is 500 sites on as many workers as this machine has processors. A smaller one, by the environment:
+Its size is 500 sites on as many workers as this machine has CPUs. A smaller one, by the environment:
 
     TESTS_GRID_SITES=40 TESTS_GRID_WORKERS=2 TESTS_GRID_JOBS=100 \\
         .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_grid.py

@@ -1,4 +1,4 @@
-"""How fast a site's history is read, sent and taken in, by processor time, and how much of that the engine has.
+"""How fast a site's history is read, sent and taken in, by CPU time, and how much of that the engine has.
 
 `TESTS_HISTORY_JOBS` is the number of jobs that a worker takes in, of KTH; `TESTS_LOG_JOBS` that of a dump of sacct.
 """
@@ -43,7 +43,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def alone(events: list[AnyEvent]) -> float:
-    """Seconds of processor time that an engine takes."""
+    """Seconds of CPU time that an engine takes."""
     engine, began = Engine("alder"), time.process_time()
     for number, event in enumerate(events):
         engine.apply(event)
@@ -75,7 +75,7 @@ def test_a_worker_takes_in_a_history(deploy: Deploy, predicted: int) -> None:
 
 
 def read(path: Path, wanted: Memory) -> tuple[int, float]:
-    """How many events of a dump are to be sent, and how many jobs a second of processor time are read for that."""
+    """How many events of a dump are to be sent, and how many jobs a second of CPU time are read for that."""
     began = time.process_time()
     with ExitStack() as stack:
         past = OpenHistory(stack, [path], "alder", Settings(), None, None, refuse, (), wanted)

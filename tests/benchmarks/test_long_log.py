@@ -79,7 +79,7 @@ def ran(*arguments: str) -> tuple[str, float, str]:
     assert process.returncode == 0
     after = os.times()
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-    return f"{time.monotonic() - begin:.0f} s, {cpu_s:.0f} s of processor time", most, said[0]
+    return f"{time.monotonic() - begin:.0f} s, {cpu_s:.0f} s of CPU time", most, said[0]
 
 
 def resident_mb(pid: int) -> float:

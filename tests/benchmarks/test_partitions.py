@@ -2,7 +2,7 @@
 
 The jobs of simulated clusters (`tests.simulation.cluster`: real nodes, GPUs, memory, limits, a window of maintenance)
 are predicted twice by the same method: from all that the events say, and from the same events as of a site that is a
-number of processors: without pools, partitions, limits, reservations and GPUs, but with the queues' names. The trivial
+number of CPUs: without pools, partitions, limits, reservations and GPUs, but with the queues' names. The trivial
 rules stand beside. Jobs of the first `LEARNING_DAYS` days are not scored.
 
 What-if is asked where run times are known and nobody comes later: the true wait is that of a copy of the cluster.
@@ -68,7 +68,7 @@ def events_of(site: ClusterSite, seed: int) -> list[AnyEvent]:
 
 
 def as_processors(events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
-    """The same events as of a site that is a number of processors."""
+    """The same events as of a site that is a number of CPUs."""
     no_topology: dict[str, Any] = {"pools": [], "partitions": [], "limits": [], "reservations": []}
     no_shape: dict[str, Any] = {"partitions": None, "gpus": 0, "gpu_types": None, "tasks": None, "exclusive": False}
     for event in events:
@@ -121,7 +121,7 @@ def show(name: str, known: Scores, unknown: Scores) -> None:
     partitions = sorted({partition for _, partition in known}, key=lambda one: (one == "", one))
     jobs = known[METHOD, ""].jobs
     print(f"\n\n{name}: {jobs} jobs; seeds {SEEDS}, {DAYS:.0f} days each\n")
-    print("| partition: AAE h / PPE1200 / within ×2 | jobs | zero | median | as processors | with partitions | AAE |")
+    print("| partition: AAE h / PPE1200 / within ×2 | jobs | zero | median | as CPUs | with partitions | AAE |")
     print("|---" * 7 + "|")
     for partition in partitions:
         rows = [known[rule, partition] for rule in RULES]

@@ -36,7 +36,7 @@ def events() -> list[AnyEvent]:
 
 
 def thread_s(told: list[AnyEvent], engine: EngineSettings) -> float:
-    """What these events take a worker's thread, seconds of processor time; trainings are done in others."""
+    """What these events take a worker's thread, seconds of CPU time; trainings are done in others."""
     world = World()
     world.publish_events(told)
     begin = time.thread_time()

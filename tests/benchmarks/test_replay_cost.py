@@ -1,4 +1,4 @@
-"""Processor time of a replay, trainings included, as a share of what another version takes, in turns.
+"""CPU time of a replay, trainings included, as a share of what another version takes, in turns.
 
 `TESTS_AGAINST` is the program `queuecast` of that version, in an environment of its own; `TESTS_REPLAY_JOBS` is of how
 many jobs of CTC, the first ones (all: 0).

@@ -52,9 +52,9 @@ from tests.simulation.routing import (
 pytestmark = pytest.mark.timeout(7200)
 
 SHARE = 0.2
-"""Of all processors, for the routed jobs; with the sites' own it is 0.7 to 0.8."""
+"""Of all CPUs, for the routed jobs; with the sites' own it is 0.7 to 0.8."""
 
-BLIND = ("at random", "shortest queue", "most free processors")
+BLIND = ("at random", "shortest queue", "most free CPUs")
 OURS = ("by estimates", "by what-if")
 EVERYWHERE = "everywhere, the rest withdrawn"
 ORACLE, UNTOLD = "oracle", "oracle, run times predicted"
@@ -118,7 +118,7 @@ def true_run_s(load: Load) -> dict[str, float]:
 RULES: dict[str, Make] = {
     "at random": lambda sites, load, seed: AtRandom(seed),
     "shortest queue": lambda sites, load, seed: ShortestQueue(),
-    "most free processors": lambda sites, load, seed: MostFree(),
+    "most free CPUs": lambda sites, load, seed: MostFree(),
     EVERYWHERE: lambda sites, load, seed: Everywhere(),
     "by estimates": lambda sites, load, seed: ByEstimates(),
     "by what-if": lambda sites, load, seed: ByWhatIf(),

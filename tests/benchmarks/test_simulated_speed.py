@@ -1,4 +1,4 @@
-"""One simulated wait with a thousand jobs running and a thousand queued, in processor time."""
+"""One simulated wait with a thousand jobs running and a thousand queued, in CPU time."""
 
 import time
 
@@ -23,7 +23,7 @@ LOOPS = 500
 
 
 def busy_site() -> SiteContext:
-    """Jobs of 1 to 64 processors, all in use, that asked for up to five times what they run; a third have outlived
+    """Jobs of 1 to 64 CPUs, all in use, that asked for up to five times what they run; a third have outlived
     what was expected of them."""
     dice = np.random.default_rng(1)
     state, runs = SiteState(), RunHistory(Closest.templates)

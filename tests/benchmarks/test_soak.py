@@ -1,7 +1,7 @@
 """A million events through a partition, its checkpoints and a real Redis that loses its last second: memory stays flat.
 
 As `tests/integration/test_soak.py`, with Kafka and Faust in memory and a cheap method, so that there is time for it: an
-event takes 1 ms of one processor, losses included.
+event takes 1 ms of one CPU, losses included.
 A shorter one, of no fewer events than the histories need to fill up: `TESTS_SOAK_EVENTS=500000`.
 """
 

@@ -231,7 +231,7 @@ def test_sites_are_ranked_at_the_terminal(here: Deployment, tmp_path: Path) -> N
     ("arguments", "reason"),
     [
         ((*JOB, "--site", "elm"), "elm unknown site"),
-        (("ask", "--cpus", "129", "--walltime", "1h"), "alder has 128 processors birch has 128 processors"),
+        (("ask", "--cpus", "129", "--walltime", "1h"), "alder has 128 CPUs birch has 128 CPUs"),
     ],
 )
 def test_where_nothing_can_be_ranked_it_is_said_why(

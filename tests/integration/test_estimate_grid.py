@@ -123,7 +123,7 @@ def test_asking_is_answered_and_changes_nothing(deploy: Deploy) -> None:
         assert ask(question) == answer_of_worker(question, engine)
         large = ask(WaitQuestion(id="q2", site="alder", cpus=1000))
         assert isinstance(large, WaitAnswer) and large.predicted_wait_s is None
-        assert large.reason == "larger than the site: 1000 of 128 processors"
+        assert large.reason == "larger than the site: 1000 of 128 CPUs"
         unknown = ask(WaitQuestion(id="q3", site="nowhere"))
         assert isinstance(unknown, NoAnswer) and unknown.reason == "unknown_site"
         for number in range(50):

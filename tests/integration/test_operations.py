@@ -36,7 +36,7 @@ from tests.support.deployment import (
 pytestmark = pytest.mark.long
 
 SITES = ("alder", "birch", "cedar", "oak")
-FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.ownership.processor: forged"
+FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.ownership.CPU: forged"
 
 
 @pytest.fixture

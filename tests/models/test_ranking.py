@@ -116,10 +116,10 @@ def test_sites_to_which_the_job_cannot_go_are_left_out_with_the_reason() -> None
     found = rank(JOB, told, limits)
     assert list(ranked(found)) == ["nameless"]  # of whose size nothing is known
     assert [(out.site, out.reason) for out in found.left_out] == [
-        ("limited", "takes jobs of at most 7 processors"),
+        ("limited", "takes jobs of at most 7 CPUs"),
         ("short", "takes jobs of at most 1h, this is one of 2h there"),
         ("silent", "no worker answers for this site"),
-        ("small", "has 4 processors"),
+        ("small", "has 4 CPUs"),
     ]
 
 

@@ -62,7 +62,7 @@ def as_late(event: AnyEvent) -> AnyEvent:
 
 def errors_of(first: Iterable[AnyEvent], week: list[AnyEvent]) -> tuple[dict[str, float], float]:
     """The mean absolute errors of the default and the trivial rules at the jobs of the first week, hours; and how many
-    seconds of processor time, trainings included, were spent on what came first.
+    seconds of CPU time, trainings included, were spent on what came first.
     """
     end = week[0].time + WEEK_S
     jobs = {event.key for event in week if isinstance(event, Submit) and event.time < end}

@@ -118,7 +118,7 @@ class Drawn(Conservative):
         super().__init__(site, cpus, start_time, estimates)
         self.rules = rules
         self._used: dict[str, Holding] = {}  # by user or group
-        self._held: Counter[str] = Counter()  # processors that running jobs of each kind of limit hold
+        self._held: Counter[str] = Counter()  # CPUs that running jobs of each kind of limit hold
         self._has: Counter[str] = Counter()
         self._news = False  # whether a job came or ended since it last looked at the queue
         self._tiers, self._queue_cpus = dict(rules.tiers), dict(rules.queue_cpus)
@@ -217,7 +217,7 @@ class Drawn(Conservative):
         self._hold(running.job, -1)
 
     def _hold(self, job: SimulatedJob, sign: int) -> None:
-        """Its user, its group and others take the job's processors, or give them back (-1)."""
+        """Its user, its group and others take the job's CPUs, or give them back (-1)."""
         for name in (f"user {job.user}", f"group {job.group}"):
             held = self._used.get(name, Holding())
             self._used[name] = Holding(held.cpus + sign * job.cpus, self._used_by(name), self.now)

@@ -2,7 +2,7 @@
 
 The sites differ in size, in how busy their own users keep them, and in the policy of their schedulers; all are equally
 fast. Each site's own jobs are one workload (`generate`), the routed jobs another, made for a machine of `MEDIUM`
-processors, with users of their own. Routed jobs run under the same rules as all others at a site. Nobody withdraws a
+CPUs, with users of their own. Routed jobs run under the same rules as all others at a site. Nobody withdraws a
 job, so however it is routed the very same jobs are run.
 """
 
@@ -27,14 +27,14 @@ MONDAY = 1_699_833_600
 """Unix time at which it begins: a Monday, 0:00 UTC."""
 
 MEDIUM = 256
-"""Processors of the machine that the routed jobs are made for, or of the largest site where that has fewer."""
+"""CPUs of the machine that the routed jobs are made for, or of the largest site where that has fewer."""
 
 SOME_JOBS = 1000
 """Jobs of a workload at first; twice as many, and so on, where these end too early."""
 
 
 class GridSite(NamedTuple):
-    """A site of the grid; `load` is what its own jobs offer, as a share of what its processors could do."""
+    """A site of the grid; `load` is what its own jobs offer, as a share of what its CPUs could do."""
 
     name: str
     cpus: int
@@ -95,7 +95,7 @@ class Load(NamedTuple):
 
     @classmethod
     def of(cls, sites: Sequence[GridSite], seed: int, days: float, share: float) -> "Load":
-        """Jobs of this many days; the routed ones add `share` of what all processors of the grid could do."""
+        """Jobs of this many days; the routed ones add `share` of what all CPUs of the grid could do."""
         own = {
             site.name: _named(site.name, _during(seed + 1000 * place, site.cpus, site.load, days))
             for place, site in enumerate(sites, 1)

@@ -43,7 +43,7 @@ class Multifactor(multifactor.Multifactor):
             estimates = Predicted(run_method_named(LEARNT_BY))
         super().__init__(site, cpus, start_time, estimates, enforced, priorities=priorities)
         self.more = priorities
-        self._in_queue = Counter[str | None]()  # processors that running jobs of a queue hold
+        self._in_queue = Counter[str | None]()  # CPUs that running jobs of a queue hold
         self._tiers = dict(priorities.tiers)
         self._limits = {queue: share * cpus for queue, share in priorities.limits}
 

@@ -40,7 +40,7 @@ class Router(Protocol):
 
 
 class AtRandom:
-    """To a random site, with probability in proportion to its processors, so that small ones are not flooded."""
+    """To a random site, with probability in proportion to its CPUs, so that small ones are not flooded."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = Random(seed)
@@ -82,7 +82,7 @@ class Watching:
         return self._states[site].totals(SITE, Phase.QUEUED).count
 
     def free(self, site: str) -> int:
-        """How many processors are free."""
+        """How many CPUs are free."""
         return self.cpus[site] - self._states[site].totals(SITE, Phase.RUNNING).cpus
 
 
@@ -95,7 +95,7 @@ class ShortestQueue(Watching):
 
 
 class MostFree(Watching):
-    """To the site with the most free processors."""
+    """To the site with the most free CPUs."""
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
         """The one with the most."""

@@ -173,7 +173,7 @@ def test_the_blind_rules_count_what_they_name() -> None:
 
 
 def busy(site: str, seconds: float, router: Router) -> Router:
-    """All of a site's ten processors are in use for so long, as the walltime has it."""
+    """All of a site's ten CPUs are in use for so long, as the walltime has it."""
     request = submit("1", site=site, cpus=10, walltime=seconds)
     return told(router, capacity(10, site=site), request, start("1", site=site))
 

@@ -49,7 +49,7 @@ EVERY = msgspec.structs.replace(
 
 
 def nodes_at(time: float, nodes: int | None = 10, down_nodes: int = 0) -> Capacity:
-    """The site has 80 processors, this many nodes, and this many of them are down."""
+    """The site has 80 CPUs, this many nodes, and this many of them are down."""
     return capacity(80, time, nodes=nodes, down_nodes=down_nodes)
 
 

@@ -29,7 +29,7 @@ def cancel(job: str, time: float = 0.0, site: str = "s", **fields: Any) -> Cance
 
 
 def capacity(cpus: int, time: float = 0.0, site: str = "s", **fields: Any) -> Capacity:
-    """The site has so many processors now."""
+    """The site has so many CPUs now."""
     return Capacity(site=site, time=time, cpus=cpus, **fields)
 
 

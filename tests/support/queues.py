@@ -11,7 +11,7 @@ from models.waits.order.schedule import UNLIMITED, Limits
 from models.waits.order.usage import HALVES
 
 Row = tuple[int, float, float, int]
-"""A job: processors, run time, planned run time, user."""
+"""A job: CPUs, run time, planned run time, user."""
 
 
 def queued_of(rows: Sequence[Row], age_s: Sequence[float] = ()) -> Queued:
@@ -39,7 +39,7 @@ def running_of(rows: Sequence[Row]) -> Running:
 
 
 def limits_of(places: dict[int, float]) -> Limits:
-    """Those of queues, processors by the places of the queues' weights; users have none."""
+    """Those of queues, CPUs by the places of the queues' weights; users have none."""
     queues = UNLIMITED.copy()
     queues[list(places)] = list(places.values())
     return Limits(queues=queues)

@@ -38,7 +38,7 @@ _WHOSE = {
     "PerNode": "a node's",
     None: "all jobs'",
 }
-_WHAT = {"cpu": "processors", "gres": "GPUs", "node": "nodes", "nodes": "nodes", "mem": "memory", "memory": "memory"}
+_WHAT = {"cpu": "CPUs", "gres": "GPUs", "node": "nodes", "nodes": "nodes", "mem": "memory", "memory": "memory"}
 _WHAT |= {"jobs": "running jobs", "submit": "jobs", "submitjobs": "jobs", "wall": "walltimes", "billing": "billed use"}
 
 
@@ -46,7 +46,7 @@ def plainly(reason: str) -> str:
     """What a scheduler's reason means; the word itself where it is not known.
 
     >>> plainly("QOSMaxCpuPerUser")
-    'held back by a limit of the QOS on your processors'
+    'held back by a limit of the QOS on your CPUs'
     >>> plainly("AssocGrpGRESMinutes")
     "held back by a limit of the account on all jobs' GPUs over time"
     >>> plainly("ReqNodeNotAvail, UnavailableNodes:n1"), plainly("Elsewhere")

@@ -110,8 +110,8 @@ def too_large(job: Job, context: SiteContext) -> str | None:
     if context.layout is not None or not 0 < context.cpus < job.cpus:
         return None
     if context.capacity is None:
-        return f"larger than the site, as far as is known: no more than {context.cpus} processors were in use at once"
-    return f"larger than the site: {job.cpus} of {context.cpus} processors"
+        return f"larger than the site, as far as is known: no more than {context.cpus} CPUs were in use at once"
+    return f"larger than the site: {job.cpus} of {context.cpus} CPUs"
 
 
 def unknown_queue(job: Job, engine: Engine) -> str | None:

@@ -51,7 +51,7 @@ class FreeNow(NamedTuple):
 
     def words(self) -> str:
         """`16 processors are free`, and where."""
-        return f"{counted(self.cpus, 'processor')} {self.are_free()}"
+        return f"{counted(self.cpus, 'CPU')} {self.are_free()}"
 
     def are_free(self) -> str:
         """`are free`, and where."""
@@ -216,7 +216,7 @@ def _words(
     if here.cpus >= wanted:
         return "no job is ahead of it, but what it asks for is not free: running jobs must end first"
     free = f"{here.cpus} {here.are_free()}"
-    return f"no job is ahead of it; it asks for {wanted} processors and {free}: running jobs must end first"
+    return f"no job is ahead of it; it asks for {wanted} CPUs and {free}: running jobs must end first"
 
 
 def _beside(fits: bool, beside: str) -> str:
@@ -227,16 +227,16 @@ def _beside(fits: bool, beside: str) -> str:
 
 
 def _in_line(job: Job, ahead: WorkAhead, work_s: float | None, place: str) -> str:
-    """What is ahead: `12 jobs ahead of it, 7 of them in batch, need 3,400 core-hours, about 3h6m of the machine`."""
+    """What is ahead: `12 jobs ahead of it, 7 of them in batch, need 3,400 CPU-hours, about 3h6m of the machine`."""
     one = ahead.jobs == 1
     part = "all" if ahead.same_queue == ahead.jobs else f"{ahead.same_queue} of them"
     among = f", {part} in {job.queue}," if ahead.same_queue and job.queue and not one else ""
     jobs, need = ("1 job", "needs") if one else (f"{ahead.jobs:,} jobs", "need")
     hours = ahead.work_cpu_s / HOUR_S
     if hours < 0.1:
-        return f"{jobs} ahead of it{among} {need} less than 0.1 core-hours"
+        return f"{jobs} ahead of it{among} {need} less than 0.1 CPU-hours"
     machine = "" if work_s is None else f", about {duration(work_s)} of {place or 'the machine'}"
-    return f"{jobs} ahead of it{among} {need} {hours:,.{0 if hours >= 10 else 1}f} core-hours{machine}"
+    return f"{jobs} ahead of it{among} {need} {hours:,.{0 if hours >= 10 else 1}f} CPU-hours{machine}"
 
 
 def _sooner(engine: Engine, job: Job, prediction: Prediction) -> list[Alternative]:

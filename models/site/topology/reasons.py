@@ -88,7 +88,7 @@ def _of_one_node(topology: Topology, ask: Ask, pools: Sequence[int], name: str) 
     if gpus > most[GPUS]:
         yield f"needs {gpus} GPUs a node: none{among} has more than {most[GPUS]:.0f}"
     if cpus > most[CPUS]:
-        yield f"needs {cpus} processors a node: none{among} has more than {most[CPUS]:.0f}"
+        yield f"needs {cpus} CPUs a node: none{among} has more than {most[CPUS]:.0f}"
     if memory > most[MEMORY]:
         yield f"needs {memory / GIB:.4g} GiB a node: none{among} has more than {most[MEMORY] / GIB:.4g} GiB"
     if pools and not any(topology.is_possible(ask, place) for place in pools):
@@ -114,7 +114,7 @@ def _of_all_nodes(topology: Topology, ask: Ask, pools: Sequence[int], name: str)
         return
     cpus, gpus, memory = (float(total) for total in np.sum(totals, axis=0))
     if ask.cpus > cpus:
-        yield f"larger than {whole}: {ask.cpus} of {cpus:.0f} processors"
+        yield f"larger than {whole}: {ask.cpus} of {cpus:.0f} CPUs"
     if ask.gpus > gpus:
         yield f"larger than {whole}: {ask.gpus} of {gpus:.0f} GPUs"
     if ask.memory > memory:
@@ -139,7 +139,7 @@ def _over(limit: Limit, ask: Ask) -> Iterator[str]:
     who = whose.get(limit.per, limit.per) if limit.name is None else f"{limit.per} {limit.name}"
     within = "".join((f" in {limit.partition}" if limit.partition else "", f" with {limit.qos}" if limit.qos else ""))
     amounts = (
-        ("processors", ask.cpus, limit.cpus),
+        ("CPUs", ask.cpus, limit.cpus),
         ("GPUs", ask.gpus, limit.gpus),
         ("nodes", ask.nodes or 0, limit.nodes),
     )

@@ -8,9 +8,9 @@ from models.arrays import Singles
 
 WORDS: Final = {
     "queued_all_jobs": "queued jobs",
-    "queued_all_cpus": "queued processors",
+    "queued_all_cpus": "queued CPUs",
     "running_jobs": "running jobs",
-    "free": "free processors",
+    "free": "free CPUs",
     "held_jobs": "held jobs",
 }
 """The features that tell how large a state is, and what they are called. They stand as log2(1 + x)."""

@@ -124,7 +124,7 @@ class Boosted(WaitMethod):
         """
         prior = Prior.decode(encoded)
         if missing := {*POINT, *QUANTILES}.difference(prior.aims):
-            raise ValueError(f"a prior that says nothing of {', '.join(map(str, missing))}")
+            raise ValueError(f"a prior that does not apply to {', '.join(map(str, missing))}")
         self.training.begin_anew(self._starting_from(prior))
         self._notes.put(_PRIOR, encoded)
 

@@ -30,7 +30,7 @@ MIN_PLANNED_S = 30.0
 NAMES = (
     "age, days",
     *(f"age, share of {most:g} d" for most in MOST_AGES),
-    "processors, log2",
+    "CPUs, log2",
     "planned run time, log2",
     "share of the machine",
     "small and short",

@@ -206,7 +206,7 @@ class LearntOrder(WaitMethod):
         if context.cpus <= 0:
             return Estimate(None, "size of the site unknown")
         if job.cpus > context.cpus:
-            return Estimate(None, f"larger than the site: {job.cpus} of {context.cpus} processors")
+            return Estimate(None, f"larger than the site: {job.cpus} of {context.cpus} CPUs")
         if not math.isfinite(found.start_s):
             return Estimate(None, "order: by what its users may hold, it never starts")
         where = f"place {found.place + 1} of {found.queued + 1} by the learnt order, {found.running} running jobs"

@@ -14,14 +14,14 @@ CPUS = 100
 
 
 def ordinary(first: int, count: int, time: float) -> list[AnyEvent]:
-    """Jobs of one processor that start a second after their submit."""
+    """Jobs of one CPU that start a second after their submit."""
     submits = [Submit(site="s", time=time, job=str(number), cpus=1) for number in range(first, first + count)]
     starts = [Start(site="s", time=time + 1.0, job=submit.job) for submit in submits]
     return [*submits, *starts]
 
 
 def busy(started: int = MIN_STARTED_JOBS) -> Engine:
-    """A site where so many jobs run, and beside them two of 30 processors each that were never submitted."""
+    """A site where so many jobs run, and beside them two of 30 CPUs each that were never submitted."""
     engine = new_engine()
     applied(engine, [Capacity(site="s", time=0.0, cpus=CPUS), *ordinary(0, started, 0.0)])
     lost = [Start(site="s", time=10.0, job=f"lost-{number}", cpus=30) for number in range(2)]

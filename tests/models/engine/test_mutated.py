@@ -17,7 +17,7 @@ def run_mutations(first: int, last: int) -> None:
 
 
 def test_mutated_states_are_refused_or_go_on() -> None:
-    run_mutations(3500, 3700)  # 3623 has a live job of -2**31 processors, which ended the process
+    run_mutations(3500, 3700)  # 3623 has a live job of -2**31 CPUs, which ended the process
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ NOTHING = Priorities(age=0.0, fairshare=0.0, size=0.0)
 
 
 def going_by(**priorities: Any) -> Multifactor:
-    """A scheduler of eight processors that knows the run times and goes by these alone."""
+    """A scheduler of eight CPUs that knows the run times and goes by these alone."""
     return Multifactor("a", CPUS, 0, Actual(), False, priorities=msgspec.structs.replace(NOTHING, **priorities))
 
 
@@ -59,7 +59,7 @@ def test_age_makes_up_for_size_after_a_while_and_no_longer_than_a_while() -> Non
 
 
 def test_a_capped_user_is_passed_over_and_has_no_reservation() -> None:
-    # a may hold four: 2 is kept out until 1 ends. b's long job takes the processors that it would have got.
+    # a may hold four: 2 is kept out until 1 ends. b's long job takes the CPUs that it would have got.
     jobs = job(1, "a", 0, 4, 100), job(2, "a", 1, 1, 10), job(3, "b", 2, 4, 300), job(4, "c", 3, 3, 10)
     assert starts(going_by(cap=0.5), *jobs) == {"1": 0, "3": 2, "2": 100, "4": 100}
     assert starts(going_by(), *jobs) == {"1": 0, "2": 1, "3": 11, "4": 100}
@@ -85,14 +85,14 @@ def test_small_and_short_jobs_are_helped() -> None:
 
 
 def test_a_job_is_backfilled_where_it_does_not_delay_the_first_in_order() -> None:
-    # 2 outranks all and can start at 100. 3 is done by then, 4 is not; 5 is, but there are no processors left for it.
+    # 2 outranks all and can start at 100. 3 is done by then, 4 is not; 5 is, but there are no CPUs left for it.
     jobs = job(1, "a", 0, 6, 100), job(4, "b", 1, 2, 100), job(2, "b", 1, 8, 10), job(3, "c", 2, 2, 98)
     site = going_by(size=1.0)
     assert starts(site, jobs[0], jobs[2], jobs[3], job(4, "d", 3, 2, 98)) == {"1": 0, "3": 2, "2": 100, "4": 110}
 
 
 def test_one_that_comes_may_take_the_reservation() -> None:
-    # 3 is to start at 100, and 4 would delay it. 5 outranks 3 and can start at 200: then it leaves one processor to 4.
+    # 3 is to start at 100, and 4 would delay it. 5 outranks 3 and can start at 200: then it leaves one CPU to 4.
     jobs = job(1, "a", 0, 5, 100), job(2, "b", 0, 2, 200), job(3, "c", 1, 6, 50), job(4, "d", 2, 1, 300)
     assert starts(going_by(size=1.0), *jobs) == {"1": 0, "2": 0, "3": 100, "4": 150}
     assert starts(going_by(size=1.0), *jobs, job(5, "e", 3, 7, 10)) == {"1": 0, "2": 0, "4": 3, "5": 200, "3": 210}

@@ -222,8 +222,8 @@ def test_with_true_run_times_gibbons_variants_of_easy_are_one(workload: Workload
     assert ends_of("easy-kill", jobs) == ends_of("easy-preemptive", jobs) == ends_of("conservative", jobs)
 
 
-# Gibbons 1997, section 5.1: "if there are 16 processors in the system, and the five jobs in the ordered queue require
-# one, sixteen, nine, seven and six processors respectively, the jobs requiring one, nine and six are started".
+# Gibbons 1997, section 5.1: "if there are 16 CPUs in the system, and the five jobs in the ordered queue require
+# one, sixteen, nine, seven and six CPUs respectively, the jobs requiring one, nine and six are started".
 SIXTEEN = [make(0, 0, 16, 10), *(make(n, 1, cpus, 100) for n, cpus in enumerate((1, 16, 9, 7, 6), 1))]
 
 
@@ -257,7 +257,7 @@ def test_policies_by_hand(policy: str, starts: dict[str, int]) -> None:
 
 
 def test_conservative_backfilling_spares_the_second_in_the_queue_and_easy_does_not() -> None:
-    # 2 is the head, due at 10 beside four free processors; 3 needs all and is due at 20. 4, long and small, fits beside
+    # 2 is the head, due at 10 beside four free CPUs; 3 needs all and is due at 20. 4, long and small, fits beside
     # the head and would delay 3.
     jobs = [make(1, 0, 6, 10), make(2, 1, 4, 10), make(3, 2, 8, 5), make(4, 3, 2, 30)]
     assert starts_of("easy", jobs) == {"1": 0, "4": 3, "2": 10, "3": 33}
@@ -313,8 +313,8 @@ def test_a_job_that_is_blocked_blocks_what_is_behind_it_unless_filling() -> None
 
 
 def test_a_suspended_job_waits_for_its_own_processors() -> None:
-    # 1 has processors 0 to 5. 2 (all 8) suspends it; from 3 on 3 takes the 4 that leave most of 1's to it, of which it
-    # must take two. When 2 is done, 1 does not fit by its processors (nor in number) until 3 has ended.
+    # 1 has CPUs 0 to 5. 2 (all 8) suspends it; from 3 on 3 takes the 4 that leave most of 1's to it, of which it
+    # must take two. When 2 is done, 1 does not fit by its CPUs (nor in number) until 3 has ended.
     jobs = [make(1, 0, 6, 50), make(2, 1, 8, 10), make(3, 2, 4, 20)]
     assert ends_of("lerwf", jobs) == {"2": 11, "3": 31, "1": 80}
     site = made("lerwf", jobs, Actual())
@@ -329,7 +329,7 @@ def test_a_suspended_job_waits_for_its_own_processors() -> None:
 @pytest.mark.parametrize(("policy", "left"), [("lerwf", {"5"}), ("lerwf-fill", {"5", "3", "1"})])
 def test_who_runs_beside_a_short_newcomer(policy: str, left: set[str]) -> None:
     # Gibbons 1997, table 5.2 but for B: A, C and D run on 2, 2 and 11 of 16; E comes, which needs 6, and has the least
-    # to do. It runs on D's processors, beside C and A if these may pass by D.
+    # to do. It runs on D's CPUs, beside C and A if these may pass by D.
     site = SCHEDULERS[policy]("a", 16, 0, Actual(), enforced=False)
     for job in (make(1, 0, 2, 300), make(3, 0, 2, 150), make(4, 0, 11, 100)):
         site.submit(job)

@@ -238,8 +238,8 @@ def test_easy_starts_what_the_published_algorithm_starts(jobs: list[SimulatedJob
     assert starts == easy_by_the_second(jobs)
 
 
-# On 8 processors: 1 runs to 10 (by its walltime to 20), 2 needs all. 3 is short enough and 4 is not; of no use to 2,
-# which takes all, are extra processors.
+# On 8 CPUs: 1 runs to 10 (by its walltime to 20), 2 needs all. 3 is short enough and 4 is not; of no use to 2,
+# which takes all, are extra CPUs.
 EXAMPLE = [make(1, 0, 6, 10, 20), make(2, 1, 8, 5), make(3, 2, 2, 8), make(4, 3, 2, 30), make(5, 4, 1, 3)]
 
 
@@ -261,7 +261,7 @@ def test_easy_gives_extra_processors_away_but_once() -> None:
 
 
 def test_easy_counts_all_that_end_with_the_reservation_as_free_then() -> None:
-    # 1 and 2 both end at 20: the head then leaves three processors free, not one.
+    # 1 and 2 both end at 20: the head then leaves three CPUs free, not one.
     jobs = [make(1, 0, 4, 20), make(2, 0, 2, 20), make(3, 1, 5, 5), make(4, 2, 2, 99)]
     starts = {job: time for time, kind, job in happenings(jobs, "easy") if kind == "start"}
     assert starts == {"1": 0, "2": 0, "4": 2, "3": 20}

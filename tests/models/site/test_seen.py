@@ -123,7 +123,7 @@ def test_what_a_job_finds_in_a_deep_queue_is_nearly_what_is_there(monkeypatch: p
 
 
 def engine_with(queued: int, method: str) -> Engine:
-    """A site of 64 processors, all in use for 100 s, and so many queued jobs of ten users."""
+    """A site of 64 CPUs, all in use for 100 s, and so many queued jobs of ten users."""
     shadows = EngineSettings(method=method, shadows=(), bounds="", what_if_method=method, history=100)
     engine = Engine("alder", shadows)
     engine.apply(Capacity(site="alder", time=0.0, cpus=64))

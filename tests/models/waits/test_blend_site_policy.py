@@ -16,7 +16,7 @@ BLEND = EngineSettings(method="blend", shadows=("order", "policy"), bounds="")
 
 
 def after(policy: str, jobs: int = 1500, seed: int = 5) -> tuple[Engine, Blend]:
-    """An engine that has seen a site of 64 processors that runs this policy."""
+    """An engine that has seen a site of 64 CPUs that runs this policy."""
     engine = Engine("alder", BLEND)
     for event in run_changing(generate(seed, jobs, cpus=64, load=0.9), 64, "alder", policy):
         engine.apply(event)

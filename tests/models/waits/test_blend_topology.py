@@ -17,7 +17,7 @@ HOUR_S = 3600.0
 
 
 def told(event: AnyEvent) -> AnyEvent:
-    """The event of a site of processors, as of one that also says that they are those of one partition."""
+    """The event of a site of CPUs, as of one that also says that they are those of one partition."""
     if not isinstance(event, Capacity):
         return event
     pools, partitions = (

@@ -110,7 +110,7 @@ class Reference:
             self.now += 1
 
     def free(self, second: int, planned: Sequence[Row]) -> int:
-        """Processors free in that second by the plan; `planned` are (cpus, start, end) of jobs still to start."""
+        """CPUs free in that second by the plan; `planned` are (cpus, start, end) of jobs still to start."""
         used = sum(cpus for cpus, _, limit in self.held if limit > second)
         return self.cpus - used - sum(cpus for cpus, start, end in planned if start <= second < end)
 
@@ -183,7 +183,7 @@ def test_as_a_plain_scheduler_does(policy: str, state: Live) -> None:
 
 
 def most_used(state: Live, begins: Floats) -> int:
-    """The most processors in use at any time, jobs that end making room first."""
+    """The most CPUs in use at any time, jobs that end making room first."""
     changes = [(0.0, 1, int(cpus)) for cpus in state.running.cpus]
     changes += [(end, 0, -int(cpus)) for cpus, end in zip(state.running.cpus, state.running.run_s, strict=True)]
     for cpus, begin, run_s in zip(state.queued.cpus, begins, state.queued.run_s, strict=True):

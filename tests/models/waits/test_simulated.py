@@ -169,7 +169,7 @@ def test_each_is_registered(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [("fcfs", 28.0), ("lwf", 10.0), ("easy", 0.0), ("conservative", 28.0)])
 def test_each_goes_by_its_policy(name: str, expected: float) -> None:
-    """Of four processors two are free: three are wanted for 8 s, then four for 10 s, and now one for 25 s."""
+    """Of four CPUs two are free: three are wanted for 8 s, then four for 10 s, and now one for 25 s."""
     where = site(4, running(1, 2, 10.0), make(2, 3, 8.0), make(3, 4, 10.0))
     estimate = method_named(name).predict(make(9, 1, 25.0), where)
     assert estimate.wait_s == expected
@@ -186,12 +186,12 @@ def test_backfilling_plans_with_walltimes_unless_told_otherwise() -> None:
 
 def test_no_wait_is_told_where_the_job_cannot_run() -> None:
     method = SimulatedFcfs()
-    assert method.predict(make(9, 5), site(4)).reason == "larger than the site: 5 of 4 processors"
+    assert method.predict(make(9, 5), site(4)).reason == "larger than the site: 5 of 4 CPUs"
     assert method.predict(make(9, 5), site(0)).reason == "size of the site unknown"
     assert wait(site(4), make(9, 5)) is wait(site(0), make(9, 5)) is None
     seen = site(0, running(1, 4, 10.0))
     seen.see_cpus(0.0)
-    assert wait(seen, make(9, 4, 1.0)) == 10.0  # four processors have been seen in use
+    assert wait(seen, make(9, 4, 1.0)) == 10.0  # four CPUs have been seen in use
 
 
 def test_jobs_that_cannot_start_are_left_out() -> None:

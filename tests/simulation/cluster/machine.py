@@ -118,7 +118,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cpus(self) -> int:
-        """Processors of all nodes."""
+        """CPUs of all nodes."""
         return sum(pool.nodes * pool.cpus for pool in self.pools)
 
     def sizes(self) -> Ints:

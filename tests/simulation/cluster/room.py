@@ -1,4 +1,4 @@
-"""Where on the nodes a job has room, and when. Arrays of nodes are (nodes, 3): processors, GPUs, bytes of memory."""
+"""Where on the nodes a job has room, and when. Arrays of nodes are (nodes, 3): CPUs, GPUs, bytes of memory."""
 
 from typing import NamedTuple
 

@@ -355,7 +355,7 @@ class ClusterScheduler:
 
 
 def _needs(job: ClusterJob) -> Ints:
-    """What of limits it takes: processors, GPUs, nodes, bytes of memory, jobs."""
+    """What of limits it takes: CPUs, GPUs, nodes, bytes of memory, jobs."""
     each = (job.tasks * job.cpus, job.tasks * job.gpus, job.nodes or 1, job.tasks * job.memory, 1)
     return np.array(each, dtype=np.int64)
 

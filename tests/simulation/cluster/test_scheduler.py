@@ -34,7 +34,7 @@ def starts(site: Cluster, *jobs: ClusterJob) -> dict[str, float]:
 
 
 def test_a_task_needs_one_node_however_much_is_free_in_all() -> None:
-    # Each node has one processor left beside job 1: two in all, and no room for a task of two.
+    # Each node has one CPU left beside job 1: two in all, and no room for a task of two.
     spread = job(1, 0, 100, tasks=2, cpus=3, spread=True)
     assert starts(cluster(), spread, job(2, 1, 10, cpus=2), job(3, 2, 10, tasks=2)) == {"1": 0, "2": 100, "3": 2}
 

@@ -1,7 +1,7 @@
 """Jobs for simulated clusters, and two such sites.
 
 Sizes, run times, walltimes, users and sessions are those of `models.simulation.workload` (Lublin and Feitelson), made
-for each stream of jobs apart: a machine of so many processors, GPUs or nodes.
+for each stream of jobs apart: a machine of so many CPUs, GPUs or nodes.
 """
 
 from collections.abc import Iterator, Sequence

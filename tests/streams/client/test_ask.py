@@ -46,7 +46,7 @@ GRID = ranking(
     site("ctc"),
     site("kth", 7200.0, source="grid"),
     site("sdsc", None, reason="no history", degraded="histories began anew"),
-    left_out=(("elm", "unknown site: no event of it has been seen"), ("tiny", "has 4 processors")),
+    left_out=(("elm", "unknown site: no event of it has been seen"), ("tiny", "has 4 CPUs")),
 )
 
 
@@ -79,11 +79,11 @@ def test_the_table_has_everything_in_it_in_80_columns(capsys: pytest.CaptureFixt
     told = " ".join(out.split())
     assert told.startswith("64 cpus for 4h, user ada ")
     for words in (
-        "12 jobs queued, 340 running, 7 of 430 processors free",
+        "12 jobs queued, 340 running, 7 of 430 CPUs free",
         "qespera: 120 jobs like it",
         "its worker is silent",
         "no history",
-        "has 4 processors",
+        "has 4 CPUs",
         "left out:",
     ):
         assert words in told

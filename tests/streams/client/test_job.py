@@ -52,7 +52,7 @@ def test_no_line_is_wider_than_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "50")
-    text = "held back by a limit or a priority although 1,068 processors are free; since when is not known"
+    text = "held back by a limit or a priority although 1,068 CPUs are free; since when is not known"
     show_job([msgspec.structs.replace(KNOWN, text=text)])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "kth 4711: held back by a limit or a priority"

@@ -46,7 +46,7 @@ class TestRanking:
 
     def test_a_silent_site_that_is_too_small_is_left_out_for_that(self) -> None:
         client = FakeClient([engine("alder", 1)], silent=["alder"])
-        assert self.rank(client, JobRequest(cpus=65), {}).left_out[0].reason == "has 64 processors"
+        assert self.rank(client, JobRequest(cpus=65), {}).left_out[0].reason == "has 64 CPUs"
 
     def test_a_site_to_which_the_job_cannot_go_is_not_asked(self) -> None:
         client = FakeClient([engine("alder", 1), engine("birch", 2)])

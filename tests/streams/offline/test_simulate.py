@@ -80,7 +80,7 @@ def test_a_range_and_another_machine(tmp_path: Path) -> None:
         ({"schedulers": "fcfs,lottery"}, "no scheduler 'lottery'; there are: fcfs, fcfs-fill, lewf"),
         ({"schedulers": ""}, "no scheduler ''"),
         ({"runtimes": "oracle"}, "no run times 'oracle'; there are: walltime, actual, closest"),
-        ({"cpus": 3}, "made.swf: a job has 4 processors, the machine 3; give a larger --cpus"),
+        ({"cpus": 3}, "made.swf: a job has 4 CPUs, the machine 3; give a larger --cpus"),
         ({"rows": (9, 12)}, "made.swf: no job that ran in that range; there are 2 jobs"),
         ({"rows": (0, 0)}, "no job that ran in that range"),
     ],

@@ -64,7 +64,7 @@ def test_a_site_is_compared_with_what_slurm_counts(
     assert found.state == state
     assert found.found == (
         f"alder: {queued + held} jobs queued or held where Slurm counts 40, "
-        f"{running} jobs running where Slurm counts 7, {cpus} processors where Slurm counts 128"
+        f"{running} jobs running where Slurm counts 7, {cpus} CPUs where Slurm counts 128"
     )
 
 

@@ -174,7 +174,7 @@ def test_what_is_larger_than_the_site_has_no_wait() -> None:
     engine = after(workload()[:100])
     told = answer(WaitQuestion(id="1", site="alder", cpus=65), engine, engine.time)
     assert isinstance(told, WaitAnswer) and told.predicted_wait_s is None and told.bounds is None
-    assert told.reason == "larger than the site: 65 of 64 processors"
+    assert told.reason == "larger than the site: 65 of 64 CPUs"
 
 
 def test_what_is_hardly_known_is_said_to_be() -> None:
@@ -186,7 +186,7 @@ def test_what_is_hardly_known_is_said_to_be() -> None:
     assert told.degraded == "size guessed from the jobs that ran; only 1 of its jobs started so far"
     large = answer(WaitQuestion(id="1", site="alder", cpus=9), engine, 3.0)
     assert isinstance(large, WaitAnswer) and large.predicted_wait_s is None
-    assert large.reason == "larger than the site, as far as is known: no more than 8 processors were in use at once"
+    assert large.reason == "larger than the site, as far as is known: no more than 8 CPUs were in use at once"
     known = after(workload()[:100])
     sure = answer(WaitQuestion(id="1", site="alder"), known, known.time)
     assert isinstance(sure, WaitAnswer) and sure.degraded is None

@@ -31,7 +31,7 @@ HELD = "held back by a limit or a priority"
 
 
 def capped(settings: EngineSettings) -> Engine:
-    """Of 64 processors 4 are in use, by ada's long job; her second one waits, while all others' jobs start at once."""
+    """Of 64 CPUs 4 are in use, by ada's long job; her second one waits, while all others' jobs start at once."""
     events: list[AnyEvent] = [capacity(64)]
     for number in range(60):
         at = 100.0 * number

@@ -30,7 +30,7 @@ BOUNDS = {"0.1": 0.1, "0.5": 0.5, "0.9": 1.5, "0.95": 2.0}
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    """A site of 8 processors, all in use, and queued jobs that came a second apart and start one after the other."""
+    """A site of 8 CPUs, all in use, and queued jobs that came a second apart and start one after the other."""
     engine = Engine("alder")
     engine.apply(Capacity(site="alder", time=0.0, cpus=8))
     engine.apply(Submit(site="alder", time=0.0, job="runs", user="eve", cpus=8, walltime=HOUR_S))
@@ -88,7 +88,7 @@ def test_a_users_last_jobs_are_listed(engine: Engine) -> None:
 def test_jobs_that_are_held_back_are_sought_among_those_that_fit(engine: Engine) -> None:
     late = 0.5 * HOUR_S * QUEUED
     job = engine.context.state.jobs["7.alder", 0]
-    assert BlockedBy(engine, late).of(job, late) == OVERDUE  # all processors are in use
+    assert BlockedBy(engine, late).of(job, late) == OVERDUE  # all CPUs are in use
     engine.apply(Capacity(site="alder", time=10.0, cpus=16))
     assert BlockedBy(engine, late).of(job, late) == UNKNOWN
     told = BlockedBy(engine, late).beside(job) or ""

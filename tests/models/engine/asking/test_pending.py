@@ -15,11 +15,11 @@ from tests.support.stories import applied, event
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("QOSMaxCpuPerUserLimit", "held back by a limit of the QOS on your processors"),
+        ("QOSMaxCpuPerUserLimit", "held back by a limit of the QOS on your CPUs"),
         ("QOSMaxJobsPerUserLimit", "held back by a limit of the QOS on your running jobs"),
         ("QOSGrpNodeLimit", "held back by a limit of the QOS on all jobs' nodes"),
         ("MaxMemPerAccount", "held back by a limit of the site on your account's memory"),
-        ("AssocGrpCPURunMinutesLimit", "held back by a limit of the account on all jobs' processors over time"),
+        ("AssocGrpCPURunMinutesLimit", "held back by a limit of the account on all jobs' CPUs over time"),
         ("AssocMaxJobsLimit", "held back by a limit of the account on all jobs' running jobs"),
         ("QOSMaxUnheardOfPerUser", 'the scheduler says "QOSMaxUnheardOfPerUser"'),
         ("(Resources)", REASONS["Resources"]),
@@ -39,7 +39,7 @@ def live_job(*events: AnyEvent) -> LiveJob:
 
 def test_it_is_said_of_a_queued_job_with_what_is_ahead_of_it() -> None:
     told = live_job(event("submit@100", priority=7.5, pending_reason="QOSMaxCpuPerUser"))
-    assert told.why is not None and told.why.endswith("; held back by a limit of the QOS on your processors")
+    assert told.why is not None and told.why.endswith("; held back by a limit of the QOS on your CPUs")
     assert (told.priority, told.pending_reason) == (7.5, "QOSMaxCpuPerUser")
     told = live_job(event("submit@100", pending_reason="Priority"), event("alter@110", pending_reason=""))
     assert "priority" not in (told.why or "") and told.pending_reason is msgspec.UNSET

@@ -25,7 +25,7 @@ def busy() -> Engine:
 
 
 def line(*queues: str) -> Engine:
-    """Of 64 processors 48 are busy for another hour; a job queues for all of them in each of these queues, 2 h each."""
+    """Of 64 CPUs 48 are busy for another hour; a job queues for all of them in each of these queues, 2 h each."""
     engine = Engine("s", EASY)
     engine.apply(capacity(64))
     engine.apply(submit("r", 0.0, cpus=48, walltime=2 * HOUR, queue="batch"))
@@ -54,13 +54,13 @@ def test_jobs_ahead_are_counted_with_their_work(busy: Engine) -> None:
     assert told.ahead_cpu_hours == 3 * 64 * 2
     assert told.ahead_work_s == 6 * HOUR
     assert told.text == (
-        "3 jobs ahead of it, 2 of them in batch, need 384 core-hours, about 6h of the machine; 16 processors are free"
+        "3 jobs ahead of it, 2 of them in batch, need 384 CPU-hours, about 6h of the machine; 16 CPUs are free"
     )
 
 
 def test_where_all_ahead_are_in_its_queue_they_are_not_counted_twice() -> None:
     told = why(line("batch", "batch"), cpus=64, walltime=2 * HOUR, queue="batch")
-    assert told.text.startswith("2 jobs ahead of it, all in batch, need 256 core-hours")
+    assert told.text.startswith("2 jobs ahead of it, all in batch, need 256 CPU-hours")
 
 
 def test_what_starts_sooner_is_named_with_what_it_saves(busy: Engine) -> None:
@@ -77,7 +77,7 @@ def test_what_would_start_no_sooner_is_not_named(busy: Engine) -> None:
 
 def test_a_job_that_starts_at_once_needs_no_reason(busy: Engine) -> None:
     told = why(busy, cpus=16, walltime=0.5 * HOUR)
-    assert told.text == "16 processors are free: it starts at once"
+    assert told.text == "16 CPUs are free: it starts at once"
     assert told.instead == []
 
 
@@ -87,9 +87,7 @@ def test_where_nothing_is_ahead_running_jobs_must_end() -> None:
     engine.apply(submit("r", 0.0, cpus=48, walltime=2 * HOUR))
     engine.apply(start("r", 0.0))
     told = why(engine, cpus=32, walltime=HOUR)
-    assert told.text == (
-        "no job is ahead of it; it asks for 32 processors and 16 are free: running jobs must end first"
-    )
+    assert told.text == ("no job is ahead of it; it asks for 32 CPUs and 16 are free: running jobs must end first")
 
 
 def test_where_the_work_ahead_is_not_what_it_waits_for_that_is_said(
@@ -98,7 +96,7 @@ def test_where_the_work_ahead_is_not_what_it_waits_for_that_is_said(
     def text(cpus: int, wait_s: float) -> str:
         return explained(Orders(busy, HOUR), Job("x", 0, HOUR, cpus=cpus, walltime=HOUR), wait_s).text
 
-    ahead = "3 jobs ahead of it need 384 core-hours, about 6h of the machine; 16 processors are free"
+    ahead = "3 jobs ahead of it need 384 CPU-hours, about 6h of the machine; 16 CPUs are free"
     assert text(16, 20 * HOUR) == f"{ahead}, but few jobs have started here yet, so how long it waits is a guess"
     monkeypatch.setattr(why_module, "EVIDENCE_JOBS", 1)
     assert text(16, 20 * HOUR) == (
@@ -110,7 +108,7 @@ def test_where_the_work_ahead_is_not_what_it_waits_for_that_is_said(
 
 def test_without_an_estimate_its_reason_is_the_reason(busy: Engine) -> None:
     told = why(busy, cpus=128)
-    assert told.text == "larger than the site: 128 of 64 processors"
+    assert told.text == "larger than the site: 128 of 64 CPUs"
 
 
 def test_only_who_asks_why_is_told_why(busy: Engine) -> None:
@@ -127,9 +125,9 @@ def test_a_queued_job_is_told_why_it_queues(busy: Engine) -> None:
     told = answer(JobsQuestion(id="1", site="s", user="ada"), busy, HOUR)
     assert isinstance(told, JobsAnswer)
     first, second, third = (job.why or "" for job in told.jobs)
-    assert first.startswith("no job is ahead of it; it asks for 64 processors and 16 are free")
-    assert second.startswith("1 job ahead of it needs 128 core-hours, about 2h of the machine")
-    assert third.startswith("2 jobs ahead of it need 256 core-hours")
+    assert first.startswith("no job is ahead of it; it asks for 64 CPUs and 16 are free")
+    assert second.startswith("1 job ahead of it needs 128 CPU-hours, about 2h of the machine")
+    assert third.startswith("2 jobs ahead of it need 256 CPU-hours")
     site = answer(SiteQuestion(id="1", site="s"), busy, HOUR)
     assert [job.why for job in site.queued] == [first, second, third]  # type: ignore[union-attr]
 
@@ -151,7 +149,7 @@ def test_where_a_site_has_partitions_it_is_their_nodes_that_are_meant() -> None:
     told = why(engine, cpus=8, walltime=HOUR, queue="cpu")
     assert (told.ahead_jobs, told.free_cpus, told.ahead_work_s) == (1, 0, 3 * HOUR)
     told = why(engine, cpus=1, gpus=1, walltime=HOUR, queue="gpu")
-    assert (told.ahead_jobs, told.free_cpus) == (0, 15)  # processors; it is GPUs that are not free
+    assert (told.ahead_jobs, told.free_cpus) == (0, 15)  # CPUs; it is GPUs that are not free
     assert told.text == "no job is ahead of it, but what it asks for is not free: running jobs must end first"
 
 
@@ -177,18 +175,18 @@ def test_what_is_free_in_partitions_is_not_taken_for_what_the_site_has_free() ->
     assert told.why is not None
     assert (told.live.free_cpus, told.why.free_cpus) == (24, 8)
     assert told.why.text == (
-        "no job is ahead of it; it asks for 16 processors and 8 are free in cpu and debug: running jobs must end first"
+        "no job is ahead of it; it asks for 16 CPUs and 8 are free in cpu and debug: running jobs must end first"
     )
     engine.apply(submit("queued", walltime=2 * HOUR, cpus=32, queue="cpu"))
     assert why(engine, cpus=32, walltime=HOUR, queue="cpu").text == (
-        "1 job ahead of it needs 64 core-hours, about 2h of cpu and debug; 8 processors are free in cpu and debug"
+        "1 job ahead of it needs 64 CPU-hours, about 2h of cpu and debug; 8 CPUs are free in cpu and debug"
     )
 
 
 def test_processors_that_are_free_are_counted_as_such_where_memory_is_scarce() -> None:
     engine = partitioned({"cpus": 2, "memory": 120 * 2**30, "queue": "cpu"})
     assert why(engine, cpus=16, walltime=HOUR, queue="cpu").text == (
-        "30 processors are free in cpu and debug: it starts at once"
+        "30 CPUs are free in cpu and debug: it starts at once"
     )
     told = why(engine, cpus=16, walltime=HOUR, queue="cpu", memory=64 * 2**30)
     assert told.free_cpus == 30
@@ -202,9 +200,9 @@ def test_of_many_partitions_the_first_are_named() -> None:
     engine = Engine("s", EngineSettings(method="order", shadows=(), runtimes="walltime"))
     engine.apply(capacity(40, nodes=5, pools=pools, partitions=[*partitions, Partition(name="alone", pools=["other"])]))
     text = why(engine, cpus=8, walltime=HOUR, queue="a").text
-    assert text == "32 processors are free in a, b and 2 other partitions: it starts at once"
+    assert text == "32 CPUs are free in a, b and 2 other partitions: it starts at once"
     text = why(engine, cpus=8, walltime=HOUR, queue="alone").text
-    assert text == "8 processors are free in alone: it starts at once"
+    assert text == "8 CPUs are free in alone: it starts at once"
 
 
 @pytest.mark.parametrize(("hours", "share"), [(0.5, 0.0), (1.5, 0.5), (2.5, 0.9), (3.5, 0.95)])

@@ -10,7 +10,7 @@ SETTINGS = EngineSettings(method="fcfs", shadows=("zero",), runtimes="walltime")
 
 
 def site(*events: AnyEvent) -> Engine:
-    """Of 8 processors 4 run for 1000 s from 0 on."""
+    """Of 8 CPUs 4 run for 1000 s from 0 on."""
     engine = Engine("s", SETTINGS)
     applied(engine, [capacity(8), submit("0", 0.0, cpus=4, walltime=1000.0), start("0", 0.0), *events])
     return engine

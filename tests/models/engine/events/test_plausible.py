@@ -199,7 +199,7 @@ def test_whatever_impossible_comes_the_genuine_records_stay(seed: int, live: boo
     ("pools", "what"),
     [
         ([Pool(name=f"p{n}", nodes=10**9, cpus=10**9) for n in range(20)], "nodes"),
-        ([Pool(name="p", nodes=10**4, cpus=10**9)], "processors"),
+        ([Pool(name="p", nodes=10**4, cpus=10**9)], "CPUs"),
         ([Pool(name="p", nodes=10**4, cpus=1, gpus={"a": 10**9})], "GPUs"),
         ([Pool(name="p", nodes=10**4, cpus=1, memory=1 << 60)], "bytes of memory"),
     ],

@@ -1,4 +1,4 @@
-"""A job that is suspended stands still: so does its run time, and it may give its processors up meanwhile."""
+"""A job that is suspended stands still: so does its run time, and it may give its CPUs up meanwhile."""
 
 from typing import Any
 

@@ -12,7 +12,7 @@ HOUR_S = 3600.0
 
 
 def layout(*reservations: Reservation, time: float = 0.0, **fields: object) -> Layout:
-    """One area of two pools: 10 nodes of 8 processors, and 2 with GPUs, one of them drained."""
+    """One area of two pools: 10 nodes of 8 CPUs, and 2 with GPUs, one of them drained."""
     usual = {
         "pools": [
             Pool(name="thin", nodes=10, cpus=8),
@@ -34,7 +34,7 @@ def submit(**fields: object) -> Job:
 
 
 def cpus(found: Layout, now: float) -> dict[float, list[float]]:
-    """The processors of each room, from each time on."""
+    """The CPUs of each room, from each time on."""
     begins, holds = found.timeline(now)
     return dict(zip(begins.tolist(), holds[:, :, 0].tolist(), strict=True))
 

@@ -75,7 +75,7 @@ def test_without_partitions_all_pools_are_one_area() -> None:
     topology = Topology(capacity(partitions=[]))
     assert [area.pools for area in topology.areas] == [(0, 1, 2, 3)]
     assert topology.named(ask_of(submit(queue="batch"))) == ("",)
-    assert cannot_run(topology, submit(cpus=401)) == "larger than the site: 401 of 400 processors"
+    assert cannot_run(topology, submit(cpus=401)) == "larger than the site: 401 of 400 CPUs"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_size_of_a_job_is_its_dominant_share_of_the_area() -> None:
     ("fields", "reason"),
     [
         ({"cpus": 320}, None),
-        ({"cpus": 321}, "larger than partition batch: 321 of 320 processors"),
+        ({"cpus": 321}, "larger than partition batch: 321 of 320 CPUs"),
         ({"queue": "debug", "walltime": 3 * DAY_S}, "walltime 3d: at most 1d in debug"),
         ({"queue": "debug", "nodes": 5, "cpus": 5}, "5 nodes: at most 4 in debug"),
         ({"queue": "old"}, "partition old is down"),
@@ -131,7 +131,7 @@ def test_the_size_of_a_job_is_its_dominant_share_of_the_area() -> None:
         ({"queue": "gpu", "gpus": 8, "nodes": 1}, "needs 8 GPUs a node: none in gpu has more than 4"),
         ({"queue": "gpu", "gpu_types": {"h100": 1}}, "needs GPUs of type h100: none in gpu"),
         ({"queue": "batch", "gpus": 1}, "needs GPUs: none in batch"),
-        ({"queue": "batch", "cpus": 64, "nodes": 1}, "needs 64 processors a node: none in batch has more than 32"),
+        ({"queue": "batch", "cpus": 64, "nodes": 1}, "needs 64 CPUs a node: none in batch has more than 32"),
         (
             {"queue": "debug", "memory": 100 * GIB, "nodes": 1},
             "needs 100 GiB a node: none in debug has more than 64 GiB",
@@ -164,7 +164,7 @@ def test_a_job_larger_than_a_limit_can_never_run() -> None:
     ]
     topology = Topology(capacity(limits=limits))
     assert why_not(topology, cpus=64) is None
-    assert why_not(topology, cpus=65) == "65 processors: a user may have at most 64 at once in batch"
+    assert why_not(topology, cpus=65) == "65 CPUs: a user may have at most 64 at once in batch"
     gpu = {"queue": "gpu", "account": "physics", "gpus": 5}
     assert why_not(topology, **gpu) is None
     said = "5 GPUs: account physics may have at most 4 at once with high"

@@ -51,7 +51,7 @@ def left(job: Job) -> tuple[float, float]:
 
 
 def fits_in(ends: list[tuple[float, int]], free: int, wanted: int) -> tuple[float, int]:
-    """When so many processors are free as jobs end after these times, and how many are free beside them then."""
+    """When so many CPUs are free as jobs end after these times, and how many are free beside them then."""
     if free >= wanted:
         return 0.0, free - wanted
     for time, cpus in sorted(ends):

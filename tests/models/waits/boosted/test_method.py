@@ -128,7 +128,7 @@ def test_a_job_that_is_only_considered_has_the_same_estimate_and_leaves_nothing(
 
 
 def two_kinds(cancelled_share: float) -> Iterator[AnyEvent]:
-    """Jobs of one processor start after a minute. Larger ones start after an hour, or are cancelled after a second."""
+    """Jobs of one CPU start after a minute. Larger ones start after an hour, or are cancelled after a second."""
     for number in range(400):
         time, large = 10_000.0 * number, number % 2
         yield submit(str(number), time, cpus=8 if large else 1, user="ada", walltime=600.0)

@@ -26,7 +26,7 @@ AIMS = (*POINT, *QUANTILES)
 
 
 def rows_of(queued: Floats, site: float) -> Rows:
-    """Features of jobs that find so many processors queued at a site of this size, and nothing else."""
+    """Features of jobs that find so many CPUs queued at a site of this size, and nothing else."""
     rows = np.zeros((len(queued), len(NAMES)), np.float32)
     rows[:, QUEUED], rows[:, SITE] = np.log2(1.0 + queued), np.log2(1.0 + site)
     return rows

@@ -27,7 +27,7 @@ def weights(by_name: dict[str, float], queue: float = 0.0) -> np.ndarray:
 
 
 def starts(queued: list[Row], age_s: list[float], on: list[Row], learnt: np.ndarray, first_s: float) -> list[float]:
-    """When each of these jobs starts, in hours, at a site of two processors; the second is in the queue with a weight.
+    """When each of these jobs starts, in hours, at a site of two CPUs; the second is in the queue with a weight.
 
     They are in the order in which they are to go now.
     """

@@ -38,7 +38,7 @@ def method(engine: Engine) -> LearntOrder:
 
 
 def fair_site(starts: int) -> Engine:
-    """One processor, on which the user who has used less goes first: bob comes after ada, and is served before her."""
+    """One CPU, on which the user who has used less goes first: bob comes after ada, and is served before her."""
     engine = engine_after([Capacity(site="alder", time=0.0, cpus=1)])
     time = 0.0
     for number in range(starts):

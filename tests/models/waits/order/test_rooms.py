@@ -46,7 +46,7 @@ def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology
 
 
 def site(*reservations: Reservation, limits: tuple[Limit, ...] = (), time: float = 0.0) -> Capacity:
-    """Partition `cpu` has 4 nodes of 8 processors, `gpu` 2 with 4 GPUs each, and `spare` may use both."""
+    """Partition `cpu` has 4 nodes of 8 CPUs, `gpu` 2 with 4 GPUs each, and `spare` may use both."""
     return Capacity(
         site="s",
         time=time,

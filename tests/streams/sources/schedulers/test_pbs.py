@@ -138,7 +138,7 @@ def test_torque_says_what_is_asked_for_with_the_start(tmp_path: Path) -> None:
 
 
 def test_what_other_writers_of_such_logs_say(tmp_path: Path) -> None:
-    """Accounts in quotes, and the processors of a Cray."""
+    """Accounts in quotes, and the CPUs of a Cray."""
     found = read("pbs", tmp_path, ENDED.replace("account=p1", 'account="SCSG0001"'))
     assert plain(found.whole)[0]["account"] == "SCSG0001"
     started = f"11/14/2023 22:15:00;S;7.srv;{WHO} {TIMES} start=1700000100 Resource_List.mppwidth=64\n"

@@ -124,7 +124,7 @@ def test_they_are_made_anew_when_the_state_has_changed_enough_and_not_too_often(
     clock.now = 31.0
     assert not standing.due(here)  # nothing has happened
     submit(here, cpus=1)
-    assert not standing.due(here)  # one more of 41 jobs, and of 32 processors
+    assert not standing.due(here)  # one more of 41 jobs, and of 32 CPUs
     submit(here, cpus=1)
     assert standing.due(here)
     clock.now = 29.0
@@ -164,7 +164,7 @@ def test_a_site_that_was_loaded_anew_is_due_at_once() -> None:
 
 
 def halved() -> tuple[Any, ...]:
-    """A site that lost half of its processors after its estimates were sent: its handle, what keeps its estimates,
+    """A site that lost half of its CPUs after its estimates were sent: its handle, what keeps its estimates,
     their topic, and the keys of those that it can offer no longer.
     """
     here = handle()
