@@ -1,1 +1,1 @@
-"""Where events come from: a scheduler or file format a file, one contract (docs/howto/source.md); the publisher."""
+"""Event sources: one module per scheduler or file format, one contract (docs/howto/source.md), and the publisher."""

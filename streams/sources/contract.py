@@ -1,4 +1,4 @@
-"""What a source of events is: `Source` says what one owes. How to write one, with an example: docs/howto/source.md."""
+"""The contract of an event source: the class `Source`. docs/howto/source.md shows how to write one."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -65,20 +65,26 @@ class CursorError(UserError):
 
 
 def check_site(name: str) -> None:
-    """Make sure that a site's name is one that events can carry. Raises UserError: it is not."""
+    """Check that events can carry this site name.
+
+    Raises:
+        UserError: the name is too short or too long.
+    """
     if not 1 <= len(name) <= 256:
         raise NotUnderstood(f"site {name[:40]!r}: a name has 1 to 256 characters")
 
 
 def refuse(skipped: Skipped) -> None:
-    """Stop at the first part of the input that cannot be read: raises a UserError that says where and what was
-    expected.
+    """Stop at the first part of the input that cannot be read.
+
+    Raises:
+        UserError: always; it names the place and the expected value.
     """
     raise UserError(str(skipped))
 
 
 class LeftOut(Counter[str]):
-    """Counts the records that give no event, by what they are, with the first of each kind as an example.
+    """Count the records that give no event, by kind, with the first of each kind as an example.
 
     >>> left_out = LeftOut()
     >>> left_out.add("job steps", "7.batch|COMPLETED")
@@ -98,7 +104,7 @@ class LeftOut(Counter[str]):
 
 
 class Calls(msgspec.Struct):
-    """How often a source called something outside, such as a command, and what that took there, in seconds."""
+    """Statistics of a source's external calls, such as a command: their number and duration in seconds."""
 
     count: int = 0
     failed: int = 0
@@ -107,23 +113,25 @@ class Calls(msgspec.Struct):
 
 
 class Source(ABC):
-    """Events of one scheduler or file, each with the cursor from which to go on after it.
+    """Events of one scheduler or file, each with a cursor to resume after it.
 
     Attributes:
-        name: the source's name, as in the registry and in the names of the files that keep its cursors.
-        of_span: True where the input tells of the jobs that were there in a span of time, as an accounting does that is
-            asked for one. Of those submitted before it then has those alone that were not over when it began.
-        live: True where the input goes on for ever (a log that grows), False where it ends (a trace).
-        sites: the sites whose events it gives, known as soon as it is open; events of other sites are not given.
-        records: how many records of its input (lines, rows, jobs) it has read so far; 0 where it does not count them.
-        left_out: how many of these give no event by their nature and not by a mistake, by what they are, in words:
-            {"job steps": 12}. A source that counts makes a dictionary of its own.
-        lag: how much of its input is there and not read yet, by the unit: {"bytes": 512}. Empty where it cannot tell.
-        calls: what it calls to read its input, by name, such as {"squeue": Calls(…)}. Another thread looks at these.
-        share_told: of the records of which all are read before any is told, the share that `together` has told; None
-            where they are told as they are read.
-        reached: where a live source of the same name goes on after what `together` has read with this one as the first;
-            None where none can.
+        name: name of the source, as in the registry and in the names of its cursor files.
+        of_span: True if the input covers the jobs of a time span, as the result of an accounting query does. Of
+            the jobs submitted before the span it contains only those that had not ended when the span began.
+        live: True if the input grows without end (a log), False if it ends (a trace).
+        sites: the sites of its events, set as soon as it is open; events of other sites are omitted.
+        records: number of records of its input (lines, rows, jobs) read so far; 0 if the source does not count
+            them.
+        left_out: number of records that give no event by their nature and not by a mistake, by a description:
+            {"job steps": 12}. A source that counts creates its own dictionary.
+        lag: the input that exists but is not read yet, by unit: {"bytes": 512}. Empty if it is not available.
+        calls: statistics of the calls that read its input, such as {"squeue": Calls(…)}. Another thread reads
+            them.
+        share_told: the share of the records that `together` has processed, if it reads all records before it
+            yields events; None if it yields events while it reads.
+        reached: the cursor at which a live source of the same name resumes after `together`, whose first source
+            is this one; None if none can.
     """
 
     name: ClassVar[str]
@@ -138,15 +146,15 @@ class Source(ABC):
     reached: Cursor | None = None
 
     def __init__(self, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> None:
-        """Open it. Further parameters of a source's own are keyword arguments with defaults.
+        """Open the source. A source's own options are keyword arguments with defaults.
 
-        Parameters:
+        Args:
             location: a path or an address.
-            site: the name of the site; without it the location or the input says it.
-            on_skipped: told of what is skipped, now or while events are read.
+            site: name of the site; by default from the location or the input.
+            on_skipped: receives each skipped part, now or while events are read.
 
         Raises:
-            UserError: the location cannot be read, or is not what this source reads.
+            UserError: the location cannot be read, or is not an input of this source.
         """
         name = location if site is None else site
         check_site(name)
@@ -156,18 +164,18 @@ class Source(ABC):
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
-        """Whether a file whose first `HEAD_BYTES`, unzipped, are these is one for this source; False where it reads
-        none.
+        """Detect a file of this source from its first `HEAD_BYTES`, uncompressed; False if the source reads no files.
 
-        It is cheap, never fails, and is sure: of all sources one recognises a file. The last line may be cut.
+        The check is fast, never fails, and is unambiguous: exactly one source recognises a file. The last line may be
+        cut.
         """
         return False
 
     def whole(self) -> Iterator[AnyEvent]:
-        """The events of the whole input as it is now, in its order; it ends there, live or not.
+        """Yield the events of the whole input as it is now, in its order; end there, even if the source is live.
 
-        For logs read in bulk, which no one follows: a last line without its end counts too where it can be read. What
-        is given here comes as from `events` where nothing else is written.
+        For bulk reading, where the log is not followed: a last line without a line end counts too if it can be read. By
+        default the events are those of `events`.
         """
         reached: Cursor | None = None
         steps = self.events()
@@ -184,21 +192,20 @@ class Source(ABC):
 
     @classmethod
     def keep_last(cls, sources: Sequence[Self], jobs: int) -> int:
-        """Have `together` pass over jobs that were over before the last so many were submitted, or more.
+        """Let `together` skip jobs that ended before the last `jobs` submissions.
 
-        For a source that can tell which these are much faster than it reads them.
+        For a source that can detect such jobs much faster than it reads them.
 
         Returns:
-            How many jobs there are; 0 where none is passed over.
+            The number of jobs; 0 if none is skipped.
         """
         return 0
 
     @classmethod
     def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
-        """The events of files of one site's log, as `whole`, each with the source that it is from.
+        """Yield the merged events of several files of one site's log, as `whole`, each with its source.
 
-        Here one file after the other. Where one file ends what another one begins, or where files overlap, a source
-        puts them together.
+        By default one file after the other. A source whose files continue each other or overlap merges them.
         """
         for source in sources:
             for event in source.whole():
@@ -206,29 +213,29 @@ class Source(ABC):
 
     @abstractmethod
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """The events after the cursor's place, in the order of the input, each with the cursor after it.
+        """Yield the events after the cursor, in the order of the input, each with the cursor after it.
 
-        - **Going on.** From the cursor that came with an event follows exactly what would have followed that
-          event: the same events, to the byte, with the same cursors. Nothing of what was read before may be needed that
-          is not in the cursor. Without a cursor it begins at the beginning of the input.
-        - **No cursor.** An event may come with None: one cannot begin after it. The last cursor before it counts, and
-          the events in between will be given again. None must not go on for long.
-        - **No event.** A live source gives a step at least every `IDLE_S` seconds. Where nothing has happened the event
-          is None and the cursor is the place reached so far. So whoever reads can keep cursors and stop in time. A
-          source may also give such a step after input that holds no event. Two in a row with the same cursor mean that
-          there was nothing to read.
-        - **The end.** A live source never ends by itself. Another ends after its last event.
-        - **What cannot be read** is passed to `on_skipped`, and reading goes on. No input makes a source crash.
-        - The iterator can be closed at any step and lets go of its files then. Iterators do not disturb each other.
+        - **Resume.** From an event's cursor the source yields exactly the events that followed that event: identical
+          to the byte, with the same cursors. All state that this needs is in the cursor. Without a cursor the source
+          starts at the beginning of the input.
+        - **No cursor.** An event may come with None: the source cannot resume after it. It resumes at the last cursor
+          before the event, and yields the events in between again. Such a run of events must be short.
+        - **No event.** A live source yields a step at least every `IDLE_S` seconds. If nothing has happened the event
+          is None and the cursor is the current place. So the reader can save cursors and stop in time. A source may
+          also yield such a step after input without an event. Two in a row with the same cursor mean that there was
+          nothing to read.
+        - **The end.** A live source never ends by itself. Other sources end after their last event.
+        - **Invalid input** is passed to `on_skipped`, and reading continues. No input makes a source crash.
+        - The iterator can be closed at any step and then closes its files. Iterators are independent of each other.
 
         Raises:
-            CursorError: the cursor is not of this source, or of another input.
-            UserError: the input cannot be read any more.
+            CursorError: the cursor is of another source, or of another input.
+            UserError: the input can no longer be read.
         """
 
 
 class RecordedCursor(msgspec.Struct):
-    """Where to go on in what is recorded: after so many events of the log with this fingerprint."""
+    """Cursor of a recorded log: the number of events read, and the fingerprint of the log."""
 
     log: str
     events: Annotated[int, Meta(ge=0)]
@@ -237,11 +244,16 @@ class RecordedCursor(msgspec.Struct):
 def counted(
     after: Callable[[int], Iterable[AnyEvent]], fingerprint: str, name: str, cursor: Cursor | None
 ) -> Iterator[Step]:
-    """The events of an input that is all there, each with a cursor that counts those up to it. Raises CursorError: it
-    is not of this input.
+    """Yield the events of a complete input, each with a cursor that holds its number.
 
-    `after` gives the events but the first so many, in time order. `fingerprint` is of all that they are made from: a
-    cursor of another input means nothing here. Errors call the input by `name`.
+    Args:
+        after: returns the events after the first N, in time order.
+        fingerprint: hash of all input data; a cursor of another input is rejected.
+        name: name of the input in errors.
+        cursor: where to resume.
+
+    Raises:
+        CursorError: the cursor is of another input.
     """
     place = RecordedCursor(fingerprint, 0) if cursor is None else decode_cursor(cursor, RecordedCursor)
     if place.log != fingerprint:
@@ -254,12 +266,12 @@ C = TypeVar("C", bound=msgspec.Struct)
 
 
 def encode_cursor(place: msgspec.Struct) -> Cursor:
-    """A place as a cursor: JSON."""
+    """Encode a place as a cursor: JSON."""
     return msgspec.json.encode(place)
 
 
 def steps_of(events: Sequence[AnyEvent], cursor: Cursor | None) -> Iterator[Step]:
-    """Events that were found together, the last one with the cursor; a cursor alone where there is no event."""
+    """Yield events that were read together, the last one with the cursor; without events, the cursor alone."""
     for event in events[:-1]:
         yield event, None
     if events or cursor is not None:
@@ -267,7 +279,11 @@ def steps_of(events: Sequence[AnyEvent], cursor: Cursor | None) -> Iterator[Step
 
 
 def decode_cursor(cursor: Cursor, kind: type[C]) -> C:
-    """The place that a cursor tells. Raises CursorError: it does not tell one."""
+    """Decode the place in a cursor.
+
+    Raises:
+        CursorError: the cursor is invalid.
+    """
     try:
         return msgspec.json.decode(cursor, type=kind)
     except ValueError as error:  # msgspec's, and of bytes that are no UTF-8

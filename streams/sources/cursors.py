@@ -1,4 +1,4 @@
-"""Where a source goes on: its cursor, kept in a file until the next start."""
+"""Cursor files: where a source resumes at its next start."""
 
 import fcntl
 import hashlib

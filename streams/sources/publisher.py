@@ -1,16 +1,16 @@
-"""Sends a source's events to the events topic, and keeps its cursors behind what the broker has acknowledged.
+"""Publish a source's events to the events topic, and save its cursors behind the broker's acknowledgements.
 
-What this guarantees, whenever the process is killed, the machine fails or the broker goes away, if the source keeps its
-contract and the disk keeps what was forced to it:
+The guarantees below hold if the process is killed, the machine fails or the broker is lost. They require that the
+source keeps its contract and that the disk keeps what was flushed to it:
 
 - **Nothing is lost.** A cursor is written only when the broker has acknowledged, on all in-sync replicas, every event
-  up to it. A send that fails ends the publisher and leaves the cursor before it.
-- **Some events may be sent again** after a restart: those that were acknowledged after the cursor was last written, at
-  most about a second's, and those that were underway. They are the same bytes, and the engine passes them over. After a
-  kill they follow in the same order as before, as a stretch that is repeated. Where a send has failed, events behind it
-  may have been accepted, so a site's events may have come out of order once; the engine knows what to do with that too.
-- **Within one run nothing is doubled or reordered**: the producer is idempotent. A site's events have one key and so,
-  by the murmur2 partitioner that Java's clients use too, one partition.
+  up to it. A failed send ends the publisher and leaves the cursor before it.
+- **Some events may be sent again** after a restart: those acknowledged after the last cursor write, at most about a
+  second's, and those in flight. They are the same bytes, and the engine ignores them. After a kill they follow in the
+  same order as before, as a repeated stretch. After a failed send, later events may have been accepted, so a site's
+  events may be out of order once; the engine handles that too.
+- **Within one run there are no duplicates and no reordering**: the producer is idempotent. A site's events have one
+  key and so, by the murmur2 partitioner of the Java clients, one partition.
 """
 
 import signal
@@ -39,18 +39,18 @@ MAX_SLEEP_S = 0.2  # a sleep looks so often, in seconds, whether the program was
 
 
 class QuietProducer(KafkaProducer):  # type: ignore[misc]  # kafka's classes are untyped
-    """A producer that can be closed, and thrown away, while a broker that has gone owes it answers."""
+    """A producer that can be closed although a lost broker has unanswered requests."""
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
-        """Close it; what is underway after `timeout` seconds is given up."""
+        """Close the producer; requests in flight after `timeout` seconds are dropped."""
         with suppress(KafkaError):
             super().close(timeout, null_logger)
 
 
 class OutgoingEvent(NamedTuple):
-    """A source's step on its way: its event, None where there is none now, its cursor, and the file that keeps that.
+    """A source's step to publish: its event (None if there is none now), its cursor, and the cursor file.
 
-    Past events that may go `together` share a message with those before and after them.
+    Historical events with `together` share a message with their neighbours.
     """
 
     event: AnyEvent | None
@@ -65,10 +65,10 @@ class _Underway(NamedTuple):
 
 
 class Publisher:
-    """Sends events, keyed by site, counts those that the broker has accepted, and keeps cursors behind these.
+    """Send events keyed by site, count the accepted ones, and save cursors behind them.
 
-    A cursor is kept when its event and all that were sent before it are acknowledged, so never one that is too far on.
-    Events of sites with a topic to themselves (`own_topics`) go there, all others to `topic`.
+    A cursor is saved once its event and all earlier ones are acknowledged, so it is never too far ahead. Events of
+    sites with a dedicated topic (`own_topics`) go there, all others to `topic`.
     """
 
     def __init__(
@@ -91,8 +91,11 @@ class Publisher:
         self.jobs: dict[str, int] = {}
 
     def send(self, outgoing: OutgoingEvent) -> None:
-        """Send an event; waits while too many are underway. Raises KafkaError: this or an earlier event was not
-        accepted; OSError: a cursor could not be written.
+        """Send an event; block while too many are in flight.
+
+        Raises:
+            KafkaError: this or an earlier event was not accepted.
+            OSError: a cursor could not be written.
         """
         event = outgoing.event
         value = None if event is None else self._encode(event)
@@ -122,15 +125,20 @@ class Publisher:
         self._settle(self._max_underway)
 
     def flush(self) -> None:
-        """Wait until all is accepted. Raises KafkaError: an event was not; OSError: a cursor could not be written."""
+        """Wait until all events are accepted.
+
+        Raises:
+            KafkaError: an event was not accepted.
+            OSError: a cursor could not be written.
+        """
         self._close_bundle()
         self._producer.flush(timeout=DELIVERY_MS / 1000)
         self._settle(0)
 
     def _settle(self, most: int) -> None:
-        """Count what is acknowledged and keep its cursors, in order; waits while more than `most` are underway.
+        """Count acknowledged events and save their cursors, in order; block while more than `most` are in flight.
 
-        What was not accepted stays at the head, so nothing behind it is ever counted or kept.
+        A rejected event stays at the head, so no later event is counted or saved.
         """
         while self._underway:
             steps, sent = self._underway[0]
@@ -158,7 +166,7 @@ def _site(outgoing: OutgoingEvent) -> str:
 
 
 class Stop:
-    """Whether the program was told to stop."""
+    """Flag for a requested stop of the program."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -166,7 +174,7 @@ class Stop:
 
     @contextmanager
     def on(self, number: signal.Signals) -> Iterator[None]:
-        """Take the first such signal as a request to stop in good order; a second one has its usual effect."""
+        """Treat the first such signal as a request for an orderly stop; a second one has its default effect."""
 
         def request(*_: object) -> None:
             self.requested, self.signal = True, number
@@ -180,7 +188,7 @@ class Stop:
             signal.signal(number, before)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but not on when it is told to stop."""
+        """Sleep until the time is over or a stop is requested."""
         end = time.monotonic() + seconds
         while not self.requested and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, MAX_SLEEP_S))
@@ -188,7 +196,7 @@ class Stop:
 
 @contextmanager
 def stop_on_sigterm() -> Iterator[Stop]:
-    """Take the first SIGTERM as a request to stop in good order; a second one ends the program at once.
+    """Treat the first SIGTERM as a request for an orderly stop; a second one ends the program immediately.
 
     Only the main thread may use it.
     """
@@ -198,8 +206,11 @@ def stop_on_sigterm() -> Iterator[Stop]:
 
 
 def from_source(source: Source, file: CursorFile | None = None) -> Iterator[OutgoingEvent]:
-    """A source's steps, from where its file says that it stopped, else from its beginning. Raises UserError: the source
-    cannot be read, the cursor is not of this input, or a new one has more than `MAX_CURSOR_BYTES`.
+    """Yield a source's steps, from the cursor in its file, else from its beginning.
+
+    Raises:
+        UserError: the source cannot be read, the cursor is of another input, or a new one has more than
+            `MAX_CURSOR_BYTES`.
     """
     try:
         for event, cursor in source.events(file.cursor if file else None):
@@ -220,13 +231,21 @@ def publish(
     stop: Stop | None = None,
     sites: Iterable[str] = (),
 ) -> None:
-    """Send events to the events topic, or to the sites' own; what was sent when it is told to stop goes out still.
+    """Send events to the events topic, or to dedicated topics; on a stop, flush the events already sent.
 
-    Messages are stamped with the wall clock, since the broker counts by it how long to keep them. `steps` come when
-    they are due. `on_sent` is told of each event as it is handed over, `on_end`, however it ends, what was accepted and
-    within how many seconds. `stop` is looked at before each step. Only the topics of `sites`, where these are known,
-    have to be ours to write to. Raises UserError: the broker cannot be reached or refuses, or a topic is missing or not
-    ours; OSError: a cursor could not be written.
+    Messages have the wall clock as timestamp, since the broker's retention depends on it.
+
+    Args:
+        settings: of the deployment.
+        steps: the steps, which arrive when they are due.
+        on_sent: called with each event as it is handed over.
+        on_end: called at the end, also after an error, with the accepted events and the seconds taken.
+        stop: checked before each step.
+        sites: the sites of the events, if they are given: only their topics must be writable.
+
+    Raises:
+        UserError: the broker is unreachable or refuses, or a topic is missing or not writable.
+        OSError: a cursor could not be written.
     """
     topic = Topics(settings.kafka.prefix).events
     own = {site: events_topic_of(settings, site) for site in settings.sites.dedicated_topics}

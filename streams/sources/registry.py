@@ -1,8 +1,8 @@
-"""The sources by name: those of this folder, and those of other packages by entry points.
+"""The sources by name: those of this package, and those of other packages by entry points.
 
-A package names its source in its pyproject.toml under `[project.entry-points."queuecast.sources"]`. A source is
-imported when it is asked for, so that nobody needs what only another scheduler's source needs. What source reads a
-file that is not named is told by how it begins.
+A package registers its source in its pyproject.toml under `[project.entry-points."queuecast.sources"]`. A source is
+imported on first use, so that its dependencies are needed only there. The format of a file without a named source is
+detected from its beginning.
 """
 
 import inspect
@@ -56,8 +56,10 @@ def source_named(name: str) -> type[Source]:
 
 
 def options_for(kind: type[Source], given: Iterable[str]) -> dict[str, Any]:
-    """A source's own options from `NAME=VALUE`, by the types that its constructor says. Raises UserError: it has no
-    such option, or the value is none.
+    """Parse a source's own options from `NAME=VALUE`, by the types in its constructor.
+
+    Raises:
+        UserError: the source has no such option, or the value is invalid.
     """
     parameters = dict(list(inspect.signature(kind, eval_str=True).parameters.items())[3:])
     options: dict[str, Any] = {}
@@ -121,7 +123,7 @@ def format_of(path: Path) -> type[Source]:
 
 
 def _why_unknown(head: bytes) -> str | None:
-    """What a file that nobody recognises looks like, and what to do about it; None where that is unknown."""
+    """Explain the probable format of an unrecognised file and the remedy; None if it cannot be guessed."""
     if not head.strip():
         return "the file is empty"
     if _COBALT.match(head):
@@ -163,12 +165,12 @@ def head_of(path: Path) -> bytes:
 
 
 def is_own(path: Path) -> bool:
-    """Whether a file has queuecast's own events, such as the machine's size beside a log of any format."""
+    """Check if a file has queuecast's own events, such as the machine's size beside a log of any format."""
     return path.is_file() and _recognises("events", head_of(path))
 
 
 def _recognises(name: str, head: bytes) -> bool:
-    """Whether this source recognises it; not where the source cannot be loaded here."""
+    """Check if this source recognises the file; False if the source cannot be loaded here."""
     try:
         return source_named(name).recognises(head)
     except UserError:

@@ -1,4 +1,4 @@
-"""Runs one live source: its events go to the events topic, its cursor to a file, and what it does to Prometheus."""
+"""Run one live source: publish its events, save its cursor to a file, and export its metrics to Prometheus."""
 
 import time
 from collections import Counter
@@ -36,7 +36,7 @@ gauge last_call_seconds source,site,call: What the last call took.
 
 
 class Watch(Collector):
-    """What a running source has done, for people and for Prometheus; `tell` writes a line for people."""
+    """Statistics of a running source, for people and for Prometheus; `tell` writes a line for people."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Watch(Collector):
         self._told = 0
 
     def on_skipped(self, skipped: Skipped) -> None:
-        """Count what could not be read, and tell it unless much was told lately."""
+        """Count a skipped part, and report it unless many were reported lately."""
         self.skipped[skipped.field or skipped.expected] += 1
         self._told += 1
         if self._told <= MAX_TOLD:
@@ -66,7 +66,7 @@ class Watch(Collector):
         self.newest = max(self.newest, event.time)
 
     def look(self) -> None:
-        """Look whether anything was read since; tell people how it goes when that is due."""
+        """Check for new records, and periodically report the statistics."""
         now, records = self._clock(), self.records
         if records != self._records:
             self._records, self._read_at = records, now
@@ -76,7 +76,7 @@ class Watch(Collector):
 
     @property
     def records(self) -> int:
-        """How many records were read; where the source does not count them, how many events came of them."""
+        """Number of records read, or of events sent if the source does not count records."""
         return (self.source.records if self.source else 0) or self.sent.total()
 
     @property
@@ -90,7 +90,7 @@ class Watch(Collector):
         return max(0.0, self._wall_clock() - self.newest) if self.newest else None
 
     def report(self) -> str:
-        """How it goes, in a line."""
+        """Return the statistics as a line."""
         parts = [f"{self.records} records, {self.sent.total()} events sent, {self.skipped.total()} skipped"]
         for name, calls in sorted((self.source.calls if self.source else {}).items()):
             each = calls.seconds / max(calls.count, 1)
@@ -99,7 +99,7 @@ class Watch(Collector):
         return "; ".join(parts)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics now; Prometheus' client calls it at each scrape, from another thread."""
+        """Return the current metrics; the Prometheus client calls it at each scrape, from another thread."""
         source, found = self.source, Families("queuecast_source", FAMILIES)
         if source is None:
             return iter(())
@@ -121,10 +121,11 @@ class Watch(Collector):
 
 
 def run_source(settings: Settings, source: Source, watch: Watch, directory: Path | None, stop: Stop) -> None:
-    """Send a source's events until it ends or is told to stop, and keep the cursor in this directory, if there is one.
+    """Publish a source's events until it ends or a stop is requested; save the cursor in the directory, if given.
 
-    Raises UserError: the broker cannot be reached or refuses, the topic is missing, or the source cannot be read;
-    OSError: the cursor cannot be written.
+    Raises:
+        UserError: the broker is unreachable or refuses, the topic is missing, or the source cannot be read.
+        OSError: the cursor cannot be written.
     """
     watch.source = source
     with ExitStack() as stack:
@@ -139,13 +140,17 @@ def _watched(steps: Iterable[OutgoingEvent], watch: Watch) -> Iterator[OutgoingE
 
 
 def _no_end(_: Publisher, __: float) -> None:
-    """What was sent is in the watch already."""
+    """Do nothing: the watch has counted the events already."""
 
 
 def cursor_file(settings: Settings, source: Source, directory: Path) -> CursorFile:
-    """The file that keeps a source's cursor: one for the topics that its events go to, as they are now. A topic that is
-    deleted and made again is another one, so that its first events are not taken for sent. Raises UserError: a topic is
-    missing or the broker cannot be reached.
+    """Open the cursor file of a source for the topics of its events.
+
+    A topic that is deleted and created again has another file, so that its first events are not treated as already
+    sent.
+
+    Raises:
+        UserError: a topic is missing or the broker is unreachable.
     """
     names = sorted({events_topic_of(settings, site) for site in source.sites})
     return CursorFile(directory, source, ",".join(f"{name} {topic_id(settings, name)}" for name in names))

@@ -1,7 +1,7 @@
-"""Files of queuecast's own events, one JSON object a line: what `--anonymise` writes, or a site's own translator.
+"""Files of queuecast's own events, one JSON object a line: the output of `--anonymise`, or of a site's own translator.
 
-All events of a file are taken as of one site, whatever their lines say: the one that is named when it is opened, else
-the first line's.
+All events of a file belong to one site, regardless of the site in each line: the site named at opening, else the site
+in the first line.
 """
 
 from typing import ClassVar
@@ -48,7 +48,7 @@ class EventsSource(LogSource):
 
     @classmethod
     def first_time(cls, head: bytes) -> float | None:
-        """When the first event happened; None where there is none among the first lines."""
+        """Return the time of the first event; None if there is none among the first lines."""
         first = _first(head)
         return None if first is None else first.time
 

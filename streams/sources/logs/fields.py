@@ -1,6 +1,6 @@
-"""What stands in the fields of logs, as numbers and names.
+"""Parse the fields of logs as numbers and names.
 
-What is wrong with one is told with its name: who is given that name raises a `BadRecord`.
+An invalid field is reported with its name: functions that receive the name raise `BadRecord`.
 """
 
 import re
@@ -54,7 +54,7 @@ def in_turn(time: float, before: float) -> float:
 
 
 def known(**fields: Any) -> dict[str, Any]:
-    """Those fields of a record that are known."""
+    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -129,7 +129,7 @@ def seconds_of(text: str | None) -> float | None:
 
 
 def tasks_of(parts: Iterable[str]) -> int | None:
-    """How many tasks of an array the parts of an index expression name together; None where one is no such part.
+    """Return the number of array tasks in the parts of an index expression; None if a part is invalid.
 
     >>> tasks_of(["1-100:2", "105"]), tasks_of(["all"]), tasks_of([])
     (51, None, None)
@@ -146,7 +146,7 @@ def tasks_of(parts: Iterable[str]) -> int | None:
 
 
 def numbers_in(text: str) -> int:
-    """How many numbers `0-3,7,10-20:5` names; what is no such part is passed over."""
+    """Return how many numbers `0-3,7,10-20:5` contains; invalid parts are skipped."""
     return sum(tasks_of([part]) or 0 for part in text.split(","))
 
 
@@ -161,7 +161,7 @@ def text_of(text: str | None) -> str | None:
 
 
 def time_in(text: str | None, zone: tzinfo = UTC) -> float | None:
-    """Unix seconds of a time as in ISO 8601, in this zone where it says none; None where it is none."""
+    """Parse an ISO 8601 time as Unix seconds, in this zone if it has none; None if it is invalid."""
     try:
         found = datetime.fromisoformat(text or "")
         seconds = (found if found.tzinfo else found.replace(tzinfo=zone)).timestamp()
@@ -184,8 +184,10 @@ _json = msgspec.json.Decoder(Object)
 
 
 def object_of(text: str, found: str | None = None, expected: str = "an object in JSON") -> Object:
-    """The object of JSON in a text. Raises BadRecord: it is none; `found` says what it is called, else its beginning
-    does.
+    """Parse a JSON object.
+
+    Raises:
+        BadRecord: the text is not an object; it is described by `found`, else by its beginning.
     """
     try:
         return _json.decode(text)

@@ -43,7 +43,11 @@ class LogFile(NamedTuple):
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open a file, unzipped where its first bytes say that it is zipped. Raises OSError: it cannot be opened."""
+    """Open a file, decompressed if its first bytes are those of a compressed file.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
     file = path.open("rb", buffering=0)
     first = os.pread(file.fileno(), 6, 0)
     for magic, unzipped in _ZIPPED:
@@ -65,7 +69,7 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
 
 
 class _Closing:
-    """An unzipped file that closes the zipped one with itself; `read` gives some bytes, at most so many."""
+    """A decompressed file that also closes the compressed one; `read` returns at most the requested bytes."""
 
     def __init__(self, unzipped: _Unzipped, file: IO[bytes]) -> None:
         self.read, self.seek, self.fileno = unzipped.read1, unzipped.seek, file.fileno
@@ -77,17 +81,21 @@ class _Closing:
 
 
 def is_zipped(file: IO[bytes]) -> bool:
-    """Whether a file of `open_log` is unzipped while it is read: nothing is appended to such a one."""
+    """Check if a file of `open_log` is decompressed while it is read; no data is appended to such a file."""
     return isinstance(file, _Closing)
 
 
 def fingerprint(head: bytes) -> str:
-    """What a file is known by again, from the first bytes of it."""
+    """Return a hash of a file's first bytes, to recognise the file."""
     return hashlib.blake2b(head, digest_size=8).hexdigest()
 
 
 def fingerprint_of_all(path: Path) -> str:
-    """What a whole file, unzipped, is known by again. Raises UserError: it cannot be read."""
+    """Return a hash of a whole file, decompressed.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
     content = hashlib.blake2b(digest_size=8)
     try:
         with closing(open_log(path)) as file:
@@ -161,7 +169,7 @@ class LogFiles:
         return fits and entry.is_file()
 
     def first_head(self) -> bytes:
-        """How the log begins: the first `LOOK_BYTES` of the file to begin with; none where there is no file yet."""
+        """Return the first `LOOK_BYTES` of the log's first file; empty if there is no file yet."""
         files = [self.named()] if self.is_file else self.listed()
         return self.head(files[0].path) if files else b""
 
@@ -192,7 +200,7 @@ def first_bytes(file: IO[bytes], most: int) -> bytes:
 
 
 def written(path: str) -> int:
-    """When a file was last written, nanoseconds; 0 where it is gone."""
+    """Return when a file was last written, in nanoseconds; 0 if it is gone."""
     try:
         return Path(path).stat().st_mtime_ns
     except OSError:

@@ -1,13 +1,13 @@
 """The lines of a log, read to its end or followed while it grows.
 
-What happens to a log that is followed:
+Handling of a log that is followed:
 
-- **A line that is not whole yet** is waited for. In a file that was rotated away it counts as it is.
-- **Rotation.** A file is read to its end, then the one that began after it, until the newest. So it goes on where it
-  stopped, whatever the files are called by then, zipped or not, and however often they were rotated meanwhile.
-- **Truncation.** A file that is shorter than what was read of it, or begins otherwise, is a new one. What was not read
-  is looked for in a copy, as `copytruncate` of logrotate leaves it; where there is none, that is told.
-- **A line that never ends** is told when it is longer than `MAX_LINE_BYTES`, and is not kept in memory.
+- **Incomplete line.** The reader waits for its end. In a rotated file it counts as it is.
+- **Rotation.** A file is read to its end, then the one that began after it, until the newest. So reading resumes at the
+  right place under any file name, compressed or not, and after any number of rotations.
+- **Truncation.** A file that is shorter than the part already read, or begins differently, is a new one. The unread
+  rest is searched in a copy, as `copytruncate` of logrotate leaves it; without a copy the loss is reported.
+- **Overlong line.** A line longer than `MAX_LINE_BYTES` is reported and not kept in memory.
 """
 
 import os
@@ -40,10 +40,10 @@ _TOO_LONG = (f"a line of more than {MAX_LINE_BYTES} bytes", "a record")
 
 
 class LinePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place in a log: `byte` of a file, unzipped, after line `line`.
+    """A place in a log: `byte` of a file, uncompressed, after line `line`.
 
-    The file is known again by its inode, and by the fingerprint `head` of the first bytes that were read. `begin` is
-    the time of its first record. `cut` is True in the middle of a line that is too long.
+    The file is identified by its inode, and by the fingerprint `head` of the first bytes that were read. `begin` is the
+    time of its first record. `cut` is True in the middle of an overlong line.
     """
 
     file: str
@@ -56,11 +56,17 @@ class LinePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Lines:
-    """One reading of a log, line by line; `line` is the number of the last one that was given, from 1."""
+    """One pass over a log, line by line; `line` is the number of the last yielded line, from 1."""
 
     def __init__(self, files: LogFiles, on_skipped: OnSkipped, follow: bool, pause_s: float = 1.0) -> None:
-        """Nothing is opened yet. It follows the log for ever, with so many seconds between two looks, or reads to the
-        end of what is there, of one file where the location is a file.
+        """Prepare reading; no file is opened yet.
+
+        Args:
+            files: the files of the log.
+            on_skipped: receives each skipped part.
+            follow: follow the log without end; otherwise read to its present end, of one file if the location is a
+                file.
+            pause_s: seconds between two polls.
         """
         self._files, self._on_skipped, self._follow, self._pause_s = files, on_skipped, follow, pause_s
         self._at = LogFile(files.location, 0, None)
@@ -74,11 +80,11 @@ class Lines:
 
     @property
     def path(self) -> Path:
-        """The file that is read now."""
+        """The current file."""
         return self._at.path
 
     def place(self) -> LinePosition:
-        """The place after the last line that was given."""
+        """Return the place after the last yielded line."""
         head = self._fingerprint
         if head is None:
             head = fingerprint(self._head[: self._byte])
@@ -89,10 +95,12 @@ class Lines:
         )
 
     def read(self, place: LinePosition | None = None) -> Iterator[bytes | None]:
-        """The lines after a place, without their ends; None where there is nothing new now. Some 0.3 µs a line.
+        """Yield the lines after a place, without their ends; None if there is nothing new now.
 
-        Who follows a log without a place gets None first, to keep the place of the beginning. Raises UserError: a file
-        cannot be read any more.
+        A reader that follows a log without a place gets None first, to save the place of the beginning.
+
+        Raises:
+            UserError: a file can no longer be read.
         """
         try:
             self._begin(place)
@@ -136,7 +144,7 @@ class Lines:
                 self._drop_rest()
 
     def _drop_rest(self) -> None:
-        """Forget the beginning of a line that is too long; the rest of it is passed over when it comes."""
+        """Drop the beginning of an overlong line; the rest of it is skipped when it arrives."""
         if not self._cut:
             self._tell(self.line + 1, *_TOO_LONG)
         self._cut = True
@@ -144,7 +152,7 @@ class Lines:
         self._rest = b""
 
     def _last_line(self) -> Iterator[bytes]:
-        """The line without an end of a file to which nothing more is written."""
+        """Yield the unterminated last line of a file that is complete."""
         rest, self._rest = self._rest, b""
         if rest or self._cut:
             self._byte += len(rest)
@@ -178,7 +186,7 @@ class Lines:
             self._enter(first)
 
     def _go_on(self, place: LinePosition) -> None:
-        """Open the file of a place at it; where it is gone, tell so and begin with the oldest file after it."""
+        """Open the file of a place and seek there; if it is gone, report it and start with the oldest later file."""
         files = self._files.listed()
         if self._files.is_file:
             files.append(self._files.named())
@@ -194,7 +202,7 @@ class Lines:
             self._enter(later)
 
     def _found_in(self, file: LogFile, place: LinePosition) -> bool:
-        """Go on in a file at a place, if the place is of this file."""
+        """Resume in a file at a place, if the place is of this file."""
         if place.byte == 0 and file.inode != place.inode and (place.begin is None or file.begin != place.begin):
             return False  # nothing of it was read that it could be known by
         try:
@@ -211,7 +219,7 @@ class Lines:
         return False
 
     def _enter(self, file: LogFile) -> None:
-        """Go on with the beginning of another file; not where it has been moved since it was listed."""
+        """Continue with the beginning of another file, unless it has been moved since it was listed."""
         with suppress(OSError):
             found = open_log(file.path)
             if file.inode in (0, os.fstat(found.fileno()).st_ino):
@@ -230,7 +238,7 @@ class Lines:
         self._byte, self.line, self._cut, self._broken = 0, 0, False, False
 
     def _truncated(self) -> bool:
-        """Whether the file is another one now, under the same inode."""
+        """Check if the file now has other content under the same inode."""
         read = self._byte + len(self._rest)
         if self._open is None or self._zipped or not read:
             return False
@@ -238,7 +246,7 @@ class Lines:
         return not _has(self._open, read) or os.pread(self._open.fileno(), len(head), 0) != head
 
     def _begin_anew(self) -> None:
-        """Go on in a copy of what the file was before it was truncated, or with its new beginning."""
+        """Continue in a copy of the file made before its truncation, else at its new beginning."""
         before = self.place()
         if any(file.inode != before.inode and self._found_in(file, before) for file in self._files.listed()):
             return
@@ -258,7 +266,7 @@ class Lines:
         return next((file for file in files if not self._is_copy(file)), None)
 
     def _is_copy(self, file: LogFile) -> bool:
-        """Whether a file has what this one has: it was zipped, and is not removed yet."""
+        """Check if a file is a copy of the current one: it was compressed, and the original is not removed yet."""
         head = self._head[: self._byte]
         if not head or file.begin != self._at.begin:
             return False
@@ -279,7 +287,7 @@ class Lines:
 
 
 def _has(file: IO[bytes], byte: int) -> bool:
-    """Whether a file has so many bytes; it stands there then."""
+    """Check that a file has at least this many bytes, and seek there."""
     if not is_zipped(file):
         return os.fstat(file.fileno()).st_size >= byte and file.seek(byte) == byte
     return bool(file.seek(byte) == byte)

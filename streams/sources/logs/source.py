@@ -1,7 +1,7 @@
-"""The frame of a source that reads a text log: files and lines below it, one scheduler's records above.
+"""Base class of sources that read a text log: files and lines below it, one scheduler's records above.
 
-A scheduler's module says with `LogSource.first_time` and `recognises` what its log looks like, and with a `Records` how
-its lines become events.
+A scheduler's module defines the look of its log with `LogSource.first_time` and `recognises`, and the conversion of
+lines to events with a `Records`.
 """
 
 import re
@@ -28,11 +28,11 @@ EVENTS_PER_KNOWN = 16
 
 
 class LinesRead(msgspec.Struct, omit_defaults=True):
-    """What of the lines read is needed for those that follow.
+    """State of the lines read that later lines need.
 
-    `offset` is the site's time minus UTC (seconds) as the log's own records show it; `has_ads` says that requests come
-    in records of their own (HTCondor), and `held` is a submission that waits for such a record; `last` is the last time
-    of those that are told without a year, Unix seconds.
+    `offset` is the site's time minus UTC (seconds) according to the log's own records. `has_ads` is True if requests
+    come in records of their own (HTCondor), and `held` is a submission that waits for such a record. `last` is the last
+    time that was stated without a year, Unix seconds.
     """
 
     known: Known = {}
@@ -71,7 +71,7 @@ class Records(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether a record of several lines has begun and is not complete: one cannot begin there."""
+        """True if a record of several lines has begun and is incomplete: reading cannot resume there."""
         return bool(self._lines)
 
     def _taken(self) -> list[str]:
@@ -115,13 +115,13 @@ class LogSource(contract.Source):
     ) -> None:
         """Open a log.
 
-        Parameters:
-            location: a file, with those that were rotated away from it beside it; a folder with a file a day; or a
-                pattern such as `/var/log/condor/EventLog*`.
-            site: without it the site is called as the log says, else as the file or folder is.
-            timezone: of times without one, such as Europe/Paris; without it they are taken as the log itself shows
-                them to be, else as UTC.
-            pause_s: seconds between two looks for something new.
+        Args:
+            location: a file, together with its rotated files; a folder with a file a day; or a pattern such as
+                `/var/log/condor/EventLog*`.
+            site: name of the site; by default the name in the log, else that of the file or folder.
+            timezone: time zone of times without one, such as Europe/Paris; by default the zone that the log itself
+                shows, else UTC.
+            pause_s: seconds between two polls for new data.
 
         Raises:
             UserError: there is no such file, it cannot be read, or there is no such time zone.
@@ -139,7 +139,7 @@ class LogSource(contract.Source):
 
     @classmethod
     def site_of(cls, head: bytes) -> str | None:
-        """The site's name, where a log that begins so says it."""
+        """Return the site name that a log with this beginning states, if any."""
         return None
 
     @classmethod
@@ -149,13 +149,13 @@ class LogSource(contract.Source):
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
-        """Whether a file that begins so is such a log."""
+        """Check if a file with this beginning is such a log."""
         return cls.first_time(head) is not None
 
     def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
-        """The events of the log as it grows, each at once; cursors come now and then where many jobs are live.
+        """Yield the events of the log as it grows, without delay; with many live jobs, cursors come only periodically.
 
-        A submission of which the log has nothing before the job's start or end is told as late.
+        A submission that is missing in the log before the job's start or end is marked as late.
         """
         at = None if cursor is None else contract.decode_cursor(cursor, _Cursor)
         lines = Lines(self.files, self._on_skipped, True, self._pause_s)
@@ -224,7 +224,7 @@ class LogSource(contract.Source):
         return events
 
     def place_in_log(self) -> tuple[float, int]:
-        """What the files of one log are ordered by: the time of the first record, and when each was last written."""
+        """Return the sort key of a log's files: the time of the first record, and the last modification."""
         return self.first_time(self.files.first_head()) or 0.0, written(str(self.files.location))
 
     def _fresh(self) -> LinesRead:

@@ -1,15 +1,15 @@
-"""What was told of each job that has not left yet, so that each event is given once, and after what it follows from.
+"""Lifecycle of each live job in a log, so that each event is emitted once and in a valid order.
 
-Logs begin in the middle of a job, repeat records, and leave out what others have: an accounting log may have nothing of
-a job but its end, which says when it was submitted and started too. The rules are here, the same for all sources:
+Logs begin in the middle of a job, repeat records, and omit what others contain. For example, an accounting log may have
+only the end of a job, which also states when it was submitted and started. The rules are the same for all sources:
 
-- a job that is not known yet is submitted, as far as the record says how, before it starts or ends;
-- a job that ends without having started, and says when it did, has started then;
+- a job without a lifecycle is submitted, with the fields that the record has, before it starts or ends;
+- a job that ends without a start, in a record that states its start time, has started then;
 - a job that starts again after a requeue is another attempt;
-- what is told a second time is passed on only where it says something else.
+- a repeated record is passed on only if it adds something new.
 
-What is remembered is part of a source's cursor, so it is bounded: of more than `MAX_KNOWN_BYTES` the oldest is
-forgotten. The engine passes over what is then told twice.
+The lifecycles are part of a source's cursor, so their size is bounded: beyond `MAX_KNOWN_BYTES` the oldest are dropped.
+The engine ignores the duplicates that may follow.
 """
 
 from collections.abc import Callable
@@ -28,13 +28,19 @@ Asked = Callable[[], Submit | None]  # how a job was submitted, as far as a reco
 
 
 def unsaid() -> None:
-    """Of a record that says nothing of that."""
+    """Return None: the record does not describe the submission."""
 
 
 class Story(msgspec.Struct, array_like=True):
-    """What was told last of a job: it queues (`bare`: its request is unknown), is held, runs, is suspended, or has left
-    and may be told of again (`gone`); which attempt it is at; of an array how many tasks have not started yet; and
-    where an array's size is unknown, which task goes by the name of the whole. `note` is what its source has to know.
+    """Lifecycle of a job, as last recorded.
+
+    Attributes:
+        phase: pending (`bare`: without its request), held, running, suspended, or left with a possible
+            duplicate record (`gone`).
+        attempt: number of the attempt.
+        tasks: of an array, the number of tasks that have not started.
+        task: if an array's size is missing, the task that has the name of the whole array.
+        note: state of the source.
     """
 
     phase: str = QUEUED
@@ -48,37 +54,37 @@ Known = dict[str, Story]
 
 
 class Stories:
-    """What was told of the jobs of a site that are `known`, those told of first come first."""
+    """Lifecycles of a site's jobs in `known`, oldest first."""
 
     def __init__(self, site: str, known: Known) -> None:
         self.site, self.known = site, known
         self._bytes = sum(_size(job) for job in known)
 
     def phase(self, job: str) -> str | None:
-        """What was told last of a job; None where it is not known."""
+        """Return the last phase of a job; None if it has no lifecycle."""
         story = self.known.get(job)
         return story.phase if story is not None else None
 
     def runs(self, job: str) -> bool:
-        """Whether a job is known to run, or to stand still."""
+        """Check if a job is running or suspended."""
         return self.phase(job) in (RUNNING, SUSPENDED)
 
     def attempt(self, job: str) -> int:
-        """Which attempt a job is at."""
+        """Return the number of a job's current attempt."""
         story = self.known.get(job)
         return story.attempt if story is not None else 0
 
     def submit(self, submit: Submit, phase: str = QUEUED) -> list[AnyEvent]:
-        """A job is submitted; nothing where it is known already."""
+        """Submit a job; no event if it has a lifecycle already."""
         if submit.job in self.known:
             return []
         self._see(submit.job, phase, submit.array_size or 0)
         return [submit]
 
     def start(self, start: Start, asked: Asked = unsaid) -> list[AnyEvent]:
-        """A job starts, unless it runs already; its attempt is filled in.
+        """Start a job, unless it is running; its attempt is filled in.
 
-        A task of an array that queues as one row has no submission.
+        A task of an array that is pending as one row has no submission.
         """
         row = self.known.get(start.array) if start.array is not None and start.job not in self.known else None
         if row is not None and row.tasks > 0:
@@ -95,8 +101,10 @@ class Stories:
         return events
 
     def ran(self, job: str, start: Start | None, time: float, state: str | None, asked: Asked) -> list[AnyEvent]:
-        """An accounting tells of a whole run: without a state the job goes back into the queue after it; without a
-        start, and where none is known, it has left the queue.
+        """Record a whole run from an accounting log.
+
+        Without a state the job is requeued after it. Without a start, and if the job is not running, it has left the
+        queue.
         """
         if start is None and self.phase(job) not in (RUNNING, SUSPENDED, GONE):
             return self._submitted(job, asked) + self.cancel(job, time)
@@ -107,7 +115,7 @@ class Stories:
     def end(
         self, job: str, time: float, state: str, start: Start | None = None, asked: Asked = unsaid
     ) -> list[AnyEvent]:
-        """A job ends, and is forgotten."""
+        """End a job, and drop its lifecycle."""
         story = self.known.get(job)
         events: list[AnyEvent] = []
         if story is not None and story.phase == GONE:
@@ -120,7 +128,7 @@ class Stories:
         return events
 
     def gone(self, job: str, time: float, state: str, asked: Asked = unsaid) -> list[AnyEvent]:
-        """As `end`, where a later record may say the same."""
+        """End a job as `end`, but expect a later duplicate record."""
         if self.phase(job) == GONE:
             return []
         attempt = self.attempt(job)
@@ -130,13 +138,14 @@ class Stories:
         return events
 
     def forget(self, job: str) -> None:
-        """Nothing more is told of a job that has left."""
+        """Drop a job that has left and expects no more records."""
         if self.phase(job) == GONE:
             self._forget(job)
 
     def cancel(self, job: str, time: float, again: bool = False) -> list[AnyEvent]:
-        """A queued job leaves the queue; nothing where it is not known to queue, or all its tasks have started. With
-        `again` more may be told of it, and says nothing new then.
+        """Remove a pending job from the queue; no event if it is not pending, or if all its tasks have started.
+
+        With `again`, a duplicate record may follow and is ignored.
         """
         story = self.known.get(job)
         if story is None or story.phase not in (QUEUED, BARE, HELD):
@@ -150,11 +159,11 @@ class Stories:
         return [Cancel(site=self.site, time=time, job=job, attempt=story.attempt)]
 
     def leave(self, job: str, time: float, state: str) -> list[AnyEvent]:
-        """A job leaves: it ends where it runs, else it leaves the queue."""
+        """Remove a job: end it if it is running, else cancel it."""
         return self.end(job, time, state) if self.runs(job) else self.cancel(job, time)
 
     def abort(self, job: str, time: float, state: str) -> list[AnyEvent]:
-        """A job leaves, whether or not it runs; a record of its end may follow, and says nothing new then."""
+        """Remove a job, running or not; a duplicate record of its end may follow and is ignored."""
         story = self.known.get(job)
         if story is None or story.phase not in (RUNNING, SUSPENDED):
             return self.cancel(job, time)
@@ -162,7 +171,7 @@ class Stories:
         return [End(site=self.site, time=time, job=job, attempt=story.attempt, state=state)]
 
     def requeue(self, job: str, time: float, state: str | None = None, phase: str = QUEUED) -> list[AnyEvent]:
-        """A running job goes back into the queue; nothing where it is not known to run."""
+        """Requeue a running job; no event if it is not running."""
         story = self.known.get(job)
         if story is None or story.phase not in (RUNNING, SUSPENDED):
             return []
@@ -170,23 +179,23 @@ class Stories:
         return [Requeue(site=self.site, time=time, job=job, attempt=before, state=state)]
 
     def suspend(self, job: str, time: float) -> list[AnyEvent]:
-        """A running job stands still."""
+        """Suspend a running job."""
         return self._move(job, RUNNING, SUSPENDED, Suspend, time)
 
     def resume(self, job: str, time: float) -> list[AnyEvent]:
-        """A suspended job runs on."""
+        """Resume a suspended job."""
         return self._move(job, SUSPENDED, RUNNING, Resume, time)
 
     def hold(self, job: str, time: float) -> list[AnyEvent]:
-        """A queued job is held."""
+        """Hold a pending job."""
         return self._move(job, QUEUED, HELD, Hold, time) or self._move(job, BARE, HELD, Hold, time)
 
     def release(self, job: str, time: float) -> list[AnyEvent]:
-        """A held job is released."""
+        """Release a held job."""
         return self._move(job, HELD, QUEUED, Release, time)
 
     def alter(self, job: str, time: float, **changes: Any) -> list[AnyEvent]:
-        """A job's request changes, or what it runs on; nothing where it is not known, or nothing changes."""
+        """Change a job's request or allocation; no event without a lifecycle or without changes."""
         story = self.known.get(job)
         if story is None or story.phase == GONE or not changes:
             return []
@@ -202,7 +211,7 @@ class Stories:
         return [kind(site=self.site, time=time, job=job, attempt=story.attempt)]
 
     def _submitted(self, job: str, asked: Asked) -> list[AnyEvent]:
-        """A job that is known from here on; its submission, where it was not told yet."""
+        """Create the lifecycle of a job; return its submission if it was missing."""
         if job in self.known:
             return []
         self._see(job, QUEUED)
@@ -222,8 +231,9 @@ class Stories:
 
 
 def told_late(events: list[AnyEvent]) -> list[AnyEvent]:
-    """The events of a record, for who follows its source: a submission that comes together with the job's start or end
-    says that it is late. What is known by then is no good for predicting the wait.
+    """Mark a submission as late if it comes in the same record as the job's start or end.
+
+    The information available by then must not be used to predict the wait.
     """
     if len(events) < 2:
         return events

@@ -1,5 +1,5 @@
-"""Slurm: what it says of its jobs, by whichever way, as events.
+"""Slurm: convert the output of its tools and services to events.
 
-Each way gives rows, one for one attempt at a job as it is known there (`rows.JobRow`): `text` reads those of sacct's
-text, `json_jobs` those of squeue, slurmrestd and sacct as JSON, `jobcomp` the records that slurmctld sends to Kafka.
+Each input gives rows, one per attempt of a job (`rows.JobRow`). `text` reads the text of sacct, `json_jobs` the JSON of
+squeue, slurmrestd and sacct, `jobcomp` the records that slurmctld sends to Kafka.
 """

@@ -1,4 +1,4 @@
-"""What Slurm tells of an attempt at a job, by whichever way, under the names that squeue's JSON has; and its row."""
+"""Fields of a job attempt from any Slurm input, under the names in squeue's JSON; and its row."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -31,7 +31,7 @@ from streams.sources.slurm.rows import (
 
 
 class Optional(msgspec.Struct, gc=False, frozen=True):
-    """A number of later releases, with whether it is set."""
+    """A number of later releases, with a flag that it is set."""
 
     is_set: bool = msgspec.field(name="set", default=True)
     infinite: bool = False
@@ -43,7 +43,7 @@ Words = str | list[str] | None  # one word or several, in any release's shape
 
 
 def number_of(value: Number) -> float | None:
-    """The number; None where it is not set or infinite."""
+    """Return the number; None if it is not set or infinite."""
     if value is None:
         return None
     if isinstance(value, Optional):
@@ -56,7 +56,7 @@ def number_of(value: Number) -> float | None:
 
 
 def is_infinite(value: Number) -> bool:
-    """Whether it says that there is no limit."""
+    """Check if the value means no limit."""
     if isinstance(value, Optional):
         return value.infinite
     return value == 0xFFFF_FFFF or value in ("UNLIMITED", "INFINITE")
@@ -82,7 +82,7 @@ def text_of(value: Any) -> str:
 
 
 def _resource(found: dict[str, Any]) -> str:
-    """So many of a trackable resource; memory is in MiB."""
+    """Format the amount of a trackable resource (TRES); memory is in MiB."""
     kind, name, many = found.get("type"), found.get("name"), found.get("count")
     if isinstance(many, bool) or not isinstance(many, int | float):
         return ""
@@ -100,11 +100,12 @@ EXPECTED = {
 
 
 class AttemptFields(msgspec.Struct, gc=False):
-    """What is taken of an attempt; a way that tells something under another name says so.
+    """The fields that are read of an attempt; an input with other names maps them to these.
 
-    `time_limit` is in minutes, `walltime` the same in seconds. `required_cpus` were asked for, `cpus` may be what it
-    got. `requested_memory` is in sacct's words. `nodes` are the names of those that it has, None where nothing says.
-    Each attempt, and each size of one, has an SLUID of its own; the original one is that of the attempt's first size.
+    `time_limit` is in minutes, `walltime` the same in seconds. `required_cpus` is the request, `cpus` may be the
+    allocation. `requested_memory` is in sacct's notation. `nodes` are the names of the allocated nodes, None if
+    missing. Each attempt, and each size of one, has an SLUID of its own; the original one is that of the attempt's
+    first size.
     """
 
     job_id: Number = None
@@ -175,7 +176,7 @@ def json_time(value: Number) -> float | None:
 
 
 class RequestFields(NamedTuple):
-    """What an attempt asked for, and what it got if it ran, as fields of its row: many attempts have it in common."""
+    """Request of an attempt, and its allocation if it ran, as fields of its row; many attempts share them."""
 
     asked: dict[str, Any]
     row: dict[str, Any]
@@ -184,7 +185,7 @@ class RequestFields(NamedTuple):
 
 
 def asked_of(told: AttemptFields) -> RequestFields:
-    """What an attempt asked for and got."""
+    """Return the request and the allocation of an attempt."""
     asked, got = resources_of(told.tres_req_str or ""), resources_of(told.tres_alloc_str or "")
     cpus = asked.cpus or count(told.required_cpus) or count(told.cpus)
     nodes = asked.nodes if (asked.nodes or 0) > 1 else count(told.node_count) or asked.nodes
@@ -227,12 +228,14 @@ def row_of(
     queue: bool = False,
     asked: RequestFields | None = None,
 ) -> JobRow | str:
-    """The row of an attempt; the name of the field of `told` that is wrong.
+    """Return the row of an attempt, or the name of the wrong field.
 
-    Parameters:
-        time: reads its times.
-        queue: whether the queue tells it, which has the scheduler's estimate as the start of a job that is queued.
-        asked: what `asked_of` gives for it, where that is known.
+    Args:
+        told: the fields.
+        time: parses its times.
+        queue: True if the fields come from the queue, where the start of a pending job is the scheduler's
+            estimate.
+        asked: the result of `asked_of`, if it is at hand.
     """
     number, found, submitted = number_of(told.job_id), phase_of(words_of(told.job_state)), time(told.submit_time)
     if number is None or not 0 <= number < NO_TIME:
@@ -287,7 +290,7 @@ def row_of(
 
 
 def _is_held(told: AttemptFields, reason: str) -> bool:
-    """Whether a queued attempt is held, by its reason, its state or its priority."""
+    """Check if a pending attempt is held, by its reason, state or priority."""
     if told.hold or reason.startswith("JobHeld") or not _HELD_STATES.isdisjoint(words_of(told.job_state)):
         return True
     return number_of(told.priority) == 0 or "held" in reason.lower().replace(" ", "_").split("_")
@@ -301,10 +304,10 @@ _NO_NODES = frozenset({"", "None assigned", "(null)"})
 
 
 def _left_queue(told: AttemptFields, state: str, has_cpus: bool) -> bool:
-    """Whether an attempt that is said to have started and ended at one moment left the queue without having run.
+    """Check if an attempt with equal start and end left the queue without running.
 
-    Older releases tell of processors that it would have got. Where nothing says its nodes, one that was cancelled left
-    the queue whatever it would have got, one that failed ran.
+    Older releases list the CPUs that it would have got. If the nodes are missing, a cancelled attempt left the queue
+    regardless of these, and a failed one ran.
     """
     nodes = told.nodes
     if state in _RAN or number_of(told.elapsed) or (nodes is None and state == "failed"):
@@ -315,7 +318,7 @@ def _left_queue(told: AttemptFields, state: str, has_cpus: bool) -> bool:
 
 
 def _identity(told: AttemptFields, number: int, ran: bool) -> tuple[str, str | None, int | None]:
-    """The job, the array whose task it is, and how many tasks are queued as this row."""
+    """Return the job, its array if it is a task, and the number of tasks that are pending as this row."""
     array, task, tasks = count(told.array_job_id), number_of(told.array_task_id), told.array_task_string
     if tasks and ran:  # tasks that ran, told in one row
         return f"{array or number}_{tasks}"[:256], str(array or number), None
@@ -327,7 +330,7 @@ def _identity(told: AttemptFields, number: int, ran: bool) -> tuple[str, str | N
 
 
 def _gpus(told: AttemptFields, asked: Resources, got: Resources, nodes: int) -> tuple[int, dict[str, int] | None]:
-    """GPUs of the whole job and their types: of the TRES, or where the site does not track them, as the job asked."""
+    """Return the job's total GPUs and their types, from TRES or, if the site does not track GPUs, from the request."""
     if asked.gpus:
         return asked.gpus, asked.gpu_types
     for text, times in (
@@ -343,13 +346,15 @@ def _gpus(told: AttemptFields, asked: Resources, got: Resources, nodes: int) -> 
 
 
 def _started_gpus(told: AttemptFields, got: Resources, asked: int) -> int | None:
-    """GPUs that it has: of the TRES, or node by node, where the site does not track them; None where nothing says."""
+    """Return the allocated GPUs, from TRES or, if the site does not track GPUs, by node; None if unavailable."""
     detailed = sum(sum(gres_of(node).values()) for node in told.gres_detail or ())
     return got.gpus or detailed or (0 if got.cpus and not asked else None)
 
 
 def _memory(told: AttemptFields, cpus: int, nodes: int) -> int | None:
-    """Bytes of the whole job, where its TRES do not say; sacct's are `3000Mc` (each processor) or `31000Mn` (node)."""
+    """Return the job's total memory in bytes if its TRES lack it; sacct writes `3000Mc` (per CPU) or `31000Mn` (per
+    node).
+    """
     for value, times in ((told.memory_per_node, nodes), (told.memory_per_cpu, cpus)):
         number = number_of(value)
         if number is not None and 0 < number < 1 << 40:
@@ -369,7 +374,10 @@ def _exclusive(told: AttemptFields) -> bool:
 
 
 def _node_features(told: AttemptFields) -> list[list[str]] | None:
-    """The features that its nodes have to have; a list of nodes that it names, or not, is one more in each case."""
+    """Return the required node features, as alternatives.
+
+    Lists of required or excluded nodes are one more feature in each alternative.
+    """
     if not (told.features or told.required_nodes or told.excluded_nodes):
         return None
     found = alternatives(told.features) if name_of(told.features) and told.features else None

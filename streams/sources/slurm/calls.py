@@ -1,4 +1,4 @@
-"""What Slurm is asked for, with what each call took; and its own programs. Its REST service is in `rest`."""
+"""Slurm queries, with statistics of each call, and the command-line tools. The REST service is in `rest`."""
 
 import os
 import re
@@ -47,25 +47,25 @@ _MACHINE = {
 
 
 class CallFailed(Exception):
-    """A call gave nothing; `call` says which."""
+    """A call returned no result; `call` is its name."""
 
     def __init__(self, call: str, why: str) -> None:
         super().__init__(" ".join(why.split())[:300] or "nothing came")
         self.call = call
 
     def skipped(self) -> Skipped:
-        """The same, as a part of the input that gave nothing."""
+        """Return the failure as a skipped part of the input."""
         return Skipped(self.call, None, None, str(self), "an answer of Slurm")
 
 
 class Closed(Exception):
-    """The source was closed before the call, or while it was underway: nobody waits for it, so it did not fail."""
+    """The source was closed before or during the call, so the call did not fail."""
 
 
 class SlurmCalls(ABC):
-    """What can be asked of Slurm. Each raises `CallFailed` where it gives nothing, and `Closed` after `close`.
+    """Queries to Slurm. Each raises `CallFailed` without a result, and `Closed` after `close`.
 
-    What the calls take is counted in `measured`.
+    `measured` holds the statistics of the calls.
     """
 
     def __init__(self, measured: dict[str, Calls]) -> None:
@@ -74,11 +74,11 @@ class SlurmCalls(ABC):
 
     @abstractmethod
     def queue(self, on_skipped: OnSkipped) -> JobsDocument:
-        """All jobs that slurmctld knows, in one call."""
+        """Return all jobs of slurmctld, in one call."""
 
     @abstractmethod
     def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
-        """The jobs, each attempt, that lived since then (Unix seconds)."""
+        """Return all attempts of the jobs that were live after a time (Unix seconds)."""
 
     @abstractmethod
     def machine(self, what: str) -> Any:
@@ -91,7 +91,7 @@ class SlurmCalls(ABC):
         return [*self.machine("qos"), *self.machine("associations")]
 
     def close(self) -> None:
-        """Nobody waits for calls any more: one that is underway may end in its thread."""
+        """Stop waiting for calls; one that is running may end in its thread."""
         self._closed = True
 
     def _measured(self, name: str, call: Callable[[], bytes]) -> bytes:
@@ -112,7 +112,11 @@ class SlurmCalls(ABC):
 
 
 def jobs_of(data: bytes, on_skipped: OnSkipped, call: str) -> JobsDocument:
-    """The jobs of an answer. Raises CallFailed: it is none."""
+    """Parse the jobs of a response.
+
+    Raises:
+        CallFailed: the response is invalid.
+    """
     try:
         return read_jobs(data, on_skipped, call)
     except ValueError as error:
@@ -120,7 +124,7 @@ def jobs_of(data: bytes, on_skipped: OnSkipped, call: str) -> JobsDocument:
 
 
 class Commands(SlurmCalls):
-    """squeue, sacct, scontrol and sacctmgr, which speak UTC here. One runs at a time."""
+    """The tools squeue, sacct, scontrol and sacctmgr, run with UTC times, one at a time."""
 
     def __init__(self, measured: dict[str, Calls]) -> None:
         super().__init__(measured)
@@ -130,11 +134,11 @@ class Commands(SlurmCalls):
         self._speaks_utc = False
 
     def queue(self, on_skipped: OnSkipped) -> JobsDocument:
-        """`squeue --json`, which tells all jobs of this cluster, also those that ended within MinJobAge."""
+        """Run `squeue --json`, which lists all jobs of this cluster, including those that ended within MinJobAge."""
         return jobs_of(self.run("squeue", "--local", "--json", "--all", "--states=all"), on_skipped, "squeue")
 
     def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
-        """`sacct`, as text: it costs a quarter of its JSON."""
+        """Run `sacct` with text output, which is cheaper than its JSON."""
         self._check_zone()
         begin = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         wanted = self._wanted()
@@ -148,7 +152,7 @@ class Commands(SlurmCalls):
         return JobsDocument(list(read_sacct(lines, on_skipped, "sacct", separator=SEPARATOR)))
 
     def _check_zone(self) -> None:
-        """Make sure that the programs heed TZ: where others run them, as by ssh, times may be of another zone."""
+        """Check that the programs respect TZ: if another program runs them, such as ssh, the time zone may differ."""
         if self._speaks_utc:
             return
         try:
@@ -169,13 +173,13 @@ class Commands(SlurmCalls):
         return self._columns
 
     def machine(self, what: str) -> Any:
-        """As `scontrol show` or `sacctmgr show` prints it."""
+        """Run `scontrol show` or `sacctmgr show` and parse its output."""
         if what == "reservations":
             self._check_zone()
         return read_text(what, self._text(*_MACHINE[what]))
 
     def close(self) -> None:
-        """End the program that runs."""
+        """Terminate the running program."""
         with self._lock:
             super().close()
             if self._running is not None:
@@ -185,7 +189,7 @@ class Commands(SlurmCalls):
         return self.run(*words).decode("utf-8", "replace")
 
     def run(self, *words: str) -> bytes:
-        """What a program prints; it is measured under its name."""
+        """Run a program and return its output; its statistics are under its name."""
         return self._measured(words[0], lambda: self._output(words))
 
     def _output(self, words: tuple[str, ...]) -> bytes:

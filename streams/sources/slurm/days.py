@@ -1,7 +1,7 @@
-"""Which rows of sacct's text are of jobs that were over long ago: told by the days in them, before they are read.
+"""Detection of rows in sacct's text whose jobs ended long ago, from their dates, before the rows are parsed.
 
-A file without them is what `sacct` prints when it is asked for a later span of time; but all rows of a job, and of an
-array, are there or none: the sooner ones tell how often it was requeued, or which of its tasks have left.
+A file without these rows equals the output of `sacct` for a later time span, with one exception. The rows of a job or
+array are kept or skipped together: the earlier rows show the number of requeues, or the tasks that have left.
 """
 
 import re
@@ -20,16 +20,14 @@ MORE_NUMBERS = 10_000  # so many more numbers are noted before those are dropped
 
 
 class DayCounts(NamedTuple):
-    """How many jobs were submitted on each day, and of the jobs that may be needed their numbers with the last day in
-    their rows.
-    """
+    """Number of jobs submitted on each day, and the last day in the rows of each job that may be needed."""
 
     days: Counter[bytes]
     last: dict[bytes, bytes]
 
 
 class OldRows(NamedTuple):
-    """Rows that are passed over: those with days before this one alone, but of jobs and arrays of these numbers."""
+    """Rows to skip: those whose dates are all before this day, except jobs and arrays with these numbers."""
 
     before: bytes = b""
     kept: frozenset[bytes] = frozenset()
@@ -39,7 +37,7 @@ NO_ROWS = OldRows()
 
 
 class RowDays:
-    """The days of a file's rows, of which `first` is the first line."""
+    """The dates of a file's rows, whose first line is `first`."""
 
     def __init__(self, first: bytes) -> None:
         layout = ColumnLayout(None)
@@ -52,9 +50,9 @@ class RowDays:
             self._job = columns.index("jobid" if "jobid" in columns else "jobidraw")
 
     def count(self, lines: Iterable[bytes], jobs: int) -> DayCounts:
-        """The jobs of each day, where the last so many are needed; an array counts once. 2 µs a line.
+        """Count the jobs of each day if the last `jobs` are needed; an array counts once.
 
-        Memory is that of the jobs that are needed: the day since which they were submitted only moves on.
+        Memory grows with the needed jobs only: the first needed submission day never moves back.
         """
         days, last, most = Counter[bytes](), dict[bytes, bytes](), MORE_NUMBERS
         for line in lines:
@@ -73,7 +71,7 @@ class RowDays:
         return DayCounts(days, last)
 
     def is_old(self, line: bytes, old: OldRows) -> bool:
-        """Whether a row is passed over. What is not surely a row with both days is not. 1 µs."""
+        """Check if a row is to be skipped. A row without two valid dates is kept."""
         fields = line.split(self._separator)
         if not self._has_both or len(fields) != self._width:
             return False
@@ -87,13 +85,13 @@ def _day(text: bytes) -> bytes:
 
 
 def _number(job: bytes) -> bytes:
-    """The number that a job has, its array, and its steps: 20 of `20_[1-9]` and `20.batch`."""
+    """Return the number of a job, its array, and its steps: 20 of `20_[1-9]` and `20.batch`."""
     found = _NUMBER.match(job)
     return job if found is None else found[0]
 
 
 def first_needed(days: Mapping[bytes, int], jobs: int) -> bytes:
-    """The day since which the last so many jobs were submitted, or more; empty where these are all."""
+    """Return the day since which at least the last `jobs` jobs were submitted; empty if all are needed."""
     left = jobs
     for day in sorted(days, reverse=True)[:-1]:
         left -= days[day]
@@ -103,9 +101,9 @@ def first_needed(days: Mapping[bytes, int], jobs: int) -> bytes:
 
 
 def old_rows(found: Iterable[DayCounts], jobs: int) -> tuple[OldRows, int]:
-    """Which rows of files that may overlap are old, where the last so many jobs are needed; and how many there are.
+    """Return the old rows of files that may overlap if the last `jobs` jobs are needed, and the number of all jobs.
 
-    Of a day, the file counts that tells of most jobs.
+    For each day, the file with the most jobs counts.
     """
     found, most = list(found), Counter[bytes]()
     for one in found:

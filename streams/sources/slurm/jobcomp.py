@@ -1,7 +1,7 @@
-"""What slurmctld's plugin jobcomp/kafka sends: a record when a job starts (since 25.05), and one when it ends.
+"""Records of slurmctld's plugin jobcomp/kafka: one when a job starts (since 25.05), and one when it ends.
 
-The records have no key, so those of one job lie in several partitions, and nothing but the topic and absent fields
-tells a start from an end. They are merged by the broker's time stamps: so a job's records come in their order.
+The records have no key, so those of one job are in several partitions, and only the topic and absent fields distinguish
+a start from an end. They are merged by the broker's timestamps, so that a job's records are in order.
 """
 
 import time
@@ -41,8 +41,10 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 def row_of(value: bytes) -> JobRow | str:
-    """The row that a record tells; the name of the field of `AttemptFields` that is wrong. Raises ValueError: it is no
-    such record.
+    """Parse a record as a row, or return the name of the wrong field.
+
+    Raises:
+        ValueError: it is not such a record.
     """
     try:
         found = _OBJECT.decode(value)
@@ -69,7 +71,7 @@ def _time(text: Any) -> float | None:
 
 
 def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -> Look:
-    """What a record says: one row, or none where it cannot be read."""
+    """Parse a record as a poll result of one row; of none if it cannot be read."""
     try:
         row = row_of(value)
     except (ValueError, *UNDECODABLE) as error:
@@ -144,7 +146,7 @@ class KafkaRecords(Way):
         self._consumer.close()
 
     def _refresh(self, place: SlurmCursor) -> None:
-        """Assign the partitions that there are, and go on in new ones where the place says."""
+        """Assign the current partitions, and resume in new ones at the saved offsets."""
         if self._waiting and not self._new_partitions():
             return
         found = [
@@ -164,7 +166,7 @@ class KafkaRecords(Way):
             self._waiting[partition] = deque()
 
     def _new_partitions(self) -> bool:
-        """Whether it is time to look for them; nothing may be held meanwhile, since it would be read twice."""
+        """Check if it is time to search for new partitions; not while records are buffered, which would be read twice."""
         if any(self._waiting.values()) or time.monotonic() - self._refreshed < REFRESH_S:
             return False
         self._refreshed = time.monotonic()

@@ -1,8 +1,7 @@
-"""Rows of what Slurm prints as JSON: `squeue --json`, slurmrestd's `jobs`, `sacct --json`, from release 21.08 to 26.05.
+"""Rows from Slurm's JSON: `squeue --json`, slurmrestd's `jobs`, `sacct --json`, from release 21.08 to 26.05.
 
-A job of the accounting has other fields than one of the queue. Over the releases a
-number became an object that says whether it is set, and a state a list of words. One decoder takes each shape, so the
-release need not be known.
+A job of the accounting has other fields than one of the queue. Over the releases a number became an object with a flag
+that it is set, and a state a list of words. One decoder accepts each shape, so the release need not be stated.
 """
 
 import json
@@ -44,8 +43,10 @@ AccountingJob = msgspec.defstruct("AccountingJob", [(name, Any, None) for name i
 
 
 def row_of_accounting(job: Any) -> JobRow | str:
-    """The row of a job as sacct and slurmdbd tell it; the name of the field of `AttemptFields` that is wrong. Raises
-    ValidationError: it is no such job.
+    """Return the row of a job in the format of sacct and slurmdbd, or the name of the wrong field.
+
+    Raises:
+        ValidationError: it is not such a job.
     """
     told = msgspec.convert(
         {field: _inside(job, place) for field, place in _PLACES.items()}, attempt_fields.AttemptFields, strict=False
@@ -66,7 +67,7 @@ def _inside(job: Any, place: tuple[str, ...]) -> Any:
 
 
 class JobsDocument(msgspec.Struct):
-    """The jobs of a document, and the scheduler's time of it where it says so."""
+    """The jobs of a document, and the scheduler's time of it if it is stated."""
 
     rows: list[JobRow]
     last_update: float | None = None
@@ -77,10 +78,16 @@ class BrokenOffError(ValueError):
 
 
 def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
-    """The rows of a document; 20 to 40 µs a job of 6 KB. Which of the two kinds each job is, it tells by itself.
+    """Parse the rows of a document; the kind of each job is detected from its fields.
 
-    `on_skipped` is told of `source`: a file, or what was called; the number of a "line" is the job's in it. Raises
-    BrokenOffError: it is no whole JSON; ValueError: it is no such document, or Slurm's own errors are all that it has.
+    Args:
+        data: the document.
+        on_skipped: receives each skipped job; its "line" is the number of the job in the document.
+        source: the file or call, for messages.
+
+    Raises:
+        BrokenOffError: the JSON is incomplete.
+        ValueError: it is not such a document, or it contains only errors of Slurm.
     """
     try:
         document = _DOCUMENT.decode(data)
@@ -100,10 +107,9 @@ _ACCOUNTING_JOB = msgspec.json.Decoder(AccountingJob)
 
 
 def rows_of(jobs: Iterable[bytes], on_skipped: OnSkipped, source: str) -> Iterator[JobRow]:
-    """The rows of jobs, one by one; the parameters are those of `read_jobs`.
+    """Yield the rows of jobs, one by one; the parameters are those of `read_jobs`.
 
-    Of a document that breaks off for files alone: a look at the queue in which jobs are missing would say that they
-    have ended.
+    A truncated document is accepted for files only: in a poll of the queue, missing jobs would count as ended.
     """
     for number, raw in enumerate(jobs, 1):
         try:
@@ -156,9 +162,10 @@ _decode = json.JSONDecoder(strict=False).raw_decode
 
 
 class JobsInTurn:
-    """Gives each whole job of a document in parts, as JSON; 50 µs a job of 6 KB.
+    """Yield each complete job of a document that arrives in parts, as JSON.
 
-    It has given so many `jobs`, and is whole up to `end` (bytes) and `lines`; `is_whole` says whether that is its end.
+    `jobs` is the number yielded; `end` (bytes) and `lines` are the complete part; `is_whole` is True if the document
+    ends there.
     """
 
     def __init__(self, parts: Iterable[bytes]) -> None:
@@ -209,7 +216,7 @@ class JobsInTurn:
         return None
 
     def _ends(self) -> bool:
-        """Whether what comes after the jobs is the end of a document."""
+        """Check if the text after the jobs is the end of a document."""
         while self._grow():
             pass
         try:

@@ -1,6 +1,6 @@
-"""Times of sacct's text, which has them in local time: one hour comes twice when summer time ends.
+"""Local times in sacct's text: one hour occurs twice when daylight saving time ends.
 
-`Elapsed` tells which of the two was meant, and where the zone is not known, that the clock was turned.
+`Elapsed` shows which of the two is meant and, if the zone is missing, that the clock was changed.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class LocalTimes:
         self._is_fixed = zone is UTC
 
     def of(self, told: AttemptFields) -> ReadTime:
-        """What reads the times of this attempt; they are told apart by what is in the cells."""
+        """Return the parser for the times of this attempt; ambiguous times are resolved from its cells."""
         elapsed_s = number_of(told.elapsed)
         if not elapsed_s:
             return self._first

@@ -1,4 +1,4 @@
-"""One look at Slurm, whichever way, and looking by calls, each in a thread of its own while the source goes on."""
+"""A poll result from Slurm, from any input, and periodic polling in a background thread."""
 
 import time
 from abc import ABC, abstractmethod
@@ -15,12 +15,12 @@ from streams.sources.slurm.rows import JobRow
 
 
 class SlurmCursor(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a cursor says: how far each way has come, and the jobs as they were told by then.
+    """Content of a cursor: the place of each poller, and the jobs as they were last reported.
 
-    `events` counts those that were given, `polls` the looks at the queue; `since` is when the accounting was looked at
-    last (Unix seconds); `offsets` say where to go on in each topic; `capacity` is
-    the fingerprint of the machine as it was told. `missing` are the live jobs that the last look at the queue did not
-    show. `jobs` are the entries of `JobTable`, packed.
+    `events` counts the emitted events, `polls` the polls of the queue. `since` is when the accounting was last polled
+    (Unix seconds). `offsets` are the next offsets by topic and partition. `capacity` is the fingerprint of the last
+    reported machine. `missing` are the live jobs that the last poll of the queue did not show. `jobs` are the packed
+    entries of `JobTable`.
     """
 
     slurm: int
@@ -34,10 +34,10 @@ class SlurmCursor(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Look(msgspec.Struct):
-    """What one look has seen. `at` is the scheduler's time of it; `queue`: it has seen the whole queue.
+    """Result of one poll. `at` is its time at the scheduler; `queue` is True if it covers the whole queue.
 
-    `late`: what came before is not known, so jobs that had started by then are told too late to predict their waits.
-    `number` counts the looks that began, where a way says so.
+    `late` is True if the state before is missing: started jobs are then too late for a prediction of their waits.
+    `number` counts the polls that have begun, if the poller counts them.
     """
 
     rows: list[JobRow]
@@ -50,7 +50,7 @@ class Look(msgspec.Struct):
 
 
 class Way(ABC):
-    """One way to look at Slurm, again and again. A look that was given is in the place, and not given again."""
+    """A poller of Slurm. A result that was yielded is recorded in the cursor, and not yielded again."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -58,17 +58,18 @@ class Way(ABC):
 
     @abstractmethod
     def looks(self, place: SlurmCursor) -> Iterator[Look]:
-        """The looks that are there now, oldest first; none while nothing is. It returns within a second.
+        """Yield the available results, oldest first, within a second; the cursor is advanced with each.
 
-        As each is given, the place says how to go on after it. Raises UserError: this way cannot be looked any more.
+        Raises:
+            UserError: this input can no longer be polled.
         """
 
     def hurry(self) -> None:
-        """Look again as soon as can be: something is in doubt."""
+        """Poll again as soon as possible, to resolve a missing job."""
         return
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Release open resources."""
         return
 
 
@@ -79,7 +80,7 @@ LIMITS_S = 3600.0  # seconds between two looks at the limits
 
 
 class Polling(Way):
-    """Calls every `pause_s` seconds. What fails is told as skipped, and called again when it is due."""
+    """Call Slurm every `pause_s` seconds. A failure is reported as skipped, and the call is repeated when due."""
 
     def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float) -> None:
         super().__init__()
@@ -91,10 +92,10 @@ class Polling(Way):
 
     @abstractmethod
     def look(self, place: SlurmCursor) -> Look:
-        """One look, in the thread."""
+        """Poll once, in the thread."""
 
     def looks(self, place: SlurmCursor) -> Iterator[Look]:
-        """The look that is done, if one is; otherwise one begins as soon as it is due."""
+        """Yield the finished result, if any; otherwise start a poll when it is due."""
         if self._underway is None:
             if time.monotonic() < self._due:
                 return
@@ -118,17 +119,17 @@ class Polling(Way):
         yield look
 
     def hurry(self) -> None:
-        """Look again at once, or as soon as the look that is underway is done."""
+        """Poll again immediately, or after the current poll."""
         self._due = 0.0
 
     def close(self) -> None:
-        """End what is underway."""
+        """Stop the current poll."""
         self._slurm.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class QueuePolling(Polling):
-    """The queue, in one call; the nodes, partitions and reservations every `machine_s` seconds."""
+    """Poll the queue, in one call; the nodes, partitions and reservations every `machine_s` seconds."""
 
     def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float, machine_s: float) -> None:
         super().__init__(calls, on_skipped, pause_s)
@@ -137,7 +138,7 @@ class QueuePolling(Polling):
         self._machine = Machine()
 
     def look(self, place: SlurmCursor) -> Look:
-        """The queue, and the machine where that is due."""
+        """Poll the queue, and the machine if it is due."""
         machine = self._look_at_machine() if time.monotonic() >= self._machine_due else None
         at = float(int(time.time()))
         document = self._slurm.queue(self._on_skipped)
@@ -167,14 +168,14 @@ class QueuePolling(Polling):
 
 
 class AccountingPolling(Polling):
-    """What the accounting has of jobs that lived since the last look, at first those of the last `since_s` seconds."""
+    """Poll the accounting for jobs that were live since the last poll, at first in the last `since_s` seconds."""
 
     def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float, since_s: float) -> None:
         super().__init__(calls, on_skipped, pause_s)
         self._since_s = since_s
 
     def look(self, place: SlurmCursor) -> Look:
-        """The jobs since the last look, and a little before."""
+        """Poll the jobs since the last poll, with an overlap."""
         now = float(int(time.time()))
         since = place.since - OVERLAP_S if place.since else now - self._since_s
         return Look(self._slurm.accounting(max(since, 0.0), self._on_skipped).rows, now, accounting=True)

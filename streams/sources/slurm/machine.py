@@ -1,7 +1,7 @@
-"""What Slurm says of its nodes, partitions, reservations and limits, as one event: the machine's size.
+"""Nodes, partitions, reservations and limits of Slurm as one event: the machine's size.
 
-It is read as `scontrol --oneliner` and `sacctmgr --parsable2` tell it, which no release has changed; JSON is put into
-their words.
+The format is the output of `scontrol --oneliner` and `sacctmgr --parsable2`, which no release has changed; JSON is
+converted to it.
 """
 
 import re
@@ -34,14 +34,14 @@ ASSOCIATION_COLUMNS = ("Cluster", "Account", "User", "ParentName", "GrpTRES", "G
 
 
 class Most(NamedTuple):
-    """So much, and so many jobs, may run at once; None where that is not limited."""
+    """Limits on the resources in use and on running jobs; None if unlimited."""
 
     resources: Resources = NO_RESOURCES
     jobs: int | None = None
 
     @classmethod
     def read(cls, resources: str, *jobs: str) -> Self:
-        """From sacctmgr's words; of several numbers of jobs the least counts."""
+        """Parse sacctmgr's notation; the smallest of several job limits counts."""
         return cls(resources_of(resources), min((int(one) for one in jobs if one.isdecimal()), default=None))
 
     def of(self, per: str, name: str | None = None, qos: str | None = None) -> Iterator[Limit]:
@@ -66,10 +66,10 @@ def limits_of_qos(rows: Iterable[list[str]]) -> list[Limit]:
 
 
 def limits_of_associations(rows: Iterable[list[str]]) -> list[Limit]:
-    """The limits of the root, of accounts without accounts below them, and of users of one account alone, from
-    `ASSOCIATION_COLUMNS`; MaxJobs is of a user, and an account's only what its users inherit.
+    """Return the limits of the root, of leaf accounts, and of users with only one account, from `ASSOCIATION_COLUMNS`.
 
-    An event cannot say those of the others. Of several clusters none is told: it is not known which is this one.
+    MaxJobs applies to a user; for an account it is only the default of its users. An event cannot represent the other
+    limits. With several clusters none is returned, because the own cluster is not identified.
     """
     known = [row for row in rows if len(row) == len(ASSOCIATION_COLUMNS) and row[1]]
     if len({row[0] for row in known}) > 1:
@@ -118,7 +118,7 @@ class Node(msgspec.Struct, gc=False):
 
 
 class Machine(msgspec.Struct):
-    """What is known of a machine: its partitions, each with its QOS, have their `pools` filled in by `capacity_of`."""
+    """The state of a machine; `capacity_of` fills in the `pools` of its partitions, which come with their QOS."""
 
     nodes: list[Node] = []
     partitions: list[tuple[Partition, str | None]] = []
@@ -127,9 +127,10 @@ class Machine(msgspec.Struct):
 
 
 def capacity_of(machine: Machine, site: str, time: float) -> Capacity | None:
-    """The event; None where no node is known that a partition uses. Nodes of a pool are alike, as far as pools are few.
+    """Return the capacity event; None if no partition has a node.
 
-    A reservation that takes nodes of several pools is told once for each of these.
+    Nodes of a pool are alike, as far as the number of pools permits. A reservation on nodes of several pools is listed
+    once for each pool.
     """
     nodes = [node for node in machine.nodes if node.partitions and node.cpus]
     if not nodes:
@@ -179,7 +180,7 @@ def _grouped(nodes: Iterable[Node], key: Callable[[Node], Any]) -> list[list[Nod
 
 
 def _names(groups: list[list[Node]]) -> list[str]:
-    """A pool's name is that of its partitions, with a number where several have the same."""
+    """Name each pool after its partitions, with a number if several have the same."""
     names: list[str] = []
     for group in groups:
         name, number = "+".join(group[0].partitions)[:240], 1
@@ -225,7 +226,7 @@ def _cpus_of_nodes(cpus: int | None, nodes: list[Node]) -> int | None:
 
 
 def state_of(words: Iterable[str]) -> str | None:
-    """What a node is good for; None for one that is only planned."""
+    """Return the availability of a node; None for a planned (FUTURE) one."""
     known = {word.rstrip("~#!%$@^-") for word in words}
     if any(word.endswith("*") for word in known):
         known = {word.rstrip("*") for word in known} | {"NOT_RESPONDING"}
@@ -245,7 +246,10 @@ _PAIR = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
 
 
 def pairs_of(line: str) -> dict[str, str]:
-    """The words of a line of `scontrol show … --oneliner`, the first of each name: what people write comes last."""
+    """Parse a line of `scontrol show … --oneliner`.
+
+    The first value of each name counts, because text written by users comes last.
+    """
     found: dict[str, str] = {}
     for name, value in _PAIR.findall(line):
         found.setdefault(name, value)
@@ -345,7 +349,7 @@ READERS: dict[str, tuple[Callable[[str], Any], Callable[[Any], list[Any]]]] = {
 
 
 def read_text(what: str, told: str) -> list[Any]:
-    """The nodes, partitions, reservations, or the limits of qos or associations that lines tell of, one each."""
+    """Parse nodes, partitions, reservations, or limits of QOS or associations, one per line."""
     words, read = READERS[what]
     return read(map(words, told.splitlines()))
 
@@ -389,7 +393,11 @@ _PLACES = {
 
 
 def read_json(what: str, data: bytes) -> list[Any]:
-    """As `read_text`, of a document. Raises ValueError: it is none."""
+    """Parse a JSON document as `read_text`.
+
+    Raises:
+        ValueError: it is not such a document.
+    """
     told = msgspec.json.decode(data, type=dict[str, Any])
     found = told.get(what, told.get(what.upper()))  # up to v0.0.38 it is QOS
     if not isinstance(found, list):
@@ -401,7 +409,7 @@ def read_json(what: str, data: bytes) -> list[Any]:
 
 
 def _at(found: object, places: str) -> str:
-    """What stands at the first of some places, as text."""
+    """Return the value at the first existing place, as text."""
     for place in places.split(","):
         *above, last = place.split(".")
         value = inside(found, *above).get(last)

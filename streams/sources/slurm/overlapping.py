@@ -1,8 +1,8 @@
-"""Files of one Slurm as one log. Such files overlap: what was queued or ran at the end of one dump is in the next too.
+"""Merge files of one Slurm into one log. They overlap: pending or running jobs of one dump are in the next one too.
 
-An attempt is one, whoever tells of it: a job with the same submission and the same start. The row that says most
-counts, a start and an end rather than none. Memory is that of the rows of one job and its tasks: all rows wait in a
-temporary file. An answer in JSON of up to 64 MiB is in memory as it is read.
+Rows with the same job, submission and start are one attempt. The row with the most information counts, such as one with
+a start and an end. Memory is bounded by the rows of one job and its tasks: all rows are kept in a temporary file. A
+JSON response of up to 64 MiB is in memory while it is read.
 """
 
 import sqlite3
@@ -51,9 +51,9 @@ class Telling(NamedTuple):
 
 
 class Reached(msgspec.Struct):
-    """What files told up to their end: their last time (Unix seconds), and the jobs that had not left long before.
+    """State at the end of the files: their last time (Unix seconds), and the jobs that were live shortly before.
 
-    Of their `rows`, how many were told.
+    `told` is the number of the `rows` that were processed.
     """
 
     at: float = 0.0
@@ -62,15 +62,18 @@ class Reached(msgspec.Struct):
     told: int = 0
 
     def add(self, table: JobTable, at: float) -> None:
-        """So much was told of these jobs."""
+        """Add the state of these jobs."""
         self.at = max(self.at, at)
         self.entries |= table.entries
 
 
 def events_of(files: Sequence[OneFile], site: str, reached: Reached) -> Iterator[tuple[int, Any]]:
-    """The events of files, each with the number of the file that it is from. Those of a job come in their order, those
-    of different jobs in any. Some 30 µs a row. Rows that were told twice are counted as left out; `reached` takes in
-    how far the files go. Raises UserError: a file cannot be read; sqlite3.Error: there is no room for the rows.
+    """Yield the events of files, each with its file number; those of one job are in order.
+
+    Duplicate rows are counted as left out; `reached` receives the state at the end of the files.
+
+    Raises:
+        UserError: a file cannot be read. sqlite3.Error: no space is left for the rows.
     """
     batch = _Batch(site, reached)
     with closing(sqlite3.connect("", isolation_level=None)) as base:
@@ -96,7 +99,7 @@ def events_of(files: Sequence[OneFile], site: str, reached: Reached) -> Iterator
 
 
 class _Batch:
-    """Rows of whole jobs that are looked at together, since each look costs something of its own."""
+    """Rows of whole jobs that are compared together, because each comparison has a fixed cost."""
 
     def __init__(self, site: str, reached: Reached) -> None:
         self.rows: list[JobRow] = []
@@ -106,13 +109,13 @@ class _Batch:
         self._table = JobTable(site)
 
     def add(self, told: Sequence[Telling]) -> None:
-        """Rows of a job and its tasks."""
+        """Add rows of a job and its tasks."""
         for telling in told:
             self.rows.append(telling.row)
             self._files[telling.row.job] = self._files[telling.row.array or telling.row.job] = telling.file
 
     def events(self, begun: bool = False) -> Iterator[tuple[int, Any]]:
-        """The events, each with the number of its file; `begun`: more is told of these jobs."""
+        """Yield the events, each with its file number; `begun` means that more rows of these jobs follow."""
         for event in self._table.look(self.rows, self.at):
             yield self._files[event.job], event
         self.rows = []
@@ -122,7 +125,7 @@ class _Batch:
 
 
 def _counted_once(files: Sequence[OneFile], told: Sequence[Telling]) -> tuple[list[Telling], list[Telling]]:
-    """As `once`, with those that were told twice counted; records of jobcomp come twice by their nature."""
+    """Deduplicate as `once`, and count the duplicates; records of jobcomp come twice by design."""
     records = [telling for telling in told if files[telling.file].kind == "records"]
     kept, repeated = once([telling for telling in told if files[telling.file].kind != "records"])
     for telling in repeated:
@@ -131,7 +134,7 @@ def _counted_once(files: Sequence[OneFile], told: Sequence[Telling]) -> tuple[li
 
 
 def _keep(base: sqlite3.Connection, number: int, file: OneFile) -> float:
-    """Keep a file's rows; gives the last time in it."""
+    """Store a file's rows; return the last time in it."""
     end = 0.0
 
     def rows() -> Iterator[tuple[str, float, int, bytes]]:
@@ -145,7 +148,7 @@ def _keep(base: sqlite3.Connection, number: int, file: OneFile) -> float:
 
 
 def once(told: Sequence[Telling]) -> tuple[list[Telling], list[Telling]]:
-    """Of what was told of a job and its tasks one telling of each attempt, and the others; both in their order."""
+    """Select one row of each attempt of a job and its tasks, and return the others too; both in their order."""
     attempts: dict[tuple[str, float], dict[float | None, list[Telling]]] = {}
     for telling in told:
         row = telling.row
@@ -161,10 +164,10 @@ def once(told: Sequence[Telling]) -> tuple[list[Telling], list[Telling]]:
 
 
 def _best(by_start: dict[float | None, list[Telling]]) -> list[Telling]:
-    """The telling that says most of each attempt with the same submission, by its start.
+    """Select the row with the most information of each attempt with the same submission, by its start.
 
-    One that says that the job is queued counts where it is not known to have started after that: a job may be queued
-    again, with the same submission, when it has run.
+    A row of a pending job counts unless the job started after it: a job may be pending again after a run, with the same
+    submission.
     """
     best = {start: max(same, key=_says) for start, same in by_start.items()}
     queued, last = best.get(None), max((start for start in best if start is not None), default=-inf)
@@ -178,7 +181,7 @@ def _says(telling: Telling) -> tuple[int, float, int]:
 
 
 def _with_size(telling: Telling, sizes: dict[tuple[str, float], int]) -> Telling:
-    """An array had as many tasks as any row of it says: those that have started are told by themselves."""
+    """Set an array's size to the largest of its rows, because started tasks have rows of their own."""
     size = sizes.get((telling.row.job, telling.row.submit), 0)
     if size <= (telling.row.array_size or 0):
         return telling

@@ -1,4 +1,4 @@
-"""Looks that were written to files: what sacct printed, and folders of looks at a queue."""
+"""Recorded poll results in files: the output of sacct, and folders of polls of a queue."""
 
 import re
 from collections.abc import Iterator
@@ -32,13 +32,13 @@ _NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)(\.gz|\.bz2|\.xz)?$")
 
 
 class Recorded(Way):
-    """A folder of looks, in the order of their names: `0001-squeue.json`, `0002-sacct.txt.gz`, `0003-sacct.json` …
+    """A folder of poll results, in name order: `0001-squeue.json`, `0002-sacct.txt.gz`, `0003-sacct.json` …
 
     Beside `0001-squeue.json` there may be `0001-nodes.txt`, `0001-partitions.txt` and `0001-reservations.txt`, as
-    scontrol prints them in one line each. Times are UTC. A look's own time is the latest in it.
+    scontrol prints them in one line each. Times are UTC. The time of a result is the latest time in it.
 
     Raises:
-        UserError: there are none.
+        UserError: the folder has none.
     """
 
     def __init__(self, directory: Path, on_skipped: OnSkipped) -> None:
@@ -49,7 +49,7 @@ class Recorded(Way):
             raise UserError(f"{directory}: no looks; expected files such as 0001-squeue.json or 0001-sacct.txt")
 
     def looks(self, place: SlurmCursor) -> Iterator[Look]:
-        """Those that come after the place."""
+        """Yield the results after the place."""
         for path in self._files[place.polls :]:
             place.polls += 1
             queue = "squeue" in path.name
@@ -75,12 +75,12 @@ class Recorded(Way):
 
 
 def latest(row: JobRow) -> float:
-    """The last time that a row tells."""
+    """Return the last time in a row."""
     return max(row.submit, row.start or 0.0, row.end or 0.0, row.still_since or 0.0)
 
 
 def _machine(path: Path) -> Machine | None:
-    """What lies beside a look; None where nothing does."""
+    """Read the machine files beside a result; None if there are none."""
     number, told = path.name.partition("-")[0], list[list[Any]]()
     for what in ("nodes", "partitions", "reservations"):
         beside = path.with_name(f"{number}-{what}.txt")
@@ -140,7 +140,7 @@ _JOBS = re.compile(rb'"jobs"\s*:\s*\[')
 
 
 def kind_of(head: bytes) -> Kind | None:
-    """What a file that begins so is; None where it is nothing of Slurm's."""
+    """Detect the kind of a file from its beginning; None if it is not of Slurm."""
     if head.lstrip().startswith((b"{", b"[")):
         if b'"jobid"' in head and (b'"@submit"' in head or b'"@start"' in head):
             return "records"
@@ -156,16 +156,19 @@ def kind_of(head: bytes) -> Kind | None:
 
 
 class OneFile(Way):
-    """A file that sacct, squeue or slurmrestd has written, plain or zipped; read once.
+    """A file written by sacct, squeue or slurmrestd, plain or compressed; read once.
 
-    Parameters:
-        zone: that of sacct's text.
-        left_out: where the steps of jobs are counted.
-        cluster: the one whose jobs are told; without it there may be one alone.
-        old: the rows of sacct's text that are passed over.
+    Args:
+        path: the file.
+        kind: its format.
+        on_skipped: receives each skipped part.
+        zone: time zone of sacct's text.
+        left_out: counts the job steps.
+        cluster: the cluster whose jobs are read; by default the only one in the file.
+        old: rows of sacct's text to skip.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
 
     def __init__(
@@ -185,7 +188,7 @@ class OneFile(Way):
         self._path, self._on_skipped, self._zone, self._old = path, on_skipped, zone, old
 
     def looks(self, place: SlurmCursor) -> Iterator[Look]:
-        """The file, unless the place is behind it."""
+        """Yield the file, unless the place is behind it."""
         if place.polls:
             return
         place.polls = 1
@@ -193,8 +196,10 @@ class OneFile(Way):
         yield Look(rows, max(map(latest, rows), default=0.0), accounting=True)
 
     def rows(self) -> Iterator[JobRow]:
-        """Its rows, counted as records. Raises UserError: it cannot be read, or tells of several clusters, which number
-        their jobs alike.
+        """Yield its rows, counted as records.
+
+        Raises:
+            UserError: the file cannot be read, or contains several clusters, whose job numbers overlap.
         """
         for row in self._read():
             self.records += 1
@@ -208,7 +213,7 @@ class OneFile(Way):
             self._check_clusters(1)
 
     def _count(self, cluster: str) -> None:
-        """Count a row of a cluster; one row of another one may be damaged."""
+        """Count a row of a cluster; a single row of another one may be damaged."""
         files = self.clusters.setdefault(cluster, [])
         if len(files) < SURE_ROWS:
             files.append(self._path)
@@ -251,7 +256,7 @@ class OneFile(Way):
             yield "" if old.before and days.is_old(line, old) else line.decode("utf-8", "replace")
 
     def days(self, jobs: int) -> DayCounts | None:
-        """How many jobs were submitted on each day, where the last so many are needed; None where it is no text."""
+        """Count the jobs by submission day if the last `jobs` are needed; None if the file is not text."""
         if self.kind != "text":
             return None
         lines = self._raw_lines(tells=False)
@@ -268,7 +273,7 @@ class OneFile(Way):
                 parts = more[-1:]
 
     def _blocks(self, tells: bool = True) -> Iterator[bytes]:
-        """The file, unzipped; of a zipped one that is broken or cut short, which it tells, as much as can be read."""
+        """Yield the file, decompressed; a damaged compressed file is reported and read as far as possible."""
         try:
             with closing(open_log(self._path)) as file:
                 try:

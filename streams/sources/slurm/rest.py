@@ -33,12 +33,13 @@ COMMAND_TIMEOUT_S = 30.0
 
 
 class SlurmrestdAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """What was set. Without a file or command the token is in the environment: SLURM_JWT.
+    """Credentials of slurmrestd. By default the token is in the environment: SLURM_JWT.
 
-    Parameters:
-        token_file: has the token; it is read again before each call.
-        token_command: prints one, such as `scontrol token lifespan=3600`; it runs again before its token expires.
-        ca: a file of certificates by which to know the server.
+    Args:
+        token_file: file with the token; it is read again before each call.
+        token_command: prints a token, such as `scontrol token lifespan=3600`; it runs again before its token
+            expires.
+        ca: certificate file to verify the server with.
         certificate, key: files of the client's own certificate; the key may be in the same file.
     """
 
@@ -56,7 +57,7 @@ class SlurmrestdAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Claims(msgspec.Struct):
-    """What a token says of itself; Slurm's have the user's name in `sun`."""
+    """Claims of a token; Slurm stores the user's name in `sun`."""
 
     exp: float | None = None
     sun: str | None = None
@@ -71,8 +72,10 @@ class JsonWebToken:
         self.place = access.token_file or (f"`{access.token_command}`" if access.token_command else "SLURM_JWT")
 
     def headers(self) -> dict[str, str]:
-        """What a request has to say; nothing where there is no token. Raises UserError: it cannot be read or made; the
-        token is not shown.
+        """Return the request headers; empty if there is no token.
+
+        Raises:
+            UserError: the token cannot be read or created; it is not shown.
         """
         token = self._now()
         if not token:
@@ -105,7 +108,7 @@ class JsonWebToken:
         return token
 
     def told(self) -> str:
-        """What to know of the token when the server refused it; it is made anew for the next call."""
+        """Explain why the server may have rejected the token, and renew it for the next call."""
         token, self._made = self._made, ""
         try:
             token = token or self._now()
@@ -123,7 +126,7 @@ class JsonWebToken:
 
 
 def claims_of(token: str) -> _Claims:
-    """What a JSON Web Token says, which is not checked; nothing where it is none."""
+    """Return the unverified claims of a JSON Web Token; empty if it is invalid."""
     parts = token.split(".")
     try:
         return msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims)
@@ -231,7 +234,7 @@ class Rest(SlurmCalls):
         return self._measured(name, lambda: self._of_version(name, path))
 
     def _of_version(self, name: str, path: Callable[[str], str]) -> bytes:
-        """What is served of the version that is known, or that is found now."""
+        """Query a path of the API version, which is detected at the first call."""
         if self._version is not None:
             return self._fetch(name, path(self._version))
         for number in VERSIONS:
@@ -261,7 +264,10 @@ class Rest(SlurmCalls):
 
 
 def _query(version: str, since: float) -> str:
-    """Asks for all attempts that lived since then; up to v0.0.38 that is the rule, and times are `uts` and seconds."""
+    """Return the query for all attempts that were live since a time.
+
+    Until v0.0.38 this is the default, and times are named `uts` and in seconds.
+    """
     if version in ("v0.0.37", "v0.0.38"):
         return f"?start_time=uts{since:.0f}&skip_steps=true"
     return f"?start_time={since:.0f}&skip_steps=true&show_duplicates=true"

@@ -1,4 +1,4 @@
-"""What Slurm says of one attempt at a job, in one shape for all the ways to be told; and the events of such rows."""
+"""One attempt of a job in a common format for all Slurm inputs, and the events of such rows."""
 
 import re
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ NO_TIME = 0xFFFF_FFF0  # numbers from here to 2^32 are Slurm's words for "not se
 
 
 class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """One attempt at a job, as it was known when somebody looked. What is None is unknown; times are Unix seconds.
+    """One attempt of a job at the time of a poll. None means missing; times are Unix seconds.
 
-    `job` is `4711`, or `4711_3` for a task of the array `4711`; the tasks of an array that are still queued as one row
-    are the job `4711` with an `array_size`. `submit` is this attempt's own: a requeue gives a job another one.
-    `start` is None where it never ran, `expected` the scheduler's own estimate of it. `state` is that of an end, as in
-    `End`. `asked` is what is known of its request, by the names in `Submit`; `unlimited` says that there is no
-    walltime. `partition` is where it ran, `started_…` what was allocated. `still_since` is when it was last suspended
-    or resumed.
-    `began` is the start where it was told to lie before the submission: of a job that was resized while it ran, the
-    accounting has a row for each size, submitted when it was given that. `resized` says that this is such a row.
+    `job` is `4711`, or `4711_3` for a task of the array `4711`; the tasks of an array that are pending as one row are
+    the job `4711` with an `array_size`. `submit` is this attempt's own: a requeue gives a job another one. `start` is
+    None if it never ran, `expected` is the scheduler's own estimate of it. `state` is that of an end, as in `End`.
+    `asked` is its request, by the names in `Submit`; `unlimited` means that there is no walltime. `partition` is where
+    it ran, `started_…` is the allocation. `still_since` is when it was last suspended or resumed.
+
+    `began` is the start if it lies before the submission: for a job resized while it ran, the accounting has a row for
+    each size, submitted at the resize. `resized` marks such a row.
     """
 
     job: str
@@ -57,7 +57,7 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     resized: bool = False
 
     def __post_init__(self) -> None:
-        """Clocks differ a little. What is further apart stays as it was told: such a job is not scored."""
+        """Correct small clock differences. A larger difference is kept: such a job is not scored."""
         if self.start is not None and self.start < self.submit:
             self.began, self.start = self.start, self.submit
         if self.end is not None:
@@ -156,7 +156,7 @@ def memory_of(text: str) -> int | None:
 
 
 class Resources(msgspec.Struct, kw_only=True, gc=False, frozen=True):
-    """What a list of trackable resources (TRES) says; memory in bytes."""
+    """Parsed list of trackable resources (TRES); memory in bytes."""
 
     cpus: int | None = None
     nodes: int | None = None
@@ -170,9 +170,9 @@ NO_RESOURCES = Resources()
 
 
 def end_of(phase: str, submit: float, end: float | None) -> float | None:
-    """When an attempt ended; None where it has not, or where this lies before its submission: clocks do not differ so.
+    """Return the end of an attempt; None if it has not ended, or if the end is implausibly before its submission.
 
-    An hour is what a change of summer time, written in local time, can seem to be.
+    An hour of difference is tolerated, because a change of daylight saving time in local times can appear so.
     """
     return end if phase in (ENDED, REQUEUED) and end is not None and end >= submit - 3600 else None
 
@@ -229,7 +229,7 @@ NO_LIMIT = frozenset({"UNLIMITED", "INFINITE", "4294967295", "-1"})
 
 @lru_cache(4096)
 def walltime_of(text: str) -> tuple[float | None, bool]:
-    """Seconds from `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS` or whole minutes, and whether it says that there is no limit."""
+    """Parse `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS` or whole minutes as seconds; the second value is True if unlimited."""
     if text.upper() in NO_LIMIT:
         return None, True
     days, dash, rest = text.partition("-")
@@ -249,9 +249,9 @@ def walltime_of(text: str) -> tuple[float | None, bool]:
 
 
 def array_of(text: str) -> tuple[int | None, int | None]:
-    """How many tasks `1-10:2,15%4` has, and how many may run at once; None where it does not say.
+    """Return the number of tasks of `1-10:2,15%4` and how many may run at the same time; None if missing.
 
-    Slurm cuts long lists with `...`: then what is left counts.
+    Slurm truncates long lists with `...`: then the remaining tasks count.
     """
     tasks, _, limit = text.strip("[]").partition("%")
     return count_of(numbers_in(tasks)), count_in(limit.rstrip("]"))
@@ -281,12 +281,12 @@ _ALTERED = by_name(
 
 
 def fingerprint(request: dict[str, Any]) -> int:
-    """What a request is known by again."""
+    """Return a hash to compare requests."""
     return crc32(msgspec.json.encode(list(request.values()))) or 1
 
 
 def reason_of(row: JobRow) -> str:
-    """Why it is queued, where that is out of the ordinary; a hold is told as such."""
+    """Return the pending reason if it is not a usual one; a hold is reported as such."""
     return "" if row.held or (why := row.asked.get("pending_reason")) in _ORDINARY else str(why)[:80]
 
 
@@ -296,7 +296,7 @@ def priority_of(row: JobRow) -> int:
 
 
 def request_of(row: JobRow) -> dict[str, Any]:
-    """What an alteration of a queued job can change; what is empty has been taken away."""
+    """Return the fields that an alteration of a pending job can change; empty ones were removed."""
     asked = dict.fromkeys(_ALTERED) | {"gpus": 0, "dependency": "", "node_features": []} | row.asked
     asked |= {"unlimited": row.unlimited, "eligible": row.eligible}
     return {name: asked[name] for name in (*_ALTERED, "dependency")}

@@ -52,7 +52,7 @@ _PATTERN_OF = {name: pattern for names, pattern in _PATTERNS.items() for name in
 
 @cache
 def _fits(column: str) -> Fits | None:
-    """Tells what can stand in a column; None where users write it."""
+    """Return a check of the values in a column; None for columns that users write."""
     if column == "state":
         return _is_state
     if column == "workdir":

@@ -1,4 +1,4 @@
-"""The source `slurm`: one way to look at Slurm, or several together, with one table of jobs."""
+"""The source `slurm`: one or more pollers of Slurm with a common table of jobs."""
 
 import time
 import zlib
@@ -42,17 +42,18 @@ HELP = (
 
 
 class SlurmSource(contract.Source):
-    """Slurm by `squeue`, `sacct`, slurmrestd or jobcomp/kafka, by one of these or several; see `HELP`.
+    """Events of Slurm from `squeue`, `sacct`, slurmrestd or jobcomp/kafka, or several of these; see `HELP`.
 
-    Parameters:
-        location: names the ways, with `+` between them: `squeue+sacct`; `http://HOST:6820+slurmdb` takes the accounting
-            from slurmrestd too. A folder of recorded looks and a file of records of jobcomp are read as well.
-        poll: how often to look at the queue.
-        accounting: how often to look at the accounting.
-        machine: how often to look at nodes, partitions and reservations.
-        since: how far back the first look at the accounting goes.
+    Args:
+        location: names of the inputs, with `+` between them: `squeue+sacct`; `http://HOST:6820+slurmdb` also
+            reads the accounting from slurmrestd. A folder of recorded polls and a file of records of jobcomp
+            are read as well.
+        poll: interval of queue polls.
+        accounting: interval of accounting polls.
+        machine: interval of polls of nodes, partitions and reservations.
+        since: period of the first accounting poll.
         kafka_options: a TOML file with options of kafka-python's consumer, for jobcomp's brokers.
-        timezone: that of a file of sacct's text, such as Europe/Paris; without it UTC.
+        timezone: time zone of a file of sacct's text, such as Europe/Paris; by default UTC.
     """
 
     name: ClassVar[str] = "slurm"
@@ -77,13 +78,13 @@ class SlurmSource(contract.Source):
         certificate: str = "",
         key: str = "",
     ) -> None:
-        """Open it; it asks Slurm nothing before its events are read.
+        """Open the source; Slurm is not queried before its events are read.
 
-        Where several clusters are told of, `cluster` names the one that is the site. `token_file`,
-        `token_command`, `ca`, `certificate` and `key` are slurmrestd's: see `SlurmrestdAccess`.
+        With several clusters, `cluster` names the one that is the site. `token_file`, `token_command`, `ca`,
+        `certificate` and `key` are slurmrestd's: see `SlurmrestdAccess`.
 
         Raises:
-            UserError: no site is named, or the location is not one that is known.
+            UserError: no site is named, or the location is invalid.
         """
         path, zone = Path(location), zone_of(timezone) or UTC
         if site is None:
@@ -105,7 +106,7 @@ class SlurmSource(contract.Source):
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
-        """Whether it is what sacct prints, an answer of squeue or slurmrestd, or records of jobcomp."""
+        """Detect output of sacct, a response of squeue or slurmrestd, or records of jobcomp."""
         return kind_of(head) is not None
 
     def _opened(self) -> list[Way]:
@@ -135,7 +136,7 @@ class SlurmSource(contract.Source):
 
     @classmethod
     def keep_last(cls, sources: Sequence[Self], jobs: int) -> int:
-        """Of sacct's text: by the days of rows."""
+        """Skip old jobs in sacct's text, by the dates of rows."""
         if sources[0]._options["cluster"] is not None:  # others' jobs would count
             return 0
         files = [file for source in sources if (file := source._only_file()) is not None]
@@ -231,7 +232,7 @@ class _Following:
             yield event, self._cursor() if last and due else None
 
     def _capacity(self, look: Look) -> list[Capacity]:
-        """The machine, where it is not as it was told last."""
+        """Return the machine if it has changed since it was last reported."""
         if look.machine is None or (found := capacity_of(look.machine, self._site, look.at)) is None:
             return []
         print_of_it = zlib.crc32(msgspec.json.encode(msgspec.structs.replace(found, time=0.0))) or 1
@@ -241,10 +242,10 @@ class _Following:
         return [found]
 
     def _in_doubt(self, look: Look) -> list[Any]:
-        """Jobs that the queue does not show any more, or as queued again: a look at the accounting that begins after
-        that is waited for, and then they are given up.
+        """Handle jobs that the queue no longer shows, or shows as requeued.
 
-        Without an accounting they are given up when the next look does not show them either.
+        They are given up after an accounting poll that began later or, without an accounting, if the next queue poll
+        does not show them either.
         """
         if look.queue:
             gone, before = set(self._table.vanished()), self._missing

@@ -1,10 +1,10 @@
-"""Jobs as they were told so far, and the events by which a look at Slurm goes beyond that.
+"""The last reported state of each job, and the events that follow from the next poll.
 
-All ways of looking share one table, so an event comes once, whoever saw it first. The table is in the source's cursor:
-an entry is as small as can be.
+All pollers share one table, so an event is emitted once, whichever poller sees it first. The table is in the source's
+cursor, so entries are kept small.
 
-Logs say what happened, in its order, which `logs.stories` completes. A look says how things are, and several attempts
-at a job may lie between two: so here rows are compared, and only the events are in common.
+A log describes changes in order, and `logs.stories` completes it. A poll describes a state, and several attempts of a
+job may lie between two polls. So this module compares rows; only the events are in common.
 """
 
 import sys
@@ -48,13 +48,13 @@ order than those of now: who goes first counts, by however little."""
 
 
 class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
-    """What was told of a job's last attempt; times are Unix seconds.
+    """Last reported state of a job's last attempt; times are Unix seconds.
 
-    `request` is the fingerprint of the request as the queue last told it, 0 where that has not been. `left` counts the
-    tasks of an array that are still queued as this row. `awaited`: it was requeued, and not seen queued again.
-    `of_row`: a task of which nothing was told but that its array is queued. `depends`: it waits for other jobs.
-    `resized` is when the accounting last told another size of it. `featured`: it asks for kinds of nodes. The rest is
-    what was told last.
+    `request` is the fingerprint of the request in the last queue poll, 0 before one. `left` counts the tasks of an
+    array that are still pending as this row. `awaited`: it was requeued, and not seen pending again. `of_row`: a task
+    of which only its array was reported, as pending. `depends`: it waits for other jobs. `resized` is when the
+    accounting last reported another size of it. `featured`: it requests node features. The other fields have their last
+    reported values.
     """
 
     attempt: int
@@ -74,7 +74,7 @@ class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
 
 
 class _SortKey(NamedTuple):
-    """Where an event stands among those of the same look: by its time, and what frees processors first."""
+    """Sort key of an event within a poll: its time, and at equal times first the events that free CPUs."""
 
     time: float
     rank: int
@@ -86,13 +86,13 @@ _SortedEvent = tuple[_SortKey, JobEvent]
 
 
 class JobTable:
-    """The jobs of one site, by their names.
+    """The jobs of one site, by name.
 
-    Parameters:
-        site: whose events these are.
-        entries: those of a table before.
-        accounted: whether an accounting is looked at too. Then it is that which tells when an attempt ended that the
-            queue has last shown running: the queue has only when the next attempt was queued, a little later.
+    Args:
+        site: name of the site.
+        entries: entries of an earlier table.
+        accounted: True if the accounting is polled too. Then it reports the end of an attempt that the queue
+            last showed running: the queue only shows the next attempt's submission, which is a little later.
     """
 
     def __init__(self, site: str, entries: dict[str, Entry] | None = None, accounted: bool = False) -> None:
@@ -106,13 +106,14 @@ class JobTable:
         self._ordered_at = 0.0
 
     def look(self, rows: Sequence[JobRow], at: float, queue: bool = False, late: bool = False) -> list[Any]:
-        """The events that lead from what was told to these rows, by their times. 6 µs a row.
+        """Return the events that lead from the reported state to these rows, by time.
 
-        Parameters:
-            at: the scheduler's time of the look, for what has no time of its own, such as a hold.
-            queue: whether it is the whole queue as it is now: then requests are compared with the last look at it, and
-                the tasks that are in an array's row are those that have not started.
-            late: whether jobs that have started are told too late to predict how long they wait.
+        Args:
+            rows: the rows of a poll.
+            at: the scheduler's time of the poll, for changes without a time of their own, such as a hold.
+            queue: True if this is the whole current queue: then requests are compared with the last queue poll, and
+                the tasks in an array's row are those that have not started.
+            late: True if started jobs are reported too late for a prediction of their waits.
         """
         ordered = _in_turn(rows)
         if queue and self._accounted:
@@ -131,8 +132,9 @@ class JobTable:
         return [event for _, event in told]
 
     def _is_out_of_order(self, rows: Iterable[JobRow], at: float) -> bool:
-        """Whether the priorities of queued jobs that were told are in another order than those of now. O(jobs · log
-        jobs), at most each `ORDER_S` seconds where they are.
+        """Check if the reported priorities of pending jobs have another order than the current ones.
+
+        O(jobs · log jobs), at most every `ORDER_S` seconds if they have.
         """
         if at - self._ordered_at < ORDER_S:
             return False
@@ -148,9 +150,9 @@ class JobTable:
         return changed
 
     def _without_queued_again(self, rows: list[JobRow]) -> list[JobRow]:
-        """The rows without those of jobs that are queued again: the accounting is to tell how the attempts before went.
+        """Remove the rows of requeued jobs: the accounting reports how their previous attempts ended.
 
-        An attempt may have begun and ended between two looks, also the first one of a job that was not seen before.
+        An attempt may have begun and ended between two polls, including the first one of a new job.
         """
         untold, self._untold, self._queued_again = self._untold, set(), set()
         for row in rows:
@@ -165,13 +167,14 @@ class JobTable:
         return [row for row in rows if row.job not in self._queued_again]
 
     def vanished(self) -> list[str]:
-        """The live jobs that the last look at the queue did not show, and those whose last attempt it alone knows."""
+        """Return the live jobs missing in the last queue poll, and the jobs whose last attempt only the queue has."""
         live = [job for job, entry in self.entries.items() if entry.phase != GONE and job not in self._shown]
         return live + [job for job in self._queued_again if job not in self.entries]
 
     def give_up(self, jobs: Iterable[str], at: float) -> list[JobEvent]:
-        """The events of jobs of which nobody can tell any more how they ended. Of those that are queued again, the next
-        look at the queue tells when that was.
+        """Return the final events of jobs whose end can no longer be determined.
+
+        For requeued jobs, the next queue poll reports the time of the requeue.
         """
         told: list[JobEvent] = []
         for job in jobs:
@@ -185,7 +188,7 @@ class JobTable:
         return told
 
     def _forget(self, at: float) -> None:
-        """Take out what left long ago. O(jobs), so only every six minutes."""
+        """Remove jobs that left long ago. O(jobs), so only every six minutes."""
         if at - self._forgot_at < REMEMBER_S / 10:
             return
         self._forgot_at, oldest = at, at - REMEMBER_S
@@ -194,7 +197,7 @@ class JobTable:
                 del self.entries[job]
 
     def _arrays(self, rows: list[JobRow], queue: bool, late: bool) -> Iterator[_SortedEvent]:
-        """Submissions of arrays that are seen for the first time: as one row, with all the tasks that it had."""
+        """Yield submissions of new arrays: as one row, with all tasks that the array had."""
         tasks: dict[str, list[JobRow]] = {}
         heads: dict[str, JobRow] = {}
         for row in rows:
@@ -217,8 +220,15 @@ class JobTable:
     def _one(
         self, row: JobRow, at: float, queue: bool, late: bool, superseded: bool, share: float
     ) -> Iterator[_SortedEvent]:
-        """The events of one row. `superseded`: a later attempt at the same job is among the rows. `share`: its priority
-        is told again where it has changed by more than that.
+        """Yield the events of one row.
+
+        Args:
+            row: the row.
+            at: the scheduler's time of the poll.
+            queue: True for a queue poll.
+            late: True if started jobs are reported too late.
+            superseded: True if a later attempt of the job is among the rows.
+            share: relative change of the priority above which it is reported again.
         """
         entry = self.entries.get(row.job)
         before: Iterable[JobEvent] = ()
@@ -242,7 +252,7 @@ class JobTable:
             yield place, event
 
     def _new(self, row: JobRow, before: Entry | None, queue: bool, late: bool) -> tuple[Entry, list[JobEvent]]:
-        """A job, or an attempt at it, that was not told yet."""
+        """Add a new job, or a new attempt of one."""
         attempt = row.restarts or 0
         if before is None:
             entry, parent = self._enter(row, attempt, queue), self.entries.get(row.array or "")
@@ -264,7 +274,7 @@ class JobTable:
         return entry, [End(**name, state="requeued") if ran else Cancel(**name), again]
 
     def _resized(self, row: JobRow, entry: Entry) -> list[JobEvent]:
-        """What a running job has now, unless the queue tells it, or this was told."""
+        """Report the new size of a running job, unless the queue reports it or it was reported already."""
         told = entry.phase == GONE or int(row.submit) <= entry.resized or entry.request
         entry.resized = int(row.submit)
         name: Any = {"site": self.site, "time": row.submit, "job": row.job, "attempt": entry.attempt}
@@ -281,7 +291,7 @@ class JobTable:
 
 
 class _Steps:
-    """What leads from an entry to a row of the same attempt; the entry is brought up to date."""
+    """The events from an entry to a row of the same attempt; the entry is updated."""
 
     def __init__(self, site: str, row: JobRow, entry: Entry, at: float, queue: bool, share: float) -> None:
         self._row, self._entry, self._at, self._queue, self._share = row, entry, at, queue, share
@@ -313,7 +323,7 @@ class _Steps:
             yield ExpectedStart(**self._name, time=self._at, by=BY, expected=row.expected)
 
     def _released(self) -> float:
-        """A job that is released becomes eligible then, and Slurm keeps that time."""
+        """Return the time of a release: Slurm records when a released job becomes eligible."""
         eligible = self._row.eligible
         return eligible if eligible is not None and self._row.submit < eligible <= self._at else self._at
 
@@ -389,7 +399,7 @@ class _Steps:
 
 
 def _is_resized(row: JobRow, entry: Entry) -> bool:
-    """Whether a row is of another size of an attempt that ran: that began when the attempt did, not after its end."""
+    """Check if a row is another size of an attempt that ran: its start is the attempt's, and not after its end."""
     if entry.phase not in (RUNS, STILL, GONE) or int(row.submit) <= entry.submit:
         return False
     began = row.start if row.began is None else row.began
@@ -398,7 +408,7 @@ def _is_resized(row: JobRow, entry: Entry) -> bool:
 
 
 def _in_turn(rows: Sequence[JobRow]) -> list[JobRow]:
-    """Rows by their submissions; attempts of one job with the same one by their starts."""
+    """Sort rows by submission; attempts of one job with the same submission by start."""
     first: dict[str, int] = {}
     turns = [
         (row.submit, first.setdefault(row.job, place), row.start or row.end or inf) for place, row in enumerate(rows)

@@ -39,14 +39,15 @@ def read_sacct(
     separator: str | None = None,
     left_out: LeftOut | None = None,
 ) -> Iterator[JobRow]:
-    """The rows of jobs, in their order; those of steps are passed over. Some 5 µs a row.
+    """Yield the rows of jobs, in their order; job steps are skipped.
 
-    Parameters:
-        lines: with or without their ends; the first may be the header.
-        file: what `on_skipped` is told.
-        zone: that of the times, which sacct writes in local time unless TZ=UTC.
-        separator: between columns; without it the header tells.
-        left_out: where the steps are counted.
+    Args:
+        lines: with or without their line ends; the first may be the header.
+        on_skipped: receives each skipped line.
+        file: name of the input for `on_skipped`.
+        zone: time zone; sacct writes local time unless TZ=UTC.
+        separator: between columns; by default detected from the header.
+        left_out: counts the job steps.
     """
     reader: Callable[[list[str]], JobRow | str | None] | None = None
     layout, head = ColumnLayout(separator), ""
@@ -99,7 +100,7 @@ COMMAND = f"TZ=UTC sacct -XDP -a {DELIMITER} -S now-180days -o {_USUAL}"
 
 
 def _unlike(text: str) -> str | None:
-    """What a first line that is no header looks like; None where it may be a row."""
+    """Describe a first line that is not a header; None if it may be a row."""
     if text.lstrip().startswith('"'):
         return "columns in quotes"
     return "columns between blanks" if _BLANKS.match(text) else None
@@ -118,11 +119,11 @@ class ColumnLayout:
 
     @property
     def ends_free(self) -> bool:
-        """Whether users write the last column, and not the first."""
+        """True if users write the last column, and not the first."""
         return len(self.columns) > 1 and self.columns[-1] in FREE and self.columns[0] not in FREE
 
     def value(self, fields: list[str], column: str) -> str:
-        """What stands in a column; the first one's where that is not there."""
+        """Return the value of a column, or of the first column if it is missing."""
         name = column.lower()
         return fields[self.columns.index(name) if name in self.columns else 0]
 
@@ -140,8 +141,8 @@ class ColumnLayout:
 
 
 def records(lines: Iterable[str], layout: ColumnLayout) -> Iterator[tuple[int, str]]:
-    """Records with the numbers of their first lines. One whose last column users write goes on in lines that have no
-    separator at all.
+    """Yield records with their first line numbers. If users write the last column, lines without a separator continue
+    it.
     """
     last: tuple[int, str] | None = None
     for number, text in _records(lines, layout):
@@ -159,9 +160,9 @@ def records(lines: Iterable[str], layout: ColumnLayout) -> Iterator[tuple[int, s
 
 
 def _records(lines: Iterable[str], layout: ColumnLayout) -> Iterator[tuple[int, str]]:
-    """Records with the numbers of their first lines: a line with too few columns goes on in the next one.
+    """Yield records with their first line numbers: a line with too few columns continues in the next one.
 
-    Unless that is a whole record by itself: then the short one was broken, and comes alone.
+    If the next one is a complete record by itself, the short line is broken and is yielded alone.
     """
     begun, separators = 0, 0
     parts: list[str] = []
@@ -202,7 +203,7 @@ counts."""
 
 
 def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRow | str | None]:
-    """What turns the fields of a record into a row: the name of the field that is wrong, or None for a step."""
+    """Return a function that parses a record as a row: the name of the wrong field, or None for a step."""
     place = {name: number for number, name in reversed(list(enumerate(columns)))}
     nothing = len(columns)
     own, common = ({ours: place[name] for name, ours in of.items() if name in place} for of in (_COLUMNS, _ASKED))
@@ -238,8 +239,10 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRo
 
 
 def _identity(text: str, raw: str) -> dict[str, str] | None:
-    """The fields of `AttemptFields` that say which job it is, from `4711`, `4711_3`, `4711_[1-3%2]` or `4711+1`, and
-    the job's own number; None where it is none of these.
+    """Parse a job id such as `4711`, `4711_3`, `4711_[1-3%2]` or `4711+1`; None if it is invalid.
+
+    Returns:
+        The fields of `AttemptFields` that identify the job, and the job's own number.
     """
     if _is_number(text):
         return {"job_id": text}
