@@ -74,7 +74,7 @@ def test_every_public_name_for_programs_is_in_the_reference_with_its_methods() -
     for client in (queuecast.Client, queuecast.AsyncClient, queuecast.HttpClient):
         for method in (name for name in vars(client) if not name.startswith("_")):
             assert f"\n### {client.__name__}.{method}\n" in page
-    assert "`start_within`: within which time" in page and "**asked: Unpack[JobFields]" in page
+    assert "- `start_within`: " in page and "**asked: Unpack[JobFields]" in page
 
 
 def test_links_of_readmes_lead_to_their_pages() -> None:
