@@ -1,10 +1,11 @@
 """Workload traces in the Standard Workload Format, as events.
 
-The format has eighteen fields a line (Chapin et al. 1999; the Parallel Workloads Archive describes it); -1 is unknown,
-lines that begin with `;` are the header. Plain or zipped. Traces of today have further columns, which each means in its
-own way: they are counted, and read where they say a size as Frontier's do, `frontier:excl:2500x112` (nodes, processors
-of each): its fifth and eighth column count sometimes nodes and sometimes processors. Of such a line the nineteenth is
-the GPUs that the job used; the twentieth, a soft walltime, is what no event has.
+The format has eighteen fields a line (Chapin et al. 1999; the Parallel Workloads Archive describes it); -1 means
+missing, lines that begin with `;` are the header. Files may be compressed. Recent traces have further columns with
+meanings of their own. They are counted, and read if they state a size in the format of Frontier's,
+`frontier:excl:2500x112` (nodes, CPUs of each), because its fifth and eighth columns sometimes count nodes and sometimes
+CPUs. In such a line the nineteenth column is the number of GPUs used; the twentieth, a soft walltime, has no
+counterpart in events.
 """
 
 import math
@@ -107,7 +108,7 @@ class Trace(msgspec.Struct):
 
     @property
     def start(self) -> float:
-        """Unix time of the trace's second 0; 0 where the header does not say."""
+        """Unix time of the trace's second 0; 0 if the header lacks it."""
         return _number(self.header.get("UnixStartTime"))
 
     @property
@@ -117,24 +118,25 @@ class Trace(msgspec.Struct):
 
     @property
     def cpus(self) -> int:
-        """The machine's processors; 0 where the header does not say."""
+        """Number of CPUs of the machine; 0 if the header lacks it."""
         return int(_number(self.header.get("MaxProcs")))
 
     @property
     def nodes(self) -> int | None:
-        """The machine's nodes, where the header says."""
+        """Number of nodes of the machine, if the header has it."""
         return int(_number(self.header.get("MaxNodes"))) or None
 
 
 def read_swf(path: Path, on_skipped: OnSkipped = refuse) -> Trace:
-    """Read a trace; 3 µs a job. Jobs whose wait is unknown are left out and counted.
+    """Read a trace. Jobs without a wait are left out and counted.
 
-    Parameters:
-        path: the file; zipped where its first bytes say so.
-        on_skipped: told of each broken line, which is then left out; without it the first broken line is an error.
+    Args:
+        path: the file; compressed if its first bytes show it.
+        on_skipped: receives each invalid line, which is then skipped; without it the first invalid line is an
+            error.
 
     Raises:
-        UserError: the file cannot be read, a line is broken, or there is no job in it.
+        UserError: the file cannot be read, a line is invalid, or the file contains no job.
     """
     return _trace(path, _lines(path), on_skipped)
 
@@ -221,13 +223,13 @@ class SwfSource(Source):
     name: ClassVar[str] = "swf"
 
     def __init__(self, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> None:
-        """A trace that is read when it is asked for; the site is named after the file where no name is given."""
+        """Open a trace, which is read on first use; by default the site is named after the file."""
         self._path = path = Path(location)
         super().__init__(location, Trace(path, {}, [], 0).site if site is None else site, on_skipped)
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
-        """Whether one of the first lines is a job's, eighteen numbers or more, or the header says when it begins."""
+        """Detect a trace: one of the first lines has eighteen numbers or more, or the header has its start time."""
         lines = (line for line in head.splitlines() if not line.startswith(b";"))
         jobs = (_job(line.decode(errors="replace").split()) for line in islice(lines, 20))
         return any(jobs) or _HEADER.search(head) is not None
@@ -275,9 +277,7 @@ class SwfSource(Source):
 
 
 def _is_sorted(lines: Iterable[str], trace: Trace) -> bool:
-    """Whether the jobs are in the order of their submission; the header is taken too, parts of which may stand behind
-    jobs.
-    """
+    """Check if the jobs are in submission order; also collect the header, parts of which may follow jobs."""
     last, ordered = -math.inf, True
     for line in lines:
         if not _take_header(trace, line):
@@ -299,7 +299,7 @@ def events_of(trace: Trace, site: str) -> Iterator[AnyEvent]:
 
 
 def _capacity(trace: Trace, site: str, submit: float) -> Iterator[Capacity]:
-    """The machine as the header says it, at the first submission."""
+    """Return the machine in the header, at the first submission."""
     if trace.cpus:
         yield Capacity(site=site, time=trace.start + submit, cpus=trace.cpus, nodes=trace.nodes)
 
@@ -322,9 +322,9 @@ def _in_order(jobs: Iterable[SwfJob], origin: float, site: str) -> Iterator[tupl
 
 
 def _rest(job: SwfJob, place: int, origin: float, site: str) -> Iterator[tuple[_Moment, AnyEvent]]:
-    """What becomes of a submitted job: it starts and ends, or is cancelled.
+    """Yield the later events of a submitted job: start and end, or cancel.
 
-    Ranks compare the times as they come out, since the last bits of a wait may vanish in them.
+    Ranks compare the computed times, because rounding may make a short wait zero.
     """
     identity, submitted = str(job.number), origin + job.submit
     left = submitted + job.wait
@@ -377,7 +377,7 @@ def _content(path: Path) -> bytes:
 
 
 def _number(text: str | None) -> float:
-    """The number that a header's entry begins with; 0 where it has none, or says with -1 that it is unknown."""
+    """Return the number at the start of a header entry; 0 if it has none, or -1 (missing)."""
     try:
         value = float((text or "").split()[0])
     except (IndexError, ValueError):

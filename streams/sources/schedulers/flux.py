@@ -1,7 +1,7 @@
-"""Flux: its journal (RFC 21) as it is written, and files of it; jobspecs (RFC 25) and allocations (RFC 20).
+"""Flux: its journal (RFC 21), live or from files; jobspecs (RFC 25) and allocations (RFC 20).
 
-The journal is read with `flux.job.JournalConsumer`, of the package `flux` that comes with Flux itself. It tells all
-that happens to jobs, and what they ask for; not that nodes go down, nor how large the machine is.
+The journal is read with `flux.job.JournalConsumer`, of the package `flux` that comes with Flux itself. It contains all
+events of jobs and their requests, but neither node failures nor the size of the machine.
 """
 
 import re
@@ -27,7 +27,11 @@ STATES = {"timeout": "timeout", "cancel": "cancelled", "node-failure": "node_fai
 
 
 def time_of(entry: fields.Object) -> float:
-    """When an entry was made, Unix seconds. Raises BadRecord: it does not say."""
+    """Return the time of an entry, Unix seconds.
+
+    Raises:
+        BadRecord: the entry has no valid time.
+    """
     at = entry.get("timestamp")
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 < at <= fields.MAX_SECONDS:
         raise fields.BadRecord("timestamp", at, "Unix seconds")
@@ -55,7 +59,7 @@ def _f58(number: int) -> str:
 
 
 def request(jobspec: object) -> dict[str, Any]:
-    """What a jobspec asks for, as the fields of a `submit`; what is unknown is absent."""
+    """Return the request in a jobspec as fields of a `submit`; missing values are omitted."""
     if not isinstance(jobspec, dict):
         return {}
     totals = {"node": 0, "core": 0, "gpu": 0}
@@ -105,7 +109,7 @@ def _dependencies(found: object) -> str | None:
 
 
 def allocation(allocated: object) -> dict[str, Any]:
-    """What a job was given, R, as the fields of a `start`; what is unknown is absent."""
+    """Return a job's allocation (R) as fields of a `start`; missing values are omitted."""
     groups = fields.inside(allocated, "execution").get("R_lite")
     nodes = cores = gpus = 0
     for group in groups if isinstance(groups, list) else ():
@@ -146,8 +150,12 @@ class FluxRecords(Records):
     def see(
         self, job: str, entry: fields.Object, jobspec: object = None, allocated: object = None
     ) -> list[AnyEvent] | None:
-        """What an entry of the journal says; None where it says nothing that an event has. `jobspec` is that of a
-        submission, `allocated` the resources that a job was given, R. Raises BadRecord: the entry is none.
+        """Convert a journal entry to events; None if no event corresponds to it.
+
+        `jobspec` is that of a submission, `allocated` are the allocated resources (R).
+
+        Raises:
+            BadRecord: it is not a valid entry.
         """
         name, context = entry.get("name"), entry.get("context")
         at = time_of(entry)
@@ -212,7 +220,7 @@ class FluxRecords(Records):
         return self.stories.hold(job, at) if value <= 0 else self.stories.release(job, at)
 
     def _exception(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
-        """A fatal exception takes a queued job away, and ends one that runs, which tells so itself."""
+        """Cancel a pending job after a fatal exception; the end of a running job follows in its own entry."""
         if context.get("severity") != 0:
             return []
         story = self.stories.known.get(job)
@@ -250,7 +258,7 @@ HERE = "local"  # the location of the Flux instance of this machine or job
 
 
 class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
-    """How far the journal was read: its newest time, the entries of the seconds before it, and what was told."""
+    """Place in the journal: its newest time, the entries of the seconds before it, and the job lifecycles."""
 
     newest: float
     recent: list[tuple[float, str]]
@@ -270,14 +278,14 @@ class FluxSource(contract.Source):
         on_skipped: contract.OnSkipped = contract.refuse,
         pause_s: float = contract.IDLE_S,
     ) -> None:
-        """Look whether Flux can be asked.
+        """Check that Flux is available.
 
-        Parameters:
+        Args:
             location: `local`, or the URI of an instance such as `ssh://host/run/flux/local`.
             pause_s: seconds to wait for an entry.
 
         Raises:
-            UserError: the package `flux` is not there.
+            UserError: the package `flux` is missing.
         """
         super().__init__(location, site or "flux", on_skipped)
         self._pause_s = pause_s

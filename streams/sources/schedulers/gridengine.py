@@ -1,13 +1,13 @@
 """Grid Engine's files `reporting` and `accounting` (SGE, Son of Grid Engine, Open Cluster Scheduler, UGE).
 
-`accounting` has a line for each run that ended: `QUEUE:HOST:GROUP:OWNER:NAME:JOB:…`, all that is known of it.
-`reporting` (with `reporting=true joblog=true` in `qconf -mconf`) tells what happens as it happens, in lines
-`TIME:TYPE:…` of type new_job, job_log and acct (a line of `accounting`; each night one of every job that runs on, for
-the time since the night before). What a job asks for is in `accounting` alone, as the category of the job, so of a job
-that queues or runs it is unknown. Times are Unix seconds; UGE 8 writes milliseconds. Open Cluster Scheduler from 9
-writes lines of JSON, with the fields by name and microseconds: `reporting.jsonl` and `accounting.jsonl`.
+`accounting` has a line for each finished run, with all its data: `QUEUE:HOST:GROUP:OWNER:NAME:JOB:…`. `reporting` (with
+`reporting=true joblog=true` in `qconf -mconf`) has a line for each change, `TIME:TYPE:…`, of type new_job, job_log and
+acct. An acct line is one of `accounting`; each night there is one for every running job, for the time since the night
+before. A job's request is in `accounting` alone, as the category of the job, so it is missing for pending and running
+jobs. Times are Unix seconds; UGE 8 writes milliseconds. Open Cluster Scheduler from 9 writes lines of JSON, with the
+fields by name and microseconds: `reporting.jsonl` and `accounting.jsonl`.
 
-What neither says: holds at submission, the size of an array, that nodes go down, how large the machine is.
+Neither file contains holds at submission, array sizes, node failures or the size of the machine.
 """
 
 import re
@@ -82,7 +82,7 @@ UNSET = {"project": "NONE", "pe_taskid": "NONE"}
 
 
 class Record(NamedTuple):
-    """A record: its type, and its fields by name; none where records of this type are not read."""
+    """A record: its type, and its fields by name; no fields if records of this type are not read."""
 
     kind: str
     of: dict[str, str]
@@ -94,13 +94,17 @@ class Record(NamedTuple):
         return cls(kind, {name: parts[place] for name, place in PLACES[kind].items()})
 
     def where(self, name: str) -> str:
-        """What is said of a field that is wrong: its name, and in text its number."""
+        """Describe a field for error messages: its name and, in a text record, its number."""
         label = name.removesuffix("_number").replace("_", " ")
         return label if self.is_json else f"field {PLACES[self.kind][name] + 1} ({label})"
 
 
 def record_of_json(line: str) -> Record:
-    """The record of a line of JSON; what is not set is not there. Raises BadRecord: it is no such object."""
+    """Parse a JSON line as a record; values that are not set are omitted.
+
+    Raises:
+        BadRecord: it is not such an object.
+    """
     found = object_of(line)
     kind = found.get("type", "acct" if "job_number" in found else None)
     if not isinstance(kind, str):
@@ -111,12 +115,12 @@ def record_of_json(line: str) -> Record:
 
 
 class GridEngineRecords(Records):
-    """Lines of `reporting` or `accounting` as events. What is asked for of GPUs is for each slot."""
+    """Convert lines of `reporting` or `accounting` to events. Requested GPUs are per slot."""
 
     gpus_of_job = False
 
     def take(self, line: str) -> list[AnyEvent]:
-        """The events of a line; some 8 µs."""
+        """Return the events of a line."""
         if not line.strip() or line.startswith("#"):
             return []
         record = record_of_json(line) if line.startswith("{") else self._of_text(line.split(":"))
@@ -144,12 +148,12 @@ class GridEngineRecords(Records):
         raise BadRecord(None, f"{len(parts)} fields", f"a line of reporting, or {FIELDS} fields or more of accounting")
 
     def new_job(self, record: Record) -> list[AnyEvent]:
-        """A job was submitted."""
+        """Convert the submission of a job."""
         job = job_of(record.of["job_number"], record.where("job_number"))
         return self.stories.submit(self._submit(job, _time(record, "submission_time"), record.of))
 
     def job_log(self, record: Record) -> list[AnyEvent]:
-        """Something happened to a job or a task of it."""
+        """Convert a change of a job or of a task."""
         at, event = _time(record, "event_time"), record.of["event"]
         if record.of["pe_taskid"] not in NO_TASK:
             return self.leave_out("tasks of parallel jobs")
@@ -178,7 +182,7 @@ class GridEngineRecords(Records):
         return events or self.leave_out(f"job_log: {event[:40]} of a job of which it says nothing new")
 
     def accounted(self, record: Record) -> list[AnyEvent]:
-        """A run of a job, or of a task, has ended."""
+        """Convert the accounting record of a finished run."""
         run, failed = record.of, record.of["failed"]
         if run["pe_taskid"] not in NO_TASK:
             return self.leave_out("tasks of parallel jobs")
@@ -224,9 +228,9 @@ class GridEngineRecords(Records):
     }
 
     def _job(self, record: Record) -> tuple[str, str | None]:
-        """The id of a job or of a task, and the array of the latter.
+        """Return the id of a job or of a task, and the array of a task.
 
-        An array that was submitted as a job of unknown size becomes the first of its tasks that is told of.
+        An array that was submitted as a job of unspecified size takes the place of the first of its tasks in the log.
         """
         job, task = record.of["job_number"], count_of(record.of["task_number"]) or 0
         story = self.stories.known.get(job)
@@ -252,7 +256,7 @@ class GridEngineRecords(Records):
 
 
 class GpusOfJob(GridEngineRecords):
-    """The same, where what is asked for of GPUs is for the whole job (`consumable JOB` in `qconf -sc`)."""
+    """Convert lines as `GridEngineRecords`, but requested GPUs are per job (`consumable JOB` in `qconf -sc`)."""
 
     gpus_of_job = True
 
@@ -272,7 +276,7 @@ class GridEngineSource(LogSource):
         pause_s: float = IDLE_S,
         gpus_per: Literal["slot", "job"] = "slot",
     ) -> None:
-        """As of any log. `gpus_per` says whether `-l gpu=2` is for each slot or for the whole job."""
+        """Open the log as `LogSource`; `gpus_per` is the unit of `-l gpu=2`: per slot or per job."""
         super().__init__(location, site, on_skipped, timezone, pause_s)
         if gpus_per == "job":
             self.records_of = GpusOfJob
@@ -294,7 +298,7 @@ def _time(record: Record, name: str, unknown: bool = False) -> float:
 
 
 def _seconds(value: int) -> float:
-    """Of a time in seconds, in milliseconds where it is so large, or in microseconds where it is larger still."""
+    """Convert a time in seconds, milliseconds or microseconds, which its magnitude shows, to seconds."""
     seconds = float(value)
     while seconds > MAX_SECONDS:
         seconds /= 1000
@@ -309,7 +313,7 @@ def _run_of(parts: list[str]) -> Record:
 
 
 def _with_name(parts: list[str]) -> list[str]:
-    """The fields of a run, where colons in the job's name have parted it: three times follow the job's number."""
+    """Rejoin the fields of a run that colons in the job's name have split: three times follow the job's number."""
     if _is_head(parts, 4):
         return parts
     limit = min(len(parts) - 10, 4 + 200)
@@ -320,9 +324,7 @@ def _with_name(parts: list[str]) -> list[str]:
 
 
 def _is_head(parts: list[str], name: int) -> bool:
-    """Whether the field after this one is the job's number: so are its account, its priority, three times, and two
-    codes after it.
-    """
+    """Check if the next field is the job's number: its account, its priority, three times, and two codes follow it."""
     number, priority, *times = (parts[name + 1], parts[name + 3], *parts[name + 4 : name + 7])
     codes = parts[name + 7 : name + 9]
     is_time = all(time == "0" or (time.isdecimal() and len(time) >= 9) for time in times)
@@ -331,7 +333,7 @@ def _is_head(parts: list[str], name: int) -> bool:
 
 
 def _with_category(parts: list[str]) -> list[str]:
-    """The fields of a run, where a colon in the category (`-l h_rt=24:00:00`) has parted it: a fraction follows it."""
+    """Rejoin the fields of a run that a colon in the category (`-l h_rt=24:00:00`) has split: a fraction follows it."""
     if "." in parts[CATEGORY + 1]:
         return parts
     end = next((place for place in range(CATEGORY + 2, len(parts) - 1) if FRACTION.fullmatch(parts[place])), None)
@@ -342,9 +344,9 @@ def _with_category(parts: list[str]) -> list[str]:
 
 @lru_cache(4096)
 def _request(category: str, slots: str, gpus_of_job: bool) -> dict[str, Any]:
-    """What a job asked for, from its category: `-l h_rt=600,h_vmem=2G -pe smp 4`.
+    """Parse the request of a job from its category: `-l h_rt=600,h_vmem=2G -pe smp 4`.
 
-    Memory is for each slot, and so are GPUs, unless they are of the job.
+    Memory is per slot, and so are GPUs unless `gpus_of_job` is set.
     """
     granted = count_of(slots) or 1
     named = dict(
@@ -369,7 +371,7 @@ def _request(category: str, slots: str, gpus_of_job: bool) -> dict[str, Any]:
 
 
 def _state(failed: str, status: str, ran_s: float, walltime: float | None) -> str:
-    """How a run ended: by `failed`, which is 0 where Grid Engine itself had no problem, and its exit status."""
+    """Return the final state of a run, from `failed` (0 without a problem of Grid Engine) and its exit status."""
     if failed == "0" and status == "0":
         return "completed"
     if walltime is not None and ran_s >= walltime:

@@ -1,14 +1,14 @@
-"""HTCondor's event log, classic, JSON or XML, and its history and epoch history.
+"""HTCondor's event log (classic, JSON or XML), its history and its epoch history.
 
 An event of the classic log begins with `NNN (CLUSTER.PROC.SUBPROC) TIME …` and ends with a line of three dots; one of
-the JSON log is an object, of the XML log an element `<c>`. The log says what a job asks for only where the pool has set
-`EVENT_LOG_JOB_AD_INFORMATION_ATTRS = Owner, AcctGroup, Cmd, RequestCpus, RequestGpus, RequestMemory`: event 028 follows
-each other one then, and a submission is held back for it once the log has shown that it comes. A history has an ad
+the JSON log is an object, of the XML log an element `<c>`. The log contains a job's request only if the pool has set
+`EVENT_LOG_JOB_AD_INFORMATION_ATTRS = Owner, AcctGroup, Cmd, RequestCpus, RequestGpus, RequestMemory`. Then event 028
+follows each other event, and submissions are held back for it once the log has shown that it comes. A history has an ad
 (`Attribute = value`) for each job that left, an epoch history one for each run.
 
-Times in the event log are the machine's local ones, without a zone, unless `EVENT_LOG_FORMAT_OPTIONS` has UTC; with
-ISO_DATE they have a year; without one they are taken to be as near as can be to those before them, and the first one
-to be of the year before the file was written. What it does not say: that slots go away, how large the pool is.
+Times in the event log are the machine's local ones, without a zone, unless `EVENT_LOG_FORMAT_OPTIONS` has UTC. With
+ISO_DATE they have a year. Without one they are resolved to the nearest time to those before them; the first one is
+taken to be in the year before the file was written. The log contains neither lost slots nor the size of the pool.
 """
 
 import re
@@ -65,7 +65,7 @@ _RESOURCE = re.compile(r"\s*(Cpus|G[Pp][Uu]s|Memory)(?: \([^)]*\))?\s*:([ \d.]*)
 
 
 def requested(lines: list[str]) -> Ad:
-    """What a job asked for, of the table at the end of events 004 and 005.
+    """Parse a job's request from the table at the end of events 004 and 005.
 
     >>> requested(["  Partitionable Resources :  Usage  Request Allocated", "  Cpus  :  0.97  2  4"])
     {'RequestCpus': 2}
@@ -123,7 +123,7 @@ def time_of(ad: Ad, *names: str) -> float | None:
 
 
 def request(ad: Ad) -> dict[str, Any]:
-    """The fields of a `submit` or an `alter` that say what a job asks for; what is unknown is absent."""
+    """Return a job's request as fields of a `submit` or an `alter`; missing values are omitted."""
     memory = whole_of(ad, "RequestMemory", MAX_BYTES / MIB)
     gpus = whole_of(ad, "RequestGpus")
     return known(
@@ -138,7 +138,7 @@ def request(ad: Ad) -> dict[str, Any]:
 
 
 def submit_fields(ad: Ad) -> dict[str, Any]:
-    """As `request`, and whose job it is and what it runs."""
+    """Return the fields of `request`, with the job's owner and executable."""
     program = str(ad.get("Cmd", "")).rpartition("/")[2] if isinstance(ad.get("Cmd"), str) else None
     return {"user": name_of(ad.get("Owner")), "executable": name_of(program), **request(ad)}
 
@@ -243,7 +243,7 @@ class HTCondorRecords(Records):
         raise BadRecord(None, repr(line[:40]), "an event, an object, or an ad")
 
     def _event(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
-        """What an event says, after what was held back for it."""
+        """Convert an event, after the submission that was held back for it."""
         job_of(job, "job")
         held = self.memory.held
         if kind == AD_INFORMATION:
@@ -259,7 +259,7 @@ class HTCondorRecords(Records):
         return before + (events or self.leave_out(f"events {kind:03}"))
 
     def _asked(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
-        """What a job asked for comes at the end of its run at the latest."""
+        """Report a job's request from the end of its run, if it has not come before."""
         told = kind in (EVICTED, TERMINATED) and not self.memory.has_ads
         if not told or not self.stories.runs(job):
             return []
@@ -358,12 +358,12 @@ class HTCondorSource(LogSource):
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
-        """Whether a file that begins so has events or ads."""
+        """Check if a file with this beginning has events or ads."""
         return KIND.search(head) is not None
 
     @classmethod
     def first_time(cls, head: bytes) -> float | None:
-        """The time of the first record; 0 where it is not told in a way that is read."""
+        """Return the time of the first record; 0 if its format is not supported."""
         if not cls.recognises(head):
             return None
         found = FIRST.search(head)

@@ -11,15 +11,15 @@ APART_S = 60.0  # clocks of the schedd and of the ad's totals differ by less, se
 
 
 class RunTimes(NamedTuple):
-    """What an ad states of a job's runs; times are Unix seconds, None where it does not state them.
+    """Run times of a job according to its ad; times are Unix seconds, None if missing.
 
     Attributes:
-        starts: how often the job was started.
-        first: when it was started first.
-        last: when it was started last.
-        total_s: how long it ran in all.
-        last_s: how long its last run took.
-        holds: how often it was held.
+        starts: number of starts of the job.
+        first: time of its first start.
+        last: time of its last start.
+        total_s: total run time.
+        last_s: duration of its last run.
+        holds: number of holds.
     """
 
     starts: int

@@ -1,8 +1,8 @@
-"""Kueue on Kubernetes: its Workload objects as they change, and as `kubectl get workloads -o json` prints them.
+"""Kueue on Kubernetes: Workload objects, live or as `kubectl get workloads -o json` prints them.
 
 The changes come from the API server with the package `kubernetes` (`pip install queuecast[kueue]`), by the kubeconfig
-or the pod's service account, which may `list` and `watch` workloads.kueue.x-k8s.io. What they do not say: users, where
-pods run, how large the cluster is.
+or the pod's service account, which may `list` and `watch` workloads.kueue.x-k8s.io. They contain neither users, nor the
+nodes of pods, nor the size of the cluster.
 """
 
 import re
@@ -34,7 +34,7 @@ GONE, UNKNOWN = 410, 404
 
 
 class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
-    """Up to which version of the workloads was read; None: list them first. And what was told."""
+    """Last version of the workloads that was read (None: list them first), and the lifecycles."""
 
     version: str | None
     known: Known
@@ -54,16 +54,16 @@ class KueueSource(contract.Source):
         version: str | None = None,
         pause_s: float = contract.IDLE_S,
     ) -> None:
-        """Look whether Kubernetes can be asked.
+        """Check that Kubernetes is available.
 
-        Parameters:
-            location: `local` for the kubeconfig's current context, `cluster` for the one in which this runs, or the
+        Args:
+            location: `local` for the kubeconfig's current context, `cluster` for the cluster of this pod, or the
                 name of another context.
-            version: of Kueue's API; without it the newest of `VERSIONS` that the cluster has.
-            pause_s: seconds between two lists where the watch was refused.
+            version: version of Kueue's API; by default the newest of `VERSIONS` that the cluster has.
+            pause_s: seconds between two lists if the watch was rejected.
 
         Raises:
-            UserError: the package `kubernetes` is not there.
+            UserError: the package `kubernetes` is missing.
         """
         super().__init__(location, site or location, on_skipped)
         self._pause_s, self._versions = pause_s, VERSIONS if version is None else (version,)
@@ -84,7 +84,7 @@ class KueueSource(contract.Source):
             yield from contract.steps_of(events, contract.encode_cursor(at) if is_due else None)
 
     def _changes(self, version: str | None) -> Iterator[tuple[str, Object]]:
-        """What happened, and to which object: LIST with all there are, IDLE where nothing has for a second."""
+        """Yield changes with their objects: LIST with all existing ones, IDLE after a second without a change."""
         client, watch = _kubernetes()
         api = self._api(client)
         where = {"group": GROUP, "version": self._versions[0], "plural": PLURAL}
@@ -160,7 +160,7 @@ class KueueLogSource(LogSource):
 
     @classmethod
     def first_time(cls, head: bytes) -> float | None:
-        """When the first object was created; 0 where it is not told at the file's beginning."""
+        """Return the creation time of the first object; 0 if it is not in the file's beginning."""
         if FIRST.search(head) is None:
             return None
         found = CREATED.search(head)

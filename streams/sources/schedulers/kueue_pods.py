@@ -1,4 +1,4 @@
-"""What the pods of a Workload ask for, and what it was admitted with."""
+"""Resource requests of a Workload's pods, and its admitted resources."""
 
 import math
 import re
@@ -29,10 +29,10 @@ class PodResources(NamedTuple):
 
 
 def pod(spec: fields.Object) -> PodResources:
-    """What a pod takes, as Kubernetes' scheduler counts it.
+    """Return the resources of a pod as Kubernetes' scheduler counts them.
 
-    Its containers run together, its init containers one by one before them, those that restart (sidecars) beside all
-    that follow. What the pod as a whole requests counts instead. The overhead of its runtime is added.
+    Its containers run together; its init containers run one by one before them, and restarting ones (sidecars) beside
+    all that follow. A request of the pod as a whole overrides this. The overhead of its runtime is added.
     """
     sidecars = most = PodResources()
     for container in _containers(spec, "initContainers"):
@@ -49,7 +49,7 @@ def pod(spec: fields.Object) -> PodResources:
 
 
 def admitted(workload: fields.Object) -> dict[str, Any]:
-    """What a workload was admitted with, as the fields of a `start`: with partial admission less than it asks for."""
+    """Return a workload's admitted resources as fields of a `start`; partial admission is below the request."""
     assigned = fields.inside(workload, "status", "admission").get("podSetAssignments")
     usages = [fields.inside(one).get("resourceUsage") for one in assigned] if isinstance(assigned, list) else []
     if not usages or not all(isinstance(usage, dict) for usage in usages):

@@ -1,7 +1,7 @@
-"""What Workload objects of Kueue say, as events, and how they stand in files.
+"""Convert Workload objects of Kueue, live or in files, to events.
 
-An object has no history but the last change of each of its conditions. What was told of it before is compared with what
-it says now; the times are those of the conditions.
+An object has no history except the last change of each of its conditions. The object is compared with its last reported
+state; the times are those of the conditions.
 """
 
 import math
@@ -21,8 +21,9 @@ PREEMPTED = "Preempted"
 
 
 class KueueRecords(Records):
-    """Workload objects as they change; in files as kubectl prints them: a list, one after the other, or with what
-    happened to each. The note of a workload that runs is since when (Unix seconds).
+    """Convert Workload objects as they change, or files printed by kubectl: a list, single objects, or watch events.
+
+    The note of a running workload is its start (Unix seconds).
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -31,7 +32,7 @@ class KueueRecords(Records):
         self._end = "}"
 
     def take(self, line: str) -> list[AnyEvent]:
-        """The events of an object, with its last line."""
+        """Return the events of an object at its last line."""
         bare = line.rstrip().rstrip(",")
         if not self._lines:
             return self._first(bare)
@@ -55,7 +56,7 @@ class KueueRecords(Records):
         return []
 
     def _first(self, bare: str) -> list[AnyEvent]:
-        """A line where none has begun: the first of an object, or one of those around the items of a list."""
+        """Process a line outside objects: the first of an object, or one around the items of a list."""
         self.lines_before, self._bytes = 0, 0
         opened = bare.lstrip()
         if opened == "{":
@@ -86,7 +87,11 @@ class KueueRecords(Records):
         return told or self.leave_out("objects that say nothing new")
 
     def see(self, workload: fields.Object) -> list[AnyEvent]:
-        """What is new in an object. Raises BadRecord: it is no Workload."""
+        """Return the events of an object's changes.
+
+        Raises:
+            BadRecord: it is not a Workload.
+        """
         name, created = self._name(workload)
         conditions = conditions_of(workload)
         events: list[AnyEvent] = []
@@ -99,7 +104,7 @@ class KueueRecords(Records):
         return events
 
     def gone(self, workload: fields.Object) -> list[AnyEvent]:
-        """An object was deleted; one that had not finished leaves with it."""
+        """Convert the deletion of an object; an unfinished workload leaves with it."""
         name, _ = self._name(workload)
         events = self.see(workload) if self.stories.phase(name) is not None else []
         deleted = time_of(fields.inside(workload, "metadata").get("deletionTimestamp"))
@@ -107,12 +112,12 @@ class KueueRecords(Records):
         return events + self.stories.leave(name, max(deleted or last, last), "cancelled")
 
     def missing(self, names: set[str], at: float) -> list[AnyEvent]:
-        """What was told of and has none of these names is not there any more, at that time at the latest."""
+        """Remove the live workloads that are not among `names`; they were deleted by `at` at the latest."""
         gone = [name for name in self.stories.known if name not in names]
         return [event for name in gone for event in self.stories.leave(name, max(at, self._began(name)), "unknown")]
 
     def latest(self, workload: fields.Object) -> float:
-        """When an object changed last."""
+        """Return the time of an object's last change."""
         _, created = self._name(workload)
         return max([created, *(at for at, _ in conditions_of(workload).values())])
 
@@ -133,7 +138,7 @@ class KueueRecords(Records):
     def _submitted(
         self, name: str, created: float, workload: fields.Object, conditions: "Conditions"
     ) -> list[AnyEvent]:
-        """A workload that was not told of: since its creation, or since it was queued again, as another attempt."""
+        """Submit a new workload: at its creation, or at its requeue, as another attempt."""
         requeued = conditions.get("Requeued")
         attempt = 1 if requeued is not None and requeued[0] > created else 0
         at = requeued[0] if attempt and requeued is not None else created
@@ -142,10 +147,10 @@ class KueueRecords(Records):
         return told
 
     def _moved(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
-        """What became of it since: it was admitted, evicted, held or released.
+        """Return the events since the last state: admitted, evicted, held or released.
 
-        The note is when it was admitted or evicted last, and when it was said to be eligible again. `Evicted` may be
-        true while `Admitted` still is, until its pods are gone.
+        The note holds when it was last admitted or evicted, and when it was reported to be eligible again. `Evicted`
+        may be true while `Admitted` still is, until its pods are gone.
         """
         events: list[AnyEvent] = []
         story = self.stories.known[name]
@@ -163,7 +168,7 @@ class KueueRecords(Records):
         return events
 
     def _requeued(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
-        """It was evicted, and is eligible again after a backoff."""
+        """Requeue an evicted workload, which becomes eligible again after a backoff."""
         began = self._began(name)
         admitted, evicted, requeued = (conditions.get(kind) for kind in ("Admitted", "Evicted", "Requeued"))
         left = next((at for at, _ in filter(None, (evicted, requeued)) if at >= began), None)
@@ -175,7 +180,7 @@ class KueueRecords(Records):
         return events
 
     def _eligible(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
-        """An evicted workload may be admitted again after a backoff, which does not count as a wait."""
+        """Report when an evicted workload becomes eligible again; its backoff does not count as a wait."""
         story, requeued = self.stories.known[name], conditions.get("Requeued")
         again = time_of(fields.inside(workload, "status", "requeueState").get("requeueAt"))
         if requeued is not None:
@@ -194,7 +199,7 @@ class KueueRecords(Records):
         return told
 
     def _held(self, name: str, workload: fields.Object) -> list[AnyEvent]:
-        """A workload that is not active is not admitted; since when is told where it was evicted for that."""
+        """Hold an inactive workload, or release an active one; the time of a hold is only stated after an eviction."""
         if fields.inside(workload, "spec").get("active") is False:
             return self.stories.hold(name, self.latest(workload))
         is_held = self.stories.known[name].phase == HELD
@@ -217,12 +222,12 @@ def conditions_of(workload: fields.Object) -> Conditions:
 
 
 def state_of(reason: str) -> str:
-    """How a workload ended, by the reason of its condition Finished."""
+    """Return the final state of a workload, by the reason of its condition Finished."""
     return "failed" if "Fail" in reason or reason == "OutOfSync" else "completed"
 
 
 def request(workload: fields.Object) -> dict[str, Any]:
-    """What a workload asks for, as the fields of a `submit`; what is unknown is absent."""
+    """Return a workload's request as fields of a `submit`; missing values are omitted."""
     spec = fields.inside(workload, "spec")
     cpus = memory = gpus = tasks = 0.0
     sets = spec.get("podSets")
@@ -250,7 +255,7 @@ def request(workload: fields.Object) -> dict[str, Any]:
 
 
 def time_of(value: object) -> float | None:
-    """Unix seconds of a time as in RFC 3339; None where it is none."""
+    """Return an RFC 3339 time as Unix seconds; None if it is invalid."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=value.tzinfo or UTC).timestamp()
     return fields.iso_time(value) if isinstance(value, str) and 19 <= len(value) <= 40 else None

@@ -1,12 +1,12 @@
-"""LSF's files `lsb.events`, `lsb.stream` and `lsb.acct`; those of OpenLava and its kin too.
+"""LSF's files `lsb.events`, `lsb.stream` and `lsb.acct`, and those of OpenLava and other derivatives.
 
-A line is `"TYPE" "VERSION" TIME FIELD …`: strings in double quotes, which are doubled inside, and numbers. How many
-fields come depends on counts in the line, and newer versions append some, so records are read from their beginning.
-Times are Unix seconds. `lsb.events` and `lsb.stream` tell what happens as it happens; `lsb.acct` has a line for each
-job that ended. When LSF switches to a new `lsb.events` it repeats there what it wrote of live jobs.
+A line is `"TYPE" "VERSION" TIME FIELD …`: strings in double quotes, which are doubled inside, and numbers. The number
+of fields depends on counts in the line, and newer versions append some, so records are read from their beginning. Times
+are Unix seconds. `lsb.events` and `lsb.stream` record each change; `lsb.acct` has a line for each finished job. When
+LSF switches to a new `lsb.events` it repeats there the records of live jobs.
 
-What is not read: changes of a request by `bmod`; memory, whose unit is in lsf.conf. What the files do not say: how
-large the machine is.
+Changes of a request by `bmod` are not read, nor is memory, whose unit is in lsf.conf. The files do not contain the size
+of the machine.
 """
 
 import re
@@ -197,7 +197,7 @@ class LsfRecords(Records):
         times: tuple[float, float],
         submit: Callable[[], dict[str, Any]],
     ) -> list[AnyEvent]:
-        """Elements of an array left the queue without having started, all told in one record."""
+        """Cancel array elements that left the queue without starting, all in one record."""
         array, count = self._job(number, 0)[0], sum(map(len, elements))
         story = self.stories.known.get(array)
         if story is not None and story.tasks > count:  # others of the array queue on
@@ -235,7 +235,7 @@ class LsfRecords(Records):
         return self.stories.start(Start(site=self.site, time=at, job=job, array=array, **given))
 
     def _over(self, job: str, at: float, state: str) -> list[AnyEvent]:
-        """A job has left; a JOB_FINISH may say so again."""
+        """Remove a job; a duplicate JOB_FINISH may follow."""
         return self.stories.gone(job, at, state) if self.stories.runs(job) else self.stories.cancel(job, at)
 
     def _finished(
@@ -278,7 +278,7 @@ class LsfSource(LogSource):
 
 
 def _asked(named: Mapping[str, str], options: int, cpus: int, walltime: int | None, line: str) -> dict[str, Any]:
-    """The fields of a `submit` that a record's own fields say."""
+    """Return the fields of a `submit` from a record's own fields."""
     return {
         "user": name_of(named.get("userName")),
         "account": name_of(named.get("projectName")),

@@ -1,4 +1,4 @@
-"""The fields of a line of LSF's files (strings in double quotes, doubled inside, and numbers), and what jobs ask."""
+"""Parse job requests and the fields of a line in LSF's files: numbers, and strings in double quotes."""
 
 import csv
 import re
@@ -14,7 +14,7 @@ _DIALECT = csv.get_dialect("lsf")  # made once: it takes as long as a short line
 
 
 class LineFields:
-    """The fields of a line, one after the other; what is missing or of another kind is told by number and name."""
+    """The fields of a line in order; an error for a missing or wrong field has its number and name."""
 
     __slots__ = ("_next", "_tokens")
 
@@ -39,7 +39,7 @@ class LineFields:
             raise BadRecord(f"field {place + 1} ({name})", "", "this field; the line is cut short") from None
 
     def named(self, *names: str) -> dict[str, str]:
-        """So many strings, by their names."""
+        """Read strings by the given names."""
         return {name: self.text(name) for name in names}
 
     def number(self, name: str, default: int | None = None) -> int:
@@ -53,11 +53,11 @@ class LineFields:
             raise BadRecord(f"field {self._next} ({name})", token, "a whole number") from None
 
     def numbers(self, names: Sequence[str]) -> list[int]:
-        """So many whole numbers."""
+        """Read a number of integers."""
         return [self.number(name) for name in names]
 
     def count(self, name: str, most: int = 1_000_000) -> int:
-        """How many of something follow."""
+        """Read the count of the fields that follow."""
         value = self.number(name)
         if 0 <= value <= most:
             return value
@@ -75,8 +75,10 @@ class LineFields:
         return [self.text(name) for _ in range(self.count(name))]
 
     def elements(self) -> list[range]:
-        """The elements of an array that a record is of: after five fractions (energy and its rates), the hosts with
-        their number, and a time, a number of ranges comes, each with its first, its last and its step.
+        """Read the array elements of a record.
+
+        After five fractions (energy and its rates), the hosts with their number, and a time, comes a number of ranges,
+        each with its first, its last and its step.
         """
         tokens = self._tokens
         for place in range(len(tokens) - 8, self._next, -1):
@@ -91,17 +93,17 @@ class LineFields:
         raise BadRecord("indexRangeCnt", "", "the elements of an array that were never started")
 
     def is_text_next(self) -> bool:
-        """Whether the next field is a string."""
+        """Check if the next field is a string."""
         token = self._tokens[self._next] if self._next < len(self._tokens) else "0"
         return not token.lstrip("-").isdecimal()
 
     def skip_texts(self, most: int) -> None:
-        """Pass over the strings that come next, so many at most."""
+        """Skip at most this many strings."""
         for _ in range(most):
             self._next += self.is_text_next()
 
     def is_over(self) -> bool:
-        """Whether nothing is left."""
+        """True if no field is left."""
         return self._next >= len(self._tokens)
 
 
@@ -121,7 +123,7 @@ _SELECT = re.compile(r"\bselect\[([^\]]*)\]")
 
 @lru_cache(4096)
 def request(cpus: int, resources: str) -> dict[str, Any]:
-    """What a job asks for: processors, and nodes and GPUs as far as its resource requirement says them."""
+    """Return a job's request: CPUs, and nodes and GPUs if its resource requirement has them."""
     found: dict[str, Any] = {"cpus": min(max(cpus, 1), MAX_COUNT)}
     if tile := _PTILE.search(resources):
         found["nodes"] = -(-found["cpus"] // max(int(tile[1]), 1))
@@ -135,8 +137,10 @@ def request(cpus: int, resources: str) -> dict[str, Any]:
 
 
 def with_gpus(asked: dict[str, Any], record: str) -> dict[str, Any]:
-    """What a job asks for, with the GPUs of `-gpu num=2:…`, which are not in the requirement that it wrote. In the
-    whole record the option, and the requirement that follows from it, stand late, and where differs by version.
+    """Add the GPUs of `-gpu num=2:…`, which are not in the written resource requirement, to a job's request.
+
+    The whole record has the option, and the requirement that follows from it, at a late place that depends on the
+    version.
     """
     found = None if "gpus" in asked else (_GPUS.search(record) or _OPTION.search(record))
     many = int(found[1]) * asked.get("nodes", 1) if found else 0
@@ -173,7 +177,7 @@ def hosts_in(pairs: Sequence[tuple[str, str]]) -> list[str]:
 
 @lru_cache(4096)
 def array_of(name: str) -> tuple[int | None, int | None]:
-    """How many tasks `name[1-100:2,200]%5` has, and how many of them may run at once."""
+    """Return the number of tasks of `name[1-100:2,200]%5`, and how many may run at the same time."""
     found = _ARRAY.search(name)
     if found is None or (size := tasks_of(found[1].split(","))) is None:
         return None, None
@@ -189,7 +193,7 @@ def executable(name: str, command: str) -> str | None:
 
 
 def exit_state(status: int, reason: str = "") -> str:
-    """How a job ended that did not end well."""
+    """Return the final state of a job that failed."""
     if reason in TIMEOUTS:
         return "timeout"
     if reason in PREEMPTED:

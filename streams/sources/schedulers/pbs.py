@@ -1,10 +1,10 @@
 """Accounting logs of PBS: OpenPBS and PBS Professional, and Torque.
 
-A line is `MM/DD/YYYY HH:MM:SS;TYPE;JOB;KEY=VALUE …`. The time at its head is the site's, those in it are Unix seconds.
-Records of type Q, S and E repeat what the job asked for and when it came (OpenPBS from version 20; before that, and in
-Torque, Q has the queue alone, so the request of a job that queues is unknown until it starts: an `alter` says it then).
+A line is `MM/DD/YYYY HH:MM:SS;TYPE;JOB;KEY=VALUE …`. The time at its head is local time, those in it are Unix seconds.
+Records of type Q, S and E repeat the job's request and its submission time (OpenPBS from version 20). Before that, and
+in Torque, Q has only the queue, so the request of a job is missing until it starts; an `alter` then adds it.
 
-What the logs do not say: that a job is held or released, that nodes go down, how large the machine is.
+The logs do not contain holds and releases, node failures, or the size of the machine.
 """
 
 import re
@@ -175,7 +175,7 @@ class PbsRecords(Records):
         return told + self.stories.cancel(job, at)
 
     def _told_late(self, job: str, start: float, fields: Fields) -> list[AnyEvent]:
-        """What a record of a job's start says of it that was unknown while it was queued."""
+        """Report the fields in a job's start record that were missing while it was pending."""
         phase = self.stories.phase(job)
         if phase not in (QUEUED, BARE):
             return []
@@ -224,7 +224,7 @@ class PbsRecords(Records):
         return seconds if self.zone is not None else seconds - self.memory.offset
 
     def _learn_offset(self, at: float, told: float) -> None:
-        """Which time zone the site has, from a record that tells a time in both ways."""
+        """Determine the site's time zone from a record with both local and Unix times."""
         if self.zone is None and not 0 <= at - told <= SECONDS_TO_WRITE:
             self.memory.offset = _offset(at + self.memory.offset - told, self.memory.offset)
 
@@ -245,7 +245,7 @@ class PbsSource(LogSource):
 
     @classmethod
     def offset_of(cls, head: bytes) -> int:
-        """The site's time minus UTC (seconds), from the first record that tells a time in both ways."""
+        """Return the site's time minus UTC (seconds), from the first record with both local and Unix times."""
         memory = LinesRead(known={})
         records = PbsRecords("site", memory, None, LeftOut())
         for line in head.decode("utf-8", "replace").split("\n")[:-1]:
@@ -280,7 +280,7 @@ def _offset(seconds: float, before: int) -> int:
 
 
 def _eligible(text: str) -> float:
-    """When a job was eligible; 0 where it was not yet, as one that is held or waits for another."""
+    """Return when a job became eligible; 0 if it was not yet, for example held or waiting for another job."""
     return unix_time(text, "etime") if text not in ("", "0") else 0.0
 
 

@@ -20,7 +20,7 @@ _TIMESTAMP = re.compile(r'"timestamp"\s*:\s*(\d{9,10})')
 
 
 def repaired(text: str) -> str:
-    """The text with strings and numbers as JSON has them.
+    """Return the text with valid JSON strings and numbers.
 
     >>> repaired('{"a": "x\\\\,y", "b": "he said "no"", "c": 005}')
     '{"a": "x\\\\\\\\,y", "b": "he said \\\\"no\\\\"", "c": "005"}'
@@ -51,7 +51,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _end_of(text: str, begin: int, is_key: bool) -> int:
-    """Where the quote is that ends a string; the end of the text where none does."""
+    """Find the quote that ends a string; the end of the text if there is none."""
     ends, place = _KEY_ENDS if is_key else _VALUE_ENDS, begin
     while (place := text.find('"', place)) >= 0:
         if ends.match(text, place) and not (_is_escaped(text, begin, place) and not _ends_line(text, place)):
@@ -61,7 +61,7 @@ def _end_of(text: str, begin: int, is_key: bool) -> int:
 
 
 def _is_escaped(text: str, begin: int, place: int) -> bool:
-    """Whether an odd number of backslashes stands before this place."""
+    """Check if an odd number of backslashes precedes this place."""
     count = 0
     while place - count > begin and text[place - count - 1] == "\\":
         count += 1
@@ -69,12 +69,12 @@ def _is_escaped(text: str, begin: int, place: int) -> bool:
 
 
 def _ends_line(text: str, place: int) -> bool:
-    """Whether the line ends after a quote, or after a comma behind it: PBS writes an attribute a line."""
+    """Check if the line ends after a quote, or after a comma behind it: PBS writes one attribute a line."""
     return text[place + 1 : place + 3].lstrip(",").startswith("\n")
 
 
 def _inside(text: str, begin: int, end: int) -> Iterator[str]:
-    """What stands in a string, escaped."""
+    """Return the escaped content of a string."""
     place = begin
     while place < end:
         sign = text[place]

@@ -1,7 +1,7 @@
-"""What `qstat -f -F json` of PBS prints, with `-x` for the jobs that have left: anybody may ask it, without the logs.
+"""Output of `qstat -f -F json` of PBS, with `-x` for finished jobs; all users may run it, without access to the logs.
 
-Each answer is a look at all jobs; several may be appended to one file. Its jobs become the records that the accounting
-would have of them. Times are the site's, such as `Mon Sep 16 10:23:45 2024`; jobs that have left show of which zone.
+Each response is a poll of all jobs; several may be appended to one file. Its jobs are converted to records of the
+accounting log. Times are local, such as `Mon Sep 16 10:23:45 2024`; finished jobs show the time zone.
 """
 
 import math
@@ -75,7 +75,9 @@ class QstatRecords(PbsRecords):
         return self._look(answer)
 
     def _begins(self, line: str) -> bool:
-        """Whether another answer begins with this line, or with the brace on the one before; users' lines do too."""
+        """Check if another response begins with this line, or with the brace on the previous one; user text may look
+        similar.
+        """
         if BEGIN.match(line):
             return True
         is_first = len(self._lines) > 1 and self._lines[-1].rstrip() == "{"
@@ -138,7 +140,7 @@ class QstatRecords(PbsRecords):
         return events
 
     def _altered(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
-        """What a queued job asks for, where that is not what it asked for at the last look."""
+        """Report a pending job's request if it has changed since the last poll."""
         story = self.stories.known.get(job)
         if story is None:
             return []
@@ -174,7 +176,10 @@ class QstatRecords(PbsRecords):
         return local.replace(tzinfo=UTC).timestamp() - self.memory.offset
 
     def _learn_zone(self, answer: _Answer) -> None:
-        """A job that has left tells both ways when that was, a few seconds apart; no job is later than the answer."""
+        """Determine the time zone: a finished job has its end in both formats, a few seconds apart.
+
+        No job is later than the response.
+        """
         newest = 0.0
         for job in answer.jobs.values():
             left, local = job.get("history_timestamp"), _local(str(job.get("mtime", "")))
@@ -190,7 +195,7 @@ class QstatRecords(PbsRecords):
             self.memory.offset = math.ceil(ahead_s / SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
 
     def _learn_offset(self, at: float, told: float) -> None:
-        """Nothing: times here are all told in one way."""
+        """Do nothing: all times here have one format."""
 
 
 def _answer(text: str) -> _Answer | None:

@@ -1,4 +1,4 @@
-"""What a job of PBS or Torque asks for, and what it was given, from the attributes of its accounting records."""
+"""Request and allocation of a PBS or Torque job, from the attributes of its accounting records."""
 
 import re
 from contextlib import suppress
@@ -57,13 +57,13 @@ def fields_of(text: str) -> Fields:
 
 
 def request(fields: Fields) -> dict[str, Any]:
-    """The fields of a `submit` or an `alter` that say what the job asks for; what is unknown is absent."""
+    """Return the job's request as fields of a `submit` or an `alter`; missing values are omitted."""
     return _request(*map(fields.get, _ASKED))
 
 
 @lru_cache(4096)
 def _request(*values: str | None) -> dict[str, Any]:
-    """As `request`, from the attributes in `_ASKED`; many jobs ask for the same."""
+    """Return the request from the attributes in `_ASKED`; cached, because many jobs have the same."""
     of = {name: value or "" for name, value in zip(_ASKED, values, strict=True)}
     select, nodes, nodect, ncpus, procs, width, ngpus, gpus, gpu, mem, pmem, place, walltime, qos, advres = (
         of[f"{LIST}{name}"] for name in _LISTED.split()
@@ -102,7 +102,7 @@ class Requested:
 
 @lru_cache(4096)
 def _asked(select: str, nodes: str) -> Requested:
-    """What `5:ncpus=13:mem=4gb+1:ngpus=2` asks for, or Torque's `4:ppn=8:gpus=1:feature` and `node01:ppn=2+node02`."""
+    """Parse `5:ncpus=13:mem=4gb+1:ngpus=2`, or Torque's `4:ppn=8:gpus=1:feature` and `node01:ppn=2+node02`."""
     asked = Requested()
     for chunk in (select or nodes).split("+"):
         first, *parts = chunk.split(":")
@@ -138,7 +138,7 @@ def _tasks(text: str, what: str) -> int:
 
 
 def allocation(fields: Fields) -> dict[str, Any]:
-    """The fields of a `start` that say what the job was given; what is unknown is absent."""
+    """Return the job's allocation as fields of a `start`; missing values are omitted."""
     vnodes, hosts = fields["exec_vnode"], fields["exec_host"]
     slots, nodes = _slots(hosts) if hosts else (0, 0)
     found = {
@@ -166,7 +166,7 @@ def _slots(hosts: str) -> tuple[int, int]:
 
 
 def array_size(text: str | None) -> tuple[int | None, int | None]:
-    """How many tasks `1-100:2,105%5` has, and how many of them may run at once.
+    """Return the number of tasks of `1-100:2,105%5`, and how many may run at the same time.
 
     >>> array_size("1-100:2,105%5"), array_size("all")
     ((51, 5), (None, None))

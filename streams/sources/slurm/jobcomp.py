@@ -166,7 +166,7 @@ class KafkaRecords(Way):
             self._waiting[partition] = deque()
 
     def _new_partitions(self) -> bool:
-        """Check if it is time to search for new partitions; not while records are buffered, which would be read twice."""
+        """Check if a search for new partitions is due; not while records are buffered, or they would be read twice."""
         if any(self._waiting.values()) or time.monotonic() - self._refreshed < REFRESH_S:
             return False
         self._refreshed = time.monotonic()

@@ -26,12 +26,12 @@ class RowKey(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a row stands among those of its job.
+    """Place of a row among those of its job.
 
     Attributes:
         job: the name of the job in events.
-        attempt: which attempt it is.
-        since: when the attempt before it ended, Unix seconds; 0 for the first.
+        attempt: number of the attempt.
+        since: when the previous attempt ended, Unix seconds; 0 for the first.
     """
 
     job: str
@@ -40,10 +40,10 @@ class Place(NamedTuple):
 
 
 class Attempts:
-    """The places of the rows whose jobs have several; 8 bytes a row, and more for these."""
+    """Places of the rows whose jobs have several; 8 bytes a row, and more for these."""
 
     def __init__(self, keys: Iterable[RowKey], again: Iterable[RowKey]) -> None:
-        """Read the rows twice: `keys` finds which jobs repeat, `again` what these rows are."""
+        """Read the rows twice: `keys` shows which jobs repeat, `again` contains their rows."""
         names = array("q")
         cells = array("q")
         for key in keys:
@@ -61,7 +61,7 @@ class Attempts:
             self._places.update(_placed(job, sorted(set(those), key=_turn)))
 
     def is_step(self, raw: str) -> bool:
-        """Whether a row is of a step: `7.batch`, or `7.0` where the table has the job `7` too."""
+        """Check if a row is a job step: `7.batch`, or `7.0` if the table has the job `7` too."""
         found = _STEP.fullmatch(raw)
         if found is None:
             return False
@@ -71,7 +71,7 @@ class Attempts:
         return bool(place < len(self._cells) and self._cells[place] == hash(found[1]))
 
     def place(self, key: RowKey) -> Place:
-        """Where a row stands."""
+        """Return the place of a row."""
         return self._places.get(key) or Place(key.job)
 
 

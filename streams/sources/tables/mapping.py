@@ -1,21 +1,21 @@
-"""What the columns of a table are, as TOML says it.
+"""Column mapping of a table, in TOML.
 
-    timezone = "Europe/Paris"        # of times without one; without it UTC
-    separator = ";"                  # of CSV; without it a comma
+    timezone = "Europe/Paris"        # of times without one; default: UTC
+    separator = ";"                  # of CSV; default: a comma
 
     [columns]
-    job = "job_id"                   # this column has to be there
-    user = ["user_hash", "user"]     # the first of these that is there, if any is
+    job = "job_id"                   # this column is required
+    user = ["user_hash", "user"]     # the first of these that exists, if any
     walltime = { column = "limit", unit = "minutes" }
     cpus = { column = "nodes", times = 64 }
 
     [states]
-    Pass = "completed"               # a state of an end; Slurm's words need not be here
+    Pass = "completed"               # a state of an end; Slurm's states need not be listed
 
-A table without a header is known by the numbers of its columns, from 1: `job = 1`, `cpus = { column = 5, times = 64 }`.
+In a table without a header, columns are identified by number, from 1: `job = 1`, `cpus = { column = 5, times = 64 }`.
 
-`job`, `submit`, and `start` or `wait` have to be there. Times are Unix seconds (or thousandths, millionths) or dates as
-ISO 8601 has them; `wait`, `run` and `walltime` are numbers of their unit, or as Slurm writes them (`1-00:00:00`).
+`job`, `submit`, and `start` or `wait` are required. Times are Unix seconds (or milliseconds, microseconds) or ISO 8601
+dates; `wait`, `run` and `walltime` are numbers in their unit, or in Slurm's format (`1-00:00:00`).
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ _UNITS = MappingProxyType(
 
 
 class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A column of numbers in another unit, or of another thing of which each is so many."""
+    """A column of numbers with another unit, or with a factor, such as CPUs per node."""
 
     column: "Column"
     unit: str | None = None
@@ -65,7 +65,7 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def numbered(self) -> bool:
-        """Whether columns are known by their numbers, so that the first row is a job's too."""
+        """True if columns are identified by number, so that the first row is a job's too."""
         return any(isinstance(_scaled(named).column, int) for named in self.columns.values())
 
 
@@ -74,12 +74,12 @@ def _scaled(named: Named) -> Scaled:
 
 
 def numbers(columns: int) -> list[str]:
-    """What stands for the header of a table that has none."""
+    """Return column numbers in place of a missing header."""
     return [str(number) for number in range(1, columns + 1)]
 
 
 class MappedColumn(NamedTuple):
-    """Where a field of a job is in a row, and what its numbers are multiplied by."""
+    """The column of a job field in a row, and the factor for its numbers."""
 
     column: int
     name: str
@@ -114,7 +114,11 @@ def read_mapping(name: str) -> Mapping:
 
 
 def places_of(mapping: Mapping, header: list[str], where: str) -> dict[str, MappedColumn]:
-    """Where the fields of a job are in the rows of a table. Raises UserError: a column that has to be there is not."""
+    """Return the columns of the job fields in the rows of a table.
+
+    Raises:
+        UserError: a required column is missing.
+    """
     places: dict[str, MappedColumn] = {}
     for field, named in mapping.columns.items():
         scale = _scaled(named)

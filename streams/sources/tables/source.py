@@ -36,7 +36,7 @@ class _RowCursor(msgspec.Struct):
 
 
 class Times(NamedTuple):
-    """When a job was submitted, started and ended, Unix seconds; None where that is unknown, or was not."""
+    """Submission, start and end of a job, Unix seconds; None if missing."""
 
     submit: float
     start: float | None
@@ -80,7 +80,7 @@ class TableSource(contract.Source):
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
-        """Whether it is Parquet, or CSV with the columns of a mapping that is here."""
+        """Detect Parquet, or CSV with the columns of an included mapping."""
         if head.startswith(MAGIC):
             return True
         first = head.partition(b"\n")[0]
@@ -140,7 +140,7 @@ class TableSource(contract.Source):
         return []
 
     def _told(self, row: list[Cell], times: Times, place: Place) -> list[AnyEvent]:
-        """What became of an attempt at a job; some 11 µs with reading the row."""
+        """Return the events of a job attempt."""
         if times.start is None and times.end is None:
             self._left_out.add(WITHOUT, _shown(row))
             return []
@@ -213,7 +213,7 @@ class TableSource(contract.Source):
         return known[1] if known else ""
 
     def _is_over(self, row: list[Cell]) -> bool:
-        """Whether the state is one of Slurm's of a job that has ended."""
+        """Check if the state is one of Slurm's for a finished job."""
         known = phase_of((text_of(self._cell(row, "state")).upper().partition(" ")[0],))
         return known is not None and known[0] == ENDED
 
