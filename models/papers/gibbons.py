@@ -117,8 +117,8 @@ class ExecutionTime(NamedTuple):
             variances: the variances of the means.
             observations: number of runs behind the means.
 
-        Returns: The function; None if the three terms cannot be separated, which needs at least three different numbers
-        of CPUs.
+        Returns:
+            The function; None if its three terms cannot be separated, with fewer than three different numbers of CPUs.
 
         >>> function = ExecutionTime.fitted([1, 4, 8], [8350, 2500, 1700], [4175**2, 1250**2, 850**2], 60)
         >>> function.coefficients.round(6), round(function.estimate_time(16)[0], 6)

@@ -1,12 +1,12 @@
 """Density-based clustering (DBSCAN) of points in the plane, exact and near linear.
 
 Ester, Kriegel, Sander and Xu 1996. A point with at least `min_pts` points within `eps` of it, itself included, is a
-core point. Core points within `eps` of each other belong to one cluster, a point within `eps` of a core point to a
-cluster of such a one, and what is left is noise.
+core point. Core points within `eps` of each other belong to one cluster. A point within `eps` of a core point belongs
+to the cluster of one such point. All other points are noise.
 
 **The idea.** The plane is cut into square cells of side eps/√2, so that two points of one cell are always neighbours,
-and the neighbours of a point lie within two cells of its own. A cell of `min_pts` points is full of core points
-without one distance being computed. In the dense data that is clustered here nearly every point is in such a cell.
+and the neighbours of a point lie within two cells of its own. In a cell of `min_pts` points all points are core points
+without the computation of any distance. In the dense data that is clustered here nearly every point is in such a cell.
 
 >>> import numpy as np
 >>> x = np.array([0.0, 0.1, 0.2, 5.0, 9.0, 9.1])
@@ -61,7 +61,7 @@ def dbscan(x: Floats, y: Floats, eps: float, min_pts: int) -> Ints:
 
 @njit(cache=True)
 def outliers(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
-    """Which points are noise: `dbscan(...) == NOISE`, but without joining the clusters."""
+    """Return the noise points: `dbscan(...) == NOISE`, but without joining the clusters."""
     found = np.zeros(len(x), np.bool_)
     if len(x) == 0:
         return found
@@ -164,7 +164,7 @@ def _core_near(
 
 @njit(cache=True)
 def _join(x: Floats, y: Floats, eps: float, core: Flags, rows: int, columns: int, order: Ints, first: Ints) -> Ints:
-    """Of each cell, the cell that represents the cluster of its core points: union-find over the cells."""
+    """Return for each cell the cell that represents the cluster of its core points: union-find over the cells."""
     parent = np.arange(rows * columns)
     for cell in range(rows * columns):
         if first[cell] == first[cell + 1]:
@@ -190,7 +190,7 @@ def _root(parent: Ints, cell: int) -> int:
 
 @njit(cache=True)
 def _touch(cell: int, other: int, x: Floats, y: Floats, eps: float, core: Flags, order: Ints, first: Ints) -> bool:
-    """Whether a core point of one cell is within eps of one of the other."""
+    """Return True if a core point of one cell is within eps of one of the other."""
     for place in range(first[cell], first[cell + 1]):
         if core[order[place]]:
             for there in range(first[other], first[other + 1]):

@@ -1,7 +1,7 @@
 """Waits by simulating the policy that fits the site best.
 
-Which policy a site's scheduler follows is not told, but the waits show it: some submissions are tried with every
-simulated policy, and the policy whose waits were nearest to the true ones predicts.
+A site does not report the policy of its scheduler, but the waits show it. Some submissions are simulated with every
+policy. The policy whose waits were closest to the true ones predicts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -114,11 +114,11 @@ class Policy(WaitMethod):
         return first or self._tried.since >= self.every * (1 + live // LIVE_JOBS_PER_STEP)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """What the best policy would say."""
+        """Return the estimates of the best policy."""
         return self.best.what_ifs(jobs, context)
 
     def starts(self, context: SiteContext, now: float) -> Floats:
-        """When the queued jobs will start by the best policy."""
+        """Return the start times of the queued jobs by the best policy."""
         return self.best.starts(context, now)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:

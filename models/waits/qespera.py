@@ -1,16 +1,17 @@
 """Waits from similar jobs in similar states: Qespera (Murali and Vadhiyar 2015, section 3, algorithm 1).
 
-A job is compared with every job of the history by sixteen features of its request and of the state it finds (table
-II). A feature weighs as much as its absolute rank correlation with the wait recently. The distances and waits of all
-jobs then decide which of three models predicts:
+A job is compared with every job of the history by sixteen features of its request and of the site's state (table II).
+The weight of a feature is its recent absolute rank correlation with the wait. The distances and waits of all jobs then
+decide which of three models predicts:
 
 - *sdm*, the standard deviation minimiser, where the nearest jobs are near enough and their waits cluster: the window of
   distances whose waits spread least, outliers removed;
 - *ridge* regression of the wait on the features, where they do not;
-- *wa*, the weighted average of the nearest, where the regression says something no wait can be.
+- *wa*, the weighted average of the nearest, where the regression gives an impossible wait.
 
-What the paper leaves open was settled on the jobs numbered 8000 to 20000 of five traces, so on none of those that it
-tests on (`docs/research/papers.md`). `PAPER` has the paper's windows and means, `QesperaParameters()` what did best.
+Choices that the paper leaves open were made on the jobs numbered 8000 to 20000 of five traces, so on none of those that
+it tests on (`docs/research/papers.md`). `PAPER` has the paper's windows and means, `QesperaParameters()` the best
+values found.
 """
 
 import math
@@ -43,11 +44,11 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class QesperaParameters(NamedTuple):
-    """What the method can be tuned by (table V). Distances are within 0 and 1.
+    """Parameters of the method (table V). Distances are within 0 and 1.
 
     `nearest` is the k of the paper, in percent of the history, and `outliers` its f; `dist_threshold` is algorithm 1's.
     `window` is the width of a window and `reach` the distance up to which there are windows, of at least `least` jobs
-    each, `nested` or side by side. The prediction is the weighted `quantile` of their waits, or where `average` the
+    each, `nested` or side by side. The prediction is the weighted `quantile` of their waits, or with `average` the
     mean. The regression uses the jobs within `ridge_distance` and adds `ridge_penalty` to the diagonal; the weighted
     average is of the `neighbours` nearest. The size of the history is the engine's.
     """
@@ -127,7 +128,7 @@ class Qespera(WaitMethod):
     def predictions(
         self, job: Job, context: SiteContext, tried: Sequence[QesperaParameters]
     ) -> list[ModelPrediction | None]:
-        """What each of these parameters predicts. The distances, which are the same for all, are computed once."""
+        """Return the prediction by each of these parameters. The distances, the same for all, are computed once."""
         assert job.features is not None
         window = context.history.window
         columns = window.columns
@@ -194,7 +195,7 @@ def _choose(
 
 @njit(cache=True)
 def _clustered(x: Floats, y: Floats, p: QesperaParameters) -> bool:
-    """Whether the noise is at most the allowed share of the average cluster (equation 6)."""
+    """Return True if the noise is at most the allowed share of the average cluster (equation 6)."""
     label = dbscan(x, y, p.eps, p.min_pts)
     noise = (label == NOISE).sum()
     clusters = label.max() + 1
@@ -300,7 +301,7 @@ def _nth(distance: Floats, n: int) -> float:
 
 @njit(cache=True)
 def _places(chosen: Flags) -> Ints:
-    """As `np.flatnonzero`, but written so that no branch has to be guessed."""
+    """Return the result of `np.flatnonzero`, without a branch that the CPU has to predict."""
     found, count = np.empty(len(chosen), np.int64), 0
     for i in range(len(chosen)):
         found[count] = i

@@ -1,11 +1,11 @@
-"""When the jobs of a queue will start, by the rules of the scheduler, if no other comes.
+"""Start times of the queued jobs by the rules of the scheduler, without future jobs.
 
-Smith, Taylor and Foster 1999, sections 2.1.4 and 3. Each schedule is a compiled function of what is live, `Live`: it
-gives the seconds until each queued job starts, (queued,), infinity where it never does or was not asked for. The rules
-are those of `models.simulation`: at one instant first jobs end, then others start.
+Smith, Taylor and Foster 1999, sections 2.1.4 and 3. Each schedule is a compiled function of the live jobs, `Live`. It
+returns the seconds until each queued job starts, (queued,), infinity for never or not requested. The rules are those of
+`models.simulation`: at one instant first jobs end, then others start.
 
-A job has two run times. After `run_s` it gives back its processors; `planned_s`, never shorter, is what the scheduler
-takes for its run time where it looks ahead.
+A job has two run times. After `run_s` it frees its CPUs; `planned_s`, never shorter, is the run time that the scheduler
+uses for its plans.
 """
 
 import heapq
@@ -45,7 +45,7 @@ Schedule = Callable[[Live, bool], Floats]
 
 
 def wait_s(schedule: Schedule, live: Live, cpus: int, run_s: float, planned_s: float | None = None) -> float:
-    """How long a job would wait that came now: seconds, infinity where it never starts. `live` stays as it is.
+    """Return the seconds that a job would wait if it was submitted now; infinity for never. `live` does not change.
 
     >>> nobody = Jobs(np.array([], np.int64), np.array([]), np.array([]))
     >>> running = Jobs(np.array([4]), np.array([60.0]), np.array([600.0]))
@@ -117,8 +117,13 @@ def _easy_starts(live: Live, whole: bool, to_the_end: bool) -> Floats:
 
 
 class Openings(NamedTuple):
-    """When a job that came now would find room under EASY, whatever its size: at each time (seconds from now) the
-    processors free for it, when the head of the queue is to start, and how many of them are free beyond that too.
+    """Free CPUs over time under EASY for a job that is submitted now, for any size.
+
+    Attributes:
+        times: seconds from now.
+        free: CPUs that are free for it then.
+        shadow: the planned start of the head of the queue.
+        extra: free CPUs that the head does not need either.
     """
 
     times: Floats
@@ -127,16 +132,16 @@ class Openings(NamedTuple):
     extra: Ints
 
     def first(self, cpus: int, planned_s: float) -> float:
-        """Seconds until a job starts; infinity where it never does. What `wait_s` says, in O(ends) for each shape.
+        """Return the seconds until a job starts, infinity for never, as `wait_s`; O(ends) for each shape.
 
-        It comes last in the queue, so until it starts the others go on as if it were not there.
+        The job is last in the queue, so it does not affect the others until it starts.
         """
         fits = (self.free >= cpus) & ((self.times + planned_s <= self.shadow) | (self.extra >= cpus))
         return float(self.times[fits.argmax()]) if fits.any() else np.inf
 
 
 def easy_openings(live: Live) -> Openings:
-    """The openings of a site under EASY: one schedule for as many shapes as are asked for."""
+    """Return the openings of a site under EASY: one schedule for any number of shapes."""
     return Openings(*_easy(live, True, True)[1:])
 
 
@@ -313,7 +318,7 @@ def remove(job: int, limits: Floats, releases: Ints, count: int) -> None:
 
 @njit(cache=True)
 def reservation(wanted: int, free: int, now: float, cpus: Ints, limits: Floats, releases: Ints) -> tuple[float, int]:
-    """When the plan has `wanted` processors free, infinity for never, and how many more are free then."""
+    """Return the time when the plan has `wanted` CPUs free, infinity for never, and the extra free CPUs then."""
     time = now
     for job in releases:
         if free >= wanted and limits[job] > time:
@@ -327,10 +332,10 @@ def reservation(wanted: int, free: int, now: float, cpus: Ints, limits: Floats, 
 def plan(
     now: float, free: int, times: Floats, released: Ints, cpus: Ints, seconds: Floats, earliest: Floats, whole: bool
 ) -> tuple[Floats, int]:
-    """The earliest start of each job, (jobs,), beside those before it, and how many steps it took.
+    """Return the earliest start of each job, (jobs,), beside those before it, and the number of steps.
 
-    At `times`, ascending, running jobs release processors. A job starts at its `earliest` or later: `now`, or one of
-    these times. Unless the `whole` plan is asked for, only starts at `now` are sure to be in it.
+    At `times`, ascending, running jobs release CPUs. A job starts at its `earliest` or later: `now`, or one of these
+    times. Unless the `whole` plan is requested, it is complete only for starts at `now`.
     """
     jobs = len(cpus)
     starts = np.full(jobs, np.inf)

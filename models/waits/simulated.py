@@ -1,7 +1,7 @@
 """Waits by simulating the scheduler on predicted run times (Smith, Taylor and Foster 1999, section 3).
 
-When a job is submitted, those that run and queue are scheduled until it starts, as if no other came. Each method is one
-policy. Later jobs matter little under backfilling, and much under least work first, where small ones overtake: with
+When a job is submitted, the running and queued jobs are scheduled until it starts, without future jobs. Each method is
+one policy. Later jobs matter little under backfilling, and much under least work first, where small ones overtake. With
 true run times the paper finds errors of 3 to 10 % and of 39 to 43 % of the mean wait (table 4).
 """
 
@@ -47,15 +47,17 @@ _NONE, _NO_TIMES = np.zeros(0, np.int64), np.zeros(0)
 
 
 class Unsimulated(NamedTuple):
-    """The queued jobs in the policy's order, (jobs,): the work that the policy goes by, and how long the site takes for
-    those that are not simulated, up to each of them, in seconds.
+    """The queued jobs that are not simulated, in the policy's order, (jobs,).
+
+    `work` is the work by which the policy sorts. `done_s` is the time that the site needs for them, up to each, in
+    seconds.
     """
 
     work: Floats
     done_s: Floats
 
     def before(self, work: float) -> float:
-        """How long the site takes for those that come before a job of so much work, which came last."""
+        """Return the seconds that the site needs for those before a job of this work that was submitted last."""
         jobs = int(np.searchsorted(self.work, work, side="right"))
         return float(self.done_s[jobs - 1]) if jobs else 0.0
 
@@ -74,15 +76,15 @@ class Site(NamedTuple):
 
 
 class Simulated(WaitMethod):
-    """The schedule of a policy, up to the start of the job. O(live jobs), and what the schedule costs.
+    """The schedule of a policy, up to the start of the job. O(live jobs), plus the cost of the schedule.
 
-    A job runs for what was predicted when it was submitted; without a prediction for its walltime, and without both for
-    an hour. A job that runs for longer is predicted again; if it has outlived that too, it runs for as long again. None
-    runs beyond its walltime. Jobs that are held, or not yet eligible, or larger than the site, are left out. Of a queue
-    of which not all is looked at, `MAX_SIMULATED` jobs are simulated, and what is behind them is reckoned as work.
+    A job's run time is the prediction at its submission; without a prediction it is its walltime, and without both an
+    hour. A job that runs for longer is predicted again; if it exceeds that too, it runs for as long again. No job runs
+    beyond its walltime. Jobs that are held, not yet eligible, or larger than the site, are left out. If only a part of
+    a deep queue is considered, `MAX_SIMULATED` jobs are simulated, and the rest counts as work.
 
-    Parameters:
-        plans: what the scheduler plans with: "walltime", or the prediction where there is none; or always
+    Args:
+        plans: the run times that the scheduler plans with: "walltime", or the prediction where there is none; or always
             "predicted", as in the paper.
     """
 
@@ -135,7 +137,7 @@ class Simulated(WaitMethod):
         return partial(wait_s, type(self).schedule, live)
 
     def starts(self, context: SiteContext, now: float) -> Floats:
-        """When each queued job starts that is simulated, ready and not larger than the site, if no other comes."""
+        """Return the start times of queued jobs that are ready, fit the site and are simulated, without future jobs."""
         site, seen = self.site(context, now), context.state.table.seen()
         rows, first = np.unique(site.rows, return_index=True)
         starts_s, found = type(self).schedule(site.live, True)[first], np.full(len(seen.rows), np.nan)
@@ -143,10 +145,10 @@ class Simulated(WaitMethod):
         return found
 
     def last_task_s(self, job: Job, tasks: int, at_once: int | None, context: SiteContext) -> float | None:
-        """How many seconds after the first the last of so many tasks starts, each of them like the job; None: unknown.
+        """Return the seconds from the start of the first of these tasks to that of the last; None: missing.
 
-        Where at most `at_once` of them run at once, so many rows queue, each for the tasks that run one after the other
-        in it. Many are taken together: what is simulated are `MAX_TASK_ROWS` rows at most.
+        Each task is like the job. Where at most `at_once` of them run at the same time, that many rows queue, each for
+        the tasks that run one after the other in it. Many rows are combined: at most `MAX_TASK_ROWS` are simulated.
         """
         live = self.site(context, job.submit).live
         if not 0 < job.cpus <= live.cpus:
@@ -186,7 +188,7 @@ class Simulated(WaitMethod):
         return Site(Live(cpus, running, first), rows[line], outlived, int(ends[-1]), rest, seen.bound)
 
     def _outlived(self, context: SiteContext, rows: Ints, now: float) -> Outlived:
-        """Of running jobs that run for longer than was expected, those of these rows of the table."""
+        """Return the running jobs, of these rows of the table, that have exceeded their expected run times."""
         outlived: Outlived = {}
         if not len(rows):
             return outlived
@@ -227,7 +229,7 @@ class Simulated(WaitMethod):
 
 
 def _expected_beyond(elapsed_s: float, job: Job, context: SiteContext) -> float:
-    """How long a job runs that has run for longer than was expected."""
+    """Return the expected run time of a job that has exceeded its prediction."""
     limit_s = job.walltime or np.inf
     if elapsed_s >= limit_s:
         return limit_s
@@ -237,8 +239,9 @@ def _expected_beyond(elapsed_s: float, job: Job, context: SiteContext) -> float:
 
 @njit(cache=True, nogil=True)
 def _divide(table: Records, rows: Ints, now: float, cpus: int, places: Ints) -> tuple[int, int, int]:
-    """Put the running ones of these rows first, then which of those run for longer than was expected, and then which of
-    the `rows` are queued, ready, and not larger than the site; gives how many each are.
+    """Sort these rows into running, late and queued jobs, in `places`; return the number of each.
+
+    Late jobs run longer than expected. The queued jobs are those that are ready and not larger than the site.
     """
     running = late = waiting = 0
     for nth in range(len(rows)):
@@ -267,8 +270,10 @@ def _fill_in(
     longer_s: Floats,
     by_walltime: bool,
 ) -> None:
-    """Fill in the `Jobs` of these rows: those that run have begun before `now`, and those at the places `late` run for
-    so much longer, in all; others, where it is -inf, have not begun.
+    """Fill in the `Jobs` of these rows.
+
+    Running jobs have started before `now`; those at the places `late` run for `longer_s` in total. With `now` at -inf,
+    the jobs have not started.
     """
     nth = 0
     for place in range(len(rows)):
@@ -284,14 +289,14 @@ def _fill_in(
 
 
 class SimulatedFcfs(Simulated):
-    """As if the site served first come, first served."""
+    """Simulated first come, first served."""
 
     name = "fcfs"
     schedule = staticmethod(fcfs)
 
 
 class SimulatedLwf(Simulated):
-    """As if the site served least work first."""
+    """Simulated least work first."""
 
     name = "lwf"
     schedule = staticmethod(lwf)
@@ -299,7 +304,7 @@ class SimulatedLwf(Simulated):
 
 
 class SimulatedEasy(Simulated):
-    """As if the site backfilled and reserved processors for the head of its queue."""
+    """Simulated backfilling with a reservation for the head of the queue."""
 
     name = "easy"
     schedule = staticmethod(easy)
@@ -310,7 +315,7 @@ class SimulatedEasy(Simulated):
 
 
 class SimulatedConservative(Simulated):
-    """As if the site backfilled and reserved processors for every queued job: the paper's backfill."""
+    """Simulated backfilling with a reservation for every queued job: the paper's backfill."""
 
     name = "conservative"
     schedule = staticmethod(conservative)

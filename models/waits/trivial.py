@@ -1,4 +1,4 @@
-"""The trivial rules, which every other method must beat: no wait, and as jobs waited lately."""
+"""The baselines, which every other method must beat: no wait, and the recent median wait."""
 
 import sys
 
@@ -9,7 +9,7 @@ ALWAYS = Estimate(0.0, "always zero")
 
 
 class Zero(WaitMethod):
-    """Says 0 s, always. On a machine that is seldom full it is hard to beat."""
+    """Predict 0 s for every job. On a machine that is seldom full it is hard to beat."""
 
     name = "zero"
     learns = False
@@ -20,7 +20,7 @@ class Zero(WaitMethod):
 
 
 class Median(WaitMethod):
-    """Says the (upper) median wait of the last 1000 jobs that started, whatever the job asks for; 1 µs."""
+    """Predict the (upper) median wait of the last 1000 jobs that started, for every job."""
 
     name = "median"
     learns = False

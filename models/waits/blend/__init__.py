@@ -1,22 +1,22 @@
-"""The blend: what several methods say of a wait, mixed by how well each did lately, with bounds that hold.
+"""The blend: an online ensemble of wait estimates, weighted by recent accuracy, with calibrated bounds.
 
-- `mixture`: how the experts are weighed, by Bernstein online aggregation (Wintenberger 2017), and how far a bound is
-  shifted, by quantile tracking (Gibbs and Candès 2021; Angelopoulos, Candès and Tibshirani 2023). A weighted median of
-  the experts would be slower to move, and the exponentiated gradient needs a rate to be chosen; here each expert has
-  its own, from its regrets.
-- `quantiles`: each bound apart, for each kind of job: by how long the site's mixture says that it waits. A kind of
-  which little is known leans on the site.
-- `guard`: the estimate that is given: the mixture's, medians of the experts, or the mean of the two that were nearest
-  lately, by their errors in the last week.
+- `mixture`: the weights of the experts, by Bernstein online aggregation (Wintenberger 2017), and the shift of each
+  bound, by quantile tracking (Gibbs and Candès 2021; Angelopoulos, Candès and Tibshirani 2023). A weighted median of
+  the experts would adapt more slowly, and the exponentiated gradient needs a learning rate. Here each expert has its
+  own rate, from its regrets.
+- `quantiles`: each bound separately, for each kind of job. The kind is the wait that the site's mixture predicts. A
+  kind with little data relies on the site.
+- `guard`: the final estimate: the mixture, medians of the experts, or the mean of the two experts that were closest
+  recently, chosen by their errors in the last week.
 - `at_once`: the probability that a wait is under a minute.
-- `deadlines`: a job that queues beyond a bound is known to exceed it, long before it starts. Of a burst of jobs that
-  were all told the same, the first few count so, and the others when they leave.
-- `conditional`: what is left of a wait.
+- `deadlines`: a job that queues longer than a bound exceeds it, long before it starts. In a burst of jobs with the
+  same prediction, the first few count at that time, and the others when they leave.
+- `conditional`: the remaining wait.
 
-Every estimate counts once its job has started, or as soon as it is known on which side of it the wait will be. A job
-that was cancelled counts as if it had started then, as in the measures. Jobs of one user that queue together knew no
-more than the first of them, and are little more evidence than that one. Before anything was learnt experts weigh as
-they proved at other sites; that fades.
+Every estimate is scored when its job has started, or as soon as the wait is certain to be above it. A job that was
+cancelled counts as if it had started then, as in the accuracy measures. Jobs of one user that queue together have no
+more information than the first of them, so they are little more evidence than one job. Before any training the experts
+have their weights from other sites; these fade.
 """
 
 from models.waits.blend.method import Blend

@@ -23,7 +23,7 @@ further away, over an hour, are alike."""
 
 
 class AtOnceLearnt(NamedTuple):
-    """What was learnt: the coefficients, their gradients' squares, and what is corrected by range of probability."""
+    """Learned coefficients, the squares of their gradients, and the correction of each range of probability."""
 
     coefficients: Floats
     squares: Floats
@@ -31,20 +31,23 @@ class AtOnceLearnt(NamedTuple):
 
 
 class AtOnce:
-    """Logistic regression, one job at a time, on how far below or above a minute each estimate and bound lies.
+    """Online logistic regression on the distance of each estimate and bound from one minute.
 
-    The coefficients learn by AdaGrad (J. Duchi, E. Hazan, Y. Singer, JMLR 12, 2011). What is left is corrected for each
-    range of probabilities, so that of the jobs that are said to start at once with 80 %, 80 % do; 3 µs.
+    The coefficients are trained by AdaGrad (J. Duchi, E. Hazan, Y. Singer, JMLR 12, 2011). The remaining bias is
+    corrected in each range of probabilities, so that 80 % of the jobs with a predicted probability of 80 % start
+    immediately.
 
-    Parameters:
-        inputs: how many estimates and bounds there are.
+    Args:
+        inputs: number of estimates and bounds.
     """
 
     def __init__(self, inputs: int) -> None:
         self.learnt = AtOnceLearnt(np.zeros(1 + inputs), np.zeros(1 + inputs), np.zeros(BINS))
 
     def probability(self, waits_s: Floats) -> float:
-        """The probability for a job of which these were said, (inputs,) in seconds, nan: nothing."""
+        """Return the probability of an immediate start, from the estimates and bounds, (inputs,) in seconds; nan:
+        missing.
+        """
         return float(_probability_of(waits_s, self.learnt.coefficients, self.learnt.corrections))
 
 
@@ -82,7 +85,7 @@ def _probability_of(waits_s: Floats, coefficients: Floats, corrections: Floats) 
 
 @njit(cache=True)
 def learn_at_once(waits_s: Floats, coefficients: Floats, squares: Floats, corrections: Floats, at_once: bool) -> None:
-    """It is known whether a job of which this was said started at once."""
+    """Update the model with a job: its estimates and bounds, and whether it started immediately."""
     logit = _logit(waits_s, coefficients)
     place, truth = _bin(logit), 1.0 if at_once else 0.0
     corrections[place] += BIN_RATE * (truth - _probability(logit + corrections[place]))

@@ -1,4 +1,4 @@
-"""What is left of waits of which the quantiles were told, when a part of them has passed."""
+"""Quantiles of the wait, given that a part of it has passed."""
 
 import numpy as np
 from numba import njit
@@ -12,15 +12,19 @@ MIN_TAIL = 0.25
 
 @njit(cache=True, nogil=True)
 def waits_after(waited_s: Floats, probabilities: Floats, bounds_s: Floats, wanted: Floats) -> Floats:
-    """The whole waits' quantiles, (jobs, wanted) in seconds, given that they are at least so long; 0.2 µs each.
+    """Return quantiles of the whole waits, given the time already waited.
 
-    Between its bounds, (jobs, probabilities) in seconds, a wait's distribution is straight on the scale of `scaled`.
-    Beyond the last, half of the waits are longer by what the bounds grew for the last halving before, and so on. Where
-    bounds are nan, so is what is said.
+    Between its bounds, a wait's distribution is linear on the scale of `scaled`. Beyond the last bound, each halving of
+    the remaining probability adds the same distance as the last halving before it.
 
-    Parameters:
-        waited_s: how long each has waited, (jobs,).
-        wanted: the probabilities of what is left.
+    Args:
+        waited_s: time that each job has waited, (jobs,) in seconds.
+        probabilities: those of the bounds.
+        bounds_s: the bounds, (jobs, probabilities) in seconds; nan if a job has none.
+        wanted: the probabilities to return.
+
+    Returns:
+        The quantiles, (jobs, wanted) in seconds; nan where the bounds are.
     """
     jobs, last = bounds_s.shape[0], len(probabilities)
     shares, values, found = np.zeros(last + 1), np.zeros(last + 1), np.full((jobs, len(wanted)), np.nan)

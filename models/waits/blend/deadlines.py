@@ -1,4 +1,4 @@
-"""Times at which it becomes known of queued jobs that they wait longer than was said."""
+"""Times at which queued jobs exceed their predicted waits."""
 
 from collections.abc import Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
@@ -20,7 +20,8 @@ _Entry = tuple[float, JobKey, int, bytes]
 class Deadlines:
     """The bounds of queued jobs, by the time at which they are exceeded; O(log jobs) each.
 
-    They are taken in their order, so `reached`, the place up to which they have been, tells of each whether it was.
+    Deadlines are taken in order. The position of the last one, `reached`, therefore determines for each deadline
+    whether it was taken.
 
     >>> deadlines = Deadlines()
     >>> deadlines.add(("1", 0), [10.0])
@@ -39,17 +40,18 @@ class Deadlines:
         return self.reached[0] if self.reached[1:] == _FIRST else nextafter(self.reached[0], inf)
 
     def add(self, key: JobKey, times: Iterable[float]) -> None:
-        """Watch a job's deadlines, by their places (nan: none), but for those before `begin`: nobody would know whether
-        they had been taken.
+        """Add a job's deadlines, by their places (nan: none).
+
+        Deadlines before `begin` are skipped: it would be unclear whether they had been taken.
         """
         begin = self.begin
         if (entry := _entry(key, [(at, place) for place, at in enumerate(times) if at >= begin])) is not None:
             heappush(self._heap, entry)
 
     def until(self, now: float, jobs: Container[JobKey]) -> Iterator[Deadline]:
-        """Those of these jobs before `now`, which are no longer watched; of too many the first `MAX_TAKEN`.
+        """Yield and remove the deadlines of these jobs before `now`, `MAX_TAKEN` at most.
 
-        The others have their turn the next times. Those of other jobs are as if they had never been.
+        The others follow in the next calls. Deadlines of other jobs are dropped.
         """
         end, taken = max(self.reached, (now, *_FIRST)), 0
         while self._heap and self._heap[0] < end:
@@ -71,7 +73,7 @@ class Deadlines:
         self.reached = end
 
     def restore(self, reached: Deadline, jobs: Iterable[tuple[JobKey, Iterable[float]]]) -> None:
-        """Go on from `reached`; of the deadlines of these `jobs`, as of `add`, the ones before it were taken."""
+        """Resume from `reached` with the deadlines of `jobs`, as in `add`, that are not before it."""
         self.reached = reached
         left = (
             _entry(key, ((at, place) for place, at in enumerate(times) if (at, key, place) >= reached))

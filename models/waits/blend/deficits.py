@@ -1,8 +1,8 @@
-"""By how much too few of the upper bounds have held, and what is made of that.
+"""Deficits in the coverage of the upper bounds, and the corrections that follow from them.
 
-The shifts of the bounds follow the last jobs. Deficits are slower: they are counted over thousands of jobs, outside of
-bursts and in them, and over the bursts of each user; and what all bursts were told too little is summed up, and so is
-what the other jobs of each queue were. A job counts as soon as it has waited for longer than its bound.
+The shifts of the bounds follow the last jobs. Deficits adapt more slowly: they are averages over thousands of jobs,
+outside of bursts and within them, and over the bursts of each user. The excess over all bursts is accumulated in a sum,
+and so is the excess of the other jobs of each queue. A job counts as soon as it has waited longer than its bound.
 """
 
 import numpy as np
@@ -59,7 +59,7 @@ NO_QUEUE = np.zeros(QUANTILES)
 
 @njit(cache=True)
 def in_burst(weight: float) -> int:
-    """Which deficits a job has a part in: 1 in a burst, else 0."""
+    """Return the row of a job's deficits: 1 in a burst, else 0."""
     return 1 if weight < BURST_WEIGHT else 0
 
 
@@ -67,7 +67,7 @@ def in_burst(weight: float) -> int:
 def count(
     deficits: Floats, counted: Floats, bursts: Floats, queue: Floats, weight: float, q: int, bound_s: float, held: bool
 ) -> None:
-    """It is known whether the bound that a job was told holds: at once where it waits for longer."""
+    """Update the deficits with whether a job's bound covered its wait; a bound is exceeded before the start."""
     row, excess = in_burst(weight), PROBABILITIES[q] - (1.0 if held else 0.0)
     counted[row, q] += 1.0
     jobs = min(counted[row, q] + FIRST_JOBS, DEFICIT_JOBS) if row else DEFICIT_JOBS
@@ -90,10 +90,11 @@ def wider(value: float, q: int, deficits: Floats, of_user: float) -> float:
 
 @njit(cache=True)
 def aim(q: int, deficits: Floats) -> float:
-    """How often the bound at this place is made to hold: more often, where it has held less often than it should.
+    """Return the target coverage of the bound at this place: higher than nominal where past coverage was too low.
 
-    That is adaptive conformal inference (Gibbs and Candès 2021). Who judges a bound by that of now, where that has
-    moved `FAR`, does not see how many jobs of a burst exceeded what they had been told.
+    This is adaptive conformal inference (Gibbs and Candès 2021). The coverage of the current bounds, where these have
+    moved by `FAR`, misses the jobs of a burst that exceeded the bounds published for them. The deficits count these
+    jobs.
     """
     left = 1.0 - PROBABILITIES[q]
     wanted = PROBABILITIES[q] + CATCH_UP * deficits[q]

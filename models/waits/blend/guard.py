@@ -1,14 +1,14 @@
-"""Which estimate is given: that of the mixture, or a plainer one, by the errors of the last week.
+"""Choice of the final estimate: the mixture or a simpler combination, by the errors of the last week.
 
-The mixture learns which expert is best, and is fooled by what it has not met: thousands of jobs of one user that are
-told a wait before any of them has shown what it is. Medians of the experts, and the mean of the two that were nearest
-lately, learn next to nothing, so nothing can mislead them; and where they say less or more than the mixture, they have
-often been nearer to the waits of bursts. Each choice weighs the more the smaller its error has been (N. Littlestone and
-M. K. Warmuth, "The weighted majority algorithm", 1994; the errors are those in seconds, since these are what counts).
+The mixture learns which expert is best, but it fails on cases that it has not seen: thousands of jobs of one user that
+get a prediction before any of them has started. Medians of the experts, and the mean of the two that were closest
+recently, learn almost nothing, so such jobs do not mislead them. Where they differ from the mixture, they have often
+been closer to the waits of bursts. A choice has the more weight the smaller its error was (N. Littlestone and M. K.
+Warmuth, "The weighted majority algorithm", 1994). The errors are those in seconds, since users notice these.
 
-A job that is told a wait while others of its user still queue knows no more than these did: it counts as one together
-with them. How wrong each choice has been for the job's own user, job by job, counts beside that, less sharply: so the
-later jobs of a burst gain by what the first have shown.
+A job that is predicted while others of its user still queue has no more information than these: they count as one job
+together. The errors of each choice for the job's own user count in addition, job by job and less sharply. The later
+jobs of a burst therefore benefit from the first ones.
 """
 
 import math
@@ -56,8 +56,9 @@ MIN_NAMED = 0.2
 
 
 class Choice(NamedTuple):
-    """What each choice says of a job's wait, (choices,) in seconds, nan: nothing; how much each weighs; and what no
-    estimate or bound exceeds, seconds.
+    """Each choice's estimate of a job's wait, (choices,) in seconds (nan: none), its weight, and the limit of them all.
+
+    No estimate or bound exceeds `most_s`, in seconds.
     """
 
     waits_s: Floats
@@ -66,18 +67,18 @@ class Choice(NamedTuple):
 
     @property
     def wait_s(self) -> float:
-        """The estimate, seconds; nan where nobody says anything."""
+        """The estimate, in seconds; nan if there is none."""
         return float(_mixed(self.waits_s, self.weights))
 
     @property
     def reason(self) -> str:
-        """What the estimate falls back on, beside the mixture; empty where that is little."""
+        """The choices beside the mixture that have a notable weight, as text; empty if there are none."""
         weighed = zip(CHOICES[1:], self.weights[1:].tolist(), strict=True)
         return ", ".join(f"{name} {100 * weight:.0f} %" for name, weight in weighed if weight >= MIN_NAMED)
 
 
 class _Places(NamedTuple):
-    """The places of the trivial rules among the experts, and of what the rivals say; and whose each of these is."""
+    """Positions of the baselines and of the rivals' estimates among the experts, and the rival of each estimate."""
 
     trivial: Ints
     said: Ints
@@ -85,7 +86,7 @@ class _Places(NamedTuple):
 
 
 class _Errors(NamedTuple):
-    """Of the choices and of the rivals, in seconds, of the last week."""
+    """Errors of the choices and of the rivals in the last week, in seconds."""
 
     choices: Floats
     rivals: Floats
@@ -95,8 +96,9 @@ _NOTHING = np.zeros(len(CHOICES))
 
 
 class GuardState(msgspec.Struct, array_like=True):
-    """The errors, which have faded until `at`; the longest wait in seconds; and, of the users whose jobs left last, the
-    errors of the choices for their last jobs: who came last is the last.
+    """The errors, faded until the time `at`; the longest wait, in seconds; and each user's errors of the choices.
+
+    `users` has the users whose jobs left last, in order: the latest is last.
     """
 
     errors: _Errors
@@ -106,13 +108,12 @@ class GuardState(msgspec.Struct, array_like=True):
 
 
 class Guard:
-    """The errors of the choices and of the experts in the last week, and the estimate that follows; 10 µs a job.
+    """Errors of the choices and of the experts in the last week, and the final estimate that follows.
 
-    Parameters:
-        trivial: the places of the trivial rules among the experts.
-        rivals: the other experts that count, and the places of what each says; where these are several, it is their
-            mean.
-        schedule: the place of the simulated schedule, which may say more than any job has waited.
+    Args:
+        trivial: positions of the baselines among the experts.
+        rivals: the other experts that count, with the positions of their estimates; several are averaged.
+        schedule: position of the simulated schedule, whose estimate may exceed every past wait.
     """
 
     def __init__(self, trivial: Sequence[int], rivals: Mapping[str, Sequence[int]], schedule: int) -> None:
@@ -123,9 +124,12 @@ class Guard:
         self._schedule = schedule
 
     def choose(self, mixture_s: float, medians_s: Floats, user: str | None = None) -> Choice:
-        """What each choice says where the mixture and the experts, (experts,), say this of a job of the user.
+        """Return each choice's estimate for a job of the user.
 
-        All are in seconds, nan: nothing.
+        Args:
+            mixture_s: the mixture's estimate, in seconds; nan: none.
+            medians_s: the experts' estimates, (experts,) in seconds; nan: none.
+            user: the job's user.
         """
         own, found = self.state.users.get(user or "", _NOTHING), np.empty((2, len(CHOICES)))
         learnt = *self.state.errors, own, self.state.longest_s
@@ -151,7 +155,7 @@ class Guard:
 
     @property
     def learnt(self) -> tuple[Floats | Ints, ...]:
-        """What kernels judge by, and change."""
+        """Arrays that the kernels read and update."""
         return *self._places, *self.state.errors
 
 
@@ -169,7 +173,7 @@ def _choose(
     schedule: int,
     found: Floats,
 ) -> float:
-    """Fill in what each choice says, and how much it weighs; gives what no estimate exceeds: as of `Choice`."""
+    """Fill in each choice's estimate and weight, as in `Choice`; return the limit that no estimate exceeds."""
     rivals_s, waits_s = _rivals(medians_s, said, whose, len(rivals)), found[0]
     experts_s = np.empty(1 + len(said))
     experts_s[0], experts_s[1:] = mixture_s, medians_s[said]
@@ -188,7 +192,7 @@ def _choose(
 
 @njit(cache=True)
 def _rivals(medians_s: Floats, said: Ints, whose: Ints, rivals: int) -> Floats:
-    """What each rival says: the mean of what is known; nan where nothing is."""
+    """Return each rival's estimate: the mean of its available estimates; nan if there are none."""
     whole, known = np.zeros(rivals), np.zeros(rivals)
     for nth in range(len(said)):
         said_s = medians_s[said[nth]]
@@ -215,13 +219,20 @@ def judge(
     weight: float,
     faded: float,
 ) -> None:
-    """Fade the errors, and add to them what is known of a wait by now: all of it where the job has `left`, else by how
-    much it is longer at least. What was known at `before_s` has been added. Who said nothing is judged by the mixture.
+    """Fade the errors, and add what is now certain of a job's wait beyond `before_s`, which has been added.
 
-    Parameters:
-        choices_s, medians_s: what the choices and the experts said of it, seconds; nan: nothing.
-        weight: how much it counts as evidence.
-        faded: the share of the errors that is left by now.
+    The error is final if the job has `left`. Before, it is the amount by which the wait exceeds the estimate so far. A
+    choice without an estimate is scored by the mixture's.
+
+    Args:
+        `trivial`, `said`, `whose`: as in `_Places`.
+        choices, rivals: the errors to update, seconds.
+        choices_s, medians_s: the estimates of the choices and of the experts, seconds; nan: none.
+        before_s: the wait that was counted before, seconds.
+        wait_s: the wait by now, seconds.
+        left: whether the job has left the queue.
+        weight: the job's weight as evidence.
+        faded: the share of the errors that remains.
     """
     told_before_s = min(before_s, wait_s) if left else before_s
     rivals_s = _rivals(medians_s, said, whose, len(rivals))

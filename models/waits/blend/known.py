@@ -1,5 +1,7 @@
-"""What becomes known of a job while it queues, and when it leaves the queue, compiled as a whole: each call between
-Python and a kernel costs as much as what it is about. The parts are those of `quantiles`, `guard` and `at_once`.
+"""Kernels that score a job while it queues, and when it leaves the queue.
+
+Each is compiled as a whole, because a call between Python and a kernel costs as much as the kernel's work. They combine
+those of `quantiles`, `guard` and `at_once`.
 """
 
 import numpy as np
@@ -25,8 +27,10 @@ _SAID = HEAD_BYTES + 8 * len(CHOICES)
 
 @njit(cache=True)
 def _read(note: Bytes, experts: int) -> tuple[Floats, int, float, Floats, Floats]:
-    """What was said of a job: by the experts, as a table, with the kind and `ALONE_FLAG`, and the weight; the inputs of
-    `at_once`; and by the choices.
+    """Decode a job's note.
+
+    Returns:
+        The experts' table; the kind with `ALONE_FLAG`; the weight; the inputs of `at_once`; and the choices' estimates.
     """
     table, choices_s = np.empty((QUANTILES, experts + BEHIND)), np.empty(len(CHOICES))
     choices_s.view(np.uint8)[:] = note[HEAD_BYTES:_SAID]
@@ -131,13 +135,13 @@ def left(
     slopes: Floats,
     corrections: Floats,
 ) -> None:
-    """A job has left the queue after `wait_s` seconds.
+    """Score a job that has left the queue after `wait_s` seconds.
 
-    Parameters:
-        put_off: the places of marks, as bits, that are judged now though they are known to be exceeded.
-        known: whether its wait began when it was said to; else the choices are not judged.
+    Args:
+        put_off: the places of marks, as bits, that are scored now although they were exceeded before.
+        known: whether its wait began at the expected time; else the choices are not scored.
         own: the errors of the choices for its user, (choices,).
-        bursts, queue: as of `leave`.
+        bursts, queue: as in `leave`.
     """
     table, head, weight, inputs, choices_s = _read(note, experts)
     marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)

@@ -1,4 +1,4 @@
-"""The method: the experts are asked, what they say is mixed, and what became of it is learnt."""
+"""The method: query the experts, combine their estimates, and learn from the outcomes."""
 
 import math
 import struct
@@ -74,11 +74,12 @@ _NOBODY = np.zeros(len(CHOICES))
 
 
 class _Note(NamedTuple):
-    """What is noted of a job at its submission: since when it waits, from when it is watched, a number that
-    stands for the queue that it was told for, wherever it is moved to later, and what was said.
+    """Record of a job at its submission, with its predictions; 400 bytes.
 
-    `put_off` are, as bits, the places of bounds that it exceeds and that are judged once it has left the queue. A job
-    that is cancelled says nothing of such a bound if by now it would be one that it has not reached. 400 bytes.
+    `ready` is the time since which it waits, `watched` the time from which its deadlines are watched. `queue` is the
+    number of the queue of the prediction, even if the job is moved later. `put_off` are, as bits, the places of bounds
+    that it exceeds and that are scored when it has left the queue. A cancelled job is no evidence about such a bound if
+    the bound, at its current value, would not have been reached.
     """
 
     put_off: int
@@ -94,7 +95,7 @@ class _Note(NamedTuple):
 
     @property
     def marks(self) -> list[float]:
-        """Of which waits, in seconds, it matters whether the job's exceeds them."""
+        """Waits, in seconds, at which the job is scored when it exceeds them."""
         return [*self.said.marks, AT_ONCE_S]
 
     @classmethod
@@ -106,7 +107,7 @@ class _Note(NamedTuple):
 
     @property
     def deadlines(self) -> list[float]:
-        """When its marks are exceeded, Unix seconds; nan where nobody watches."""
+        """Times at which its marks are exceeded, Unix seconds; nan for those that are not watched."""
         ready, watched = self.ready, self.watched
         return [at if (at := ready + mark_s) >= watched else np.nan for mark_s in self.marks]
 
@@ -122,7 +123,7 @@ def _check_note(value: bytes, experts: int) -> None:
 
 
 def _has(method: WaitMethod, hook: str) -> bool:
-    """Whether a method has this of its own."""
+    """Return True if a method overrides this hook."""
     return getattr(type(method), hook) is not getattr(WaitMethod, hook)
 
 
@@ -135,7 +136,7 @@ class _Saved(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Blend(WaitMethod):
-    """What several methods say of a wait, mixed by how each did lately; see the package."""
+    """Waits from several methods, combined by their recent accuracy; see the package."""
 
     name: ClassVar[str] = "blend"
     re_estimates: ClassVar[bool] = True
@@ -194,7 +195,7 @@ class Blend(WaitMethod):
         self._pass(job.submit, context)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """What `predict` would say of each, and what the simulated schedule says alone."""
+        """Return what `predict` would return for each job, with the wait in the simulated schedule."""
         asked, *copies = tee(jobs, 1 + len(self._points))
         points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
         for job, *told in zip(asked, *points, strict=True):
@@ -206,9 +207,9 @@ class Blend(WaitMethod):
     def _mixed(
         self, job: Job, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext
     ) -> tuple[Said, Choice] | None:
-        """What the experts told, in the order of their names, mixed and guarded; None where none told anything.
+        """Mix and guard the experts' estimates, in the order of their names; None if there are none.
 
-        The trivial rules say nothing before a job has started.
+        The baselines have no estimate before a job has started.
         """
         waits_s = self._nothing.copy()
         if latest := context.history.latest:
@@ -229,10 +230,10 @@ class Blend(WaitMethod):
         return said.around(choice.wait_s, choice.most_s), choice
 
     def _by_topology(self, waits_s: Floats, job: Job, context: SiteContext) -> None:
-        """Have the experts go by what the site says of itself, where it says that much.
+        """Adjust the estimates to the site's topology, where it is registered.
 
-        Until some jobs have started, only the simulated schedule knows anything. And nobody says less than the site's
-        reservations let the job wait.
+        Until some jobs have started, only the simulated schedule has an estimate. No estimate is below the wait that
+        the site's reservations cause.
         """
         if context.history.count < MIN_STARTED_JOBS and not np.isnan(waits_s[MEDIAN, ORDER]):
             others = np.arange(waits_s.shape[1]) != ORDER
@@ -282,7 +283,7 @@ class Blend(WaitMethod):
                 self._notes.put(key, _HEAD.pack(put_off | 1 << place, ready, watched, queue) + value[_HEAD.size :])
 
     def _what_was_learnt(self) -> tuple[Any, ...]:
-        """What kernels judge by, and change in place."""
+        """Arrays that the kernels read and update in place."""
         return *self._quantiles.learnt, *self._guard.learnt, *self._at_once.learnt
 
     def _left(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
@@ -303,7 +304,7 @@ class Blend(WaitMethod):
         self._pass(at, context)
 
     def _over(self, value: bytes, put_off: int, waited_s: float) -> int:
-        """Of the bounds that were put off those that a cancelled job has exceeded as they would be by now."""
+        """Return, as bits, the deferred bounds that a cancelled job has exceeded at their current values."""
         found = 0
         for place in range(put_off.bit_length()):
             if put_off >> place & 1:
@@ -312,7 +313,7 @@ class Blend(WaitMethod):
         return found
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
-        """Something has befallen an attempt."""
+        """Process a transition of an attempt."""
         for expert in self._experts_with["observe"]:
             expert.observe(job, what, at, context)
 
@@ -345,7 +346,7 @@ class Blend(WaitMethod):
 
     @property
     def degraded(self) -> str | None:
-        """What an expert lacks, such as a model that was lost: the others still predict."""
+        """Reason why an expert is degraded, such as a lost model; the others still predict."""
         parts: list[WaitMethod | RemainingWait] = [*self._experts_with["degraded"], self._remaining]
         found = (part.degraded for part in parts)
         return next((reason for reason in found if reason is not None), None)
@@ -370,7 +371,7 @@ class Blend(WaitMethod):
         return self._remaining.refresh(jobs, [job.estimates.get(self.name) for job in jobs], context, now)
 
     def save(self) -> bytes:
-        """What was learnt, and what the experts keep; up to 30 KB."""
+        """Serialize the learned state and that of the experts; up to 30 KB."""
         experts = {name: expert.save() for name, expert in self.parts.items()}
         learnt = self._quantiles.state, self._at_once.learnt, self._guard.state
         return encode(_Saved(experts, *learnt, self._deadlines.reached))
@@ -399,7 +400,7 @@ _read = reader(_Saved, "what the blend saved")
 
 
 def evidence(job: Job, context: SiteContext) -> float:
-    """As how many jobs a job counts: as one together with those of its user that queue when it is submitted."""
+    """Return a job's weight as evidence: it shares one with its user's jobs in the queue at its submission."""
     if job.user is None:
         return 1.0
     return 1.0 / (1.0 + context.everywhere.totals(("user", job.user), Phase.QUEUED).count)

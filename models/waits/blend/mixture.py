@@ -1,14 +1,14 @@
-"""What experts say, mixed by weights that follow how each has done lately: Bernstein online aggregation.
+"""Mixture of the experts' estimates, weighted by recent performance: Bernstein online aggregation.
 
 O. Wintenberger, "Optimal learning with Bernstein online aggregation", Machine Learning 106 (2017): an expert's weight
-grows with its regret, the loss of the mixture less its own, at a rate of its own. With the gradients of the quantile
-loss the mixture keeps up with the best weighted average of the experts, so also with the best of them; each quantile
-is mixed apart (J. Berrisch and F. Ziel, "CRPS learning", Journal of Econometrics 237, 2023). Earlier regrets count less
-and less, so it follows a change of the best one.
+grows with its regret, the loss of the mixture less its own, at its own learning rate. With the gradients of the
+quantile loss the mixture is as good as the best weighted average of the experts, so also as the best of them. Each
+quantile is mixed separately (J. Berrisch and F. Ziel, "CRPS learning", Journal of Econometrics 237, 2023). Earlier
+regrets fade, so the mixture follows a change of the best expert.
 
-Waits are compared on a scale between seconds, where a few long ones decide, and logarithms, where a minute matters as
-much at ten hours as at one: the power of 0.35. On it the mean error of the jobs from the 8001st on is 0.9 % less on CTC
-(up to the 20,371st) and 0.7 % less on KTH than on the fourth root, with as many waits within a factor of 2.
+Waits are compared on the scale of the power 0.35. It lies between seconds, where a few long waits dominate, and
+logarithms, where a minute matters as much at ten hours as at one. On CTC and KTH its mean error was lower than on the
+fourth root, with as many waits within a factor of 2.
 """
 
 from typing import NamedTuple
@@ -70,11 +70,11 @@ def seconds(value: float) -> float:
 
 
 class Learnt(NamedTuple):
-    """What was learnt of each kind of job, quantile and expert. Kind 0 is the whole site.
+    """Learned state for each kind of job, quantile and expert. Kind 0 is the whole site.
 
-    `total` (kinds, quantiles, experts) is the sum of the regrets less their second order, `squares` that of their
-    squares, `extent` the largest of late. `seen` (kinds, quantiles) counts the jobs, and `shift` is what is added to
-    the mixture, on the scale; behind its rows of the kinds are those of each kind's bursts, but for the site.
+    `total` (kinds, quantiles, experts) is the sum of the regrets less their second order, `squares` the sum of their
+    squares, and `extent` the largest recent one. `seen` (kinds, quantiles) counts the jobs. `shift` is added to the
+    mixture, on the scale; after its rows of the kinds come those of each kind's bursts, without the site.
     """
 
     total: Floats
@@ -101,7 +101,7 @@ class Mixed(NamedTuple):
 
 @njit(cache=True)
 def weights(prior: Floats, total: Floats, squares: Floats, extent: Floats) -> Floats:
-    """The experts' weights, (experts,). One with prior 0 says nothing now and has weight 0. O(experts)."""
+    """Return the experts' weights, (experts,). An expert with prior 0 has no estimate now and weight 0. O(experts)."""
     count = len(prior)
     found, logs, best = np.zeros(count), np.zeros(count), -np.inf
     for k in range(count):
@@ -126,7 +126,7 @@ def _rate(experts: int, squares: float, extent: float) -> float:
 
 @njit(cache=True)
 def mix(said: Floats, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixed:
-    """The mixture of what the experts said, (experts,) on the scale, nan: nothing; nan where none said anything."""
+    """Mix the experts' estimates, (experts,) on the scale; nan: none. The result is nan if there are none."""
     heard, own = np.zeros(len(said)), np.zeros(len(said))
     for k in range(len(said)):
         if not np.isnan(said[k]):

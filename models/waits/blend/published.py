@@ -48,14 +48,14 @@ class Published:
         return Estimate(waits_s[MEDIAN], latest.reason + late, dict(zip(BOUNDS, waits_s, strict=True)))
 
     def starts(self, context: SiteContext, now: float) -> Floats:
-        """Return when the jobs that are looked at start, Unix seconds; nan where a job has no bounds. 1 µs a job."""
+        """Return the start times of the jobs in `seen`, Unix seconds; nan where a job has no bounds."""
         rows, ready = context.state.table.seen().rows, context.state.table.columns().ready
         waited_s = np.maximum(now - ready[rows], 0.0)
         waits_s = in_force(waited_s, _PROBABILITIES, self._bounds(context), MEDIAN)
         return np.asarray(ready[rows] + waits_s[:, MEDIAN])
 
     def _bounds(self, context: SiteContext) -> Floats:
-        """Return the bounds of the jobs that are looked at, (seen, QUANTILES), kept until something changes."""
+        """Return the bounds of the jobs in `seen`, (seen, QUANTILES), cached until a job changes."""
         table, jobs = context.state.table, context.everywhere.jobs
         seen = table.seen()
         if self._read[0] is not seen:

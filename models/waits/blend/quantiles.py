@@ -1,4 +1,4 @@
-"""The quantiles of a job's wait, each mixed from what the experts say, and shifted until it holds as it should."""
+"""Quantiles of a job's wait, each mixed from the experts' estimates and shifted to the right coverage."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -53,10 +53,15 @@ PRIOR_JOBS = 3000.0
 
 
 class QuantilesState(NamedTuple):
-    """What was learnt; decayed sums of the schedule's errors, with its share, without, and of it alone; by how much too
-    few of the bounds hold, outside of bursts and in them, and `SUM`, (3, quantiles); of how many jobs that is known,
-    (2, quantiles); deficits and jobs of the bursts of single users, (2, quantiles); and what is added to the bounds of
-    single queues outside of bursts, (quantiles,).
+    """Learned state of the quantiles.
+
+    Attributes:
+        learnt: the mixtures.
+        schedule_errors: decayed sums of the schedule's errors: with its share, without, and of the schedule alone.
+        deficits: deficits in coverage outside of bursts and in them, and `SUM`, (3, quantiles).
+        counted: number of jobs behind the deficits, (2, quantiles).
+        users: deficits and jobs of the bursts of single users, (2, quantiles).
+        queues: shifts of the bounds of single queues outside of bursts, (quantiles,).
     """
 
     learnt: Learnt
@@ -68,16 +73,16 @@ class QuantilesState(NamedTuple):
 
 
 class Quantiles:
-    """The quantiles' mixtures and shifts of one site.
+    """Mixtures and shifts of the quantiles of one site.
 
-    The median of what was mixed is an expert for the other quantiles, the last: where nobody knows them, they lie some
-    way, that of the shift, from it.
+    The mixed median is the last expert for the other quantiles. Where no expert has an estimate of them, they lie at
+    the distance of the shift from it.
 
-    Parameters:
-        experts: their names, in the order of what they say.
-        prior: their weights before anything was learnt, in the same order; they matter less and less (`PRIOR_JOBS`).
-        schedules: simulated schedules, of which the first that says something has `SCHEDULE_SHARE` of the median, while
-            that harms little.
+    Args:
+        experts: their names, in the order of their estimates.
+        prior: their initial weights, in the same order; they fade (`PRIOR_JOBS`).
+        schedules: simulated schedules. The first with an estimate has `SCHEDULE_SHARE` of the median, while that
+            increases the error little.
     """
 
     def __init__(self, experts: Sequence[str], prior: Sequence[float], schedules: Sequence[str] = ()) -> None:
@@ -92,7 +97,7 @@ class Quantiles:
 
     @property
     def experts(self) -> int:
-        """How many there are, the mixed median included."""
+        """Number of experts, the mixed median included."""
         return len(self._names)
 
     def mix(
@@ -103,13 +108,14 @@ class Quantiles:
         user: str | None = None,
         queue: int = 0,
     ) -> Said:
-        """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs.
+        """Return the bounds of a job from the experts' estimates.
 
-        Parameters:
+        Args:
+            waits_s: the estimates, (quantiles, experts) in seconds; nan: none.
             may_be_alone: whether the schedule may be the median alone, where it is good enough (`ALONE_HARM`).
-            weight: how many jobs it counts as, as evidence.
-            user: whose job it is.
-            queue: a number that stands for the queue that it goes to.
+            weight: the job's weight as evidence.
+            user: the job's user.
+            queue: the number of the job's queue.
         """
         table, (learnt, *errors, _, users, queues) = np.empty((QUANTILES, self.experts + BEHIND)), self.state
         errors += [users.get(user or "", NOBODY), queues.get(queue, NO_QUEUE)]
@@ -117,7 +123,7 @@ class Quantiles:
         return Said(table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight)
 
     def _prior(self) -> Floats:
-        """What is left of the first weights by now: after `PRIOR_JOBS` jobs their roots."""
+        """Return the initial weights as they have faded by now: after `PRIOR_JOBS` jobs, their square roots."""
         seen = self.state.learnt.seen.item(0, MEDIAN)
         if self._faded[0] != seen:
             self._faded = seen, self._first ** (PRIOR_JOBS / (PRIOR_JOBS + seen))
@@ -137,23 +143,23 @@ class Quantiles:
 
     @property
     def schedule_is_near(self) -> bool:
-        """Whether the mean error of the schedule alone is little more than the mixture's, of late."""
+        """True if the recent mean error of the schedule alone is little more than the mixture's."""
         return bool(_is_near(self.state.schedule_errors))
 
     @property
     def far(self) -> float:
-        """How far a shift may have moved for a bound to be judged before its job has left."""
+        """Largest movement of a shift at which a bound is still scored before its job has left."""
         return FAR
 
     @property
     def learnt(self) -> tuple[Floats | Ints, ...]:
-        """What kernels judge by, and change."""
+        """Arrays that the kernels read and update."""
         learnt, *errors, _, _ = self.state
         return *learnt, *errors, self._schedules
 
     def kept(self, user: str | None, queue: int, weight: float) -> tuple[Floats, Floats]:
-        """What kernels count when something becomes known of a job of this weight: for the bursts of its user, or for
-        the other jobs of its queue.
+        """Return the arrays that kernels update for a job of this weight: its user's if it is in a burst, else its
+        queue's.
         """
         if in_burst(weight):
             return kept_of(self.state.users, user, NOBODY.shape), NO_QUEUE
@@ -167,7 +173,7 @@ class Quantiles:
         return None if np.isnan(bound_s) else bound_s
 
     def weights(self, said: Said) -> dict[str, float]:
-        """What each expert would weigh in the median of such a job at the site, by its name."""
+        """Return each expert's weight, by its name, in the median of such a job at the site."""
         total, squares, extent, *_ = self.state.learnt
         found = _weights(said.table, self._prior(), total, squares, extent)
         return dict(zip(self._names, found.tolist(), strict=True))
@@ -195,13 +201,13 @@ def _weights(table: Floats, prior: Floats, total: Floats, squares: Floats, exten
 
 @njit(cache=True)
 def _row(kind: int, weight: float, q: int) -> int:
-    """Whose shift of this bound such a job moves."""
+    """Return the row of the shift that such a job updates, for this bound."""
     return kind + KINDS if q > MEDIAN and in_burst(weight) else kind
 
 
 @njit(cache=True)
 def _shift(shift: Floats, kind: int, weight: float, q: int) -> float:
-    """What is added to the mixture of such a job now, on the scale."""
+    """Return the current shift of the mixture for such a job, on the scale."""
     return float(shift[0, q] + shift[_row(kind, weight, q), q])
 
 
@@ -234,17 +240,16 @@ def leave(
     judged: Flags,
     passed: Flags,
 ) -> None:
-    """A job of which this was said has left the queue after so long: it is known which bounds held, and whether the
-    schedule helped.
+    """Score the predictions of a job that has left the queue: the coverage of its bounds and the schedule's effect.
 
-    Parameters:
-        bursts: of its user, the deficits of the bounds of bursts and how many jobs they are known of, (2, quantiles).
-        queue: of its queue, what is added to the bounds outside of bursts, (quantiles,).
-        known: whether its wait began when it was said to.
-        judged: which of the marks are judged now; others were by `exceed`, when the job had waited for so long. That is
-            by the bound of now, where there is one. The shift learns from the bound, the weights from the mixture: a
-            shift that makes up for bad experts must not keep the weights from leaving them.
-        passed: of which marks `exceed` was told.
+    Args:
+        bursts: the deficits of the bounds in its user's bursts, and the number of jobs behind them, (2, quantiles).
+        queue: its queue's shifts of the bounds outside of bursts, (quantiles,).
+        known: whether its wait began at the expected time.
+        judged: the marks that are scored now. `exceed` scored the others when the job had waited that long, by the
+            current bound where there is one. The shift learns from the bound, the weights from the mixture: a shift
+            that corrects bad experts must not keep the weights from leaving them.
+        passed: the marks for which `exceed` was called.
     """
     learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - BEHIND
     row = in_burst(weight)
@@ -292,10 +297,12 @@ def exceed(
     place: int,
     far: float,
 ) -> bool:
-    """A job of which this was said waits for longer than the mark at this place.
+    """Process a job that has waited longer than the mark at this place.
 
-    Gives whether it is judged by that: not where its bound would be another one now. It counts as one that exceeds it
-    all the same: of a burst that queues, thousands are known to.
+    The job counts as one that exceeds its bound, in any case: a burst that queues has thousands of them.
+
+    Returns:
+        Whether the mark was scored. It is not where the bound would have another value now.
     """
     known = place < 0  # always False; a literal here would make numba compile what is called a second time
     if MEDIAN < place < QUANTILES:

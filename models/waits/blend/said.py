@@ -1,4 +1,4 @@
-"""What was said of a job: the quantiles of its wait, by each expert and mixed, and the bounds."""
+"""The prediction for a job: the quantiles of its wait, by each expert and mixed, and the bounds."""
 
 from struct import Struct
 from typing import NamedTuple
@@ -32,11 +32,13 @@ _WEIGHT = Struct("<d")
 
 
 class Said(NamedTuple):
-    """What was said of a job, by quantile: `table`, (quantiles, experts + 5). First by the experts, on the scale and in
-    single precision; then mixed, on the scale, by the weights of the site, by those of the kind, and by both; the bound
-    in seconds; and the shift of then. The bounds are the mixture by both, shifted, but the median where the schedule
-    says it `alone`. nan: nothing is known. As evidence the job counts as `weight` jobs.
-    `wait_s` is the estimate that is given, which need not be the median that was mixed.
+    """The prediction for a job, by quantile; nan: missing.
+
+    `table`, (quantiles, experts + 5), has first the experts' estimates, on the scale and in single precision. Then come
+    the mixtures, on the scale: by the weights of the site, by those of the kind, and by both. Last are the bound in
+    seconds and the shift at that time. The bounds are the mixture by both, shifted, except the median where it is the
+    schedule's estimate `alone`. The job counts as `weight` jobs as evidence. `wait_s` is the final estimate, which can
+    differ from the mixed median.
     """
 
     table: Floats
@@ -82,7 +84,9 @@ class Said(NamedTuple):
         return float(_WEIGHT.unpack_from(value, len(value) - _WEIGHT.size)[0])
 
     def encode(self) -> bytes:
-        """As bytes, 300 for eight experts: the kind, then parts by quantile, of which the experts' is in singles."""
+        """Encode as bytes, 300 for eight experts: the kind, then the table by quantile, the experts in single
+        precision.
+        """
         value = np.empty(encoded_bytes(self.table.shape[1] - BEHIND), np.uint8)
         _write(value, self.table, self.kind | (ALONE_FLAG if self.alone else 0), self.weight)
         return value.tobytes()
@@ -96,7 +100,7 @@ class Said(NamedTuple):
 
 
 def encoded_bytes(experts: int) -> int:
-    """Return the bytes of an encoded `Said` of so many experts."""
+    """Return the size of an encoded `Said` for this number of experts, in bytes."""
     return 1 + QUANTILES * (4 * experts + 8 * BEHIND) + 8
 
 

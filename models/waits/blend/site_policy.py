@@ -27,7 +27,7 @@ TOPOLOGY = Estimate(None, "no policy knows of partitions and limits")
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
-    """What is saved."""
+    """Serialized state."""
 
     policy: bytes
     jobs: int
@@ -35,17 +35,16 @@ class _Saved(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SitePolicy(Policy):
-    """`Policy`, which says something only where its waits have been nearer to the true ones than those of `order`.
+    """A `Policy` that predicts only where its waits have been closer to the true ones than those of `order`.
 
-    The order is compared with the policy that is best now, by the tries of late. So a site with an order of its own
-    does not pay for a second simulation of each job: 2 to 9 ms with 1000 queued and 1000 running jobs. With more live
-    jobs than are tried it says nothing.
+    The order is compared with the policy that is best now, on recent trials. A site with an order of its own therefore
+    does not pay for a second simulation of each job. With more live jobs than the trials allow, it has no prediction.
 
-    Nor where the site tells its topology. No policy knows of limits, tiers and reservations, so one that was nearer for
-    some thirty tries, while these held nobody back, is far off as soon as they do.
+    It has none either where the site reports its topology. No policy considers limits, tiers and reservations: a policy
+    can be closer for some thirty trials while these block no job, and far off as soon as they do.
 
-    Parameters:
-        simulates_well: tells whether simulated waits have been nearly as good as the mixture of late.
+    Args:
+        simulates_well: returns whether simulated waits have recently been nearly as good as the mixture.
     """
 
     def __init__(self, simulates_well: Callable[[], bool] = lambda: False) -> None:
@@ -56,15 +55,16 @@ class SitePolicy(Policy):
 
     @property
     def is_nearer(self) -> bool:
-        """Whether the policy predicts: its error is less than that of the order, as `Policy` asks of one policy, or
-        about the same where the site is simulated well.
+        """True if the policy predicts: its error is lower than the order's by the ratio that `Policy` requires.
+
+        Where the site is simulated well, about the same error is enough.
         """
         most = AS_NEAR if self._simulates_well() else MAX_ERROR_RATIO
         nearer = self._compared[self.best.name] <= most * self._compared[ORDER]
         return self.compared >= MIN_TRIED_JOBS and nearer
 
     def beside(self, job: Job, context: SiteContext, order: Estimate) -> Estimate:
-        """The wait of a job for which `order` says this; none where the order is nearer."""
+        """Return the wait of a job whose estimate by `order` is given; none where the order is closer."""
         if context.layout is not None:
             return TOPOLOGY
         estimate = NOTHING
@@ -77,7 +77,7 @@ class SitePolicy(Policy):
         return estimate
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """What `beside` would say of each."""
+        """Return what `beside` would return for each job."""
         if context.layout is not None:
             return (TOPOLOGY for _ in jobs)
         if not self.is_nearer:
@@ -96,7 +96,7 @@ class SitePolicy(Policy):
                 self._compared[name] = DECAY * error_s + abs(tried[name] - wait_s)
 
     def save(self) -> bytes:
-        """What `Policy` saves, and how all compare."""
+        """Serialize the state of `Policy` and the comparison."""
         return encode(_Saved(super().save(), self.compared, self._compared))
 
     def load(self, saved: bytes) -> None:

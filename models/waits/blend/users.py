@@ -1,4 +1,4 @@
-"""What is kept of single users or queues: of those whose jobs became known last."""
+"""State of single users or queues: those with the latest scored jobs."""
 
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ K = TypeVar("K", str, int)
 
 
 def kept_of(users: dict[K, Floats], user: K | None, shape: tuple[int, ...]) -> Floats:
-    """What is kept of one, who is the last one now; zeros of this shape, for nothing, of a new one or of nobody."""
+    """Return a user's state and make it the latest; zeros of this shape for a new user, or for None."""
     found = None if user is None else users.pop(user, None)
     found = np.zeros(shape) if found is None else found
     if user is not None:

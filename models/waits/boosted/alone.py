@@ -46,7 +46,7 @@ class BoostedAlone(Boosted):
         self.see(job, context, self._order.predict(job, context).wait_s)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """What `predict` would say of each."""
+        """Return what `predict` would return for each job."""
         asked, copy = tee(jobs)
         for job, simulated in zip(asked, self._order.what_ifs(copy, context), strict=True):
             yield self._estimate(self.consider(job, context, simulated.wait_s))
@@ -64,7 +64,7 @@ class BoostedAlone(Boosted):
         self._order.observe(job, what, at, context)
 
     def save(self) -> bytes:
-        """What the rows do not tell; 30 KB."""
+        """Serialize the state that the rows do not contain; 30 KB."""
         return encode(_Saved(super().save(), self._order.save()))
 
     def load(self, saved: bytes) -> None:

@@ -1,4 +1,4 @@
-"""How large the states were that a model learnt from, to say so where one is larger than all of them."""
+"""Range of the states that a model was trained on, to report states outside of it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -42,11 +42,11 @@ class Extent:
 
     @classmethod
     def of(cls, rows: Singles, names: Sequence[str]) -> "Extent":
-        """That of rows (n, len(names))."""
+        """Return the range of rows (n, len(names))."""
         return cls(names, {name: _count(rows[:, names.index(name)].max().item()) for name in WORDS if name in names})
 
     def unlike(self, row: Singles) -> str | None:
-        """What of a row is larger than ever, in words, if anything is; 1 µs."""
+        """Describe a feature of the row that is out of range, in words; None if there is none."""
         for place, nearly, words, before in self._known:
             value = row.item(place)
             if value > nearly and (now := _count(value)) > RATIO * before + MARGIN:
@@ -62,5 +62,5 @@ def _nearly(before: float) -> float:
 
 
 def _count(value: float) -> float:
-    """What stands as log2(1 + x), with the sign of x."""
+    """Invert log2(1 + x), with the sign of x."""
     return math.copysign(math.exp2(abs(value)) - 1.0, value)

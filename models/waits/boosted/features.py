@@ -1,4 +1,4 @@
-"""What is known of a job when it is submitted, as one row of numbers for the trees."""
+"""Features of a job at its submission, as one row of numbers for the trees."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The forests of one training: what they say of a wait, on two scales and at several quantiles."""
+"""The forests of one training: their estimates of a wait, on two scales and at several quantiles."""
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,8 +36,13 @@ QUANTILE_TREES, QUANTILE_LEAVES = 50, 8
 
 
 class TrainingRows(NamedTuple):
-    """Jobs that left the queue: their features (n, f), waits in seconds (n), how much each counts (n), and what the
-    prior says of each, (n, its aims), where that is known already.
+    """Jobs that left the queue, as rows for training.
+
+    Attributes:
+        features: (n, features).
+        waits: in seconds, (n,).
+        weights: weight of each row, (n,).
+        begins: the prior's estimates, (n, its aims), if they have been computed.
     """
 
     features: Singles
@@ -47,10 +52,11 @@ class TrainingRows(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What forests say of a wait, seconds: its median as by each scale, and its quantiles by their probability.
+    """The forests' estimates of a wait, in seconds: its median on each scale, and its quantiles by their probability.
 
-    The quantile of 0.5 is the median of `medians`, which is the point estimate. `unlike` says what is unlike any state
-    that the forests learnt from, if anything is. `elsewhere`: that only jobs of other sites were learnt from.
+    The quantile of 0.5 is the median of `medians`, which is the point estimate. `unlike` describes a feature that is
+    out of the range of training, if there is one. `elsewhere` is set if the forests were trained on jobs of other sites
+    only.
     """
 
     medians: dict[str, float]
@@ -70,13 +76,13 @@ _read = reader(_Encoded, "forests")
 
 
 class Forests:
-    """Forests by what they aim at, trained on the same jobs.
+    """Forests by their aims, trained on the same jobs.
 
-    Parameters:
+    Args:
         forests: the same aims as those of the prior, if there is one.
-        jobs: how many they were trained on.
-        extent: how large the states were that these jobs found.
-        prior: what they start from: what they say is added to what it says.
+        jobs: number of jobs that they were trained on.
+        extent: the range of the states of these jobs.
+        prior: the model that they start from: their estimates are added to its estimates.
     """
 
     def __init__(self, forests: Mapping[Aim, Forest], jobs: int, extent: Extent, prior: Prior | None = None) -> None:
@@ -95,7 +101,7 @@ class Forests:
 
     @classmethod
     def of_others(cls, prior: Prior, aims: Iterable[Aim], names: Sequence[str]) -> "Forests":
-        """What the prior says, before there are any jobs."""
+        """Return the prior's estimates alone, for a site without jobs."""
         return cls({aim: Forest.empty(names) for aim in aims}, 0, Extent(names, {}), prior)
 
     @classmethod
@@ -135,10 +141,11 @@ class Forests:
         return forests
 
     def say(self, row: Singles, begins: Floats | None = None) -> "Said":
-        """What the forests say of a job, by its features (f); 30 µs for five.
+        """Estimate the wait of a job from its features.
 
-        Parameters:
-            begins: what the prior says of it, (its aims,), where that is known already.
+        Args:
+            row: the features, (f,).
+            begins: the prior's estimates, (its aims,), if they have been computed.
         """
         rows = row.reshape(1, -1)
         values: list[float] = self._grove.predict(rows)[0].tolist()
@@ -240,7 +247,7 @@ def _smaller(parameters: Boosting) -> Boosting:
 
 
 def lesson(rows: TrainingRows) -> Lesson:
-    """What other sites can learn from these jobs."""
+    """Return the data of these jobs for the training of a prior for other sites."""
     return Lesson(rows.features, {aim: _to_scale(aim.scale, rows.waits) for aim in (*POINT, *QUANTILES)}, rows.weights)
 
 

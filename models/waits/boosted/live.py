@@ -1,4 +1,4 @@
-"""What a job finds at the site: sums over the queued and the running jobs, in one pass over their columns."""
+"""State of the site for a job: sums over the queued and the running jobs, in one pass over their columns."""
 
 from typing import NamedTuple
 
@@ -79,9 +79,9 @@ class _About(NamedTuple):
 
 
 def live_features(job: Job, table: LiveTable, now: float, site_cpus: int, out: Floats) -> None:
-    """Fill in the features of `NAMES`, zeros before, for a job that is not in the table; 30 µs at 1000 live jobs.
+    """Fill in the features of `NAMES`, zeros before, for a job that is not in the table.
 
-    O(live jobs), as far as they are looked at (`models.site.seen`).
+    O(live jobs), for those in `seen` (`models.site.seen`).
     """
     seen, queue, cpus = table.seen(), table.code("queue", job.queue), float(job.cpus)
     if queue == NO_NAME and job.queue is not None:
@@ -194,9 +194,9 @@ def _within_two(one: float, other: float) -> bool:
 
 @njit(cache=True)
 def _left(running: Ints, table: Records, now: float) -> tuple[Floats, Floats]:
-    """How much longer the running jobs are expected to run, and are planned to.
+    """Return the expected and the planned remaining run times of the running jobs.
 
-    One that has outrun its expected time is expected to run half as long again, within its plan.
+    A job that has exceeded its expected run time is expected to run half as long again, within its plan.
     """
     expected, planned = np.empty(len(running)), np.empty(len(running))
     for place, row in enumerate(running):
@@ -238,7 +238,7 @@ def _running_features(
 def _fits_in(
     order: Ints, left: Floats, running: Ints, table: Records, free: float, wanted: float
 ) -> tuple[float, float]:
-    """In how many seconds so many processors are free, and how many are free beside them then."""
+    """Return the seconds until `wanted` CPUs are free, and the number of free CPUs beside them then."""
     if free >= wanted:
         return 0.0, free - wanted
     for place in order:

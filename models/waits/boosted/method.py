@@ -46,12 +46,12 @@ Share = Annotated[float, Meta(gt=0.0, le=1.0)]
 
 
 class BoostedParameters(NamedTuple):
-    """What the method can be tuned by.
+    """Parameters of the method.
 
-    It learns from the last `window` jobs that left the queue, anew after at most `every` jobs. `trees` of up to
-    `leaves` leaves of at least `leaf_rows` jobs are added at the rate `rate`; each tree sees the share `features` of
-    the features and `rows` of the jobs. A job that was cancelled in the queue weighs `cancelled` as much as one that
-    started then; 0 leaves them out. `quantiles`: whether quantiles are predicted beside the wait, as bounds.
+    The model is trained on the last `window` jobs that left the queue, and again after at most `every` jobs. `trees` of
+    up to `leaves` leaves of at least `leaf_rows` jobs are added at the rate `rate`. Each tree uses the share `features`
+    of the features and `rows` of the jobs. A job that was cancelled in the queue has the weight `cancelled`, relative
+    to one that started then; 0 leaves it out. `quantiles` adds quantiles of the wait, as bounds.
     """
 
     window: Annotated[int, Meta(ge=100, le=200_000)] = 30_000
@@ -75,13 +75,12 @@ _read = reader(_Saved, "a saved state")
 
 
 class Boosted(WaitMethod):
-    """Waits by boosted trees, for a method that has asked a simulated schedule before; see the package.
+    """Waits by boosted trees, for a method that has simulated a schedule before; see the package.
 
-    To be asked takes 0.2 ms. A training of 30,000 jobs takes some 2 s, in the background. The
-    first model of the site's own counts some 20 jobs after 100 have started; before that the prior speaks, once the
-    size of the site is known.
+    Training runs in the background. The site's first own model is in force some 20 jobs after 100 have started. Before
+    that the prior predicts, when the size of the site is available.
 
-    Parameters:
+    Args:
         parameters: those of `BoostedParameters`.
     """
 
@@ -100,11 +99,11 @@ class Boosted(WaitMethod):
 
     @property
     def memory(self) -> Memory:
-        """The jobs that it learns from; nobody need predict them."""
+        """Number of jobs that it learns from; they need no predictions."""
         return Memory(self.parameters.window, 0)
 
     def _starting_from(self, prior: Prior | None) -> "_Fit":
-        """What trains from now on; until then the prior speaks."""
+        """Return the training function that starts from this prior. Until its first model, the prior predicts."""
         self._prior, fit = prior, _Fit(self.parameters, prior)
         self._aims = fit.aims
         self._unread: str | None = None  # that a stored prior cannot be used
@@ -120,7 +119,7 @@ class Boosted(WaitMethod):
         """Start from another prior from now on; it is stored with the notes.
 
         Raises:
-            ValueError: it is none, or says less than is asked for.
+            ValueError: it is not a prior, or it lacks a required quantile.
         """
         prior = Prior.decode(encoded)
         if missing := {*POINT, *QUANTILES}.difference(prior.aims):
@@ -129,7 +128,7 @@ class Boosted(WaitMethod):
         self._notes.put(_PRIOR, encoded)
 
     def beside(self, job: Job, context: SiteContext, simulated_s: float | None) -> Said | None:
-        """What the forests say of a job that waits so long, in seconds, in a simulated schedule.
+        """Note a job and return the forests' estimate, given its wait in a simulated schedule, in seconds.
 
         None before the first training is done where there is no prior.
         """
@@ -143,7 +142,7 @@ class Boosted(WaitMethod):
         self.training.step(begins=False)
 
     def _note(self, job: Job, context: SiteContext, simulated_s: float | None) -> tuple[Singles, Floats | None]:
-        """Note a job's features, and what the prior says of it; gives both."""
+        """Store a job's features and the prior's estimates; return both."""
         codes, rows = codes_of(job), self._notes.count
         row = row_of(job, codes, rows, context, self._recent, simulated_s)
         singles, prior = row.astype(np.float32), self._prior
@@ -154,7 +153,7 @@ class Boosted(WaitMethod):
         return singles, begins
 
     def consider(self, job: Job, context: SiteContext, simulated_s: float | None) -> Said | None:
-        """What `beside` would say of a job that is only considered; 0.2 ms."""
+        """Return what `beside` would return for a hypothetical job."""
         return self._say(self.features(job, context, simulated_s).astype(np.float32), context)
 
     def features(self, job: Job, context: SiteContext, simulated_s: float | None) -> Stored:
@@ -173,7 +172,7 @@ class Boosted(WaitMethod):
 
     @property
     def degraded(self) -> str | None:
-        """That the model was lost, or the prior that it started from, if it was."""
+        """Reason if the model was lost, or the prior that it started from."""
         return "; ".join(filter(None, (self._unread, self.training.degraded))) or None
 
     def pending(self) -> Future[Any] | None:
@@ -203,7 +202,7 @@ class Boosted(WaitMethod):
         self._notes.forget(key)
 
     def save(self) -> bytes:
-        """What the rows do not tell; 6 KB."""
+        """Serialize the state that the rows do not contain; 6 KB."""
         return encode(_Saved(self._recent.save(), self.training.save()))
 
     def load(self, saved: bytes) -> None:
@@ -237,14 +236,14 @@ class Boosted(WaitMethod):
 
 
 def _has_size(context: SiteContext) -> bool:
-    """Whether the size of the site is known, or has been guessed from enough jobs."""
+    """Return True if the size of the site is registered, or can be estimated from enough jobs."""
     return context.capacity is not None or context.history.count >= MIN_STARTED_JOBS
 
 
 def training_rows(jobs: Iterable[Pair], cancelled: float, prior: Prior | None) -> TrainingRows:
-    """Notes as rows of features; those that were cancelled weigh so much.
+    """Convert notes to rows of features; cancelled jobs have the weight `cancelled`.
 
-    What the prior says is asked again of those that were noted with another one.
+    The prior's estimates are computed again for notes that have those of another prior.
     """
     notes, waits, weights, begins, stale = [], [], [], [], []
     width = 0 if prior is None else 8 * len(prior.aims)

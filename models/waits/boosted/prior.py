@@ -1,10 +1,11 @@
-"""What the queues of other sites taught: forests that speak at a site's first job, and that its own ones start from.
+"""The prior: forests that were pre-trained on other sites. They predict from a site's first job on.
 
-The features name no user and no queue, so trees that learnt from other sites understand them, once processors and work
-are shares of the site. Those of the package learnt from public workload traces (`queuecast prior`); an operator may
-send a site others (`LoadPrior`). They are trees alone. The site's own forests learn what is left: how its waits differ
-from those in like states elsewhere (J. H. Friedman, "Greedy function approximation: a gradient boosting machine", 2001,
-begun at the prior's estimate instead of at a constant).
+A site's own forests start from them. The features name no user and no queue, so trees that were trained on other sites
+are valid, once CPUs and work are shares of the site. The prior in the package was trained on public workload traces
+(`queuecast prior`); an operator may send a site another one (`LoadPrior`). A prior contains trees only. The site's own
+forests learn the residual: the difference of its waits from those in similar states at other sites (J. H. Friedman,
+"Greedy function approximation: a gradient boosting machine", 2001, started from the prior's estimate instead of from a
+constant).
 """
 
 import zlib
@@ -42,7 +43,7 @@ WHOLE: Final = 1000.0
 
 
 def _is_share(name: str) -> bool:
-    """Whether a feature counts processors or their work."""
+    """Return True if a feature counts CPUs or their work."""
     if name in ("cpus", "free", "room", "head_cpus", "left_expected", "left_planned", "queue_left_expected"):
         return True
     return (name.endswith(("_cpus", "_work")) and not name.startswith("drain")) or name.startswith(("freed_", "spare_"))
@@ -53,7 +54,7 @@ SHARES: Final = np.array([place for place, name in enumerate(NAMES) if _is_share
 
 
 class Aim(NamedTuple):
-    """What a forest is to predict: a quantile of the waits on a scale, "log" or "root"."""
+    """Target of a forest: a quantile of the waits on a scale, "log" or "root"."""
 
     scale: str
     quantile: float
@@ -103,11 +104,11 @@ class Prior:
 
     @property
     def aims(self) -> tuple[Aim, ...]:
-        """What it says something of."""
+        """Targets of its forests."""
         return tuple(self._forests)
 
     def values(self, rows: Rows) -> Floats:
-        """What they say of each row, (n, `NAMES` and more), on the aims' scales: (n, `aims`); 20 µs for one."""
+        """Return the estimates for each row, (n, `NAMES` and more), on the aims' scales: (n, `aims`)."""
         return self._grove.predict(shares(rows))
 
     def encode(self) -> bytes:
@@ -137,7 +138,7 @@ def _decoded(encoded: bytes) -> Prior:
 
 @cache
 def shipped() -> Prior:
-    """The prior of this package; 15 ms when it is first asked for."""
+    """Return the prior of this package."""
     return Prior.decode(FILE.read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""How long jobs like this one waited lately: the last waits by user, queue, size and so on."""
+"""Recent waits of similar jobs: the last waits by user, queue, size and other attributes."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -102,7 +102,7 @@ Codes = tuple[int, ...]
 
 
 def codes_of(job: Job) -> Codes:
-    """What a job is like, a number for each attribute; the same after a restart. 3 µs."""
+    """Return a job's kind, as a number for each attribute; the same after a restart."""
     return (
         code_of(job.user),
         code_of(job.queue),
@@ -120,7 +120,7 @@ def code_of(name: str | None) -> int:
 
 
 class Left(NamedTuple):
-    """How a job left the queue: after how many seconds, when (Unix seconds), and whether it was cancelled."""
+    """Departure of a job from the queue: its wait in seconds, the time (Unix seconds), and whether it was cancelled."""
 
     wait_s: float
     at: float
@@ -128,7 +128,7 @@ class Left(NamedTuple):
 
 
 class RecentState(msgspec.Struct, array_like=True):
-    """What is saved beside the rows: of the last starts of the site, and the times of the last submissions."""
+    """Serialized state beside the rows: the last starts of the site, and the times of the last submissions."""
 
     starts: list[float] = []
     waits: list[float] = []
@@ -136,8 +136,10 @@ class RecentState(msgspec.Struct, array_like=True):
 
 
 class _Kept(NamedTuple):
-    """The last `KEPT` values by slot, in a ring, and the numbers of their jobs, (slots, KEPT); of each slot when the
-    last one came (Unix seconds), and how many there were, (slots,).
+    """The last `KEPT` values by slot, in a ring.
+
+    `numbers` are those of their jobs, (slots, KEPT). `times` are when the last value of each slot came (Unix seconds),
+    and `counts` how many there were, (slots,).
     """
 
     values: Floats
@@ -147,13 +149,13 @@ class _Kept(NamedTuple):
 
 
 class Recent:
-    """What became lately of jobs alike, of those that were noted within the last `horizon` rows.
+    """Recent outcomes of similar jobs, of those that were noted within the last `horizon` rows.
 
-    Each start costs 20 µs, and `features` 20 µs. What is remembered is a function of these jobs in the order of their
-    starts, so it can be had again from the rows. `RecentState` is what cannot.
+    The state is a function of these jobs in the order of their starts, so that it can be rebuilt from the rows.
+    `RecentState` is the part that cannot.
 
-    Parameters:
-        horizon: in rows of the method's notes; what lies before is forgotten.
+    Args:
+        horizon: in rows of the method's notes; earlier jobs are dropped.
     """
 
     def __init__(self, horizon: int) -> None:
@@ -176,10 +178,10 @@ class Recent:
         self.remember(codes, number, left, rows)
 
     def remember(self, codes: Codes, number: int, left: Left, rows: int) -> None:
-        """The same for what is had again from rows, which tell of the kinds alone.
+        """Add a job that is restored from rows, which contain the kinds only.
 
-        A job from before the horizon is left out: so whatever is pushed out for another is itself forgotten by when
-        that one is, if rows are kept for twice the horizon, and what is restored is the same.
+        A job from before the horizon is left out. A value that is replaced by a new one is therefore itself past the
+        horizon when that one is, if rows are kept for twice the horizon. The restored state is then the same.
         """
         if number < rows - self._horizon:
             return
@@ -195,7 +197,7 @@ class Recent:
             self._forget(rows)
 
     def _slot(self, key: Codes) -> int:
-        """Where the waits of a kind are; a place for them where there is none."""
+        """Return the slot of the waits of a kind; allocate one if there is none."""
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = self._unused.pop() if self._unused else len(self._slots)
@@ -227,7 +229,7 @@ class Recent:
         _features_of(out, slots.reshape(len(codes), len(parts)), *self._kept, *last, float(now), rows - self._horizon)
 
     def save(self) -> RecentState:
-        """What rows do not tell; 5 KB."""
+        """Serialize the state that the rows do not contain; 5 KB."""
         return RecentState(*(last.values.tolist() for last in (self._site_starts, self._site_waits, self._submissions)))
 
     def load(self, state: RecentState) -> None:
@@ -365,7 +367,7 @@ def _of_kinds(
 
 @njit(cache=True, nogil=True)
 def _of_all(out: Floats, waits: Floats, starts: Floats, submissions: Floats, now: float) -> None:
-    """What is told of the last starts and submissions of the whole site."""
+    """Fill in the features of the last starts and submissions of the whole site."""
     _of_site(out, waits[max(len(waits) - _SHORT, 0) :])
     _of_site(out[3:], waits)
     out[6], out[7] = _after(starts, now - HOUR_S), _after(submissions, now - HOUR_S)

@@ -1,8 +1,9 @@
-"""Training beside the events, so that the model counts from an event that was fixed beforehand.
+"""Background training that is deterministic: a model is in force from an event that was fixed beforehand.
 
-What a model is trained on, and from which event on it is used, follow from the events alone, however long the training
-takes and whoever does it: a replay, the stream and a restart say the same. The one thing that may have to wait is the
-event from which on it counts: `Training.pending` says so before that event comes.
+The training data of a model, and the event from which on it is used, follow from the events alone. They do not depend
+on the duration of the training or on the process that runs it: a replay, the stream and a restart give the same
+predictions. Only the event from which on it is in force may have to wait: `Training.pending` reports this before that
+event arrives.
 """
 
 import logging
@@ -25,10 +26,10 @@ ROWS_PER_EVENT = 8  # the most that one event adds to the notes, and more
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """When models are trained, and how much later each counts. Jobs are counted as two rows of the notes.
+    """Times of the trainings, and the delay until each model is in force. Jobs are counted as two rows of the notes.
 
-    The first training begins when `first` jobs have started, each further one when there were half as many jobs again,
-    but at most `every` jobs after the one before. A model counts after `share` of the jobs until the next training, at
+    The first training begins when `first` jobs have started. Each further one begins after half as many jobs again, but
+    at most `every` jobs after the one before. A model is in force after `share` of the jobs until the next training, at
     least `least` and at most `most`.
     """
 
@@ -44,20 +45,20 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return ROWS_PER_JOB * self.most + 2 * ROWS_PER_EVENT
 
     def interval(self, rows: int) -> int:
-        """Rows from a training that begins after so many rows until the next one."""
+        """Return the rows from a training that begins at this row until the next one."""
         return max(min(rows // 2, ROWS_PER_JOB * self.every), 1)
 
     def delay(self, rows: int) -> int:
-        """Rows from a training that begins after so many rows until its model counts."""
+        """Return the rows from a training that begins at this row until its model is in force."""
         jobs = min(max(int(self.share * self.interval(rows)) // ROWS_PER_JOB, self.least), self.most)
         return ROWS_PER_JOB * jobs
 
 
 class _State(msgspec.Struct, array_like=True):
-    """Where a training stands, in rows of the notes: -1 is never.
+    """Progress of the trainings, in rows of the notes: -1 is never.
 
-    `begun` and `due` are of the one under way, `counts` is when the model in force was trained, `next` when the next
-    one may begin. `lost` is set where a model that was in force is not there any more.
+    `begun` and `due` belong to the current training, `counts` is when the model in force was trained, and `next` is
+    when the next training may begin. `lost` is set if the model that was in force is missing.
     """
 
     begun: int = -1
@@ -85,10 +86,10 @@ _read_stored = reader(_StoredModel, "a model")
 
 
 class Training(Generic[M]):
-    """The model that counts, and the next one.
+    """The model in force, and the training of the next one.
 
-    The method calls `step` each time that it has noted or settled a job, and predicts by `model`. It loads its notes
-    first, then this. The model is kept in the notes.
+    The method calls `step` after each job that it has noted or settled, and predicts by `model`. It loads its notes
+    first, then this. The notes contain the model.
 
     >>> notes = JobNotes(1000, Schedule().behind_rows)
     >>> training = Training(notes, fit=lambda jobs: str(len(list(jobs))), encode=str.encode, decode=bytes.decode)
@@ -100,13 +101,16 @@ class Training(Generic[M]):
     >>> training.model
     '100'
 
-    Parameters:
-        fit: trains a model on notes and what they were settled with, and on nothing else. What it raises is logged,
-            and the model before stays. To be done in another process it must be pickled, so it is a function of a
-            module, or a `functools.partial` of one and a few settings, and no method of what holds the notes.
-        encode: the model as it is stored; there too.
-        decode: the inverse, in another thread; raises ValueError where it is none, or one of an earlier version.
-        kind: under which the notes have it.
+    Args:
+        notes: the notes of the method's jobs.
+        fit: trains a model on notes and the values that they were settled with, and on nothing else. Its exceptions
+            are logged, and the model before stays. It is pickled for another process, so it must be a function of a
+            module, or a `functools.partial` of one and a few settings. It must not be a method of an object with the
+            notes.
+        encode: serializes the model; in that process too.
+        decode: the inverse, in another thread; raises ValueError if the data is not a model of this version.
+        schedule: when models are trained.
+        kind: under which the notes have the model.
 
     Raises:
         ValueError: the notes keep too few rows behind.
@@ -133,7 +137,7 @@ class Training(Generic[M]):
 
     @property
     def degraded(self) -> str | None:
-        """Why predictions are worse than usual: the model is lost, and a new one is being trained in its place."""
+        """Reason why predictions are less accurate: the model was lost, and a new one is being trained."""
         return "the model was lost: trained anew" if self._state.lost else None
 
     def step(self, begins: bool = True) -> None:
@@ -156,7 +160,7 @@ class Training(Generic[M]):
         self._state = _State(next=self._notes.count)
 
     def pending(self) -> Future[Any] | None:
-        """What the next event would have to wait for; None where it would not."""
+        """Return the training for which the next event would have to wait; None if there is none."""
         if self._state.begun < 0:
             return None
         future = self._training()
@@ -193,14 +197,14 @@ class Training(Generic[M]):
             self._notes.put(self._kind, encode(_StoredModel(begun, encoded)))
 
     def save(self) -> bytes:
-        """Where it stands; the model itself is in the notes."""
+        """Serialize the progress; the notes contain the model itself."""
         return encode(self._state)
 
     def load(self, saved: bytes) -> None:
-        """Go on as `save` said. A training that was under way is begun again, one for a model that is lost too.
+        """Restore the state from `save`. A training that was running starts again, and so does one for a lost model.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not such a state.
         """
         self._state = _read_state(saved)
         self._future = None

@@ -1,7 +1,7 @@
-"""How the order of a queue changes while time passes: jobs grow older, and users use what they hold.
+"""Changes of the queue's order with time: jobs grow older, and users accumulate usage.
 
-In a schedule that goes far ahead, who has much running falls back, and who waits comes forward. So the queue is put in
-order anew as of later times, by the same features and weights as now.
+In a schedule that covers a long time, users with many running jobs lose priority, and waiting users gain it. The queue
+is therefore sorted again as of later times, with the same features and weights as now.
 """
 
 from typing import NamedTuple
@@ -22,10 +22,16 @@ GROWTH = 1.5
 
 
 class Aging(NamedTuple):
-    """What the order of a line is found from: the queue, and which of it (`places`, in it) are in the line; what users
-    and accounts have used; the size of the site; the weights of the preference; and whether what users may hold is
-    known as limits, so that it is no matter of preference. `first_s` is after how many seconds the order is first found
-    anew, infinity for never.
+    """Data from which the order of a line is computed.
+
+    Attributes:
+        queued: the queue.
+        places: the jobs of the line, as places in `queued`.
+        people: usage of users and accounts.
+        cpus: the size of the site.
+        weights: the weights of the preference.
+        limited: whether the users' usage is limited by limits that were found, so that it is no matter of preference.
+        first_s: seconds until the order is first computed again; infinity for never.
     """
 
     queued: Queued
@@ -46,14 +52,14 @@ class Use(NamedTuple):
 
 @njit(cache=True)
 def add_use(use: Use, user: int, account: int, cpu_s: float) -> None:
-    """A user and an account have used so many processor-seconds."""
+    """Add CPU-seconds to the usage of a user and an account."""
     use.users[user] += cpu_s
     use.accounts[account] += cpu_s
 
 
 @njit(cache=True)
 def people_later(people: People, use: Use, passed_s: float, held: Ints, runs: Ints) -> People:
-    """What users and accounts have used so many seconds later, and what they hold and run then. `use` begins anew."""
+    """Return the usage after `passed_s` seconds, with the CPUs and jobs that users then hold. Resets `use`."""
     users, accounts = _faded(people.users, use.users, passed_s), _faded(people.accounts, use.accounts, passed_s)
     use.users[:], use.accounts[:] = 0.0, 0.0
     return People(users, accounts, held, runs)
@@ -61,7 +67,7 @@ def people_later(people: People, use: Use, passed_s: float, held: Ints, runs: In
 
 @njit(cache=True)
 def _faded(used: Floats, since: Floats, passed_s: float) -> Floats:
-    """What had been used and what was used since, (codes, half-lives): as if that had all been used halfway."""
+    """Return the decayed usage, (codes, half-lives), as if all usage since had been halfway through the time."""
     found = np.empty_like(used)
     for half in range(len(HALVES)):
         kept = 2.0 ** (-passed_s / HALVES[half] / 2.0)
@@ -71,13 +77,13 @@ def _faded(used: Floats, since: Floats, passed_s: float) -> Floats:
 
 @njit(cache=True)
 def reordered(aging: Aging, waiting: Ints, now: float, people: People) -> Ints:
-    """Those of the line that wait, as they are to go `now`, in seconds from the time of the line.
+    """Return the waiting jobs of the line in their order at `now`, in seconds from the time of the line.
 
-    O(queued + waiting · log waiting); 0.1 µs for each that waits.
+    O(queued + waiting · log waiting).
 
-    Parameters:
+    Args:
         waiting: places in the line.
-        people: what users have used, hold and run by now.
+        people: usage of users, and the CPUs and jobs that they hold, by now.
     """
     every, waits = aging.queued, np.full(len(aging.queued.cpus), -1)
     for place in waiting:

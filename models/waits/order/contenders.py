@@ -1,8 +1,8 @@
-"""Which queued jobs could have started instead of the one that did: from them the order is learnt.
+"""Queued jobs that could have started instead of the one that did: training data for the order.
 
-They are much like it. Not among them are those that the scheduler says to wait for something of their own; at a site
-without a topology neither those that a limit keeps, nor those of the same user, which go in their own order, nor those
-that would take what is reserved for the head of the queue.
+They are similar to it. Jobs that have a pending reason of their own are excluded. At a site without a topology, three
+more kinds are excluded: jobs that a limit blocks, jobs of the same user, and jobs that would take CPUs that are
+reserved for the head of the queue. Jobs of one user start in an order of their own.
 """
 
 import numpy as np
@@ -34,15 +34,15 @@ def could_start(
     weights: Floats,
     limits: Limits,
 ) -> Flags:
-    """Which jobs could have started instead at a site without a topology, and are much like the one that did; O(jobs).
+    """Return the similar jobs that could have started instead, at a site without a topology; O(jobs).
 
-    They leave alone what is reserved for the head of the queue: the first in the learnt order of those that may start
-    and find no room. Where the job that started goes before it, nothing is; and where that does not leave it alone, the
-    order is not known well enough, and nobody is one.
+    They do not use CPUs that are reserved for the head of the queue: the first job in the learned order that may start
+    but does not fit. Where the job that started goes before the head, there is no reservation. Where it uses the
+    reserved CPUs itself, the order is not learned well enough, and no job qualifies.
 
-    Parameters:
-        started: the place among the queued jobs of the one that started.
-        before: of each queued job, how many of its user's queued jobs came before it.
+    Args:
+        started: the place, among the queued jobs, of the one that started.
+        before: for each queued job, the number of its user's queued jobs that were submitted before it.
     """
     kept = are_over(queued, people, limits) | are_full(queued, running, limits)
     wide = np.flatnonzero(~kept & (queued.cpus > free))
@@ -66,7 +66,7 @@ def could_start(
 
 @njit(cache=True, nogil=True)
 def alike(queued: Queued, started: int) -> Flags:
-    """Which other jobs are much like the one that started, and wait for nothing of their own."""
+    """Return the other jobs that are similar to the one that started and have no pending reason of their own."""
     found = np.empty(len(queued.cpus), np.bool_)
     for job in range(len(found)):
         cpus = queued.cpus[job] / queued.cpus[started]
@@ -78,8 +78,10 @@ def alike(queued: Queued, started: int) -> Flags:
 
 @njit(cache=True, nogil=True)
 def chosen(could: Flags, tasks: Ints) -> tuple[Ints, Ints]:
-    """Of all tasks of the jobs that could have started, at most `MOST_OTHERS`, evenly spaced: their jobs, and of each
-    how many tasks of its job come before it.
+    """Choose at most `MOST_OTHERS`, evenly spaced, of all tasks of the jobs that could have started.
+
+    Returns:
+        Their jobs, and for each the number of tasks of its job before it.
     """
     whole = 0
     for job in range(len(could)):

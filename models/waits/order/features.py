@@ -1,4 +1,4 @@
-"""What a scheduler may order its queue by, of each queued job: age, size, length, and what its user had and has."""
+"""Features by which a scheduler may sort its queue: a job's age, size and length, and its user's usage."""
 
 from typing import NamedTuple
 
@@ -56,10 +56,17 @@ _HELD_SHARES, _MOST_AGES_S = np.array(HELD_SHARES), np.array(MOST_AGES) * DAY_S
 
 
 class Queued(NamedTuple):
-    """Queued jobs as columns, in the order in which they came: processors, expected and planned run times, ages, codes
-    of users and accounts (0: nobody), the places of the weights of the queues that they are in, the priorities that
-    the scheduler tells (NaN: none), which it says to wait for something of their own, and how long each stays if it
-    does not start (infinity: for good). Seconds.
+    """Queued jobs as columns, in the order of submission; times are in seconds.
+
+    Attributes:
+        cpus: CPUs.
+        run_s, planned_s: expected and planned run times.
+        age_s: ages.
+        user, account: codes; 0: none.
+        queue: places of the weights of their queues.
+        priority: the scheduler's priorities; NaN: none.
+        barred: whether the scheduler reports a pending reason of the job's own.
+        stays_s: time until the job is withdrawn if it does not start; infinity: never.
     """
 
     cpus: Ints
@@ -75,8 +82,14 @@ class Queued(NamedTuple):
 
 
 class Running(NamedTuple):
-    """Running jobs as columns: processors, how long they hold them from now on, expected and planned, codes, the places
-    of their queues' weights, and for how long they were planned when they started.
+    """Running jobs as columns; times are in seconds.
+
+    Attributes:
+        cpus: CPUs.
+        left_s, planned_s: remaining run times, expected and planned.
+        user, account: codes; 0: none.
+        queue: places of the weights of their queues.
+        whole_s: planned run times at their starts.
     """
 
     cpus: Ints
@@ -161,7 +174,7 @@ def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site
 
 @njit(cache=True)
 def before_each(user: Ints, users: int, stands_for: Floats) -> Floats:
-    """Of each queued job, how many of its user's queued jobs came before it; 0 for the jobs of nobody known."""
+    """Return for each queued job the number of its user's queued jobs before it; 0 for jobs without a user."""
     seen, before = np.zeros(users), np.empty(len(user))
     for job in range(len(user)):
         before[job] = seen[user[job]]
@@ -172,7 +185,7 @@ def before_each(user: Ints, users: int, stands_for: Floats) -> Floats:
 
 @njit(cache=True)
 def accrue(used: Floats, cpus: Ints, codes: Ints, seconds: Floats) -> None:
-    """Add what running jobs used over so many seconds up to now, each at its code's place; O(running)."""
+    """Add the usage of running jobs over `seconds` seconds up to now, at the places of their codes; O(running)."""
     for job in range(len(cpus)):
         for half in range(len(HALVES)):
             used[codes[job], half] += cpus[job] * HALVES[half] / LN_2 * (1.0 - 2.0 ** (-seconds[job] / HALVES[half]))

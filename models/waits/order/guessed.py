@@ -1,8 +1,8 @@
-"""The priority that the scheduler would give a job that is only considered, from those that it tells of queued jobs.
+"""Estimate of the priority that the scheduler would give a hypothetical job, from the priorities of queued jobs.
 
-Nothing is kept: it is fitted anew to the queue of the moment. A told priority is taken as the sum of what its user has,
-what its queue and QOS have, and slopes of age, size and length. A user who has no queued job is put among those who
-have by what they have used.
+It has no state: it is fitted to the current queue. A priority is modelled as the sum of a term of its user, a term of
+its queue and QOS, and slopes of age, size and length. A user without a queued job is ranked among the users with queued
+jobs by usage.
 """
 
 from collections.abc import Hashable, Sequence
@@ -30,9 +30,16 @@ MIN_USERS, MIN_EXPLAINED = 3, 0.5
 
 @dataclass(frozen=True, eq=False)
 class Guessed:
-    """What was fitted: `kinds` by number, the `slopes` (those of the kinds last), and of users who have queued jobs
-    what they have, by code (NaN: no job). `used` ascends, and `worth` is what users who used so much have; both are
-    empty where that does not explain it.
+    """The fitted model.
+
+    Attributes:
+        site_cpus: the size of the site.
+        kinds: queues with QOS, by number.
+        slopes: the coefficients, those of the kinds last.
+        users: the terms of users with queued jobs, by code; NaN: no job.
+        half: the half-life of the usage in `used`.
+        used: usage of users, ascending; empty where it does not explain their terms.
+        worth: the terms of users with this usage.
     """
 
     site_cpus: int
@@ -45,11 +52,13 @@ class Guessed:
 
     @classmethod
     def of(cls, queued: Queued, kinds: Sequence[Hashable], used: Floats, site_cpus: int) -> "Guessed":
-        """Fit the priorities of these jobs, all of which are told; O(jobs), 0.1 ms and more.
+        """Fit the priorities of these jobs, which must all be reported; O(jobs).
 
-        Parameters:
-            kinds: of what queue and QOS each job is.
-            used: what users have used, by code, (codes, half-lives).
+        Args:
+            queued: the jobs.
+            kinds: the queue and QOS of each job.
+            used: the usage of users, by code, (codes, half-lives).
+            site_cpus: the size of the site.
         """
         numbers: dict[Hashable, int] = {}
         for kind in kinds:
@@ -85,8 +94,9 @@ class Guessed:
         return best
 
     def priority(self, queued: Queued, kind: Hashable, used: Floats) -> float:
-        """That of the last of these jobs; NaN where nothing is known of its user. Who has used less than all others is
-        before them.
+        """Return the priority of the last of these jobs; NaN if its user has no term.
+
+        A user with less usage than all others comes before them.
         """
         user = int(queued.user[-1])
         worth = float(self.users[user]) if user < len(self.users) else np.nan
@@ -99,7 +109,7 @@ class Guessed:
 
 
 def _factors(queued: Queued, kinds: Sequence[Hashable], numbers: dict[Hashable, int], site_cpus: int) -> Floats:
-    """What the slopes are of, (jobs, `SCALES` + kinds)."""
+    """Return the regressors of the slopes, (jobs, `SCALES` + kinds)."""
     age_d = np.maximum(queued.age_s, 0.0) / DAY_S
     found = np.zeros((len(age_d), len(SCALES) + len(numbers)))
     for place, most_d in enumerate(AGES_D):

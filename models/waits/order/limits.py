@@ -1,11 +1,10 @@
-"""What users may have running at most, and how far into its queue a scheduler looks: found from what is never started
-though it could be.
+"""Limits on users' running jobs, and the scheduler's depth, inferred from jobs that could start but never do.
 
-At each submission, a queued job that would start at once by the simulated schedule, and has not, was refused something.
-Where jobs are refused above some number of processors (or of jobs) that their user would hold, and hardly any start
-there, that number is a limit. A site that merely prefers some jobs has starts on both sides. The same is counted by
-the place in the queue, of the first job that no known limit keeps: many schedulers look at the first jobs alone, and
-one that backfills nothing at the very first.
+At each submission, a queued job that would start immediately in the simulated schedule, and has not, was refused. Where
+jobs are refused above some number of CPUs (or of jobs) that their user would hold, and hardly any start there, that
+number is a limit. A site that merely prefers some jobs has starts on both sides. The same is counted by the place in
+the queue, for the first job that no limit found so far blocks. Many schedulers consider only the first jobs, and a
+scheduler without backfill only the very first.
 """
 
 import numpy as np
@@ -43,7 +42,7 @@ MAX_REFUSED_BELOW = 0.02
 
 
 class LimitsSeen:
-    """How many jobs were started and refused, by what their users would then have held: arrays of (4, `STEPS` + 1).
+    """Numbers of started and refused jobs, by the usage that their users would then have had: (4, `STEPS` + 1) each.
 
     >>> seen = LimitsSeen()
     >>> for _ in range(30):
@@ -58,7 +57,7 @@ class LimitsSeen:
         """Of what started, then of what was refused."""
 
     def started(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
-        """A job of so many processors has started, whose user held so many, with so many running jobs."""
+        """Count the start of a job of `cpus` CPUs, whose user held `held` CPUs in `runs` running jobs."""
         self.counts *= np.float32(FADING)
         count(self.counts[STARTED], held, runs, cpus, site_cpus, 1)
 
@@ -70,7 +69,7 @@ class LimitsSeen:
 
 @njit(cache=True, nogil=True)
 def count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int, times: int) -> None:
-    """Add such a job to the counts, (4, `STEPS` + 1), so many times."""
+    """Add `times` jobs of this kind to the counts, (4, `STEPS` + 1)."""
     count_cpus(counts, held, runs, cpus, site_cpus, times)
     count_jobs(counts, runs, times)
 
@@ -89,20 +88,23 @@ def count_jobs(counts: Counts, runs: int, times: int) -> None:
 
 @njit(cache=True, nogil=True)
 def step_of(cpus: int, site_cpus: int, steps: int) -> int:
-    """The share of the machine that these processors are, as one of so many steps, rounded up."""
+    """Return the share of the machine that these CPUs are, as one of `steps` steps, rounded up."""
     return min(-(-cpus * steps // max(site_cpus, 1)), steps)
 
 
 @njit(cache=True, nogil=True)
 def count_place(counts: Counts, place: int, times: int) -> None:
-    """Add a job at such a place to the counts, (4, `STEPS` + 1), so many times."""
+    """Add `times` jobs at this place to the counts, (4, `STEPS` + 1)."""
     counts[PLACE, min(place, counts.shape[1] - 1)] += times
 
 
 @njit(cache=True, nogil=True)
 def limits_of(counts: Counts, site_cpus: int) -> tuple[float, float, float, float]:
-    """What a user may have running: processors of one job, processors of several, and jobs; and at how many jobs the
-    scheduler looks. Infinity for no limit.
+    """Return a user's limits and the scheduler's depth; infinity for no limit.
+
+    Returns:
+        The CPUs of one running job, the CPUs of several, the number of running jobs, and the number of queued jobs
+        that the scheduler considers.
     """
     alone = limit_of(counts[STARTED, ALONE], counts[REFUSED, ALONE])
     several = limit_of(counts[STARTED, SEVERAL], counts[REFUSED, SEVERAL])
@@ -127,7 +129,7 @@ def limit_of(started: Counts, refused: Counts) -> float:
 
 @njit(cache=True, nogil=True)
 def above(counts: Counts) -> Counts:
-    """Of each step, the sum of the counts above it, and no more than float32 tells."""
+    """Return for each step the sum of the counts above it, in the precision of float32."""
     found, whole = np.empty_like(counts), np.float32(0.0)
     for step in range(len(counts) - 1, -1, -1):
         whole += counts[step]

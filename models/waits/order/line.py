@@ -23,9 +23,13 @@ MAX_ALONE = 100
 
 
 class Ahead(NamedTuple):
-    """What is ahead of a job: seconds from now until it starts (infinity: never), its place in the order of the queue
-    (0 is the first), and the work of the queued jobs before it, in processor-seconds by their predicted run times; and
-    whether the simulation ended at `MAX_WORK`.
+    """The queue ahead of a job.
+
+    Attributes:
+        start_s: seconds until the job starts; infinity: never.
+        place: its place in the order of the queue; 0 is the first.
+        work: work of the queued jobs before it, in CPU-seconds by their predicted run times.
+        cut_short: whether the simulation ended at `MAX_WORK`.
     """
 
     start_s: float
@@ -36,9 +40,10 @@ class Ahead(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ordered:
-    """A site and the order of its queue: `order` are places in `sight.queued`. By place, `tiers` descend, within each
-    the `priorities` that are told do, where they count (else None), and within these `scores`; `work` and `jobs` (one
-    longer than the order) are those of the jobs before.
+    """A site and the order of its queue: `order` are places in `sight.queued`.
+
+    By place, `tiers` descend. Within each tier the reported `priorities` descend, where they are used (else None), and
+    within these the `scores`. `work` and `jobs` (one longer than the order) are the sums over the jobs before.
     """
 
     sight: Sight
@@ -55,8 +60,8 @@ class Ordered:
     def of(cls, sight: Sight, preference: Preference, limits: Limits, trusted: bool = False) -> "Ordered":
         """Put the queue in order; O(queued · log queued).
 
-        By the tiers of partitions first, where a site tells such; then by the scheduler's own priorities, where all
-        jobs tell theirs and these are `trusted`; then as was learnt.
+        The order is first by the tiers of partitions, where a site reports them. It is then by the scheduler's own
+        priorities, where all jobs report one and these are `trusted`. The last criterion is the learned order.
         """
         queued = sight.queued
         scores = scores_in(sight, np.arange(len(queued.cpus)), before(sight), preference, limits)
@@ -79,7 +84,7 @@ class Ordered:
 
     @property
     def most(self) -> int:
-        """So many jobs are simulated at most."""
+        """Maximum number of simulated jobs."""
         return MAX_SIMULATED if self.sight.whole else MAX_SIMULATED_OF_PART
 
     @cached_property
@@ -93,15 +98,16 @@ class Ordered:
 
     @cached_property
     def is_gone(self) -> Flags:
-        """Which of them are withdrawn before their turn."""
+        """Flags of the jobs that are withdrawn before they start."""
         if self.sight.rooms is not None:
             return np.zeros(len(self.simulated), np.bool_)
         return np.asarray(self.begun_s > self.sight.queued.stays_s[self.simulated])
 
     def starts(self) -> tuple[Ints, Floats]:
-        """Of the jobs that are simulated: their rows in the table, and in how many seconds they start, or infinity.
+        """Return the simulated jobs' rows in the table, and the seconds until they start, or infinity.
 
-        Each is taken to stay until then; of those that are not expected to, only the first `MAX_ALONE` are told.
+        Each job is assumed to stay until then. Of the jobs that are expected to be withdrawn, only the first
+        `MAX_ALONE` have a start.
         """
         simulated, first = np.unique(self.simulated, return_index=True)
         found = np.where(self.is_gone[first], np.inf, self.begun_s[first])
@@ -114,17 +120,16 @@ class Ordered:
         return self.sight.rows[simulated], found
 
     def due(self) -> Ints:
-        """Which jobs could start now if there were no limits but those that were told, as places in `sight.queued`."""
+        """Return the jobs that could start now with only the reported limits, as places in `sight.queued`."""
         sight = self.sight
         if not len(self.order) or (sight.rooms is None and sight.queued.cpus.min() > sight.free):
             return self.order[:0]
         return self.simulated[np.isfinite(self._schedule(sight, self.simulated, Limits(), only_now=True)[0])]
 
     def ahead(self, with_job: Sight) -> Ahead:
-        """What is ahead of the job that `with_job` has more than `sight`; O(queued² + queued·running) at worst.
+        """Return the queue ahead of the job that `with_job` has in addition; O(queued² + queued·running) at worst.
 
-        Of a longer queue than `most`, what follows is reckoned as work, done at the rate at which the machine
-        works now.
+        In a queue longer than `most`, the rest counts as work, done at the current rate of the machine.
         """
         queued, last = with_job.queued, len(self.order)
         user = queued.user[last]
@@ -172,16 +177,16 @@ class Ordered:
         return Guessed.of(sight.queued, _kinds(sight), sight.people.users, sight.cpus)
 
     def _priority(self, with_job: Sight) -> float:
-        """That of the last job, NaN where it is not known; the order is that of priorities."""
+        """Return the priority of the last job, NaN if it is missing; the order is that of priorities."""
         told = float(with_job.queued.priority[-1])
         if self.priorities is None or not np.isnan(told):
             return told
         return self._guessed.priority(with_job.queued, _kinds(with_job, last=True)[0], with_job.people.users)
 
     def _place(self, score: float, tier: int, priority: float) -> int:
-        """Where in the order a job comes: behind those of its tier, and its priority, that have its score too.
+        """Return a job's place in the order: after the jobs of its tier and priority with the same score.
 
-        One whose priority is not known comes where its score contradicts the order of the others least.
+        A job without a priority gets the place where its score contradicts the order of the others least.
         """
         first, end = _range(self.tiers, tier, 0, len(self.tiers))
         if self.priorities is not None:
@@ -198,25 +203,27 @@ def _range(descending: Ints | Floats, value: float, first: int, end: int) -> tup
 
 
 def _least_wrong(before: Flags) -> int:
-    """The place among others with the fewest on the wrong side: `before` says which of them should be before it. Of
-    several such places the last.
+    """Return the place with the fewest jobs on the wrong side; the last of equal ones.
+
+    Args:
+        before: whether each of the others should be before it.
     """
     gained = np.concatenate(([0], np.cumsum(np.where(before, 1, -1))))
     return len(gained) - 1 - int(np.argmax(gained[::-1]))
 
 
 def _sums(values: Floats) -> Floats:
-    """Of the values before each, and of all; (values + 1,)."""
+    """Return the sum of the values before each, and of all; (values + 1,)."""
     return np.concatenate(([0.0], np.cumsum(values)))
 
 
 def before(sight: Sight) -> Floats:
-    """Of each queued job, how many of its user's queued jobs came before it; each task of an array is one."""
+    """Return for each queued job the number of its user's queued jobs before it; each task of an array counts."""
     return np.asarray(before_each(sight.queued.user, len(sight.people.users), sight.stands_for * sight.tasks))
 
 
 def _kinds(sight: Sight, last: bool = False) -> list[Hashable]:
-    """Of what queue and QOS the queued jobs are, or the last one of them."""
+    """Return the queue and QOS of each queued job, or of the last one."""
     first = len(sight.queued.cpus) - 1 if last else 0
     queues: list[int] = sight.queued.queue[first:].tolist()
     if sight.rooms is None:

@@ -55,7 +55,7 @@ class RunsSeen(msgspec.Struct, array_like=True):
 
     @property
     def known(self) -> bool:
-        """Whether run times are known well; so they are taken to be until jobs have ended."""
+        """True if predicted run times are accurate; also until jobs have ended."""
         return self.off_s <= MOST_OFF * self.run_s
 
 
@@ -81,19 +81,21 @@ class PrioritiesSeen(msgspec.Struct, array_like=True):
     agreeing: float = 0.0
 
     def see(self, higher: int, lower: int) -> None:
-        """A job started that has a higher priority than so many that could have, and a lower one than so many."""
+        """Count a start: the job's priority is above those of `higher` jobs that could have started, below those of
+        `lower`.
+        """
         kept = (1.0 - 1.0 / PAIRS_KEPT) ** (higher + lower)
         self.pairs = kept * self.pairs + higher + lower
         self.agreeing = kept * self.agreeing + higher
 
     @property
     def trusted(self) -> bool:
-        """Whether jobs start in the order of their priorities; so they are taken to until some have not."""
+        """True if jobs start in the order of their priorities; also until some have not."""
         return self.agreeing >= MIN_AGREEING * self.pairs
 
 
 class _Saved(msgspec.Struct, array_like=True):
-    """What is saved."""
+    """Serialized state."""
 
     users: SavedUsage
     accounts: SavedUsage
@@ -107,19 +109,18 @@ class _Saved(msgspec.Struct, array_like=True):
 
 
 class LearntOrder(WaitMethod):
-    """Waits by EASY backfilling in a learnt order: who overtakes whom.
+    """Waits by EASY backfilling in a learned order of the queue.
 
-    At each start, the job that started is compared with queued ones that could have started instead (`contenders`), and
-    a preference is learnt from these pairs (`preference`), and so are limits on what users and queues may have running
-    (`limits`, `queue_limits`).
-    A job's wait is that of a simulated schedule (`schedule`) in the order of preference, which is found anew as
-    simulated time passes (`aging`). Run times are as of `models.waits.simulated`, and jobs that are to come are not
-    known either. An area of few nodes is simulated node by node while run times are known (`RunsSeen`): with wrong
-    ones, the exact places of jobs make waits no better. Where the scheduler tells the priority of every queued job,
-    and jobs start by it (`PrioritiesSeen`), it is the order; a job that is only considered has the priority that
-    these let expect (`guessed`).
+    At each start, the job that started is compared with queued jobs that could have started instead (`contenders`).
+    These pairs train a preference (`preference`), and the starts show the limits on the running jobs of users and
+    queues (`limits`, `queue_limits`).
 
-    0.3 ms for a site with 100 live jobs, 1 ms with 500 queued and 500 running; a start costs 0.3 ms.
+    A job's wait is that of a simulated schedule (`schedule`) in the order of preference, which is computed again as
+    simulated time passes (`aging`). Run times are as in `models.waits.simulated`, and future jobs are not considered
+    either. An area of few nodes is simulated node by node while run times are accurate (`RunsSeen`): with inaccurate
+    ones, the exact nodes of jobs do not improve the waits. Where the scheduler reports the priority of every queued
+    job, and jobs start in that order (`PrioritiesSeen`), it is the order. The priority of a hypothetical job is then
+    estimated from these (`guessed`).
     """
 
     name: ClassVar[str] = "order"
@@ -140,7 +141,7 @@ class LearntOrder(WaitMethod):
 
     @property
     def knows_run_times(self) -> bool:
-        """Whether those predicted for the last jobs were nearly right."""
+        """True if the run times predicted for the last jobs were nearly right."""
         return self._runs.known
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
@@ -153,7 +154,7 @@ class LearntOrder(WaitMethod):
         return self._estimate(job, context, ordered)
 
     def _foretell(self, job: Job, context: SiteContext) -> Foretold:
-        """What `predict` is about, all at once; it may be left to be done by pieces."""
+        """Simulate the job's start in one compiled call, for `predict`; it can decline, to be done in steps."""
         now = job.submit
         columns = Columns.of(context, now, self._sums, self.preference)
         new, whole = New.of(job, context, now, self._sums, self.preference), context.state.table.seen().whole
@@ -186,11 +187,11 @@ class LearntOrder(WaitMethod):
         return self.limits.limits(cpus)._replace(queues=self.queue_limits.limits(cpus))
 
     def ahead(self, job: Job, context: SiteContext, ordered: Ordered) -> Ahead:
-        """What would be ahead of a job that came when the site was `ordered`. Asking changes nothing."""
+        """Return the queue ahead of a job that is submitted when the site is `ordered`. Changes nothing."""
         return ordered.ahead(with_job(ordered.sight, job, context, self._sums, self.preference))
 
     def starts(self, context: SiteContext, now: float) -> Floats:
-        """When the queued jobs start that are ready, not larger than the site, and simulated, if no other comes."""
+        """Return the start times of queued jobs that are ready, fit the site and are simulated, without future jobs."""
         rows, starts_s = self.ordered(context, now).starts()
         seen = context.state.table.seen()
         found = np.full(len(seen.rows), np.nan)
@@ -215,16 +216,18 @@ class LearntOrder(WaitMethod):
         return Estimate(max(found.start_s - (job.ready - job.submit), 0.0), reason)
 
     def bound(self, context: SiteContext) -> str:
-        """That the nodes of an area are not looked at one by one, to be added to a reason; else empty."""
+        """Note that the area's nodes are simulated by pool, as a suffix of a reason; else empty."""
         layout = context.layout
         if layout is None or (self._runs.known and nodes_of(layout, context.state.table) is not None):
             return ""
         return f"; its {layout.area.nodes:,} nodes are looked at by pool"
 
     def _see_refused(self, ordered: Ordered, context: SiteContext, looks: int) -> None:
-        """Note which jobs could have started before now, and have not: one of each user, and one of each queue. What
-        the one's limit keeps says nothing of the other's; nor does a job that the scheduler says to wait for something
-        else of its own, such as a licence, a reservation, or the other tasks of its array.
+        """Count jobs that could have started before now and have not: one of each user, and one of each queue.
+
+        A job that a user's limit blocks is no evidence about its queue's limit, and vice versa. A job is no evidence
+        either if the scheduler reports another pending reason of its own, such as a licence, a reservation, or the
+        other tasks of its array.
         """
         sight = ordered.sight
         if sight.now < self._last_end + SETTLED_S:
@@ -279,7 +282,7 @@ class LearntOrder(WaitMethod):
         self._priorities.see(higher, lower)
 
     def _started_in_rooms(self, job: Job, row: int, context: SiteContext, is_task: bool) -> None:
-        """The same at a site that tells its topology."""
+        """Learn from a start at a site that reports its topology."""
         assert job.start is not None
         sight = look(context, job.start, self._sums, self.preference, self._runs.known, as_queued=row)
         if job.counted_cpus > context.cpus or sight.rooms is None:
@@ -309,7 +312,7 @@ class LearntOrder(WaitMethod):
                 usage.add(name, job.counted_cpus, job.start + job.stood_s(end), end)
 
     def save(self) -> bytes:
-        """What was learnt; 21 kB at most, whatever is queued."""
+        """Serialize the learned state; 21 kB at most, for a queue of any length."""
         users, accounts, withdrawals = self._sums
         saved = _Saved(
             users.saved(),
@@ -340,9 +343,7 @@ class LearntOrder(WaitMethod):
 
 
 def _waiting(sight: Sight, due: Ints, context: SiteContext, but_for: Callable[[str], bool]) -> Flags:
-    """Of the queued jobs, those due ones that the scheduler says to wait for something of their own, but for some
-    reasons.
-    """
+    """Return the due jobs whose pending reason is of their own, except reasons for which `but_for` is true."""
     found, table, jobs = np.zeros(len(sight.rows), np.bool_), context.state.table, context.state.jobs
     for place in due[sight.queued.barred[due]].tolist():
         key = table.keys[sight.rows[place]]

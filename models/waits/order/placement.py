@@ -1,4 +1,4 @@
-"""Where jobs lie in an area: on its nodes, where these are few enough to be looked at one by one, or in its pools."""
+"""Placement of jobs in an area: on single nodes, where these are few enough, or in its pools."""
 
 from collections.abc import Sequence
 
@@ -21,14 +21,14 @@ def nodes_of(layout: Layout, table: LiveTable) -> Nodes | None:
 
 
 def lie(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], kind: Ints, start: Floats, holds: Floats) -> Floats:
-    """What running jobs take of each room, or of each node, (jobs, rooms, resources); O(jobs · rooms).
+    """Return the resources that running jobs use of each room or node, (jobs, rooms, resources); O(jobs · rooms).
 
-    On nodes they are put as they started, on those that are up as long as there is room.
+    On nodes they are placed in the order of their starts, first on nodes that are up.
 
-    Parameters:
-        kind: the places of their kinds in `kinds`; there may be more, of jobs that do not run.
-        start: when they started.
-        holds: what the rooms hold now.
+    Args:
+        kind: the places of their kinds in `kinds`; more kinds may follow, of jobs that do not run.
+        start: their starts.
+        holds: the current capacity of the rooms.
     """
     demand, parts = stacked(layout, nodes, [one.running for one in kinds]), in_parts(layout, nodes, kinds)
     if nodes is None:
@@ -38,7 +38,7 @@ def lie(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], kind: Ints, 
 
 
 def stacked(layout: Layout, nodes: Nodes | None, found: Sequence[Floats]) -> Floats:
-    """What kinds of jobs take of each room, or of each node, (kinds, rooms, resources)."""
+    """Return the resources that kinds of jobs use of each room or node, (kinds, rooms, resources)."""
     by_room = np.array(found, np.float64).reshape(len(found), len(layout.rooms), len(RESOURCES))
     return by_room if nodes is None else by_room.take(nodes.room, axis=1)
 
@@ -52,9 +52,9 @@ def in_parts(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind]) -> Ints
 
 
 class Vacancy:
-    """What is free in an area now (Unix seconds): on each node, or in each pool, as simulated schedules see it.
+    """Free resources of an area now (Unix seconds): on each node, or in each pool, as in simulated schedules.
 
-    O(running jobs · nodes); to ask costs 10 µs.
+    O(running jobs · nodes).
     """
 
     def __init__(self, layout: Layout, table: LiveTable, now: float) -> None:
@@ -67,7 +67,7 @@ class Vacancy:
         self._free = holds - lie(layout, self._nodes, kinds, kind, columns.start[on], holds).sum(axis=0)
 
     def has_room(self, ask: Ask) -> bool:
-        """Whether a job that asks for this fits, whatever is ahead of it."""
+        """Return True if a job with this request fits, without regard to the queue."""
         kind = self._layout.kind(ask)
         demand = stacked(self._layout, self._nodes, [kind.demand])[0]
         parts = in_parts(self._layout, self._nodes, [kind])[0]

@@ -1,8 +1,8 @@
-"""EASY backfilling in a given order of the queue, over rooms that hold processors, GPUs and memory.
+"""EASY backfilling in a given order of the queue, over rooms that hold CPUs, GPUs and memory.
 
-As `models.waits.order.schedule`, where a site tells its pools. What a room holds changes as reservations begin and end:
-a job starts only where it fits beside them until its planned end. The first job that finds no room keeps what it will
-start with, and so does the first one of each other set of partitions.
+The algorithm is that of `models.waits.order.schedule`, for a site that reports its pools. The capacity of a room
+changes as reservations begin and end: a job starts only where it fits beside them until its planned end. The first job
+that does not fit gets a reservation, and so does the first one of each other set of partitions.
 """
 
 import heapq
@@ -21,9 +21,14 @@ MAX_HEADS = 4
 
 
 class World(NamedTuple):
-    """From `begins` on (seconds from now) the rooms hold `holds`, (times, rooms, resources); kinds of jobs take
-    `demand`, (kinds, rooms, resources), below 0 where they may not be, in `parts`, (kinds, rooms), as of `fit_parts`,
-    and are of a `group` of partitions.
+    """Capacity of the rooms over time, and the demand of each kind of job.
+
+    Attributes:
+        begins: seconds from now at which the capacity changes, (times,).
+        holds: capacity from then on, (times, rooms, resources).
+        demand: resources that kinds of jobs use, (kinds, rooms, resources); below 0 where they may not run.
+        parts: as in `fit_parts`, (kinds, rooms).
+        group: the set of partitions of each kind.
     """
 
     begins: Floats
@@ -34,8 +39,14 @@ class World(NamedTuple):
 
 
 class Jobs(NamedTuple):
-    """Jobs as columns, those that run first: their kinds; their sizes as the area's share; how long they last from now
-    on or from their start, expected and planned, seconds; codes of users; and which counts they are in (-1: none).
+    """Jobs as columns, the running ones first.
+
+    Attributes:
+        kind: their kinds.
+        cpus: CPUs that count for them: their share of the area.
+        run_s, planned_s: expected and planned run times, in seconds, from now on or from their start.
+        user: codes of users.
+        counts: the counts that they belong to; -1: none.
     """
 
     kind: Ints
@@ -47,8 +58,9 @@ class Jobs(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """Limits that the site tells: `most` and what is `held` now, (counts, 5), and what kinds of jobs `take` of them,
-    (kinds, 5): processors, GPUs, nodes, memory, jobs.
+    """Limits that the site reports: `most` and the current usage `held`, (counts, 5), and the jobs' usage.
+
+    `take` is the usage of each kind of job, (kinds, 5). The five columns are CPUs, GPUs, nodes, memory and jobs.
     """
 
     most: Floats
@@ -58,13 +70,14 @@ class Declared(NamedTuple):
 
 @njit(cache=True)
 def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, begun: Ints) -> Floats:
-    """What the first jobs, which run, take of each room, (jobs, rooms, resources).
+    """Return the resources that running jobs use of each room, (jobs, rooms, resources).
 
-    Where they lie is not told: those that may be in one room alone are put there, then the others fill up. O(jobs).
+    Their placement is not reported: jobs that fit only one room are placed there, then the others fill the rooms.
+    O(jobs).
 
-    Parameters:
-        places: what they are put into, (places, rooms, resources): the first of these where they fit, else the next.
-        begun: those that run, in the order in which they are put there.
+    Args:
+        places: capacities to fill, (places, rooms, resources): the first one where a job fits, else the next.
+        begun: the running jobs, in the order of their placement.
     """
     rooms, resources = places.shape[1:]
     free, taken, shares = places.copy(), np.zeros((len(begun), rooms, resources)), np.zeros(rooms)
@@ -101,16 +114,19 @@ def schedule_rooms(
     asked: int,
     only_now: bool,
 ) -> tuple[Floats, bool]:
-    """Seconds until each job of the line starts, (line,), infinity where that is never or was not asked for; and if
-    the simulation ended at `MAX_WORK` before that.
+    """Simulate the schedule over rooms.
 
     O(queued² + queued·running) at worst, times rooms, and at most `MAX_WORK`; a pass over the queue ends where no kind
     of job fits any more.
 
-    Parameters:
-        occupied: what the first of the jobs, which run, take.
+    Args:
+        occupied: resources that the first of the jobs, the running ones, use.
         line: places in `jobs`, the first to start first.
-        users, limits, asked, only_now: as of `schedule`.
+        users, limits, asked, only_now: as in `schedule`.
+
+    Returns:
+        Seconds until each job of the line starts, (line,), infinity for never or not requested; and whether the
+        simulation ended at `MAX_WORK` before that.
     """
     begins, holds, demand, parts = world.begins, world.holds, world.demand, world.parts
     rooms, resources = holds.shape[1:]
@@ -236,7 +252,7 @@ def schedule_rooms(
 
 @njit(cache=True)
 def may_start(world: World, jobs: Jobs, occupied: Floats, declared: Declared) -> Flags:
-    """Which jobs that do not run could start now, each alone, (queued,); no user has a limit but those declared."""
+    """Return the queued jobs that could start now, each alone, (queued,); users have only the declared limits."""
     first, begins = len(occupied), world.begins
     used, room, ahead = np.zeros(world.holds.shape[1:]), np.empty(world.holds.shape[1:]), np.zeros(world.holds.shape)
     for job in range(first):
@@ -255,7 +271,7 @@ def may_start(world: World, jobs: Jobs, occupied: Floats, declared: Declared) ->
 
 @njit(cache=True)
 def _never(holds: Floats, demand: Floats, parts: Ints) -> Flags:
-    """Which kinds of jobs fit at no time, whatever else runs, (kinds,)."""
+    """Return the kinds of jobs that fit at no time, even alone, (kinds,)."""
     most, shares = holds[0].copy(), np.empty(holds.shape[1])
     for time in range(1, len(holds)):
         for room in range(holds.shape[1]):
@@ -269,7 +285,7 @@ def _never(holds: Floats, demand: Floats, parts: Ints) -> Flags:
 
 @njit(cache=True)
 def _is_over(job: int, jobs: Jobs, held: Ints, runs: Ints, limits: Limits, counted: Floats, declared: Declared) -> bool:
-    """Whether a limit keeps a job from starting, a learnt one or one that was told."""
+    """Return True if a limit keeps a job from starting, a learned one or a reported one."""
     user = jobs.user[job]
     if user > 0 and is_over(jobs.cpus[job], held[user], runs[user], limits):
         return True
@@ -278,7 +294,7 @@ def _is_over(job: int, jobs: Jobs, held: Ints, runs: Ints, limits: Limits, count
 
 @njit(cache=True)
 def _is_told_over(counts: Ints, take: Floats, counted: Floats, most: Floats) -> bool:
-    """Whether a limit that was told keeps a job from starting."""
+    """Return True if a reported limit keeps a job from starting."""
     for count in counts:
         if count >= 0:
             for what in range(len(take)):
@@ -297,7 +313,7 @@ def _count(counts: Ints, counted: Floats, take: Floats, sign: float) -> None:
 
 @njit(cache=True)
 def _has(groups: Ints, count: int, group: int) -> bool:
-    """Whether a group is one of the first."""
+    """Return True if a group is one of the first `count`."""
     for number in range(count):  # noqa: SIM110 (numba knows no any() of a generator)
         if groups[number] == group:
             return True
@@ -341,7 +357,7 @@ def _lessen(room: Floats, other: Floats) -> None:
 
 @njit(cache=True)
 def _lessen_ahead(room: Floats, end: float, at: int, begins: Floats, holds: Floats, ahead: Floats) -> None:
-    """What is free at the times to come before `end` too, beside those that run on into them."""
+    """Reduce `room` to the resources that are also free at the times before `end`, beside jobs that still run then."""
     for time in range(at + 1, len(begins)):
         if begins[time] >= end:
             break
@@ -371,11 +387,11 @@ def _reserve(
     extras: Floats,
     spent: Ints,
 ) -> float:
-    """When a job fits by plan, infinity for never; notes what it claims then, and what is left beside it.
+    """Return the time at which a job fits by plan, infinity for never; store its claim and the rest beside it.
 
-    Parameters:
-        spent: counts the ends of jobs that were looked at.
-        heads: how many claims there are before it; `extras` is what is free when each of these begins, beside it.
+    Args:
+        spent: counter of the ends of jobs that were processed.
+        heads: number of claims before it; `extras` is free beside each of these when it begins.
     """
     in_use, done, time, shares, free = used.copy(), 0, now, np.empty(len(demand)), np.empty(demand.shape)
     while True:

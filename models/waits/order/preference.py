@@ -1,6 +1,6 @@
-"""Which of two queued jobs goes first, learnt from pairs: one that started, and one that could have and did not.
+"""Order of two queued jobs, learned from pairs: one that started, and one that could have and did not.
 
-Logistic regression on the differences of their features, by AdaGrad (Duchi, Hazan and Singer 2011).
+The model is a logistic regression on the differences of their features, by AdaGrad (Duchi, Hazan and Singer 2011).
 """
 
 import msgspec
@@ -66,7 +66,7 @@ class Preference:
         self._queues[queue] = place
 
     def saved(self) -> SavedPreference:
-        """What was learnt."""
+        """Return the learned state."""
         return SavedPreference(self._queues, self.weights, self.squares)
 
     def restore(self, saved: SavedPreference) -> None:

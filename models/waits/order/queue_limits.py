@@ -1,4 +1,4 @@
-"""What the jobs of a queue, or long jobs, may hold together at most, found as what users may hold is (`limits`)."""
+"""Limits on the total CPUs of the jobs of a queue, or of long jobs, inferred like those of users (`limits`)."""
 
 import numpy as np
 from numba import njit
@@ -23,11 +23,11 @@ SavedQueueLimits = dict[int, tuple[str, Singles]]
 
 
 class QueueLimitsSeen:
-    """How many jobs of each queue were started and refused, by what those of it would then have held together, arrays
-    of (2, `STEPS` + 1). A job that is the only one of its queue says nothing: it may run, however large.
+    """Numbers of started and refused jobs of each queue, by the CPUs that the queue would then hold, (2, `STEPS` + 1).
 
-    Queues are known by the places of their weights, and the jobs longer than each of `LENGTHS_S` by its place. Where
-    another queue takes a place, it is counted anew.
+    A job that is the only one of its queue does not count: it may run, of any size. Queues are identified by the places
+    of their weights, and jobs longer than each of `LENGTHS_S` by its place. When another queue takes a place, its
+    counts are reset.
 
     >>> seen = QueueLimitsSeen()
     >>> seen.begin("long", place=40)
@@ -45,7 +45,7 @@ class QueueLimitsSeen:
 
     @property
     def places(self) -> int:
-        """How many places, the first ones, are all that have names: others have no limit."""
+        """Number of places up to the last one with a name; later ones have no limit."""
         return max(self._names) + 1
 
     def begin(self, name: str, place: int) -> None:
@@ -59,7 +59,7 @@ class QueueLimitsSeen:
         return np.asarray(queue_limits(self.counts, self.places, site_cpus))
 
     def save(self) -> SavedQueueLimits:
-        """What was counted; 0.3 kB a queue."""
+        """Serialize the counts; 0.3 kB a queue."""
         return {place: (name, self.counts[place]) for place, name in self._names.items()}
 
     def load(self, saved: SavedQueueLimits) -> None:
@@ -74,24 +74,24 @@ class QueueLimitsSeen:
 
 @njit(cache=True, nogil=True)
 def started_in(counts: Counts, held: int, cpus: int, site_cpus: int) -> None:
-    """Count in a job that has started in a queue with these counts, (2, `STEPS` + 1), whose jobs held so many."""
+    """Count the start of a job in a queue with these counts, (2, `STEPS` + 1), whose jobs held `held` CPUs."""
     counts *= np.float32(FADING)
     count_in(counts[STARTED], held, cpus, site_cpus, ONCE)
 
 
 @njit(cache=True, nogil=True)
 def count_in(counts: Counts, held: int, cpus: int, site_cpus: int, times: int) -> None:
-    """Add such a job to the counts, (`STEPS` + 1,), so many times, unless it is the only one of its queue."""
+    """Add `times` such jobs to the counts, (`STEPS` + 1,), unless the job is the only one of its queue."""
     if held > 0:
         counts[step_of(held + cpus, site_cpus, len(counts) - 1)] += times
 
 
 @njit(cache=True, nogil=True)
 def queue_limits(counts: Counts, places: int, site_cpus: int) -> Floats:
-    """What the jobs of a queue may hold together, processors by the place of its weight, infinity for no limit.
+    """Return the CPUs that the jobs of a queue may hold together, by the place of its weight; infinity for no limit.
 
-    Parameters:
-        places: so many of them, the first ones, are all that may have a limit.
+    Args:
+        places: number of places, from the first, that may have a limit.
     """
     found = np.full(len(counts), np.inf)
     for place in range(places):

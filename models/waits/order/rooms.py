@@ -37,7 +37,7 @@ class Rooms(NamedTuple):
     tiers: Ints
 
     def schedule(self, line: Ints, users: int, limits: Limits, asked: int, only_now: bool) -> tuple[Floats, bool]:
-        """As `schedule_rooms`; the places of the `line` are among the queued."""
+        """Simulate as `schedule_rooms`; the places of the `line` are among the queued."""
         first = len(self.occupied)
         starts_s, cut_short = schedule_rooms(
             self.world, self.jobs, self.occupied, first + line, users, limits, self.declared, asked, only_now
@@ -52,7 +52,7 @@ class Rooms(NamedTuple):
         return self._replace(jobs=jobs, tiers=self.tiers[line]), np.arange(len(line))
 
     def contenders(self, started: int) -> Flags:
-        """Which queued jobs could have started instead of this one of them: in the same partitions, where they fit."""
+        """Return the queued jobs of the same partitions that fit, and so could have started instead of this one."""
         group = self.world.group[self.jobs.kind[len(self.occupied) :]]
         could = np.asarray(may_start(self.world, self.jobs, self.occupied, self.declared))
         return np.asarray(could & (group == group[started]))
@@ -145,7 +145,7 @@ def _name(names: Sequence[str], code: int) -> str | None:
 
 
 def _places(limited: Sequence[Iterable[tuple[int, str | None]]], counts: Counts) -> Ints:
-    """Where what the limits count is, (jobs, limits of one), -1 where there are fewer; `counts` grows."""
+    """Return the places of each job's limits in the counts, (jobs, limits of one), padded with -1; extends `counts`."""
     rows = [[counts.setdefault(one, len(counts)) for one in found] for found in limited]
     places = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int64)
     for row, found in zip(places, rows, strict=True):
@@ -171,7 +171,7 @@ def _world(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], now: floa
 
 
 def _most(layout: Layout, counts: Counts) -> Floats:
-    """What each count may be at most, (counts, 5)."""
+    """Return the maximum of each count, (counts, 5)."""
     found = np.full((len(counts), 5), np.inf)
     for (number, _), place in counts.items():
         limit = layout.topology.limits[number]

@@ -1,7 +1,7 @@
-"""EASY backfilling in an order of the queue that may change with time, with limits on what users and queues may hold.
+"""EASY backfilling in an order of the queue that may change with time, with limits on users and queues.
 
-The rules are those of `models.waits.schedules.easy`, but a job whose user or queue would hold too much is passed over:
-it neither starts nor has processors reserved. A scheduler may look at the first of the others alone.
+The rules are those of `models.waits.schedules.easy`, but a job whose user or queue would exceed a limit is passed over:
+it neither starts nor gets a reservation. A scheduler may consider only the first of the other jobs.
 """
 
 import heapq
@@ -27,8 +27,14 @@ the jobs that still queue start as their work flows through the site."""
 
 
 class Line(NamedTuple):
-    """Queued jobs as columns, the first to start first: processors, expected and planned run times in seconds, the
-    codes of their users and accounts, the places of their queues' weights, and for how many seconds each stays.
+    """Queued jobs as columns, the first to start first; times are in seconds.
+
+    Attributes:
+        cpus: CPUs.
+        run_s, planned_s: expected and planned run times.
+        user, account: codes.
+        queue: places of their queues' weights.
+        stays_s: time until each is withdrawn.
     """
 
     cpus: Ints
@@ -48,11 +54,16 @@ UNLIMITED: Floats = np.full(NO_QUEUE + 1, np.inf)
 
 
 class Limits(NamedTuple):
-    """What a user may have running, infinity for no limit: processors of one job, processors of several, and jobs; and
-    what the jobs of a queue may hold together, processors by the place of its weight, (places,). At the place of each
-    of `LENGTHS_S` it is what jobs planned for longer may, where a part of the machine is kept for short ones. Of a
-    queue, or of long jobs, one may run alone, however large. At each time at most `depth` jobs are looked at that none
-    of these keeps.
+    """Limits on running jobs; infinity for no limit.
+
+    Attributes:
+        alone: CPUs of a user's only running job.
+        several: CPUs of a user's running jobs, if there are several.
+        jobs: number of a user's running jobs.
+        queues: CPUs that the jobs of a queue may hold together, by the place of its weight, (places,). At the places of
+            `LENGTHS_S` it is the limit of jobs planned for longer, where a part of the machine is reserved for short
+            ones. One job of a queue, or one long job, may run alone, of any size.
+        depth: number of jobs not blocked by these limits that the scheduler considers at each time.
     """
 
     alone: float = np.inf
@@ -80,17 +91,20 @@ def line_of(queued: Queued, places: Ints) -> Line:
 def schedule(
     free: int, running: Running, line: Line, aging: Aging, limits: Limits, asked: int, only_now: bool
 ) -> tuple[Floats, bool]:
-    """Seconds until each queued job starts, (queued,), infinity where that is never or was not asked for; and whether
-    the simulation ended at `MAX_WORK` before that.
+    """Simulate the schedule.
 
-    O(queued² + queued·running) at worst, and at most `MAX_WORK`; a pass over the queue ends where no job behind can
+    O(queued² + queued·running) at worst, and at most `MAX_WORK`; a pass over the queue ends where no later job can
     start.
 
-    Parameters:
-        free: processors that are free now.
-        aging: how the order changes. Codes of users are those of its `people`; 0 is nobody, and has no limit.
-        asked: the place of the job up to whose start the schedule is wanted; -1 for all.
-        only_now: whether only the jobs are wanted that start at once.
+    Args:
+        free: CPUs that are free now.
+        aging: the changes of the order. Codes of users are those of its `people`; 0 is no user, and has no limit.
+        asked: the place of the job up to whose start the schedule is simulated; -1 for all.
+        only_now: whether only the jobs that start now are requested.
+
+    Returns:
+        Seconds until each queued job starts, (queued,), infinity for never or not requested; and whether the simulation
+        ended at `MAX_WORK` before that.
     """
     first, total, users = len(running.cpus), len(line.cpus), len(aging.people.users)
     held, runs, site_cpus = np.zeros(users, np.int64), np.zeros(users, np.int64), free + running.cpus.sum()
@@ -206,13 +220,13 @@ def flow(starts: Floats, waiting: Ints, cpus: Ints, run_s: Floats, now: float, s
 
 @njit(cache=True)
 def is_over(wanted: int, held: int, runs: int, limits: Limits) -> bool:
-    """Whether a user who has so much running may not have another job of so many processors."""
+    """Return True if a limit keeps a user with this usage from another job of `wanted` CPUs."""
     return held + wanted > (limits.several if runs > 0 else limits.alone) or runs + 1 > limits.jobs
 
 
 @njit(cache=True)
 def is_full(wanted: int, held: int, most: float) -> bool:
-    """Whether a queue (or the long jobs) that holds so many processors may not have another job of so many."""
+    """Return True if a queue (or the long jobs) that holds `held` CPUs may not have another job of `wanted` CPUs."""
     return held > 0 and held + wanted > most
 
 
@@ -227,10 +241,11 @@ def held_in(running: Running, places: int) -> Ints:
 
 @njit(cache=True, nogil=True)
 def long_of(queues: Floats) -> tuple[float, float]:
-    """What long jobs may hold, and beyond what planned run time they are long; infinity for no limit.
+    """Return the CPUs that long jobs may hold, and the planned run time above which they are long; infinity for no
+    limit.
 
-    Where longer ones, too, seem to be limited, it is since they are among these. Where they are more so, it is they who
-    are: those that are a bit shorter seem limited as most of them are among the longer ones.
+    Where longer jobs seem to have the same limit, that is because they are among these. Where the longer ones have a
+    lower limit, that one counts: slightly shorter jobs seem limited because most of them are among the longer ones.
     """
     found = 0
     while found < len(LENGTHS_S) and queues[found] == np.inf:
@@ -253,7 +268,7 @@ def held_by_long(running: Running, long_s: float) -> int:
 
 @njit(cache=True)
 def are_over(queued: Queued, people: People, limits: Limits) -> Flags:
-    """Of each queued job, whether a limit of its user's keeps it now; nobody has a limit."""
+    """Return for each queued job whether a limit of its user blocks it now; jobs without a user have no limit."""
     found = np.empty(len(queued.cpus), np.bool_)
     for job in range(len(found)):
         its = queued.user[job]
@@ -263,7 +278,7 @@ def are_over(queued: Queued, people: People, limits: Limits) -> Flags:
 
 @njit(cache=True)
 def are_full(queued: Queued, running: Running, limits: Limits) -> Flags:
-    """Of each queued job, whether a limit of its queue's keeps it now, or that of long jobs."""
+    """Return for each queued job whether a limit of its queue, or that of long jobs, blocks it now."""
     found, in_queue = np.empty(len(queued.cpus), np.bool_), held_in(running, len(limits.queues))
     most_long, long_s = long_of(limits.queues)
     in_long = held_by_long(running, long_s)

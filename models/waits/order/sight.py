@@ -21,14 +21,13 @@ MIN_REMAINING_S = 1.0
 
 
 class Sight(NamedTuple):
-    """The site at a moment. `rows` are those of the queued jobs in the table.
+    """Snapshot of the site. `rows` are those of the queued jobs in the table.
 
-    Of a deep queue some stand for others too: how many each `stands_for`, unless these are the `whole` queue. `tasks`
-    is how many jobs like each are to start, more than 1 for an array.
+    Of a deep queue some jobs represent others too: `stands_for` is the number of each, and `whole` is set if the rows
+    are the whole queue. `tasks` is the number of tasks that are still to start, more than 1 for an array. `rooms` are
+    those of a site's area; None for a site without a topology.
 
-    `rooms` are those of a site's area; a site without a topology has none.
-
-    Codes are those of the table plus 1: 0 is nobody, and the last is kept for one who has no live job.
+    Codes are those of the table plus 1: 0 is no user, and the last is reserved for a user without live jobs.
     """
 
     now: float
@@ -49,7 +48,7 @@ class Sight(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What users and accounts have used, and which jobs were withdrawn."""
+    """Usage of users and accounts, and the withdrawals of jobs."""
 
     users: Usage
     accounts: Usage
@@ -57,9 +56,14 @@ class Sums(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What kernels read of a site with so many `cpus` at a moment (Unix seconds): its `table` of live jobs, of which
-    the rows `seen` are looked at and stand for so many; the places of queues' weights by the table's code plus 1, and
-    so the slots of users and accounts in the tables of what they have used, and of users in that of what was withdrawn.
+    """Input of the kernels: a site with `cpus` CPUs at a moment (Unix seconds).
+
+    Attributes:
+        table: the live jobs.
+        seen: the rows that are considered; each represents `stands_for` jobs.
+        places: the places of queues' weights, by the table's code plus 1.
+        users, accounts: slots in the tables of usage `by_users` and `by_accounts`, by the same codes.
+        leavers: slots of users in the table of withdrawals.
     """
 
     now: float
@@ -78,7 +82,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, context: SiteContext, now: float, sums: Sums, preference: Preference) -> "Columns":
-        """Those of a site as it is."""
+        """Return the columns of a site as it is."""
         table, seen, (users, accounts, withdrawals) = context.state.table, context.state.table.seen(), sums
         return cls(
             float(now),
@@ -100,11 +104,11 @@ class Columns(NamedTuple):
 def look(
     context: SiteContext, now: float, sums: Sums, preference: Preference, by_node: bool, as_queued: int = -1
 ) -> Sight:
-    """See a site; 50 µs and more, O(live jobs) as far as they are looked at (`models.site.seen`).
+    """Take a snapshot of a site, O(live jobs) for those in `seen` (`models.site.seen`).
 
-    Parameters:
-        by_node: whether nodes are looked at one by one, where a site tells of few enough.
-        as_queued: the row of a running job that is seen as if it still queued; -1 for none.
+    Args:
+        by_node: whether to use single nodes, where a site reports few enough.
+        as_queued: the row of a running job to treat as if it still queued; -1 for none.
     """
     table, seen = context.state.table, context.state.table.seen()
     columns = Columns.of(context, now, sums, preference)
@@ -118,8 +122,11 @@ def look(
 
 @njit(cache=True, nogil=True)
 def seen_by(columns: Columns, as_queued: int) -> tuple[Ints, Floats, Ints, Ints, Queued, Running, People]:
-    """The rows of the queued jobs, how many each stands for and its tasks, the rows of the running ones, both as
-    columns, and what users and accounts have used and hold; O(rows), 20 ns each.
+    """Collect the queued and the running jobs as columns, with usage; O(rows).
+
+    Returns:
+        The rows of the queued jobs, the number that each represents and its tasks, the rows of the running jobs, both
+        as columns, and the users' and accounts' usage and the resources that they hold.
     """
     now, table, seen, places = columns.now, columns.table, columns.seen, columns.places
     waits, on = np.empty(len(seen), np.int64), np.empty(len(seen), np.int64)
@@ -233,8 +240,9 @@ MOST_LOOKS = 1000
 
 
 def looks_of(job: Job) -> int:
-    """How many times what is refused when a job comes counts: of an array as often as if its tasks came one by one,
-    since each of their starts counts too.
+    """Return the weight of a refusal at a job's submission: the number of its tasks.
+
+    An array counts as often as if its tasks were submitted one by one, since each of their starts counts too.
     """
     return min(job.tasks_left, MOST_LOOKS)
 

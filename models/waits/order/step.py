@@ -1,6 +1,7 @@
-"""What the method does at a submission and at a start, compiled as a whole: each Python call in between costs as much
-as all of it. At a site without a topology, whose scheduler tells no priorities to go by; else it is done piece by piece
-(`line`, `contenders`), by the same kernels.
+"""The method's work at a submission and at a start, each compiled as a whole.
+
+Single Python calls in between would cost as much as all of it. This is for a site without a topology whose scheduler
+reports no priorities to use. For other sites the work is done in steps (`line`, `contenders`), by the same kernels.
 """
 
 from typing import NamedTuple
@@ -35,10 +36,14 @@ SETTLED_S = 120.0
 
 
 class Foretold(NamedTuple):
-    """Seconds until a job starts (infinity: never), its place in the order, and how many jobs queue and run.
+    """Simulated start of a job.
 
-    `by_pieces` says that nothing was done: priorities decide, or why a job was refused has to be asked of it.
-    `cut_short` is whether the simulation ended at `MAX_WORK`.
+    Attributes:
+        start_s: seconds until the job starts; infinity: never.
+        place: its place in the order.
+        queued, running: numbers of jobs.
+        by_pieces: nothing was done: priorities decide, or the pending reason of a refused job must be looked up.
+        cut_short: whether the simulation ended at `MAX_WORK`.
     """
 
     start_s: float
@@ -50,8 +55,12 @@ class Foretold(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """What was learnt of a site's order: weights and their gradients' squares, what limits are reckoned from, and of
-    how many places, the first ones, queues have counts.
+    """Learned state of a site's order.
+
+    Attributes:
+        weights, squares: the weights and the squares of their gradients.
+        counts, queue_counts: the counts from which limits are inferred.
+        places: number of places, from the first, that have counts of queues.
     """
 
     weights: Floats
@@ -65,14 +74,17 @@ class Learnt(NamedTuple):
 def foretell(
     columns: Columns, learnt: Learnt, new: New, whole: bool, trusted: bool, settled: bool
 ) -> tuple[float, int, int, int, bool, bool]:
-    """When a job starts that comes last into the queue, as `Ordered.ahead` says: as of `Foretold`.
+    """Simulate the start of a job that is last in the queue, like `Ordered.ahead`.
 
-    Where all has `settled`, those that could have started and have not are counted (`limits`, `queue_limits`).
+    Where the site has `settled`, jobs that could have started and have not are counted (`limits`, `queue_limits`).
     O(queued² + queued·running) at worst.
 
-    Parameters:
-        whole: whether the rows that are looked at are the whole queue.
-        trusted: whether the scheduler's own priorities are the order, where all tell one.
+    Args:
+        whole: whether the rows are the whole queue.
+        trusted: whether the scheduler's own priorities are the order, where all jobs report one.
+
+    Returns:
+        The values of `Foretold`.
     """
     nowhere, now, site_cpus, user = np.int64(-1), columns.now, columns.cpus, new.user
     in_rooms, by_score = np.bool_(False), np.bool_(True)
@@ -136,7 +148,7 @@ def _sums(queued: Queued, order: Ints, many: Floats) -> tuple[Floats, Ints]:
 
 @njit(cache=True, nogil=True)
 def _work(queued: Queued, jobs: Ints) -> float:
-    """That of these jobs, processor-seconds."""
+    """Return the work of these jobs, in CPU-seconds."""
     return float((queued.cpus[jobs] * queued.run_s[jobs]).sum())
 
 
@@ -153,7 +165,7 @@ def _repeated(order: Ints, jobs: Ints, most: int) -> Ints:
 def _due(
     free: int, queued: Queued, running: Running, people: People, simulated: Ints, site_cpus: int, weights: Floats
 ) -> Ints:
-    """Which jobs could have started a while ago if there were no limits, as places in the queue, in their order."""
+    """Return the jobs that could have started a while ago without limits, as places in the queue, in their order."""
     if len(simulated) == 0 or queued.cpus.min() > free:
         return simulated[:0].copy()
     none = Limits(np.inf, np.inf, np.inf, np.full(len(weights), np.inf), np.inf)
@@ -165,8 +177,9 @@ def _due(
 
 
 class Elsewhere(NamedTuple):
-    """Which queued jobs wait for something of their own that is no limit on their users' processors, on their users'
-    jobs, or on their queues.
+    """Flags of queued jobs with a pending reason of their own that is not the limit in question.
+
+    The limits are those of their users' CPUs, of their users' jobs, and of their queues.
     """
 
     but_for_cpus: Flags
@@ -189,13 +202,15 @@ def refuse(
     by_score: bool,
     looks: int,
 ) -> None:
-    """Count the jobs that were refused: one of each user, one of each queue, one that is longer than each of
-    `LENGTHS_S`, and the first of the `order` that no limit keeps.
+    """Count the refused jobs.
 
-    Parameters:
-        due: those that could have started, as places in the queue, in their order.
-        in_rooms: whether the site has a topology, and so tells its queues' limits.
-        by_score: whether the order is the learnt one, of which the places are.
+    These are one of each user, one of each queue, one that is longer than each of `LENGTHS_S`, and the first of the
+    `order` that no limit blocks.
+
+    Args:
+        due: jobs that could have started, as places in the queue, in their order.
+        in_rooms: whether the site has a topology, and so reports its queues' limits.
+        by_score: whether the order is the learned one, to which the places belong.
         looks: how many times each counts, see `looks_of`.
     """
     full, over = are_full(queued, running, limits), are_over(queued, people, limits)
@@ -261,13 +276,16 @@ def place_of(its: int, scores: Floats, many: Floats, kept: Flags) -> int:
 def see_start(
     columns: Columns, learnt: Learnt, row: int, allocated: int, named: bool, is_task: bool
 ) -> tuple[int, int]:
-    """Learn from a job that started at a site without a topology; gives how many of those that it is compared with have
-    a lower priority of the scheduler's than it, and how many a higher one.
+    """Learn from a job that started at a site without a topology.
 
-    Parameters:
-        row: its row in the table, where it runs by now; what it was `allocated`, processors.
+    Args:
+        row: its row in the table, where it runs by now.
+        allocated: its allocated CPUs.
         named: whether it names a queue, for which there are counts.
-        is_task: whether it is a task of an array, which has a row since its start alone.
+        is_task: whether it is a task of an array, which has a row only since its start.
+
+    Returns:
+        The numbers of the jobs compared with it whose scheduler's priority is lower, and higher, than its own.
     """
     site_cpus, (weights, squares, counts, queue_counts, _) = columns.cpus, learnt
     rows, many, tasks, _, queued, running, people = seen_by(columns, row)
@@ -301,7 +319,7 @@ def see_start(
 
 @njit(cache=True, nogil=True)
 def before_task(queued: Queued, task: int, stand_for: Floats) -> float:
-    """How many of its user's queued jobs came before the array of a task: the task has a row since its start alone."""
+    """Return the number of its user's queued jobs before the array of a task, which has a row only since its start."""
     found = 0.0
     for job in range(len(stand_for)):
         older = queued.user[job] == queued.user[task] and queued.age_s[job] > queued.age_s[task]

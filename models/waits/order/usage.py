@@ -1,4 +1,4 @@
-"""What users and accounts have used of a site lately: processor-seconds, with exponential decay."""
+"""Recent usage of users and accounts: CPU-seconds, with exponential decay."""
 
 from collections.abc import Iterable, Sequence
 
@@ -51,7 +51,7 @@ class Usage:
         """The rows of a table's users or accounts."""
 
     def add(self, name: str, cpus: int, start: float, end: float) -> None:
-        """A job has held so many processors between two times (Unix seconds). O(1); O(names) where one has to leave."""
+        """Add the usage of a job between two times (Unix seconds). O(1); O(names) when a name is evicted."""
         if len(name) > MAX_NAME:
             return
         slot = self._slots.get(name)
@@ -78,11 +78,13 @@ class Usage:
         self.slots.forget()
 
     def of(self, names: Sequence[str], now: float) -> Floats:
-        """What each name had used, (names, half-lives), processor-seconds as they count `now`; 0 where unknown."""
+        """Return the usage of each name, (names, half-lives), in CPU-seconds decayed to `now`; 0 for unregistered
+        names.
+        """
         return np.asarray(used_by(np.array([*map(self.slots.one, names)], np.int64), self.table, float(now)))
 
     def saved(self) -> SavedUsage:
-        """What is kept; 30 bytes a name."""
+        """Return the state; 30 bytes a name."""
         kept = self.table[: len(self._slots)]
         return SavedUsage(list(self._slots), kept[:, 0], kept[:, 1:].astype(np.float32))
 
@@ -100,7 +102,7 @@ class Usage:
 
 @njit(cache=True, nogil=True)
 def used_by(slots: Ints, table: Floats, now: float) -> Floats:
-    """What those of these rows had used, (slots, half-lives), processor-seconds as they count `now`; O(slots)."""
+    """Return the usage of these slots, (slots, half-lives), in CPU-seconds decayed to `now`; O(slots)."""
     used = np.empty((len(slots), len(HALVES)))
     for place in range(len(slots)):
         kept = table[slots[place]]

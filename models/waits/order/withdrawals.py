@@ -1,9 +1,9 @@
-"""When queued jobs will be withdrawn if they have not started: learnt from those that left the queue, by their ages.
+"""Times at which queued jobs are withdrawn if they have not started, learned from departures by age.
 
 A survival model with frailty (J. W. Vaupel, K. Manton, E. Stallard, "The impact of heterogeneity in individual
-frailty", Demography 16, 1979): the site's hazard is constant within each range of ages, a user's is that times a
-factor of his own, which is gamma distributed with mean 1 before anything is known of him. Jobs that still queue count
-as such. Where nobody withdraws a job, nothing is expected to be.
+frailty", Demography 16, 1979). The site's hazard is constant within each range of ages. A user's hazard is that times a
+factor of the user, which has a prior gamma distribution with mean 1. Jobs that still queue count as censored. Where no
+job was withdrawn, no withdrawals are expected.
 """
 
 import msgspec
@@ -38,7 +38,9 @@ MOST_USERS = 100
 
 
 class SavedWithdrawals(msgspec.Struct, array_like=True):
-    """What was seen: at the site, by range of ages; and of each user, who left last the last, (users, 2)."""
+    """Serialized state: the site's sums by range of ages, and those of each user, (users, 2), the latest departure
+    last.
+    """
 
     seen: Floats
     users: list[str]
@@ -46,8 +48,9 @@ class SavedWithdrawals(msgspec.Struct, array_like=True):
 
 
 class Withdrawals:
-    """How many jobs were withdrawn, and how many seconds jobs had queued, by range of ages; of each user how many, and
-    how many would have been if he were as all. A job's leaving costs 2 µs.
+    """Numbers of withdrawn jobs and queued seconds by range of ages.
+
+    For each user it has the number of withdrawn jobs, and the number expected at the site's average.
     """
 
     def __init__(self) -> None:
@@ -59,7 +62,7 @@ class Withdrawals:
         """The rows of a table's users."""
 
     def see(self, user: str | None, queued_s: float, withdrawn: bool, weight: float, tasks: int = 1) -> None:
-        """A job, or so many tasks of an array, has left the queue after so long; at the site it counts as `weight`."""
+        """Add a job, or `tasks` tasks of an array, that has left the queue; at the site it counts as `weight`."""
         slot = MOST_USERS
         if user is not None and len(user) <= MAX_NAME:
             slot = self._slots.pop(user, MOST_USERS)
@@ -73,7 +76,7 @@ class Withdrawals:
         self.users[MOST_USERS] = 0.0
 
     def saved(self) -> SavedWithdrawals:
-        """What was seen."""
+        """Return the state."""
         return SavedWithdrawals(self.seen, [*self._slots], self.users[[*self._slots.values()]])
 
     def restore(self, saved: SavedWithdrawals) -> None:
@@ -112,8 +115,10 @@ def _pass(seen: Floats, queued_s: float, weight: float) -> int:
 
 @njit(cache=True, nogil=True)
 def _end_s(age_s: float) -> float:
-    """Where the range of an age ends. So far a queued job counts as one that stays: else some that leave where a range
-    has just begun would count for all of it.
+    """Return the end of the range of an age.
+
+    A queued job counts as one that stays up to there. Else a few departures at the begin of a range would count for all
+    of it.
     """
     for place in range(1, RANGES):
         if age_s <= EDGES_S[place]:
@@ -136,7 +141,9 @@ def _hazards(seen: Floats) -> Floats:
 
 @njit(cache=True, nogil=True)
 def _until(age_s: float, hazards: Floats) -> float:
-    """How many times a job would be withdrawn up to this age, if it could be again."""
+    """Return the cumulative hazard up to this age: the expected withdrawals of a job if it could be withdrawn
+    repeatedly.
+    """
     found = 0.0
     for place in range(RANGES):
         passed_s = age_s - EDGES_S[place]
@@ -170,15 +177,15 @@ def _level(nth: int) -> float:
 
 @njit(cache=True, nogil=True)
 def leaves(age_s: Floats, user: Ints, jobs: Floats, seen: Floats, users: Singles) -> Floats:
-    """In how many seconds each queued job is withdrawn, (queued,), infinity for never.
+    """Return the seconds until each queued job is withdrawn, (queued,), infinity for never.
 
-    Of the jobs of a user each has a quantile of its own of what may be, so as many are gone by each time as are to be
-    expected. O(queued).
+    Each job of a user has another quantile of the distribution, so that the number withdrawn by each time is the
+    expected one. O(queued).
 
-    Parameters:
-        user: codes; 0 is nobody.
-        jobs: how many each is, itself, tasks and those that it stands for; those of a user count together as one.
-        users: what was seen of the user of each code, (codes, 2).
+    Args:
+        user: codes; 0 is no user.
+        jobs: number of jobs that each represents, with tasks; the jobs of a user count together as one.
+        users: the sums of the user of each code, (codes, 2).
     """
     found = np.full(len(age_s), np.inf)
     if seen[0].sum() <= LEAST:

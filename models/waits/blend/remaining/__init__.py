@@ -1,14 +1,14 @@
 """The remaining wait of a queued job, estimated from the state of the site now (dynamic prediction by landmarking).
 
 H. van Houwelingen, "Dynamic prediction by landmarking in event history analysis", Scandinavian Journal of Statistics 34
-(2007): a model is trained on all jobs that still wait at an age, on what is known at that age, and predicts what is
-left. Here one model serves all ages, and the age is one of its features.
+(2007): a model is trained on all jobs that still wait at an age, on the data available at that age, and predicts the
+remaining time. Here one model serves all ages, and the age is one of its features.
 
 - `ages`: the classes of ages. A job gives at most one training row per class.
-- `features`: what is known of a queued job at a moment, as one row of numbers; `snapshot` takes them.
+- `features`: the state of a queued job at a moment, as one row of numbers; `snapshot` computes them.
 - `experts`: the forests, the conditional first estimate, the simulated schedule and two baselines, weighted by their
   recent errors at the same age.
-- `calibration`: shifts of the bounds by age class, so that they cover what they should.
+- `calibration`: shifts of the bounds by age class, for the right coverage.
 - `method`: trains the forests in the background and combines all of it.
 """
 

@@ -29,7 +29,7 @@ MIN_BOUND_S: Final = 120.0
 
 
 class CalibrationState(msgspec.Struct, array_like=True):
-    """What is added to the bounds on the scale: of the whole site, (QUANTILES,), and by age, (AGES, QUANTILES)."""
+    """Shifts of the bounds, on the scale: for the whole site, (QUANTILES,), and by age, (AGES, QUANTILES)."""
 
     site: Floats
     by_age: Floats

@@ -39,13 +39,13 @@ RECENT_LANDMARKS: Final = 300
 
 
 class ExpertsState(msgspec.Struct, array_like=True):
-    """What was learned of each age class.
+    """Learned state of each age class.
 
     Attributes:
         errors: means of the latest absolute errors in seconds, (AGES, EXPERTS).
-        counts: landmarks that they are of, `MEMORY` at most, those of the next classes in part, (AGES,).
-        left_s: what was left at the latest landmarks, seconds, in a ring, (AGES, RECENT_LANDMARKS).
-        landmarks: how many there were, (AGES,).
+        counts: landmarks behind the errors, `MEMORY` at most, those of the next classes in part, (AGES,).
+        left_s: remaining waits at the latest landmarks, seconds, in a ring, (AGES, RECENT_LANDMARKS).
+        landmarks: number of landmarks, (AGES,).
     """
 
     errors: Floats
@@ -79,7 +79,7 @@ class AgeExperts:
 
         Args:
             numbers: the classes, (jobs,).
-            estimates_s: what the experts say, (jobs, EXPERTS) seconds; nan, but not of the baselines: nothing.
+            estimates_s: the experts' estimates, (jobs, EXPERTS) seconds; nan: none. The baselines always have one.
         """
         return np.asarray(_combine(self.state.errors, self.state.counts, numbers, estimates_s))
 

@@ -1,4 +1,4 @@
-"""What is known of a queued job at a moment, as one row of numbers for the trees."""
+"""Features of a queued job at a moment, as one row of numbers for the trees."""
 
 from typing import Final
 
@@ -138,9 +138,9 @@ def _fill(
 
 @njit(cache=True, nogil=True)
 def queue_features(table: Records, seen: Ints, stands_for: Floats, rows: Ints, site_cpus: float, found: Floats) -> None:
-    """Fill in what is queued and running around the jobs in these rows of the table, (rows, 13) zeros.
+    """Fill in the queued and running work around the jobs in these rows of the table, (rows, 13) zeros.
 
-    O(rows · live jobs), 1 ns each, as far as they are looked at (`models.site.seen`).
+    O(rows · live jobs), for the live jobs in `seen` (`models.site.seen`).
     """
     for nth in range(len(rows)):
         job, out = table[rows[nth]], found[nth]

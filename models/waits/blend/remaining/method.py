@@ -119,7 +119,7 @@ class RemainingWait(Method):
 
     @property
     def degraded(self) -> str | None:
-        """Whether the model was lost."""
+        """Reason if the model was lost, else None."""
         return self._training.degraded
 
     def pending(self) -> Future[Any] | None:
@@ -173,16 +173,16 @@ class RemainingWait(Method):
         return None if value is None else int(_HEAD.unpack_from(value)[1])
 
     def _estimate(self, found: QueueSnapshot, schedule_s: Floats | None) -> tuple[Floats, Floats]:
-        """Estimate what is left of the waits of queued jobs. Changes nothing.
+        """Estimate the remaining waits of queued jobs. Changes nothing.
 
         Args:
-            found: what the jobs find.
-            schedule_s: in how many seconds they start in the simulated schedule, (jobs,). It is simulated until the
-                forests are trained: beside them it does not pay (0.7 % less error, for twice the time).
+            found: the state of the site for the jobs.
+            schedule_s: seconds until they start in the simulated schedule, (jobs,). It is simulated only until the
+                forests are trained: later it doubles the time for a small gain in accuracy.
 
         Returns:
-            The quantiles of `PROBABILITIES`, (jobs, QUANTILES) seconds, of which the median is the estimate; and what
-            each expert says, (jobs, EXPERTS) seconds, for `note`.
+            The quantiles of `PROBABILITIES`, (jobs, QUANTILES) seconds, of which the median is the estimate; and the
+            estimate of each expert, (jobs, EXPERTS) seconds, for `note`.
         """
         numbers, model = age_classes(found.ages_s), self._training.model
         quantiles_s = found.conditional_s if model is None else model.quantiles(found.rows.astype(np.float32))

@@ -1,4 +1,4 @@
-"""What queued jobs find at a moment: their features, and when they start in the simulated schedule."""
+"""State of the site for queued jobs at a moment: their features, and their starts in the simulated schedule."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
