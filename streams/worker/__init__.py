@@ -1,4 +1,4 @@
-"""The worker: events in, predictions out, what was learnt made durable.
+"""The worker: it consumes events, emits predictions and persists its state.
 
-Commands, clients and readers of schedulers do not live here; no other folder reaches into Faust.
+Commands, clients and scheduler sources are in other packages. Only this package uses Faust internals.
 """

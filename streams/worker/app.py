@@ -1,4 +1,4 @@
-"""Builds the worker's Faust app: one agent that processes events, and what runs beside it."""
+"""Build the worker's Faust app: one agent that processes events, and background tasks."""
 
 import asyncio
 from collections.abc import Awaitable, Collection, Sequence
@@ -46,12 +46,12 @@ FETCHED_MESSAGES = 1000
 def build_app(
     settings: Settings, directory: str, partitions: int | None = None, socket: Path | None = None
 ) -> QueuecastApp:
-    """The app: its topics and table, the agent that processes events, checkpoints, rebalances and web pages.
+    """Build the app: topics, table, the agent that processes events, checkpoints, rebalances and web pages.
 
-    Parameters:
-        directory: where Faust may write.
-        partitions: how many the topics have; by default as many as the settings say.
-        socket: where the web pages are, instead of at the web port.
+    Args:
+        directory: Directory for Faust's files.
+        partitions: Number of partitions of the topics; by default the configured number.
+        socket: Unix socket for the web pages, instead of the web port.
     """
     partitions = partitions or settings.topics.partitions
     topics = Topics(settings.kafka.prefix)
@@ -106,7 +106,7 @@ def build_app(
 def _follow_partitions(
     app: QueuecastApp, owner: Owner, table: SiteTable, events: Collection[str], partitions: int
 ) -> None:
-    """Load the sites of partitions that come, and hand over those of partitions that go."""
+    """Load the sites of assigned partitions, and hand over those of revoked partitions."""
 
     @table.on_recover
     async def take_over() -> None:
@@ -138,7 +138,7 @@ def _add_estimates_and_answers(
     scores: AnswerScores,
     turns: Turns,
 ) -> None:
-    """Keep grid estimates fresh and answer questions, beside the events."""
+    """Add the tasks that refresh the grid estimates and answer questions."""
     send = partial(_send, app, Topics(settings.kafka.prefix).estimates)
     standing = EstimateGrids(
         owner,
@@ -182,7 +182,7 @@ def _add_estimates_and_answers(
 def _add_pages(
     app: QueuecastApp, owner: Owner, health: Health, metrics: Metrics, freshness: Freshness, events: Collection[str]
 ) -> None:
-    """The pages for Prometheus and for those who watch over the process."""
+    """Add the metrics page and the health checks."""
 
     @app.page("/metrics")
     async def show_metrics(*_: Any) -> Response:
@@ -208,7 +208,7 @@ def _add_pages(
 
 
 async def _obstacle(owner: Owner, health: Health) -> str | None:
-    """Why this worker can't process events now; None when it can."""
+    """Return the reason why this worker cannot process events now; None if it can."""
     if not owner.partitions:
         return "no partitions: joining, reading back their states, or more workers than partitions"
     if owner.obstacle is not None:

@@ -1,1 +1,1 @@
-"""What a worker tells beside the events: grid estimates, and answers to questions."""
+"""Grid estimates and answers to questions, which a worker emits in addition to predictions."""

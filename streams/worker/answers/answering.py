@@ -1,4 +1,4 @@
-"""What a worker answers: from the site's engine, from the same answer of a moment ago, or from a grid estimate."""
+"""Answer questions from the site's engine, from a recent identical answer, or from a grid estimate."""
 
 import logging
 import time
@@ -44,7 +44,7 @@ LATER_DETAILS = {
 
 
 class _Answered(NamedTuple):
-    """An answer, and what it was made from: the engine, not kept alive by it, after how many events, and when (s)."""
+    """A cached answer with its engine (a weak reference), the engine's event count and the time of the answer (s)."""
 
     answer: AnyAnswer
     engine: "ref[Engine]"
@@ -52,7 +52,7 @@ class _Answered(NamedTuple):
     made: float
 
     def serves(self, engine: Engine, now: float) -> bool:
-        """Whether it is what this engine would answer now."""
+        """Return whether the engine would give the same answer now."""
         return self.engine() is engine and self.events == engine.events and now - self.made <= SAME_S
 
 
@@ -61,17 +61,17 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(eq=False)
 class Answering:
-    """Answers questions about sites; asking changes nothing.
+    """Answer questions about sites; a question changes no state.
 
-    Parameters:
-        handles: the sites, by name.
-        freshness: tells how old what is known of a site is.
-        standing: keeps the grid estimates.
-        unknown_fields: how often a site's events had each field that no event has.
-        scores: is shown what is answered, to score it.
-        is_unread: whether a site is stored and not in memory yet; has it read back.
-        worker: gives the state of this worker.
-        clock: a steady clock, in seconds.
+    Args:
+        handles: Sites by name.
+        freshness: Provides the freshness of sites.
+        standing: Provides the grid estimates.
+        unknown_fields: Returns a site's counts of unknown event fields.
+        scores: Records the answers to score them.
+        is_unread: Returns whether a site is stored but not in memory yet, and starts to restore it.
+        worker: Returns the state of this worker.
+        clock: Monotonic clock, seconds.
     """
 
     handles: Mapping[str, SiteHandle]
@@ -85,11 +85,11 @@ class Answering:
     _answered: OrderedDict[bytes, _Answered] = field(default_factory=OrderedDict, init=False)
 
     def answer(self, question: AnyQuestion) -> AnyAnswer:
-        """The answer, by the site's engine as it is now."""
+        """Answer with the current state of the site's engine."""
         return self._surely(question, self._answer)
 
     def without_work(self, question: AnyQuestion, reason: str) -> AnyAnswer:
-        """The answer to a question for which there is no time, for this reason: a grid estimate, or a refusal."""
+        """Answer a question without the engine, for this reason: with a grid estimate, or a refusal."""
         return self._surely(question, partial(self._without_work, reason=reason))
 
     def _surely(self, question: AnyQuestion, tell: Callable[[AnyQuestion], AnyAnswer]) -> AnyAnswer:
@@ -122,7 +122,7 @@ class Answering:
         )
 
     def _of_now(self, question: AnyQuestion, engine: Engine) -> AnyAnswer:
-        """The engine's answer, or that to the same question where nothing has changed since."""
+        """Return the engine's answer, or the cached answer to the same question if nothing has changed."""
         same = _encode(msgspec.structs.replace(question, id="-", client_id=None, wait_s=None))
         kept, now = self._answered.get(same), self.clock()
         if kept is None or not kept.serves(engine, now):
@@ -144,7 +144,7 @@ class Answering:
 
 
 def _marked(told: AnyAnswer, engine: Engine) -> AnyAnswer:
-    """An answer, degraded where the site's events wait for a model, so that what is known is of a while ago."""
+    """Mark an answer as degraded if the site's events wait for a model, as its state is then out of date."""
     if engine.pending() is None or "degraded" not in told.__struct_fields__:
         return told
     reasons = filter(None, (AWAITS_MODEL, told.degraded))  # type: ignore[union-attr]
@@ -152,7 +152,7 @@ def _marked(told: AnyAnswer, engine: Engine) -> AnyAnswer:
 
 
 def _as_answer(question: WaitQuestion, found: GridEstimate, engine: Engine) -> WaitAnswer:
-    """A grid estimate as the answer to a question about a job that its shape covers; 20 µs."""
+    """Convert a grid estimate to the answer for a job that its shape covers."""
     same = {name: getattr(found, name) for name in found.__struct_fields__ if name in WaitAnswer.__struct_fields__}
     cannot_run = never(engine, considered(question, found.made_at)) or msgspec.UNSET
     return WaitAnswer(**same | {"id": question.id, "source": "grid", "cannot_run": cannot_run})

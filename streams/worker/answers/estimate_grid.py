@@ -1,7 +1,7 @@
-"""Grid estimates: how long a job of each shape would wait if it came now, kept fresh beside the events.
+"""Grid estimates: the predicted wait of each job shape if a job were submitted now.
 
-They are made in slices between which events come in, and no state and no offset depends on them: one that is lost when
-a worker dies is made again by the next. So they go out without waiting for a checkpoint.
+They are computed in time slices between events. No state and no offset depends on them, so they are sent without a
+checkpoint. After a crash the next worker computes them again.
 """
 
 import asyncio
@@ -45,21 +45,21 @@ _decode = msgspec.json.Decoder(GridEstimate).decode
 
 
 def site_time(engine: Engine, clock: Callable[[], float] = time.time) -> float:
-    """What time it is at a site: the time of day, or where its events come from another time that of the last one.
+    """Return the current time at a site: the wall clock, or the time of the last event of a replayed log.
 
-    A live site may be silent for a weekend: its jobs grow older all the same.
+    A live site may have no events for a weekend, while its jobs continue to age.
     """
     now, last = clock(), engine.time
     return now if engine.clock.live or abs(now - last) < DAY_S else last
 
 
 def key_of(site: str, shape: Shape) -> bytes:
-    """The key of a shape's record: JSON, `["ctc",64,14400.0,"batch"]`; at the end the GPUs, of one that has any."""
+    """Return the key of a shape's record, as JSON: `["ctc",64,14400.0,"batch"]`, then the GPUs if there are any."""
     return _encode([site, *(shape if shape.gpus else shape[:-1])])
 
 
 def _busiest(engine: Engine, topology: Topology, most: int) -> list[str]:
-    """The partitions of a site; of more than `most`, those of which most has been heard of late."""
+    """Return a site's partitions; if there are more than `most`, those with the most recent activity."""
     names = list(topology.partitions)
     if len(names) <= most:
         return names
@@ -68,7 +68,7 @@ def _busiest(engine: Engine, topology: Topology, most: int) -> list[str]:
 
 
 def _some(estimates: Iterator[tuple[Shape, GridEstimate]]) -> list[tuple[Shape, GridEstimate]]:
-    """The next estimates: as many as `MAX_SLICE_S` is enough for, one at least; none where there are no more."""
+    """Compute the next estimates for `MAX_SLICE_S`, at least one; return an empty list at the end."""
     begun, made = time.perf_counter(), []
     for one in estimates:
         made.append(one)
@@ -78,7 +78,7 @@ def _some(estimates: Iterator[tuple[Shape, GridEstimate]]) -> list[tuple[Shape, 
 
 
 class StateSummary(NamedTuple):
-    """What of a site's state tells how much it has changed."""
+    """Summary of a site's state, for measuring how much it has changed."""
 
     events: int
     queued_cpus: int
@@ -87,7 +87,7 @@ class StateSummary(NamedTuple):
 
     @classmethod
     def of(cls, engine: Engine) -> "StateSummary":
-        """That of an engine as it is now."""
+        """Summarise the current state of an engine."""
         queued, running = (engine.context.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
         return cls(engine.events, queued.cpus, running.cpus, engine.context.cpus)
 
@@ -96,11 +96,16 @@ class StateSummary(NamedTuple):
 class PublishedEstimates:
     """The grid estimates of one site.
 
-    `since` and `made` say when they were made: on the clock, and in Unix seconds. `shapes` are those that were sent,
-    `waits` their predicted waits in seconds (None: no estimate), `work_left_s` the work left over the processors,
-    `stale` whether the site was stale when they were made, `records` are the estimates as they were sent last.
-    `withdrawn` are shapes that are no longer offered, and of which the topic may still have estimates. All is `sent`
-    once the broker has it.
+    Attributes:
+        since: Time of the refresh, monotonic clock.
+        made: Time of the refresh, Unix seconds.
+        shapes: Shapes that were sent.
+        waits: Predicted waits, seconds (None: no estimate).
+        work_left_s: Remaining work divided by the CPUs.
+        stale: Whether the site was stale at the refresh.
+        records: The last records sent.
+        withdrawn: Shapes no longer offered that may still have records on the topic.
+        sent: Whether the broker has acknowledged all records.
     """
 
     engine: Engine
@@ -118,15 +123,15 @@ class PublishedEstimates:
 
 @dataclass(eq=False)
 class EstimateGrids:
-    """Keeps the topic of grid estimates fresh for this worker's sites.
+    """Keep the grid estimates of this worker's sites up to date.
 
-    Parameters:
-        handles: this worker's sites now, by name.
-        freshness: tells how old what is known of a site is.
-        scores: is shown what is published, to score it.
-        turns: lets events go first.
-        is_unread: whether a site is this worker's though it is not among `handles` now.
-        doing: is told what is done, and may refuse it.
+    Args:
+        handles: Current sites of this worker by name.
+        freshness: Provides the freshness of sites.
+        scores: Records the published estimates to score them.
+        turns: Gives events priority.
+        is_unread: Returns whether a site belongs to this worker although it is not in `handles`.
+        doing: Tracks the work for crash detection, and may refuse it.
     """
 
     handles: Mapping[str, SiteHandle]
@@ -142,7 +147,7 @@ class EstimateGrids:
     records: int = field(default=0, init=False)
 
     async def run(self) -> None:
-        """Refresh the estimates that are due, for ever."""
+        """Refresh due estimates in an endless loop."""
         while self.settings.enabled:
             self._forget()
             for site, handle in list(self.handles.items()):
@@ -151,13 +156,13 @@ class EstimateGrids:
             await asyncio.sleep(TICK_S)
 
     def _forget(self) -> None:
-        """Forget what was published of sites that another worker has now."""
+        """Drop the estimates of sites that another worker serves now."""
         for site in [site for site in self.estimates if site not in self.handles and not self.is_unread(site)]:
             del self.estimates[site]
             self.scores.forget(site)
 
     def due(self, handle: SiteHandle) -> bool:
-        """Whether a site's estimates are old, or its state has changed enough since they were made."""
+        """Return whether a site's estimates are too old, or its state has changed enough since their refresh."""
         estimates = self.estimates.get(handle.engine.site)
         if estimates is None or estimates.engine is not handle.engine:
             return True
@@ -178,7 +183,7 @@ class EstimateGrids:
         return news > 0 and much
 
     async def _try(self, handle: SiteHandle) -> None:
-        """Refresh one site; a fault in its estimates must stop neither the other sites' nor the events."""
+        """Refresh one site; an error must not stop other sites or events."""
         try:
             async with self.doing(handle.engine.site, "estimates", 0) as may:
                 if may:
@@ -189,7 +194,7 @@ class EstimateGrids:
             log.exception("grid estimates failed", extra={"site": handle.engine.site})
 
     async def refresh(self, handle: SiteHandle) -> None:
-        """Make a site's estimates and send them; delete those of shapes that are no longer offered."""
+        """Compute and send a site's estimates; delete those of shapes that are no longer offered."""
         engine, before = handle.engine, self.estimates.get(handle.engine.site)
         shapes, now, share = self.shapes(engine), site_time(engine), self.settings.cpu_share
         estimates = PublishedEstimates(engine, StateSummary.of(engine), self.clock(), time.time(), frozenset(shapes))
@@ -219,7 +224,7 @@ class EstimateGrids:
         self.records += len(sent)
 
     def shapes(self, engine: Engine) -> list[Shape]:
-        """The shapes that a site's estimates are made for."""
+        """Return the shapes of a site's grid."""
         settings = self.settings
         topology = Topology.of(engine.context.capacity)
         if topology is not None:
@@ -232,7 +237,7 @@ class EstimateGrids:
     def covering(
         self, handle: SiteHandle, cpus: int, walltime: float | None, queue: str | None, gpus: int
     ) -> GridEstimate | None:
-        """The latest estimate of the least shape that a job fits into; None where there is none."""
+        """Return the latest estimate of the smallest shape that fits a job; None if there is none."""
         estimates = self.estimates.get(handle.engine.site)
         if estimates is None or estimates.engine is not handle.engine:
             return None
@@ -240,7 +245,7 @@ class EstimateGrids:
         return None if shape is None else _decode(estimates.records[shape])
 
     def shown(self, estimates: PublishedEstimates) -> Iterable[tuple[Shape, float | None]]:
-        """Four shapes and their waits."""
+        """Yield the four shapes of the metrics and their waits."""
         for share, walltime in METRIC_SHAPES:
             shape = covering(estimates.waits, max(int(share * estimates.summary.cpus), 1), walltime, None)
             if shape is not None:

@@ -1,8 +1,7 @@
-"""How old what is known of a site is: when its last event came, how many wait unread, and whether that is too old.
+"""Freshness of sites: the time of the last event, the number of unread messages, and whether the state is stale.
 
-All of it goes by the broker's stamps and the wall clock. So it is said in answers, estimates and metrics, and never in
-records that must repeat to the byte. It names moments, not ages: what is said is read later, and an age would be wrong
-by then.
+It uses broker timestamps and the wall clock. So it is part of answers, estimates and metrics, but not of records that a
+replay must reproduce byte for byte. Records contain times, not ages, because an age would be wrong when it is read.
 """
 
 import time
@@ -24,11 +23,14 @@ MAX_UNREAD_MESSAGES = 10_000
 
 
 class SiteFreshness(NamedTuple):
-    """How old what is known of a site is.
+    """Freshness of one site.
 
-    `as_of` is its last event's own time (Unix seconds), `age_s` how long ago this event came to the broker (None:
-    unknown). `lag_messages` of its partition are unread, and those were `lag_s` seconds behind. `stale` says why this
-    is too old; None where it is not.
+    Attributes:
+        as_of: Time of the last event (Unix seconds).
+        age_s: Time since the broker received this event (None: unknown).
+        lag_messages: Unread messages of the site's partition.
+        lag_s: Age of the last message read if others are unread, seconds; else 0.
+        stale: Reason why the state is too old; None if it is not.
     """
 
     as_of: float | None
@@ -40,12 +42,12 @@ class SiteFreshness(NamedTuple):
 
 @dataclass(eq=False)
 class Freshness:
-    """Tells how fresh sites are, and marks what is said of them.
+    """Track the freshness of sites, and add it to answers and estimates.
 
-    Parameters:
-        place: gives where a site's events come: the topic and the partition.
-        end: gives the end of such a place: the offset that its next event will have.
-        clock: the current time in Unix seconds.
+    Args:
+        place: Returns the topic and partition of a site's events.
+        end: Returns the end offset of a topic and partition.
+        clock: Current time, Unix seconds.
     """
 
     place: Callable[[Any], TopicPartition] = lambda _: ("", 0)
@@ -55,15 +57,15 @@ class Freshness:
     _read: dict[TopicPartition, tuple[int, float]] = field(default_factory=dict, init=False)
 
     def read(self, place: TopicPartition, offset: int, stamp: float) -> None:
-        """A message of a topic of events was read, which had come to the broker at `stamp`."""
+        """Record that a message of an events topic, with the broker timestamp `stamp`, was read."""
         self._read[place] = max((offset, stamp), self._read.get(place, (offset, stamp)))
 
     def forget(self, partitions: Collection[int]) -> None:
-        """These partitions are read by others: when they come back, what was read here says nothing."""
+        """Drop the positions in partitions that another worker reads now."""
         self._read = {place: last for place, last in self._read.items() if place[1] not in partitions}
 
     def of(self, site: SiteHandle) -> SiteFreshness:
-        """How fresh a site is now."""
+        """Return the current freshness of a site."""
         now, arrivals = self.clock(), site.arrivals
         place = self.place(site)
         unread = self.unread(place) or 0
@@ -72,7 +74,7 @@ class Freshness:
         return SiteFreshness(site.engine.time or None, age_s, unread, lag_s, _stale(arrivals, age_s, unread, lag_s))
 
     def marked(self, said: S, site: SiteHandle) -> S:
-        """An answer or estimate with how fresh its site is; where that is stale, it is degraded too."""
+        """Add the site's freshness to an answer or estimate; mark it as degraded if the site is stale."""
         fresh = self.of(site)
         marks: dict[str, Any] = {name: getattr(fresh, name) for name in ("as_of", "lag_messages", "lag_s", "stale")}
         if fresh.stale is not None and "degraded" in said.__struct_fields__:
@@ -80,7 +82,7 @@ class Freshness:
         return msgspec.structs.replace(said, **marks)
 
     def unread(self, place: TopicPartition) -> int | None:
-        """How many messages of a place are still to be read; None where nothing of it was read here, or is known."""
+        """Return the number of unread messages of a topic and partition; None if its end or our position is unknown."""
         end = self.end(place)
         return None if end is None or place not in self._read else max(end - self._read[place][0] - 1, 0)
 

@@ -1,8 +1,8 @@
-"""Answers questions about this worker's sites, beside the events; a question changes nothing.
+"""Answer questions about this worker's sites in the background; a question changes no state.
 
-Questions are read from the topic's end, without a group and without commits: a client without an answer asks again.
-They wait in a queue that has a bound, and are answered one by one between the events. There is an answer to each, if
-only that there was no time for it: such a refusal waits for no turn.
+Questions are read from the end of the topic, without a group and without commits: a client without an answer retries.
+They wait in a bounded queue and are answered one by one between events. Each question gets an answer. A refusal for
+lack of time is sent immediately.
 """
 
 import asyncio
@@ -50,10 +50,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encoded(record: AnyAnswer | DeadLetter, most: int = MAX_ANSWER_BYTES) -> bytes:
-    """The record as JSON, cut to `most` bytes.
+    """Encode the record as JSON, truncated to `most` bytes.
 
-    Of a user's jobs the latest stay, of a queue those that have queued longest; of a site, whose queue goes first, the
-    latest weeks and the first queues. `more` counts what was left out.
+    A user's latest jobs are kept. Of a queue, the jobs that have waited longest are kept. Of a site, the queue is
+    truncated first, then the oldest weeks and the last queues. `more` counts the removed entries.
     """
     value = _encode(record)
     if len(value) <= most or isinstance(record, DeadLetter):
@@ -73,7 +73,7 @@ _CUT: dict[type, dict[str, bool]] = {
 
 
 def _cut(answer: AnyAnswer, excess: int) -> AnyAnswer:
-    """The answer, shorter by at least so many bytes where it has that much to leave out."""
+    """Shorten the answer by at least `excess` bytes, as far as its lists permit."""
     excess += len(str(1 << 62))  # as `more` may grow
     left_out, changes = 0, dict[str, Any]()
     for name, first in _CUT.get(type(answer), {}).items():
@@ -95,15 +95,16 @@ WAIT_MS = 100  # milliseconds to wait for a question before the next look at whi
 
 @dataclass(eq=False)
 class Questions:
-    """Answers the questions about this worker's sites.
+    """Answer the questions about this worker's sites.
 
-    Parameters:
-        partitions: gives the partitions that are this worker's now.
-        count: of questions, by what became of them; `latency`: seconds from a question's stamp to that of its answer.
-        answering: knows the answers.
-        turns: lets events go first.
-        doing: is told what is done, and may refuse it.
-        producer: sends the answers; by default one of its own, so that answers do not wait for what events lead to.
+    Args:
+        partitions: Returns the current partitions of this worker.
+        count: Counts questions by outcome.
+        latency: Time from a question's broker timestamp to that of its answer, seconds.
+        answering: Computes the answers.
+        turns: Gives events priority.
+        doing: Tracks the work for crash detection, and may refuse it.
+        producer: Sends the answers; by default a separate one, so that answers do not wait for the records of events.
     """
 
     kafka: KafkaSettings
@@ -123,7 +124,7 @@ class Questions:
         self._age = MessageAge()
 
     async def run(self) -> None:
-        """Answer for ever; an error here must not stop the events."""
+        """Answer questions in an endless loop; an error must not stop the events."""
         while True:
             try:
                 await self._listen()
@@ -186,7 +187,7 @@ class Questions:
                 begun = time.monotonic()
 
     async def _surviving(self, message: ConsumerRecord, work: Awaitable[None]) -> None:
-        """Do what is to be done for one question, which must not silence those that follow."""
+        """Process one question; a permanent error must not stop later questions."""
         try:
             await work
         except KafkaError as error:
@@ -196,7 +197,7 @@ class Questions:
             self.count.labels("failed").inc()
 
     async def take(self, message: ConsumerRecord) -> None:
-        """Have one question wait for its answer, or say why not."""
+        """Queue a question, or send the reason why it is refused."""
         try:
             question = read_question(message.key, message.value)
         except Unreadable as error:
@@ -216,7 +217,7 @@ class Questions:
         await self._tell(dropped.waited.message, told)
 
     async def _answer(self, asked: WaitingQuestion) -> None:
-        """Answer a question in its turn; where that came too late, without any work."""
+        """Answer a question in its turn; without the engine if it is too late."""
 
         def work() -> AnyAnswer:
             if self._waiting.is_late(asked):
@@ -239,7 +240,7 @@ class Questions:
         sent.add_done_callback(partial(self._answered, message))
 
     def _answered(self, message: ConsumerRecord, sent: "asyncio.Future[RecordMetadata]") -> None:
-        """Measure how long the answer took, from stamp to stamp: both are the broker's."""
+        """Measure the latency of the answer between two broker timestamps."""
         if sent.cancelled():
             return
         if error := sent.exception():
@@ -256,7 +257,7 @@ class Questions:
 
 
 def _outcome(told: AnyAnswer) -> str:
-    """What became of a question, in a word."""
+    """Return the outcome of a question as a metric label."""
     if isinstance(told, NoAnswer):
         return told.reason
     return "grid" if isinstance(told, WaitAnswer) and told.source == "grid" else "answered"

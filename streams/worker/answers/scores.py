@@ -1,8 +1,8 @@
-"""How right the numbers are that people act on: grid estimates, and answers about jobs that were then submitted.
+"""Scores of grid estimates, and of answers about jobs that were then submitted.
 
-A grid estimate is scored when a job comes that it would have been read for: the one that held then for the least
-shape into which the job fits. An answer is scored when a job comes that asks for what the question did. Both by when
-the job starts. All of it is of this process, as what it told was: no state and no offset depends on it.
+A submitted job scores the grid estimate that was current for the smallest shape that fits the job. It also scores the
+answer to an earlier question with the same request. Both are scored when the job starts. The scores belong to this
+process: no state and no offset depends on them.
 """
 
 from collections import OrderedDict
@@ -28,8 +28,9 @@ BOUND = "0.9"  # the bound that is scored
 
 
 class ToldWait(NamedTuple):
-    """What was told: the wait in seconds (None: no estimate), the bound within which 90 % of such jobs start, and the
-    least wait that was told of another site which was asked about the same job.
+    """A wait given to a client: the estimate in seconds (None: no estimate) and its upper bound for 90 % of such jobs.
+
+    `elsewhere_s` is the shortest wait given for the same job at another site.
     """
 
     wait_s: float | None
@@ -38,14 +39,15 @@ class ToldWait(NamedTuple):
 
     @property
     def bounds(self) -> dict[str, float] | None:
-        """As accuracy counts it."""
+        """The upper bound in the form that `Accuracy` expects."""
         return None if self.bound_s is None else {BOUND: self.bound_s}
 
 
 class KindScores:
-    """The accuracy of what was told, and of what was `predicted` of the same jobs at their submission. `regrets` counts
-    the jobs of which another site had been asked too, and `regret_s` sums by how much longer they waited than was told
-    of the best of these.
+    """Accuracy of one kind of answers, and of the predictions at submission (`predicted`) for the same jobs.
+
+    `regrets` counts the jobs for which another site was also queried. `regret_s` sums their waits minus the shortest
+    wait predicted at the other sites.
     """
 
     def __init__(self) -> None:
@@ -54,19 +56,19 @@ class KindScores:
 
     @property
     def mean_regret_s(self) -> float | None:
-        """Seconds a job; None where there was no other site."""
+        """Mean regret per job, seconds; None if no other site was queried."""
         return self.regret_s / self.regrets if self.regrets else None
 
 
 class _Standing:
-    """A site's grid estimates, and which of them has been read for which request."""
+    """A site's grid estimates, with a cache of the estimate for each request."""
 
     def __init__(self, estimates: Mapping[Shape, ToldWait]) -> None:
         self._estimates = estimates
         self._read: dict[tuple[object, ...], ToldWait | None] = {}
 
     def covering(self, event: Submit) -> ToldWait | None:
-        """The estimate that holds for a job; None where there is none."""
+        """Return the estimate that covers a job; None if there is none."""
         request = event.cpus, event.walltime, event.queue, event.gpus
         if request not in self._read:
             shape = covering(self._estimates, *request)
@@ -76,7 +78,7 @@ class _Standing:
 
 
 class AnswerScores:
-    """Scores what this worker told. `sites` are the scores by site and kind."""
+    """Score the waits that this worker gave to clients. `sites` holds the scores by site and kind."""
 
     def __init__(self) -> None:
         self.sites: dict[str, dict[str, KindScores]] = {}
@@ -85,15 +87,15 @@ class AnswerScores:
         self._noted: OrderedDict[tuple[str, str, int], dict[str, ToldWait]] = OrderedDict()
 
     def published(self, site: str, estimates: Mapping[Shape, ToldWait]) -> None:
-        """These are a site's grid estimates from now on; none where they are too old to go by."""
+        """Set a site's current grid estimates; empty if they are stale."""
         self._standing[site] = _Standing(estimates)
 
     def forget(self, site: str) -> None:
-        """The site is another worker's now, and what was told of it is no longer kept fresh."""
+        """Drop the estimates of a site that another worker serves now."""
         self._standing.pop(site, None)
 
     def asked(self, question: WaitQuestion, told: WaitAnswer) -> None:
-        """A question was answered."""
+        """Record an answered question."""
         if told.stale is None and told.predicted_wait_s is not None:
             key = _request(question, question.site, question.user)
             self._asked[key] = told.made_at, ToldWait(told.predicted_wait_s, (told.bounds or {}).get(BOUND))
@@ -102,7 +104,7 @@ class AnswerScores:
                 self._asked.popitem(last=False)
 
     def came(self, event: Submit) -> None:
-        """A job was submitted; 2 µs, and the first of each request O(shapes of its site), 0.2 µs each."""
+        """Record a submitted job; O(1), and O(shapes of the site) for the first job of each request."""
         found = {}
         standing = self._standing.get(event.site)
         if standing is not None and (told := standing.covering(event)) is not None:
@@ -117,7 +119,7 @@ class AnswerScores:
                 self._noted.popitem(last=False)
 
     def _answer_to(self, event: Submit, site: str) -> ToldWait | None:
-        """The last answer to who asked about such a job at a site, with its user or without."""
+        """Return the last answer to a question about such a job at a site, with or without its user."""
         if not self._asked:
             return None
         for request in (_request(event, site, event.user), _request(event, site, None)):
@@ -127,7 +129,7 @@ class AnswerScores:
         return None
 
     def left(self, outcome: Outcome) -> None:
-        """A job has left the queue: what was told for it is scored. What its end repeats finds nothing any more."""
+        """Score the waits recorded for a job that has left the queue; a repeated outcome has no effect."""
         waited_s = outcome.actual_wait_s
         for kind, told in self._noted.pop((outcome.site, outcome.job, outcome.attempt), {}).items():
             kinds = self.sites.setdefault(outcome.site, {})
@@ -138,7 +140,7 @@ class AnswerScores:
             scores.predicted.add_wait(outcome.predicted_wait_s, waited_s, outcome.bounds)
 
     def accuracy(self, site: str) -> list[AnswerAccuracy]:
-        """How right what was told of a site was, by kind."""
+        """Return the accuracy of a site's answers by kind."""
         kinds = self.sites.get(site, {})
         return [
             answer_accuracy(kind, scores.told, scores.predicted, scores.mean_regret_s)
@@ -147,5 +149,5 @@ class AnswerScores:
 
 
 def _request(of: Any, site: str, user: str | None) -> tuple[object, ...]:
-    """What tells apart what jobs ask for of a site, by a question or a submission."""
+    """Return the key of the request of a question or a submission."""
     return site, user, of.queue, of.cpus, of.walltime, of.gpus, of.nodes, of.memory

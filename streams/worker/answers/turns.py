@@ -1,4 +1,4 @@
-"""Whose turn it is on the event loop: events go first, questions and estimates come in slices between them."""
+"""Scheduling on the event loop: events have priority; questions and estimates run in time slices between them."""
 
 import asyncio
 import time
@@ -25,14 +25,13 @@ HANDING_S = 0.001  # seconds for which the loop is left to others between two sl
 
 
 class Turns:
-    """Has slices of work done one at a time, so that an event waits for one of them at most.
+    """Run slices of work one at a time, so that an event waits for at most one slice.
 
-    A slice begins when no event waits. While events wait all the time, slices have a share of it all the same, so that
-    a backlog silences nobody. Without events there is no limit
-    here: time that nobody needs may be taken.
+    A slice starts when no event waits. Under a constant load of events, slices still get a share of the time, so that a
+    backlog does not stop the answers. Without events there is no limit.
 
-    Parameters:
-        waiting: whether an event waits to be processed.
+    Args:
+        waiting: Returns whether an event waits.
     """
 
     def __init__(
@@ -45,11 +44,11 @@ class Turns:
         self._spent_s = 0.0  # by the last slice
 
     async def take(self, work: Callable[[], T], share: float, always: bool = False) -> T:
-        """Do a slice of work in its turn; it should take some milliseconds at most.
+        """Run a slice of work in its turn; it should take at most a few milliseconds.
 
-        Parameters:
-            share: of the loop's time that such slices may have while events wait.
-            always: also while none do; it returns as much later.
+        Args:
+            share: Fraction of the loop's time for such slices while events wait.
+            always: Apply the share also while no event waits; the call then returns later.
         """
         async with self._one_at_a_time:
             await self._turn(share)
@@ -64,7 +63,7 @@ class Turns:
         return done
 
     async def _turn(self, share: float) -> None:
-        """Let events go first, until slices have had less than their share."""
+        """Give events priority until slices have used less than their share."""
         await asyncio.sleep(HANDING_S if self._spent_s > SHORT_S else 0)
         due = self._ended + self._spent_s * (1 / share - 1)
         while self.waiting() and self._clock() < due:

@@ -1,7 +1,7 @@
-"""Questions that wait for their answers: whose turn it is, and which are dropped where there are too many.
+"""Queue of questions: fair turns between clients, and eviction under overload.
 
-A client waits for two seconds. Under overload the oldest question is therefore dropped first: its client has given up
-or is about to, while the newest can still be answered in time.
+A client waits for two seconds. Under overload the oldest question is therefore dropped first: its client has timed out
+or will soon, while the newest question can still be answered in time.
 """
 
 import asyncio
@@ -23,9 +23,7 @@ WINDOW_S = 30.0
 
 
 class WaitingQuestion(NamedTuple):
-    """A question, the message that it came in, since when it waits, and until when its asker does (s, by the queue's
-    clock).
-    """
+    """A question, its message, the start of its wait, and the client's deadline (s, by the queue's clock)."""
 
     question: AnyQuestion
     message: ConsumerRecord
@@ -34,17 +32,17 @@ class WaitingQuestion(NamedTuple):
 
 
 class DroppedQuestion(NamedTuple):
-    """A question that is not answered by work, and the reason: `BUSY` or `QUOTA`."""
+    """A question to answer without the engine, and the reason: `BUSY` or `QUOTA`."""
 
     waited: WaitingQuestion
     reason: str
 
 
 class MessageAge:
-    """How long messages lay in the broker before they were read.
+    """Estimate how long messages waited in the broker before they were read.
 
-    The broker's clock may differ from ours. The message that came most quickly in the last minute is taken to have lain
-    for no time; the age of others is relative to it.
+    The broker's clock may differ from ours. The fastest message of the last minute is assumed to have waited for no
+    time; the ages of others are relative to it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -53,7 +51,7 @@ class MessageAge:
         self._begun = clock()
 
     def of(self, message: ConsumerRecord) -> float:
-        """Seconds since the message came to the broker; 0 where its stamp is the asker's, whose clock may be wrong."""
+        """Return the age of a message, seconds; 0 if its timestamp is the client's, whose clock may be wrong."""
         if message.timestamp_type != LOG_APPEND_TIME:
             return 0.0
         now = self._clock()
@@ -65,12 +63,12 @@ class MessageAge:
 
 
 class WaitingQuestions:
-    """A lane for each asker; the lanes take turns, so who asks a thousand questions delays another's by one.
+    """Round-robin queue with one lane per client, so that a flood from one client delays others by one question.
 
-    Parameters:
-        most: questions that wait at most.
-        most_each: those of one asker.
-        patience_s: seconds after which a question no longer waits.
+    Args:
+        most: Maximum number of questions.
+        most_each: Maximum number of questions per client.
+        patience_s: Maximum wait of a question, seconds.
     """
 
     def __init__(
@@ -88,9 +86,9 @@ class WaitingQuestions:
         return sum(map(len, self._lanes.values()))
 
     def put(self, question: AnyQuestion, message: ConsumerRecord, age_s: float = 0.0) -> DroppedQuestion | None:
-        """Have a question wait that was asked `age_s` seconds ago; gives the one that is dropped for it, if any.
+        """Queue a question that was sent `age_s` seconds ago; return the question that is dropped for it, if any.
 
-        A question that waits already is not taken twice: clients without an answer ask again.
+        A queued question is not added twice, because clients retry.
         """
         now, wait_s = self._clock(), ASKER_WAITS_S if question.wait_s is None else question.wait_s
         asked = WaitingQuestion(question, message, now, now - age_s + wait_s)
@@ -110,18 +108,18 @@ class WaitingQuestions:
         return dropped
 
     def is_late(self, asked: WaitingQuestion) -> bool:
-        """Whether a question has waited for longer than patience, or its asker waits no longer."""
+        """Return whether a question has waited longer than `patience_s`, or its client has timed out."""
         now = self._clock()
         return now - asked.since > self._patience_s or now > asked.until
 
     def expired(self) -> Iterator[DroppedQuestion]:
-        """Take out the questions that are late, the oldest of each asker first."""
+        """Remove and yield late questions, the oldest of each client first."""
         for asker in [asker for asker, lane in self._lanes.items() if self.is_late(lane[0])]:
             while asker in self._lanes and self.is_late(self._lanes[asker][0]):
                 yield DroppedQuestion(self._taken(asker), BUSY)
 
     async def next(self) -> WaitingQuestion:
-        """The first question of the asker whose turn it is; waits for one."""
+        """Wait for a question, and return the first one of the next client."""
         await self._some.wait()
         asker = next(iter(self._lanes))
         first = self._taken(asker)
@@ -130,18 +128,18 @@ class WaitingQuestions:
         return first
 
     def clear(self) -> None:
-        """Forget all: who asked has no answer, and asks again."""
+        """Remove all questions; their clients retry."""
         self._lanes.clear()
         self._ids.clear()
         self._some.clear()
 
     def _longest(self) -> str | None:
-        """The asker with the most questions; of several the one whose first has waited longest."""
+        """Return the client with the most questions; of several, the one whose first question has waited longest."""
         waiting = ((asker, lane) for asker, lane in self._lanes.items() if lane)
         return max(waiting, key=lambda one: (len(one[1]), -one[1][0].since))[0]
 
     def _taken(self, asker: str | None) -> WaitingQuestion:
-        """The oldest question of an asker, which no longer waits."""
+        """Remove and return a client's oldest question."""
         lane = self._lanes[asker]
         first = lane.popleft()
         self._ids.discard(first.question.id)

@@ -1,4 +1,4 @@
-"""What concerns this process: messages read, latency, lag, whether its servers answer; and all metrics' registry."""
+"""Metrics of this process (messages, latency, consumer lag, health of servers) and the registry of all metrics."""
 
 import asyncio
 import time
@@ -28,10 +28,10 @@ SITES_PER_TURN = 5  # sites that are read for Prometheus before other tasks get 
 
 
 class Metrics:
-    """The counters of this process, in a registry of their own, and what its sites count.
+    """Metrics of this process, in a separate registry, with those of its sites.
 
-    The attributes are metrics of prometheus_client: what they count stands beside each. Counters of sites are not here:
-    they are part of a site's state (`SiteFamilies`).
+    The attributes are metrics of prometheus_client. Counters of sites are part of the sites' state instead
+    (`SiteFamilies`).
     """
 
     def __init__(self, most_sites: int) -> None:
@@ -76,25 +76,25 @@ class Metrics:
         self.rejections: dict[str, int] = {}  # how many messages went to the dead letters, by reason
 
     def read(self, timestamp: float) -> None:
-        """A message was read; `timestamp` is when it arrived at the broker."""
+        """Count a message; `timestamp` is its broker timestamp."""
         self._read.inc()
         self._event_time.set(timestamp)
 
     def rejected(self, reason: str, held_apart: bool = False) -> None:
-        """A message went to the dead letters; `held_apart`: as an event that is not believed."""
+        """Count a message sent to the dead letters; `held_apart` marks an implausible event."""
         self._rejected.labels(reason).inc()
         self.rejections[reason] = self.rejections.get(reason, 0) + 1
         if held_apart:
             self._implausible.labels(reason).inc()
 
     def trained(self, cpu_s: float, restarts: int) -> None:
-        """Until now trainings have taken so many seconds of processors, and so many processes had to be replaced."""
+        """Set the totals so far: CPU time of trainings, and replaced training processes."""
         for metric, total in ((self._training_cpu, cpu_s), (self._restarts, restarts)):
             metric.inc(total - self._trained[metric])
             self._trained[metric] = total
 
     def predicted(self, arrived: float) -> None:
-        """The predictions of a submit event have left, which had arrived at the broker at `arrived`."""
+        """Observe the latency of the predictions of a submit event with the broker timestamp `arrived`."""
         self._latency.observe(max(time.time() - arrived, 0.0))
 
     def show(
@@ -104,14 +104,14 @@ class Metrics:
         freshness: Freshness,
         answer_scores: AnswerScores,
     ) -> None:
-        """Show the sites: what their engines count, grid estimates, freshness, and how right what is told is."""
+        """Set the sources of the site metrics: engines, grid estimates, freshness and answer scores."""
         self._told = handles, standing, freshness, answer_scores
 
     async def page(self) -> bytes:
-        """What Prometheus reads.
+        """Return the metrics page.
 
-        A few sites at a time are read, between which other tasks get their turn, and another thread makes the text. So
-        a worker of hundreds of sites answers meanwhile; 3 ms a site in all.
+        The sites are read a few at a time, with other tasks in between, and another thread formats the text. So a
+        worker with hundreds of sites stays responsive.
         """
         found = SiteFamilies()
         if self._told is not None:
@@ -126,7 +126,7 @@ class Metrics:
         return generate_latest(self.registry) + await asyncio.to_thread(generate_latest, found)
 
     def lag(self, freshness: Freshness, places: Iterable[TopicPartition]) -> None:
-        """Update the lag, of these places of events."""
+        """Update the consumer lag of these partitions."""
         self._lag.clear()
         for place in places:
             if (unread := freshness.unread(place)) is not None:
@@ -138,7 +138,7 @@ FRESH_S = 1.0  # seconds for which a result is used again, however often it is a
 
 
 class Health:
-    """Checks the broker and Redis over connections of its own, which no other work can block."""
+    """Check the broker and Redis over separate connections, which no other work can block."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self.broker: str | None = None  # what was wrong with the broker at the last check; None when nothing was
@@ -152,7 +152,7 @@ class Health:
         self._checking = asyncio.Lock()
 
     async def look(self) -> None:
-        """Check both, unless that was just done; takes `PATIENCE_S` at most."""
+        """Check both servers within `PATIENCE_S`, unless the last check is recent."""
         async with self._checking:
             if self._checked is None or self._clock() - self._checked > FRESH_S:
                 asked = broker_answers(self._kafka.bootstrap, self._tls, PATIENCE_S)

@@ -1,4 +1,4 @@
-"""What is read of the sites at each scrape: what their engines count, and what is told of them beside."""
+"""Metrics of the sites, read at each scrape: the counts of their engines, grid estimates and answer scores."""
 
 from collections.abc import Iterator, Sequence
 
@@ -74,13 +74,13 @@ gauge work_left_seconds site: Remaining work of live jobs, by predicted run time
 
 
 class SiteFamilies(Families):
-    """The families of all sites, filled site by site."""
+    """Metric families of all sites, filled site by site."""
 
     def __init__(self) -> None:
         super().__init__("queuecast", FAMILIES)
 
     def add_site(self, handle: SiteHandle, freshness: Freshness, scores: AnswerScores) -> None:
-        """Read a site; O(methods), and where it has few partitions O(live jobs), 5 µs each."""
+        """Add a site; O(methods), and O(live jobs) if it has few partitions."""
         self.add_engine(handle.engine)
         self.add_answers(handle.engine, scores)
         site, fresh = handle.engine.site, freshness.of(handle)
@@ -89,7 +89,7 @@ class SiteFamilies(Families):
             self.add("last_event_age_seconds", [site], fresh.age_s)
 
     def add_engine(self, engine: Engine) -> None:
-        """What an engine counts."""
+        """Add the counts of an engine."""
         self._add_counts(engine)
         self._add_actual_waits(engine)
         self._add_partitions(engine)
@@ -98,7 +98,7 @@ class SiteFamilies(Families):
         self._add_runs(engine)
 
     def add_answers(self, engine: Engine, scores: AnswerScores) -> None:
-        """How right was what people act on."""
+        """Add the accuracy of answers and grid estimates."""
         site, told = engine.site, scores.sites.get(engine.site, {})
         if (asked := told.get(ASKED)) is not None and asked.mean_regret_s is not None:
             self.add("answer_regret_seconds", [site], asked.mean_regret_s)
@@ -109,7 +109,7 @@ class SiteFamilies(Families):
             self._add_bounds("answer_bound", [site, kind], accuracy)
 
     def add_standing(self, standing: EstimateGrids, most_sites: int) -> None:
-        """What is kept of the grid estimates: four shapes a site, of the first `most_sites`."""
+        """Add the grid estimates: four shapes per site, for the first `most_sites`."""
         self.add("estimate_records", [], standing.records)
         for site, estimates in list(standing.estimates.items())[:most_sites]:
             self.add("estimates_timestamp_seconds", [site], estimates.made)
@@ -166,7 +166,9 @@ class SiteFamilies(Families):
                 self.add(f"partition_{field}", [engine.site, one.name], getattr(one, field))
 
     def _add_waits(self, engine: Engine) -> None:
-        """How right the predicted waits were: of all jobs, of those that were estimated again, and beside rivals."""
+        """Add the accuracy of predicted waits: of all jobs, of re-estimated jobs, and compared with the scheduler's
+        estimates.
+        """
         site, scores, ours = engine.site, engine.scores, engine.settings.method
         for method, count in scores.predictions.items():
             self.add("predictions", [site, method], count)
@@ -186,7 +188,7 @@ class SiteFamilies(Families):
             self._add_histogram("wait_error_vs_scheduler_seconds", [site, ours, rival], accuracy.error)
 
     def _add_while_waiting(self, engine: Engine) -> None:
-        """How right the estimates in force were at fixed ages, beside the first ones and two baselines."""
+        """Add the accuracy of the estimates in force at fixed ages, with the first ones and two baselines."""
         for age_s, one in zip(WAITING_AGES_S, engine.scores.waiting.ages, strict=True):
             if not one.jobs:
                 continue
@@ -211,7 +213,7 @@ class SiteFamilies(Families):
 
 
 def _roles(engine: Engine) -> Iterator[tuple[str, str]]:
-    """The role and name of each method of a site."""
+    """Yield the role and the name of each method of a site."""
     settings = engine.settings
     yield "wait", settings.method
     yield "run", settings.runtimes
