@@ -1,1 +1,1 @@
-"""What is stored of sites, where and in which order, and how it is read back."""
+"""Persistence of sites: what is stored where, in which order, and how it is restored."""

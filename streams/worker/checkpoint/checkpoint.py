@@ -1,4 +1,4 @@
-"""Makes what followed from events durable, in the order in which no crash does harm."""
+"""Make the results of events durable, in an order that is safe at any crash."""
 
 import asyncio
 import logging
@@ -34,25 +34,25 @@ HEAD_VERSION = 2  # version of a stored head
 
 
 class AppliedEvent(NamedTuple):
-    """An event in an engine, and when it arrived at the broker (Unix seconds; None: unknown)."""
+    """An event applied to an engine, and its broker timestamp (Unix seconds; None: unknown)."""
 
     event: AnyEvent
     arrived: float | None
 
     @property
     def site(self) -> str:
-        """Whose event it is."""
+        """The site of the event."""
         return self.event.site
 
 
 class Missed(NamedTuple):
-    """A site's engine was told that events of it were lost."""
+    """A notification to a site's engine that events were lost."""
 
     site: str
 
 
 class Gone(NamedTuple):
-    """What is to be deleted of a site that has lost its place: a generation, and keys of the table."""
+    """Data to delete for an evicted site: its generation in Redis, and its keys in the table."""
 
     generation: int
     keys: list[bytes]
@@ -60,11 +60,16 @@ class Gone(NamedTuple):
 
 @dataclass
 class PendingBatch:
-    """Events of one partition that were processed and are not durable yet, and what followed from them.
+    """Processed events of one partition that are not durable yet, with their results.
 
-    `since` is when the first of them came, on the worker's clock. `events` is how many they are, `messages` are those
-    of which all is processed. `sites` are those whose state has changed, if only by the offset. `gone` are sites that
-    have lost their places. `applied` is what the engines were told, in its order.
+    Attributes:
+        since: Time of the first event, on the worker's clock.
+        events: Number of events.
+        messages: Messages that are completely processed.
+        sends: Records on their way to the broker.
+        sites: Sites whose state has changed, if only in its offset.
+        gone: Evicted sites.
+        applied: Inputs of the engines, in order.
     """
 
     since: float
@@ -77,16 +82,16 @@ class PendingBatch:
 
     @property
     def size(self) -> int:
-        """How much there is for a checkpoint: events, or messages that were seen before, whose events are durable."""
+        """Size of the batch: the events, or the messages if more, as redelivered messages have no new events."""
         return max(self.events, len(self.messages))
 
 
 class Pending:
     """The pending batch of a partition: the events since the last checkpoint began.
 
-    Parameters:
-        most: events with which a checkpoint is due.
-        seconds: after which it is due in any case.
+    Args:
+        most: Number of events at which a checkpoint is due.
+        seconds: Age at which a checkpoint is due.
     """
 
     def __init__(self, most: int, seconds: float, clock: Callable[[], float]) -> None:
@@ -97,43 +102,43 @@ class Pending:
 
     @property
     def batch(self) -> PendingBatch:
-        """The batch; a new one where nothing is pending."""
+        """The current batch; a new one if nothing is pending."""
         if self._batch is None:
             self._batch = PendingBatch(self._clock())
         return self._batch
 
     @property
     def gone(self) -> Container[str]:
-        """The sites that have lost their places, which is still to be made durable."""
+        """Evicted sites whose eviction is not durable yet."""
         return () if self._batch is None else self._batch.gone
 
     @property
     def since(self) -> float | None:
-        """When its first event came; None where nothing is pending."""
+        """Time of the first pending event; None if nothing is pending."""
         return None if self._batch is None else self._batch.since
 
     @property
     def due(self) -> bool:
-        """Whether its events are many enough, or old enough, for a checkpoint."""
+        """True if the batch is large or old enough for a checkpoint."""
         batch = self._batch
         return batch is not None and (batch.size >= self._most or batch.since <= self._clock() - self._seconds)
 
     def take(self) -> PendingBatch | None:
-        """The batch, for a checkpoint; what follows belongs to the next one. None where nothing is pending."""
+        """Remove and return the batch for a checkpoint; later events go to the next one. None if nothing is pending."""
         batch, self._batch = self._batch, None
         return batch
 
 
 class Acknowledgements:
-    """The messages of a partition that are not durable yet, by topic, and how far a topic may be committed.
+    """Messages of a partition that are not durable yet, by topic, and the offset to commit for each topic.
 
-    A site that waits is passed over by others' messages, so what is durable has gaps; and of some messages only the
-    range is known (`parked`). The group commits up to the first message that is not durable. What lies beyond it is
-    delivered again after a crash, and skipped by its site's offset. O(log open) a message, 100 bytes each.
+    Messages of a blocked site are skipped, so the durable messages have gaps; of `parked` messages only the range is
+    stored. The group commits up to the first message that is not durable. Later messages are delivered again after a
+    crash and skipped by their site's offset. O(log open) per message.
 
     Args:
-        acknowledge: has the group commit an offset of a topic: that of the next message to be read.
-        parked: returns the first offset of a topic that is parked; None where none is.
+        acknowledge: Commits an offset of a topic, which is that of the next message to read.
+        parked: Returns the first parked offset of a topic; None if there is none.
     """
 
     def __init__(self, acknowledge: Callable[[str, int], None], parked: Callable[[str], int | None]) -> None:
@@ -144,16 +149,16 @@ class Acknowledgements:
         self._done: dict[str, int] = {}
 
     def arrived(self, message: Fetched) -> None:
-        """Note that a message has come, whether or not it is held in memory."""
+        """Record that a message has arrived, in memory or parked."""
         self._end[message.topic] = max(self._end.get(message.topic, 0), message.offset + 1)
 
     def take(self, message: Fetched) -> None:
-        """Note that a message is held in memory until it is durable."""
+        """Record that a message stays in memory until it is durable."""
         self._open[message.topic].add(message.offset)
         heappush(self._order[message.topic], message.offset)
 
     def durable(self, messages: Iterable[Fetched]) -> None:
-        """Commit as far as possible: all that followed from these messages is durable."""
+        """Mark messages as durable, and commit as far as possible."""
         topics = set()
         for message in messages:
             self._open[message.topic].discard(message.offset)
@@ -173,7 +178,7 @@ class Acknowledgements:
 
 
 class SiteChanges(NamedTuple):
-    """What is to be stored in Redis of a site: its changes since its last checkpoint."""
+    """Changes of a site since its last checkpoint, to store in Redis."""
 
     site: str
     changes: Changes
@@ -182,13 +187,13 @@ class SiteChanges(NamedTuple):
 
 
 class Histories:
-    """Stores what sites have learnt, and waits for Redis while it is away.
+    """Store the histories of sites in Redis, and retry while Redis is unreachable.
 
-    Where Redis turns out to have lost its last writes, which it had acknowledged (a failover), they are made good from
-    an earlier state and the events since then: nothing was deleted since, so that state's entries are all there.
+    If Redis has lost acknowledged writes (a failover), they are recovered from an earlier state and the events since
+    then. This works because nothing is deleted in between, so all entries of that state still exist.
 
-    Parameters:
-        stored: gives a site's stored state as the table has it; None where there is none.
+    Args:
+        stored: Returns a site's stored state from the table; None if there is none.
     """
 
     def __init__(
@@ -204,15 +209,15 @@ class Histories:
         await self._do("redis: writing", self._store.write, one.site, one.changes, one.generation)
 
     async def trim(self, one: SiteChanges) -> None:
-        """Delete what the site's stored state does without."""
+        """Delete entries that the site's stored state no longer needs."""
         await self._do("redis: trimming", self._store.trim, one.site, one.oldest, one.changes, one.generation)
 
     async def retire(self, site: str, generation: int) -> None:
-        """Have entries expire that no state will count, lest a crash leaves them for good."""
+        """Set an expiry for entries that no state will count, so that a crash does not leave them forever."""
         await self._do("redis: clearing", self._store.retire, site, generation)
 
     async def forget(self, site: str, generation: int) -> None:
-        """Delete all of a site."""
+        """Delete all entries of a site's generation."""
         await self._do("redis: clearing", self._store.forget, site, generation)
 
     async def _do(self, what: str, work: Callable[..., Awaitable[None]], site: str, *more: Any) -> None:
@@ -224,8 +229,10 @@ class Histories:
                 await self._make_good(site)
 
     async def _make_good(self, site: str) -> None:
-        """Claim a site again, and have Redis hold again all that the site's stored state counts. Raises RuntimeError:
-        that cannot be. Who starts afresh goes on with what is left, and says so.
+        """Claim a site again, and restore in Redis all entries that the site's stored state counts.
+
+        Raises:
+            RuntimeError: The entries cannot be recovered. A restarted worker uses the remaining ones and logs it.
         """
         value = self._stored(site)
         if value is None:
@@ -243,8 +250,7 @@ class Histories:
 
 
 class SiteCut(NamedTuple):
-    """What is to be stored of a site as it was between two events: its head, not compressed yet, what is to be written
-    of its jobs beside, and its changes for Redis."""
+    """Snapshot of a site between two events: its uncompressed head, its job segments, and its changes for Redis."""
 
     head: StoredState
     jobs: Written
@@ -252,7 +258,7 @@ class SiteCut(NamedTuple):
 
     @classmethod
     def of(cls, handle: SiteHandle) -> "SiteCut":
-        """A site as it is now; O(what has changed since this was last called)."""
+        """Take a snapshot of a site; O(changes since the last snapshot)."""
         cut, jobs = handle.jobs.cut(handle.engine)
         kept = {name: getattr(handle, name) for name in IN_BOTH} | {
             "arrivals": msgspec.structs.replace(handle.arrivals)
@@ -263,7 +269,7 @@ class SiteCut(NamedTuple):
 
 
 def compressed(states: Iterable[SiteCut], partition: int) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    """The heads and the segments as they are put into the table. zlib lets other threads run."""
+    """Compress and encode heads and segments for the table. zlib releases the GIL."""
     heads, segments = {}, {}
     for one in states:
         state, tail = zlib.compress(one.head.state, 1), zlib.compress(one.head.tail, 1)
@@ -274,35 +280,35 @@ def compressed(states: Iterable[SiteCut], partition: int) -> tuple[dict[bytes, b
 
 
 class Checkpoint:
-    """One checkpoint of a partition: its sites as they are when this is made, which is between two events.
+    """One checkpoint of a partition: a snapshot of its sites between two events.
 
     The invariant has two halves:
 
-    - *An event's offset is committed only after everything that followed from it is durable:* its outputs in Kafka,
-      its entries in Redis, and a state that includes it in the table.
-    - *A state that is read back is exactly the state at the offset that is stored with it.*
+    - *An event's offset is committed only after all its results are durable:* its outputs in Kafka, its entries in
+      Redis, and a state that includes it in the table.
+    - *A restored state is exactly the state at the offset that is stored with it.*
 
     It holds because `run` does these steps in this order, and a partition has one checkpoint at a time:
 
     1. Wait until the outputs of the pending events are delivered.
-    2. Write the new entries of the histories to Redis. After a crash here Redis is ahead of the state. That does no
-       harm: entries are numbered by the fold and the state says how many it counts, so a reader ignores the rest. The
-       same events, seen again, write the same entries to the same places.
-    3. Write state and offset to the table, as one value, so that neither can be there without the other. Of the live
-       jobs it holds those that have changed lately and names the segments that hold the others (`JobLog`). New ones are
-       durable before it is written. After a crash in between nothing names them: they are deleted later.
-    4. Delete from Redis, and of the segments, what the new state no longer needs. Not earlier: until step 3 a reader
-       may need it.
-    5. Acknowledge the events, so that Faust may commit their offsets: in their order, with none left out before them.
+    2. Write the new history entries to Redis. After a crash here Redis is ahead of the state. This is safe: the
+       site's events determine the entry numbers, and the state contains their count, so a reader ignores the rest.
+       The redelivered events write the same entries to the same keys.
+    3. Write state and offset to the table as one value, so that neither exists without the other. The value contains the
+       recently changed live jobs and names the segments with the others (`JobLog`). New segments are durable before it
+       is written. After a crash in between, no state names them, and they are deleted later.
+    4. Delete the data in Redis and the segments that the new state no longer needs. Before step 3 a reader may still
+       need them.
+    5. Acknowledge the events, so that Faust may commit their offsets, in order and without gaps.
 
-    Each write asks the partition's token. So when the partition is revoked, at any step, the rest is left out: the next
-    owner continues from the state that is there. It has claimed the sites in Redis, so nothing more can be written
-    there either (`claims`).
+    Each write checks the partition's token. If the partition is revoked at any step, the remaining steps are skipped, and
+    the next owner continues from the stored state. The next owner has claimed the sites in Redis, so this worker can no
+    longer write there either (`claims`).
 
-    After a crash at any step Kafka delivers again what was not committed. Events that the stored state already includes
-    are skipped by their offset. The others go through the engine again and give the same bytes again.
+    After a crash at any step Kafka redelivers the events that were not committed. Events that the stored state includes
+    are skipped by their offset. The others are applied again and give byte-identical results.
 
-    It costs what has changed since the one before, whatever is live. Compressing is done in another thread.
+    The cost depends on the changes since the last checkpoint, not on the number of live jobs. Another thread compresses.
     """
 
     def __init__(self, batch: PendingBatch, sites: Mapping[str, SiteHandle], token: Token) -> None:
@@ -313,7 +319,11 @@ class Checkpoint:
     async def run(
         self, table: OwnedTable, histories: Histories, compressing: Executor, acknowledgements: Acknowledgements
     ) -> None:
-        """Do the steps. Raises Revoked: the partition is another worker's."""
+        """Do the steps in order.
+
+        Raises:
+            Revoked: Another worker owns the partition now.
+        """
         batch, states, token = self.batch, self._states, self._token
         packed = asyncio.get_running_loop().run_in_executor(compressing, compressed, states, token.partition)
         await asyncio.gather(*batch.sends)

@@ -1,4 +1,4 @@
-"""Connects to Redis: to one server, to the primary that sentinels name, or to a cluster."""
+"""Connect to Redis: a single server, the primary of a Sentinel group, or a cluster."""
 
 import re
 from collections.abc import AsyncIterator, Iterable
@@ -30,7 +30,7 @@ _HOST_AND_PORT = re.compile(r"(\[[^\]]+\]|[^:,]+)(?::(\d+))?")
 
 
 class RedisUrl(NamedTuple):
-    """What the URL of several servers says: sentinels, or some nodes of a cluster.
+    """Parsed URL of several servers: sentinels, or cluster nodes.
 
     >>> RedisUrl.read("rediss+sentinel://worker:secret@s1,s2:26380/main/2")
     RedisUrl(kind='sentinel', tls=True, hosts=(('s1', 26379), ('s2', 26380)), service='main', database=2, \
@@ -47,7 +47,7 @@ username='worker', password='secret')
 
     @classmethod
     def read(cls, url: str) -> Self:
-        """What a URL says that the settings have found to be one."""
+        """Parse a URL that the settings have validated."""
         parts = urlsplit(url)
         scheme, _, kind = parts.scheme.partition("+")
         usual = 26379 if kind == "sentinel" else 6379
@@ -59,18 +59,18 @@ username='worker', password='secret')
 
 
 class Closable(AbstractConnection):
-    """A connection that says that it is closed as it says that it is lost.
+    """A connection that reports a closed connection as a lost one.
 
-    redis-py 8.1 writes to what has been closed meanwhile: where a node of a cluster has gone it closes all connections
-    to it, also one that another task has just opened. That task then finds no stream to write to, or one for which
-    uvloop takes nothing any more. It reads from such a one as from others.
+    redis-py 8.1 may write to a closed connection. If a cluster node fails, it closes all connections to it, even one
+    that another task has just opened. That task then has no stream to write to, or uvloop rejects the write. Reads are
+    not affected.
     """
 
     async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
         """Send a command.
 
         Raises:
-            redis.ConnectionError: the connection is closed.
+            redis.ConnectionError: The connection is closed.
         """
         try:
             await super().send_packed_command(command, check_health)
@@ -82,19 +82,19 @@ class Closable(AbstractConnection):
 
 @cache
 def closable(kind: Any) -> Any:
-    """The class of connections of a kind that are `Closable`."""
+    """Return the `Closable` variant of a connection class."""
     return type(kind.__name__, (Closable, kind), {})
 
 
 def with_closable(client: R) -> R:
-    """A client whose connections are `Closable`."""
+    """Make the connections of a client `Closable`, and return the client."""
     pool: Any = client.connection_pool
     pool.connection_class = closable(pool.connection_class)
     return client
 
 
 class Primary(redis.asyncio.Redis):
-    """The server that takes writes, as sentinels name it; after a fail-over another one."""
+    """Client of the current primary of a Sentinel group; follows failovers."""
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         """Close its connections and those to the sentinels."""
@@ -104,10 +104,10 @@ class Primary(redis.asyncio.Redis):
 
 
 class Cluster(RedisCluster):
-    """A Redis Cluster in which keys can be watched too.
+    """A Redis Cluster client that supports WATCH.
 
-    redis-py 8.1 watches a cluster's keys in a thread with an event loop of its own, to which its connections do not
-    belong. So a transaction goes to the node that has its keys, by a client of that node (`node_of`).
+    redis-py 8.1 watches a cluster's keys in a thread with another event loop, to which its connections do not belong.
+    So a transaction uses a client of the node that holds its keys (`node_of`).
     """
 
     def __init__(self, hosts: tuple[tuple[str, int], ...], **options: Any) -> None:
@@ -119,14 +119,14 @@ class Cluster(RedisCluster):
         self._clients: dict[str, redis.asyncio.Redis] = {}
 
     async def node_of(self, key: str) -> redis.asyncio.Redis:
-        """A client of the node that has a key."""
+        """Return a client of the node that holds a key."""
         await self.initialize()
         node = self.get_node_from_key(key)
         assert node is not None  # which only a replica may be
         return self._client(node)
 
     async def primaries(self) -> dict[str, redis.asyncio.Redis]:
-        """A client of each node that takes writes, by its address."""
+        """Return a client of each primary node, by address."""
         await self.initialize()
         return {node.name: self._client(node) for node in self.get_primaries()}
 
@@ -137,7 +137,7 @@ class Cluster(RedisCluster):
         return self._clients[node.name]
 
     async def look_again(self) -> None:
-        """Ask the nodes who has which keys now."""
+        """Query the nodes for the current assignment of slots."""
         await self.nodes_manager.initialize()
 
     async def aclose(self) -> None:
@@ -152,13 +152,13 @@ Client = redis.asyncio.Redis | Cluster
 
 
 def connect(settings: RedisSettings, timeout: float = 30.0) -> Client:
-    """A client for the Redis that the settings name; it connects when it is first used.
+    """Return a client for the configured Redis; it connects at its first use.
 
-    Parameters:
-        timeout: seconds within which it must answer.
+    Args:
+        timeout: Timeout of a command, seconds.
 
     Raises:
-        UserError: the URL is not one of Redis.
+        UserError: The URL is not a Redis URL.
     """
     options: dict[str, Any] = {"socket_connect_timeout": min(timeout, CONNECT_S), "socket_timeout": timeout}
     if settings.url.startswith("rediss") and settings.ca_file:
@@ -189,7 +189,7 @@ def _login(username: str | None, password: str | None) -> dict[str, Any]:
 
 
 def address_of(settings: RedisSettings) -> str:
-    """Where Redis is looked for, for people: without passwords."""
+    """Return the address of Redis for messages, without passwords."""
     parts = urlsplit(settings.url)
     if "+" in parts.scheme:
         url = RedisUrl.read(settings.url)
@@ -200,11 +200,11 @@ def address_of(settings: RedisSettings) -> str:
 
 @asynccontextmanager
 async def transaction(client: Client, key: str) -> AsyncIterator[Any]:
-    """A pipeline that can watch keys of the same hash tag as this one.
+    """Provide a pipeline that can watch keys with the same hash tag as `key`.
 
-    Where a cluster's node has failed, or says that another one has the key by now, the nodes are asked who has which;
-    the error is raised, and who tries again reaches the right one. While a slot is being moved that may take until the
-    move is done.
+    If a cluster node has failed or redirects to another node, the assignment of slots is refreshed and the error is
+    raised, so that a retry reaches the right node. While a slot is being migrated, retries may fail until the migration
+    ends.
     """
     node = await client.node_of(key) if isinstance(client, Cluster) else client
     try:
@@ -218,29 +218,29 @@ async def transaction(client: Client, key: str) -> AsyncIterator[Any]:
 
 
 async def servers(client: Client) -> dict[str, redis.asyncio.Redis]:
-    """The servers behind a client that take writes, by their addresses; "" where there is one alone."""
+    """Return the servers that accept writes, by address; "" for a single server."""
     return await client.primaries() if isinstance(client, Cluster) else {"": client}
 
 
 async def check_redis(settings: RedisSettings) -> None:
-    """Make sure that Redis answers.
+    """Check that Redis responds.
 
     Raises:
-        Unreachable: it does not; the message says where it was looked for, without the password.
-        UserError: it refuses, or is not trusted.
+        Unreachable: It does not; the message contains the address without the password.
+        UserError: It refuses the login, or its certificate is not trusted.
     """
     async with _open(settings) as client:
         await client.ping()
 
 
 async def remembered_partitions(settings: RedisSettings, topic: str, partitions: int | None) -> int | None:
-    """How many partitions a topic of events had when sites were first stored; None where nobody knows.
+    """Return the partition count of an events topic when sites were first stored; None if it is not stored.
 
-    Parameters:
-        partitions: what to remember from now on, if nothing is remembered yet.
+    Args:
+        partitions: The count to store if there is none yet.
 
     Raises:
-        Unreachable: Redis does not answer.
+        Unreachable: Redis does not respond.
     """
     async with _open(settings) as client:
         if partitions is not None:
@@ -250,10 +250,10 @@ async def remembered_partitions(settings: RedisSettings, topic: str, partitions:
 
 
 async def remember_partitions(settings: RedisSettings, topic: str, partitions: int) -> None:
-    """Have workers expect so many partitions from now on, to which the sites were moved.
+    """Set the partition count that workers expect, after sites were moved.
 
     Raises:
-        Unreachable: Redis does not answer.
+        Unreachable: Redis does not respond.
     """
     async with _open(settings) as client:
         await client.hset(_partitions_key(settings), topic, str(partitions))
@@ -265,7 +265,9 @@ def _partitions_key(settings: RedisSettings) -> str:
 
 @asynccontextmanager
 async def _open(settings: RedisSettings) -> AsyncIterator[Any]:
-    """A client, closed afterwards; an error of Redis becomes an `Unreachable`, or a `UserError` where it refuses."""
+    """Provide a client and close it afterwards. Convert Redis errors to `Unreachable`, or to `UserError` if Redis
+    refuses.
+    """
     client = connect(settings)
     try:
         yield client

@@ -1,4 +1,4 @@
-"""Finds out on which event, operation, question or estimate workers crash, so that it can be refused."""
+"""Find the event, operation, question or estimate that crashes workers, so that it can be rejected."""
 
 import asyncio
 import logging
@@ -23,10 +23,12 @@ MAX_SUSPECTS = 16  # places that are remembered because a worker crashed there
 
 
 class CrashMark(msgspec.Struct, array_like=True, frozen=True):
-    """What Redis has of a partition while a worker has it.
+    """Crash marker of a partition in Redis while a worker owns it.
 
-    `starts` counts the workers that have taken it over since all was well. `under_way` is what is being done now,
-    `crashes` counts by place the workers that crashed there.
+    Attributes:
+        starts: Workers that have taken over the partition since the last clean state.
+        under_way: The current work.
+        crashes: Number of crashed workers by place.
     """
 
     starts: int = 1
@@ -34,7 +36,7 @@ class CrashMark(msgspec.Struct, array_like=True, frozen=True):
     crashes: tuple[tuple[Place, int], ...] = ()
 
     def after_crash(self) -> "CrashMark":
-        """Return the mark of the next worker: this one crashed."""
+        """Return the marker after a crash."""
         counts = dict(self.crashes)
         if self.under_way is not None:
             counts[self.under_way] = counts.pop(self.under_way, 0) + 1
@@ -42,9 +44,9 @@ class CrashMark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Solitude:
-    """Has one thing at a time done in this process while any of its partitions looks for what workers crash on.
+    """Run one thing at a time in this process while any of its partitions searches for the cause of crashes.
 
-    A process crashes as a whole: with several things under way, each of them would be blamed.
+    A process crashes as a whole: with concurrent work, each part would be blamed.
     """
 
     def __init__(self) -> None:
@@ -54,7 +56,7 @@ class Solitude:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Be the only one; without waiting where no partition is careful."""
+        """Hold the lock in the block; without waiting if no partition is careful."""
         if not self.careful:
             yield
             return
@@ -69,21 +71,23 @@ class Solitude:
 
 
 class CrashTracker:
-    """Finds the event on which the workers of a partition crash.
+    """Find the event that crashes the workers of a partition.
 
-    A worker that gives a partition up deletes its mark; who finds one has a predecessor that crashed. It makes small
-    checkpoints, of `FEW_EVENTS` each, of the first events, among which are those of which the predecessor made none. If
-    it crashes too, the event is among the next few: its successor is careful. It does one thing at a time in the whole
-    process, marks it before, and makes a checkpoint after each event, some 10 ms. So if that crashes, the mark names
-    what it was doing; and what two have crashed on is refused. Events of other sites may come first each time, while
-    its site is read back: so those that were named are remembered. Questions and estimates are marked as well.
+    A worker that releases a partition deletes its marker. A worker that finds a marker has a crashed predecessor, and
+    makes small checkpoints of `FEW_EVENTS` events. They cover the events for which the predecessor made no checkpoint.
 
-    A mark stands only while something is done that may crash, not while a server is waited for. A worker that ends for
-    a reason of its own (a server refuses, it is told to stop) puts back the mark that it found: it counts for nothing.
+    If it crashes too, the event is among the next few, and its successor is careful: it does one thing at a time in the
+    whole process. It writes a marker before each event and makes a checkpoint after it. If that worker crashes, the
+    marker names the event. An event that has crashed two workers is rejected. While the site of the event is being
+    restored, events of other sites may come first each time, so the named events are remembered. Questions and
+    estimates are marked too.
+
+    A marker exists only during work that may crash, not while the worker waits for a server. A worker that ends for
+    another reason (a server refuses, or it is stopped) restores the marker that it found.
 
     Args:
-        most: events of a checkpoint at most; twice as many can follow the last one of a worker that crashed.
-        solitude: shared by the partitions of this process.
+        most: Maximum number of events of a checkpoint; twice as many can follow that of a crashed worker.
+        solitude: Shared by the partitions of this process.
     """
 
     def __init__(self, partition: int, store: SiteStore, retries: Retries, most: int, solitude: Solitude) -> None:
@@ -98,16 +102,16 @@ class CrashTracker:
 
     @property
     def is_careful(self) -> bool:
-        """Whether each event is marked before it is processed, and durable before the next one."""
+        """True if each event is marked before it is processed, and durable before the next one."""
         return self._left > 0 and self.checkpoint_events == 1
 
     @property
     def suspects_nothing(self) -> bool:
-        """Whether nothing is looked for, in the whole process, and nothing is refused here."""
+        """True if this process searches for no crash cause, and this partition rejects no event."""
         return not self._solitude.careful and not self._mark.crashes
 
     async def begin(self) -> None:
-        """The partition is taken over."""
+        """Take over the partition: read the marker, write the next one, and choose the size of checkpoints."""
         found = await self._until_done("redis: reading marks", None, self._store.mark, self._partition)
         if found is None:
             return await self._write(CrashMark())
@@ -128,15 +132,14 @@ class CrashTracker:
         """Count an event that is about to be processed.
 
         Args:
-            passes_others: whether messages of other sites wait that may have come before it: what workers crash on may
-                be among them.
+            passes_others: Whether earlier messages of other sites may be waiting; the cause of crashes may be among them.
         """
         if not passes_others:
             self._left = max(self._left - 1, 0)
 
     @asynccontextmanager
     async def doing(self, place: Place) -> AsyncIterator[bool]:
-        """Do what may crash; give whether it may be done, which it may not where workers have crashed on it."""
+        """Mark work that may crash; yield False if it must be rejected because workers have crashed on it."""
         if dict(self._mark.crashes).get(place, 0) >= MAX_CRASHES:
             yield False
             return
@@ -150,7 +153,7 @@ class CrashTracker:
             await self._write(CrashMark(self._mark.starts, None, self._mark.crashes))
 
     async def survived(self) -> None:
-        """A checkpoint has ended."""
+        """Update the marker after a checkpoint."""
         if self._mark.starts == 1:
             return
         if not self._left:
@@ -164,12 +167,12 @@ class CrashTracker:
                 self._left = min(self._left, 2 * FEW_EVENTS)
 
     async def ended(self) -> None:
-        """The partition is given up in good order."""
+        """Delete the marker after a clean release of the partition."""
         self._solitude.careful.discard(self._partition)
         await self._write(None)
 
     async def excuse(self, store: SiteStore) -> None:
-        """Put back the mark that was found: this worker ends for a reason of its own."""
+        """Restore the marker that was found: this worker does not end because of its work."""
         self._excused = True
         await store.set_mark(self._partition, None if self._found is None else _encode(self._found))
 
@@ -185,12 +188,12 @@ _decode = msgspec.msgpack.Decoder(CrashMark).decode
 
 
 def place_of(raw: Any, number: int) -> Place:
-    """Return the place of an event: of its message, and of a bundle its number there, from 0."""
+    """Return the place of an event: its message, and its number in the bundle, from 0."""
     return raw.topic, raw.offset, number
 
 
 def _read(found: bytes) -> CrashMark:
-    """Return a mark; one that another version wrote says no more than that a worker crashed."""
+    """Decode a marker; a marker of another version only means that a worker crashed."""
     try:
         return _decode(found)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""The topics of events and the changelog: what they hold, and where they no longer hold what states go on from."""
+"""The events topics and the changelog: their contents, and gaps between them and the stored states."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ BATCH_MESSAGES = 500  # messages that are read before other tasks get their turn
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Errors of Kafka that pass become `OSError`, so that they are waited out."""
+    """Convert transient Kafka errors to `OSError`, so that they are retried."""
     try:
         yield
     except (KafkaError, Unreachable) as error:
@@ -37,7 +37,7 @@ def _as_os_errors() -> Iterator[None]:
 
 
 class SomeMessages(NamedTuple):
-    """Messages that were read, the offset from which others follow, and whether some had been deleted before that."""
+    """Messages read, the offset to continue from, and whether earlier ones had been deleted."""
 
     messages: list[Fetched]
     next: int
@@ -45,17 +45,18 @@ class SomeMessages(NamedTuple):
 
 
 class LateStates(NamedTuple):
-    """Keys and values that came late into a partition of the changelog, and the offset of the last one."""
+    """Keys and values that were written late to a partition of the changelog, and the offset of the last one."""
 
     found: list[tuple[bytes, bytes | None]]
     last: int
 
 
 class EventLogs:
-    """What the topics of events hold, and the states that the changelog holds.
+    """Read the events topics, and the states in the changelog.
 
-    Parameters:
-        renewed, lost: count, by partition, that it was recreated, and events that were deleted unread.
+    Args:
+        renewed: Counts recreations of a partition.
+        lost: Counts unread events that were deleted, by partition.
     """
 
     def __init__(self, app: faust.App, settings: Settings, renewed: Counter, lost: Counter) -> None:
@@ -65,11 +66,11 @@ class EventLogs:
         self._renewed, self._lost = renewed, lost
 
     def place(self, handle: SiteHandle) -> TP:
-        """Where a site's events come."""
+        """Return the topic and partition of a site's events."""
         return self._place(handle.log)
 
     def end(self, place: tuple[str, int]) -> int | None:
-        """The offset that the next event there will have, as far as this worker's consumer knows."""
+        """Return the end offset of a topic and partition, as far as this worker's consumer has received it."""
         with suppress(ConsumerNotStarted):
             if (tp := TP(*place)) in self._app.consumer.assignment():
                 end: int | None = self._app.consumer.highwater(tp)
@@ -81,12 +82,12 @@ class EventLogs:
         return TP(topic, log_of.partition)
 
     async def ranges(self, logs: Iterable[Log]) -> Mapping[Log, Range]:
-        """What each log holds, and what the group has committed.
+        """Return the offsets of each log, and the committed offset of the group.
 
-        A log of a topic that is no longer read (a site's own, before) is left out.
+        Logs of topics that are no longer read (a former dedicated topic) are omitted.
 
         Raises:
-            OSError: the broker does not answer.
+            OSError: The broker does not respond.
         """
         consumer, assigned = self._app.consumer, self._app.consumer.assignment()
         places = {one: tp for one in logs if (tp := self._place(one)) in assigned}
@@ -99,7 +100,7 @@ class EventLogs:
         return {one: Range(firsts[tp], ends[tp], committed[tp]) for one, tp in places.items()}
 
     def renewed(self, partition: int) -> None:
-        """Count a partition that was recreated, or cut short, since its states were stored."""
+        """Count a partition that was recreated or truncated after its states were stored."""
         self._renewed.labels(str(partition)).inc()
 
     def lost(self, partition: int, events: int) -> None:
@@ -107,15 +108,19 @@ class EventLogs:
         self._lost.labels(str(partition)).inc(events)
 
     async def read(self, log_of: Log, first: int, last: int, key: bytes) -> list[Fetched]:
-        """Read the messages with this key from offset `first` to `last`. Raises OSError: the broker does not answer."""
+        """Read the messages with this key from offset `first` to `last`.
+
+        Raises:
+            OSError: The broker does not respond.
+        """
         found = await self._read(self._place(log_of), first, last + 1, lambda message: message.key == key)
         return [Fetched.of_record(record) for record in found]
 
     async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> SomeMessages:
-        """Read the first messages with this key from offset `first` to `last`: about as many as are wanted, or all.
+        """Read messages with this key from offset `first` to `last`, until about `most` are found.
 
         Raises:
-            OSError: the broker does not answer.
+            OSError: The broker does not respond.
         """
         found: list[Any] = []
         with _as_os_errors():
@@ -129,10 +134,11 @@ class EventLogs:
         return SomeMessages([Fetched.of_record(record) for record in found], last + 1, begin > first)
 
     async def late_states(self, partition: int, after: int | None = None) -> LateStates:
-        """Read what came into a partition of the changelog after an offset, by default after the table was read back.
+        """Read what was written to a partition of the changelog after an offset; by default after the table was
+        restored.
 
         Raises:
-            OSError: the broker does not answer.
+            OSError: The broker does not respond.
         """
         place = TP(self._topics.state, partition)
         last: int = self._app.tables.recovery.active_offsets.get(place, -1) if after is None else after
@@ -144,20 +150,20 @@ class EventLogs:
         return LateStates([(one.key, one.value) for one in found], max((one.offset for one in found), default=end - 1))
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
-        """The keys and values of a site that its changelog still has, the latest first.
+        """Return the keys and values of a site that are still in its changelog, the latest first.
 
-        Parameters:
-            most: of so many offsets at the changelog's end alone; None: of all, which may be many.
+        Args:
+            most: Number of offsets to read at the end of the changelog; None reads all, which may be many.
 
         Raises:
-            OSError: the broker does not answer.
+            OSError: The broker does not respond.
         """
         place, first = TP(self._topics.state, partition), 0 if most is None else -most
         found = await self._read(place, first, None, lambda one: one.value and site_of(one.key) == key)
         return [(message.key, message.value) for message in reversed(found)]
 
     async def _read(self, tp: TP, first: int, end: int | None, matches: Callable[[Any], Any]) -> list[Any]:
-        """The messages that match, by a consumer of its own; a negative `first` counts from the end, as in a slice."""
+        """Read the matching messages with a separate consumer; a negative `first` counts from the end."""
         found: list[Any] = []
         with _as_os_errors():
             async with self._reading(tp, first, end) as (_, batches):
@@ -169,7 +175,7 @@ class EventLogs:
     async def _reading(
         self, tp: TP, first: int, end: int | None
     ) -> AsyncIterator[tuple[int, AsyncIterator[Sequence[Any]]]]:
-        """Give where a partition begins, and its records from `first` to before `end`, in batches."""
+        """Provide the beginning offset of a partition, and its records from `first` to before `end` in batches."""
         place = TopicPartition(*tp)
         consumer = Consumer(enable_auto_commit=False, **self._kafka.async_options())
         await consumer.start()
@@ -190,7 +196,7 @@ class EventLogs:
 
 
 class LogGaps:
-    """Compares what the logs hold with what the states count: events that were deleted unread, topics recreated."""
+    """Compare the logs with the stored states: detect unread events that were deleted, and recreated topics."""
 
     def __init__(self, events: EventLogs, retries: Retries, table: OwnedTable) -> None:
         self._events = events
@@ -198,12 +204,12 @@ class LogGaps:
         self._until_done = retries.until_done
 
     async def look(self, partition: int, found: Mapping[str, StoredState]) -> set[Log]:
-        """The logs of a partition of which events were deleted before they were read.
+        """Return the logs of a partition with events that were deleted before they were read.
 
-        Where a log ends before what the states count, their sites begin a new epoch.
+        If a log ends before the offset of the states, their sites begin a new epoch.
 
-        Parameters:
-            found: the states that are stored, by site; their offsets and epochs are kept true.
+        Args:
+            found: The stored states by site; their offsets and epochs are updated.
         """
         last = {Log(None, partition): -1}
         for site, stored in found.items():
@@ -219,9 +225,9 @@ class LogGaps:
         return behind
 
     async def is_one(self, place: Log, expected: int, found: int) -> bool:
-        """Whether events were deleted between an offset that was expected and the one that came.
+        """Return whether events were deleted between the expected offset and the one that arrived.
 
-        They were not where a source sends in transactions, whose ends take offsets too.
+        A gap is normal if a source uses transactions, because their markers have offsets too.
         """
         ranges = await self._ranges([place])
         missing = min(ranges[place].first, found) - expected if place in ranges else 0
@@ -233,9 +239,9 @@ class LogGaps:
         return await self._until_done("kafka: the ends of partitions", None, self._events.ranges, list(logs))
 
     async def _begin_epochs(self, place: Log, end: int, found: Mapping[str, StoredState]) -> None:
-        """Begin a new epoch of the sites whose states include offsets that the topic does not have.
+        """Begin a new epoch for the sites whose offsets are beyond the end of the topic.
 
-        Their offsets have begun again. This is written at once: later the new offsets may have grown beyond the old.
+        This is written immediately: later the new offsets may exceed the old ones.
         """
         log.error(
             "the events topic was recreated or cut short: it ends at %d here, the states go further; "
@@ -250,7 +256,7 @@ class LogGaps:
         await self._table.put({site.encode(): encode_stored(stored) for site, stored in theirs.items()})
 
     def _tell_lost(self, place: Log, missing: int, first: int) -> None:
-        """Count events that were deleted before they were read, and log it."""
+        """Count and log events that were deleted before they were read."""
         self._events.lost(place.partition, missing)
         log.error(
             "%d events were deleted before they were read: the topic begins at %d; "
@@ -262,5 +268,5 @@ class LogGaps:
 
 
 def log_of(site: str, stored: StoredState) -> Log:
-    """Where the events of a stored site come."""
+    """Return the log of a stored site's events."""
     return Log(site if stored.own else None, stored.partition)

@@ -1,13 +1,16 @@
-"""The live jobs of a site as they are stored: as a log, so that a checkpoint writes what has changed and no more.
+"""Live jobs of a site, stored as a log, so that a checkpoint writes only the changes.
 
-A site's state in the table is its *head*, under the site's name, and *segments* under keys of their own. The head holds
-what is bounded, the names of the segments that count, and the *tail*: the jobs that have changed since the last segment
-was written. When the tail has grown to `TAIL_BYTES`, it becomes a segment. Of a job that is in several of these the
-last one counts. Segments are durable before the head that names them, and are deleted after one that does not, so
-what a head names is there, and what no head names counts for nothing: a checkpoint is one head, there or not.
+A site's state in the table is its *head*, under the site's name, and *segments* under separate keys. The head has a
+bounded size. It contains the names of the valid segments and the *tail*: the jobs that have changed since the last
+segment was written. When the tail reaches `TAIL_BYTES`, it becomes a segment. If a job is in several of these, the last
+one counts.
 
-Like a log's cleaner, each checkpoint moves jobs from the oldest segments into the tail, about as many as have changed,
-while the log is more than twice as large as what counts in it. So it stays within some three times of that.
+Segments are durable before the head that names them, and are deleted after a head that does not. So every named segment
+exists, and other segments are ignored: a checkpoint is one atomic write of the head.
+
+As in log compaction, each checkpoint moves jobs from the oldest segments to the tail while the log is more than twice
+as large as its live jobs. The number of moved jobs is about the number of changed jobs. So the log stays below about
+three times the size of the live jobs.
 """
 
 from collections import deque
@@ -37,7 +40,7 @@ _WRITER = 8  # hexadecimal digits of a writer, and of a number
 
 
 class SegmentRange(msgspec.Struct, array_like=True, frozen=True):
-    """Segments that one process has written one after the other: those from number `first` to `last`."""
+    """Consecutive segments of one writer, from number `first` to `last`."""
 
     writer: str
     first: int
@@ -45,15 +48,14 @@ class SegmentRange(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Segment(msgspec.Struct, array_like=True):
-    """What a segment, or the tail, holds: encoded jobs by their numbers, and the numbers of jobs that have left."""
+    """Contents of a segment or the tail: encoded jobs by number, and the numbers of departed jobs."""
 
     jobs: list[tuple[int, msgspec.Raw]] = []
     left: list[int] = []
 
 
 class Contents(NamedTuple):
-    """A log that was read, and what it holds: encoded jobs by their numbers, in no order; and what is wrong with
-    segments of it."""
+    """A restored log: its encoded jobs by number, unordered, and the faults of its segments."""
 
     log: "JobLog"
     jobs: dict[int, bytes]
@@ -61,8 +63,14 @@ class Contents(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a checkpoint writes of a site's jobs, not compressed yet: the tail, segments by their keys, and the keys of
-    segments that no longer count once the head is durable. `runs` are the segments that count then."""
+    """Uncompressed job data of a checkpoint.
+
+    Attributes:
+        tail: The encoded tail.
+        segments: New segments with their keys.
+        freed: Keys of segments to delete once the head is durable.
+        runs: The segments that are valid then.
+    """
 
     tail: bytes
     segments: list[tuple[bytes, bytes]]
@@ -71,7 +79,7 @@ class Written(NamedTuple):
 
 
 class _Tail:
-    """What has changed since the last segment was written."""
+    """Changes since the last segment was written."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, bytes] = {}
@@ -80,7 +88,7 @@ class _Tail:
 
     @classmethod
     def of(cls, segment: Segment) -> "_Tail":
-        """The tail that a head has."""
+        """Create the tail from the decoded tail of a head."""
         tail = cls()
         for number, job in segment.jobs:
             tail.put(number, bytes(job))
@@ -89,29 +97,31 @@ class _Tail:
         return tail
 
     def put(self, number: int, encoded: bytes) -> None:
-        """A live job is this now."""
+        """Insert or replace a live job."""
         self.drop(number)
         self.jobs[number] = encoded
         self.bytes += len(encoded)
 
     def drop(self, number: int) -> None:
-        """A job is not told here."""
+        """Remove a job from the tail."""
         self.bytes -= len(self.jobs.pop(number, b""))
 
     def leave(self, number: int) -> None:
-        """A job that is in a segment has left."""
+        """Record that a job in a segment has left."""
         self.left.append(number)
         self.bytes += LEFT_BYTES
 
     def encoded(self) -> bytes:
-        """As it is in a head, or in a segment."""
+        """Encode the tail as in a head or a segment."""
         jobs = [(number, msgspec.Raw(job)) for number, job in self.jobs.items()]
         return _encode(Segment(jobs, self.left))
 
 
 class _Piece:
-    """A segment that counts, and what it holds: numbers of jobs, of which those are taken away that are moved; `bytes`
-    is its size, not compressed, and `jobs_in_all` counts those taken away too."""
+    """A valid segment and the numbers of its jobs, without those that were moved.
+
+    `bytes` is its uncompressed size, and `jobs_in_all` its number of jobs including the moved ones.
+    """
 
     __slots__ = ("bytes", "jobs", "jobs_in_all", "key", "place")
 
@@ -122,22 +132,22 @@ class _Piece:
 
 
 def new_writer() -> str:
-    """A name that no other writer of segments has."""
+    """Return a unique name for a writer of segments."""
     return uuid4().hex[:_WRITER]
 
 
 def segment_key(site: str, writer: str, number: int) -> bytes:
-    """The key of a segment in the table; no two processes write the same one."""
+    """Return the key of a segment in the table; no two processes write the same key."""
     return KEY_MARK + writer.encode() + b"%08x" % number + site.encode()
 
 
 def site_of(key: bytes) -> bytes:
-    """The key of the site to which a key of the table belongs: itself, where it is a head's."""
+    """Return the site key of a key of the table; the key of a head is the site key."""
     return key[1 + 2 * _WRITER :] if key.startswith(KEY_MARK) else key
 
 
 def keys_of(site: str, runs: Iterable[SegmentRange]) -> Iterator[bytes]:
-    """The keys of segments, in their order."""
+    """Return the keys of segments in order."""
     return (segment_key(site, *place) for place in _places(runs))
 
 
@@ -146,9 +156,9 @@ def _places(runs: Iterable[SegmentRange]) -> Iterator[tuple[str, int]]:
 
 
 class JobLog:
-    """What is stored of one site's jobs, and what is to be stored next. One process writes a site at a time.
+    """The stored jobs of one site, and the next changes to store. A site has one writing process at a time.
 
-    A cut costs O(what has changed). It keeps 100 bytes for each live job.
+    A snapshot costs O(changes). The memory is O(live jobs).
     """
 
     def __init__(self, site: str) -> None:
@@ -164,10 +174,10 @@ class JobLog:
 
     @classmethod
     def read(cls, site: str, runs: Iterable[SegmentRange], tail: bytes, segments: Iterable[bytes | None]) -> "Contents":
-        """What a head tells of, as far as it is there; 1 µs a job.
+        """Restore the log of a head, as far as its segments exist; O(jobs).
 
-        Parameters:
-            segments: those of the runs, in their order; encoded and not compressed, as is the tail. None: it is lost.
+        Args:
+            segments: Encoded, uncompressed segments of the runs in order, as the tail is; None for a lost segment.
         """
         log = cls(site)
         found = Contents(log, {}, [])
@@ -183,7 +193,7 @@ class JobLog:
         return found
 
     def _apply(self, encoded: bytes, found: "Contents") -> Segment | None:
-        """What a segment says counts from now on; gives it decoded, None where it is none."""
+        """Apply a segment to the jobs, and return it decoded; None if it cannot be decoded."""
         try:
             segment = _decode(encoded)
         except msgspec.MsgspecError as error:
@@ -197,16 +207,16 @@ class JobLog:
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys of the segments that count, or will count with the next head."""
+        """Keys of the segments that are valid, or will be with the next head."""
         return [piece.key for piece in self._pieces]
 
     @property
     def all_keys(self) -> list[bytes]:
-        """The same, and those that are to be deleted."""
+        """Keys of these segments, and of those that are about to be deleted."""
         return [*self._freed, *self.keys]
 
     def cut(self, engine: Engine) -> tuple[Cut, Written]:
-        """What is to be stored of an engine as it is now: its cut, and of the jobs what is to be written."""
+        """Take a snapshot of an engine, and return it with the job data to write."""
         cut, before = engine.cut(), self._tail.bytes
         self._take_in(cut)
         self._clean(engine, max(self._tail.bytes - before, 0) + MIN_MOVED_BYTES)
@@ -217,12 +227,12 @@ class JobLog:
         return cut, Written(self._tail.encoded(), segments, freed, self._runs())
 
     def fill(self, engine: Engine, replaced: Iterable[bytes] = ()) -> None:
-        """Have everything of an engine stored by the next cut, and nothing of what was before count any more.
+        """Make the next snapshot store everything of an engine, and invalidate all earlier segments.
 
-        O(live jobs), 4 µs each: where the loop must not wait for that, in another thread.
+        O(live jobs); call it in another thread if the event loop must not wait.
 
-        Parameters:
-            replaced: keys of segments that are to be deleted.
+        Args:
+            replaced: Keys of segments to delete.
         """
         self.free([*replaced, *self.keys])
         self._pieces.clear()
@@ -234,11 +244,11 @@ class JobLog:
                 self._flush()
 
     def free(self, keys: Iterable[bytes]) -> None:
-        """Have segments deleted once the next head is durable."""
+        """Delete segments once the next head is durable."""
         self._freed.extend(keys)
 
     def free_others(self, keys: Iterable[bytes]) -> None:
-        """Have those of these segments deleted that do not count."""
+        """Delete those of these segments that are not valid."""
         known = {*self.all_keys}
         self.free(key for key in keys if key not in known)
 
@@ -251,7 +261,7 @@ class JobLog:
             self._tail.put(number, encoded)
 
     def _clean(self, engine: Engine, most: int) -> None:
-        """Move what counts from the oldest segments into the tail, so many bytes at most, and drop what is empty."""
+        """Move live jobs, at most `most` bytes, from the oldest segments to the tail, and drop empty segments."""
         moved, tail = 0, self._tail
         for _ in range(MAX_SCANNED):
             if not self._pieces or moved >= most or not self._is_large():
@@ -268,12 +278,12 @@ class JobLog:
                 self._entries -= oldest.jobs_in_all
 
     def _is_large(self) -> bool:
-        """Whether more than is allowed for does not count. Entries are taken to be of one size, that of jobs."""
+        """Return whether the log has too much garbage. All entries are assumed to have the average size."""
         live = self._bytes * len(self._where) / max(self._entries, 1)
         return self._bytes > MOST_GARBAGE * live + SLACK_BYTES
 
     def _flush(self) -> None:
-        """The tail becomes segments, in the order in which they are written."""
+        """Convert the tail to segments."""
         whole, self._tail = self._tail, _Tail()
         for part in _parts(whole):
             encoded = part.encoded()
@@ -284,7 +294,7 @@ class JobLog:
             self._unwritten.append((key, encoded))
 
     def _add(self, piece: _Piece) -> None:
-        """A segment counts from now on."""
+        """Add a valid segment."""
         self._pieces.append(piece)
         self._bytes += piece.bytes
         self._entries += piece.jobs_in_all
@@ -302,7 +312,7 @@ class JobLog:
 
 
 def _parts(tail: _Tail) -> Iterator[_Tail]:
-    """A tail in parts of which each is no larger than a segment may be."""
+    """Split a tail into parts of at most the size of a segment."""
     part = _Tail()
     part.left = tail.left
     for number, encoded in tail.jobs.items():

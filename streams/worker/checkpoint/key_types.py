@@ -1,4 +1,4 @@
-"""Keys in Redis that somebody else has made of another type: they are set aside, and count as lost."""
+"""Keys in Redis that another program has given the wrong type: they are renamed and count as lost."""
 
 import logging
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ ASIDE_S = 30 * 86_400  # seconds for which a key that was set aside is kept
 
 
 def is_wrong_type(error: ResponseError) -> bool:
-    """Return whether Redis refuses because a key is of another type than the command."""
+    """Return whether Redis refuses a command because of the key's type."""
     return "WRONGTYPE" in str(error)
 
 
 async def set_aside(client: Client, keys: Iterable[str]) -> None:
-    """Rename those of these keys that are of another type than they must be."""
+    """Rename the keys that have the wrong type."""
     for key in keys:
         expected = "set" if key.rsplit(":", 1)[-1] in SETS else "hash"
         answer = await client.type(key)

@@ -1,4 +1,4 @@
-"""Brings a site back from its stored state and its entries in Redis, also when some of these are lost."""
+"""Restore a site from its stored state and its entries in Redis, even if some of these are lost."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ STATES_AT_A_TIME = (64, 1024, None)
 
 
 class EngineFailed(Exception):
-    """The engine of a site failed in the middle of an event."""
+    """A site's engine failed while it applied an event."""
 
     def __init__(self, site: str, detail: str) -> None:
         super().__init__(detail)
@@ -41,15 +41,15 @@ class EngineFailed(Exception):
 
 @dataclass(eq=False)
 class SiteLoader:
-    """Makes the handles of sites: new ones, and those of stored states.
+    """Create the handles of sites, for new sites and from stored states.
 
-    What takes long, which is to read a state and to make an engine of it, is done in another thread.
+    Slow work, which is to decode a state and to create its engine, runs in another thread.
 
-    Parameters:
-        segment: gives the value of a segment of a site's jobs by its key, as the table has it.
-        replay: applies a message, or so many of its events, to a handle's engine as the worker would, stops before each
-            event, and sends nothing.
-        is_busy: whether events of other sites wait.
+    Args:
+        segment: Returns the value of a job segment in the table by key.
+        replay: Applies a message, or its first events, to a handle's engine as the worker does. It pauses before each
+            event and sends nothing.
+        is_busy: Returns whether events of other sites wait.
     """
 
     store: SiteStore
@@ -62,19 +62,19 @@ class SiteLoader:
     _since: float = field(default_factory=time.perf_counter, init=False)
 
     async def begin(self, site: str, partition: int, own: bool, after: int = 0) -> SiteHandle:
-        """A site without a stored state. What Redis may hold of its name is left alone: a backup may count it."""
+        """Create a site without a stored state. Existing entries in Redis stay, as a backup may count them."""
         claim = await self.claim(site, after)
         generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
         return SiteHandle(Engine(site, self.settings), partition, own=own, generation=generation, claim=claim)
 
     async def rebuild(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
-        """Make a site again from its events before `offset`, as far as the topic has them; return how many they are.
+        """Recreate a site from its events before `offset` that are still in the topic; return their number too.
 
-        What it had learnt is left in Redis until the new state is stored, so a crash in between begins this again.
-        Takes a share of the event loop while other sites have events.
+        The old histories stay in Redis until the new state is stored, so a crash in between repeats the rebuild. It
+        uses only a share of the event loop while other sites have events.
 
         Raises:
-            EngineFailed: the engine fails at one of these events.
+            EngineFailed: The engine failed at one of these events.
         """
         site, count, first = handle.engine.site, 0, max(handle.first, 0)
         fresh = await self.begin(site, handle.partition, handle.own, handle.claim)
@@ -87,11 +87,10 @@ class SiteLoader:
         return await self._in_place_of(handle, fresh), count
 
     async def reset(self, handle: SiteHandle) -> SiteHandle:
-        """Make a site anew that has learnt nothing, with the live jobs of this one; what it had learnt is left as
-        above.
+        """Create a site without history, with the live jobs of this one. The old histories stay as in `rebuild`.
 
         Raises:
-            EngineFailed: the engine fails at one of the live jobs.
+            EngineFailed: The engine failed at one of the live jobs.
         """
         site = handle.engine.site
         fresh = await self.begin(site, handle.partition, handle.own, handle.claim)
@@ -106,21 +105,21 @@ class SiteLoader:
         return await self._in_place_of(handle, fresh)
 
     async def _in_place_of(self, handle: SiteHandle, fresh: SiteHandle) -> SiteHandle:
-        """Complete a handle that takes the place of another."""
+        """Complete a handle that replaces another one."""
         for name in ("offset", "begun", "stamp", "first", "arrivals", "operations"):
             setattr(fresh, name, getattr(handle, name))
         await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
         return fresh
 
     async def _pause(self) -> None:
-        """Let others go on after a turn; while events wait, for as long as leaves this its share."""
+        """Yield to other tasks after a turn; while events wait, long enough to use only `REBUILD_SHARE` of the time."""
         if (turn_s := time.perf_counter() - self._since) < PAUSE_S:
             return
         await asyncio.sleep(turn_s * (1 / REBUILD_SHARE - 1) if self.is_busy() else 0)
         self._since = time.perf_counter()
 
     async def load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
-        """A site as it was stored, and whether it had to be mended, so that it is to be stored again."""
+        """Restore a site, and return whether it was repaired and must be stored again."""
         while True:
             try:
                 return await self._load(site, stored)
@@ -143,7 +142,7 @@ class SiteLoader:
     async def _handle(
         self, site: str, stored: StoredState, read: ReadState, entries: StoredHistories
     ) -> tuple[SiteHandle, bool]:
-        """A site from all that is stored of it, and whether something of that was missing."""
+        """Create a site from its stored data, and return whether something was missing."""
         if read.fault is not None:
             return await self._mend_jobs(site, stored, read, entries), True
         try:
@@ -154,11 +153,11 @@ class SiteLoader:
         return _handle(engine, stored), False
 
     async def claim(self, site: str, after: int = 0) -> int:
-        """Be the one who writes a site's entries; return the number of the claim (`Claims.claim`)."""
+        """Become the only writer of a site's entries; return the number of the claim (`Claims.claim`)."""
         return await self.retries.until_done("redis: claiming", site, self.store.claim, site, after)
 
     async def late_states(self, partition: int, after: int | None) -> LateStates:
-        """Read what came late into a partition of the changelog (`EventLogs.late_states`)."""
+        """Read late records of a partition of the changelog (`EventLogs.late_states`)."""
         return await self.retries.until_done("kafka: reading states", None, self.events.late_states, partition, after)
 
     async def _read(self, site: str, stored: StoredState) -> StoredHistories:
@@ -175,7 +174,7 @@ class SiteLoader:
     async def _mend(
         self, site: str, stored: StoredState, saved: SavedState, entries: StoredHistories, error: ValueError
     ) -> SiteHandle:
-        """Go on though entries are lost: from the events if that is possible, else with the entries that are left."""
+        """Recover from lost Redis entries: from the events if possible, else with the remaining entries."""
         if again := await self._go_back(site, stored, saved, entries):
             log.warning("Redis has lost entries (%s); made again from the events", error, extra=_where(site, stored))
             return again
@@ -194,7 +193,7 @@ class SiteLoader:
         return handle
 
     async def _mend_jobs(self, site: str, stored: StoredState, read: ReadState, entries: StoredHistories) -> SiteHandle:
-        """Go on though live jobs are lost: from the events if that is possible, else with the jobs that are left."""
+        """Recover from lost live jobs: from the events if possible, else with the remaining jobs."""
         if again := await self._go_back(site, stored, read.saved, entries):
             log.warning("live jobs are lost (%s); made again from the events", read.fault, extra=_where(site, stored))
             return again
@@ -209,10 +208,10 @@ class SiteLoader:
     async def _go_back(
         self, site: str, stored: StoredState, saved: SavedState, entries: StoredHistories
     ) -> SiteHandle | None:
-        """Begin from an earlier state, whose entries are all there, and apply the events since then once more.
+        """Restore an earlier state whose entries all exist, and replay the events since then.
 
-        That gives the same state again, to the byte. A Redis that lost its last seconds has all entries of the state
-        from before, and the changelog has that state: it is compacted only after a while. None where it is not so.
+        The result is byte-identical. A Redis that lost its last seconds still has all entries of the earlier state, and
+        the changelog has that state, because compaction is delayed. Returns None if that is not the case.
         """
         counted = saved.histories
         if (counted.started or counted.runs_kept) and not (entries.started or entries.runs):
@@ -241,10 +240,10 @@ class SiteLoader:
         entries: StoredHistories,
         segments: Mapping[bytes, bytes],
     ) -> tuple[SiteHandle, SavedState] | None:
-        """A site as an earlier state has it; None where that is not all there, or its offsets are others.
+        """Restore a site from an earlier state; None if parts of it are missing or its offsets are of another epoch.
 
-        Parameters:
-            segments: what was read of the changelog, where segments are that the table has no longer.
+        Args:
+            segments: Segments from the changelog, for those that the table no longer has.
         """
         same = (earlier.epoch, earlier.own, earlier.generation) == (stored.epoch, stored.own, stored.generation)
         if not same or earlier.position >= stored.position:
@@ -256,7 +255,7 @@ class SiteLoader:
             return None
 
     async def _catch_up(self, handle: SiteHandle, stored: StoredState, saved: SavedState) -> bool:
-        """Apply a site's events up to a stored state; returns whether that came to the same."""
+        """Apply a site's events up to a stored state; return whether the result has the same counts."""
         log_of, site = handle.log, handle.engine.site
         ranges = await self.retries.until_done("kafka: the ends of partitions", None, self.events.ranges, [log_of])
         first = handle.offset + (handle.begun == 0)
@@ -277,14 +276,14 @@ class SiteLoader:
     async def _replay(
         self, handle: SiteHandle, messages: Iterable[Any], paced: bool = False, last: tuple[int, int] = (-1, 0)
     ) -> None:
-        """Apply messages of a site once more, and let other tasks go on meanwhile.
+        """Apply messages of a site again, and let other tasks run in between.
 
-        Parameters:
-            paced: whether this may take no more than a share of the event loop.
-            last: the offset of a message of which so many events are to be applied; 0: all.
+        Args:
+            paced: Use only a share of the event loop.
+            last: The offset of the last message and the number of its events to apply; 0 for all.
 
         Raises:
-            EngineFailed: the engine fails at one of these events.
+            EngineFailed: The engine failed at one of these events.
         """
         site, count = handle.engine.site, 0
         for message in messages:
@@ -302,7 +301,7 @@ class SiteLoader:
 
 
 async def until_ready(engine: Engine) -> None:
-    """Wait, if the engine's next event would have to, and let other tasks go on meanwhile."""
+    """Wait until the engine can apply its next event; other tasks run meanwhile."""
     while (future := engine.pending()) is not None:
         await asyncio.wait([asyncio.wrap_future(future)])
 

@@ -1,4 +1,4 @@
-"""Whether this process stood still so long that its partitions may have a new owner."""
+"""Detect a stall long enough for Kafka to reassign our partitions."""
 
 import time
 from collections.abc import Callable
@@ -9,24 +9,24 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def since_boot() -> float:
-    """Seconds since the machine started; time asleep (suspend) counts too where the system has such a clock."""
+    """Return the seconds since boot, including suspend if the system has such a clock."""
     return time.clock_gettime(_CLOCK)
 
 
 class StoodStill(UserError):
-    """This process stood still for too long; it must not write anything any more."""
+    """This process stalled for too long; it must not write anything any more."""
 
 
 class Pulse:
-    """Tells a process whose event loop did not run for so long that the broker may have given it up.
+    """Detect that the event loop stalled so long that the broker may have removed this member.
 
-    Heartbeats to the broker leave from the event loop, which also looks here each second. Once it did not run for
-    `most_s` seconds (it was stopped, asleep, or busy with one thing), the process stood still, and stays so: whatever
-    it holds is of before.
+    The event loop sends the heartbeats to the broker, and calls `check` every second. After a stall longer than
+    `most_s` seconds (stopped, suspended, or busy), the process counts as stalled until it ends, because its state is
+    out of date.
 
-    Parameters:
-        most_s: how long it may stand still.
-        clock: the current time in seconds, which goes on while the machine sleeps.
+    Args:
+        most_s: Maximum duration of a stall, seconds.
+        clock: Current time in seconds, which includes suspend.
     """
 
     def __init__(self, most_s: float, clock: Callable[[], float] = since_boot) -> None:
@@ -36,7 +36,11 @@ class Pulse:
         self._stood_still: float | None = None
 
     def check(self) -> None:
-        """Make sure that this process never stood still for too long. Raises StoodStill: it did."""
+        """Check that this process never stalled for too long.
+
+        Raises:
+            StoodStill: It did.
+        """
         now = self._clock()
         still_s, self._last = now - (self._last or now), now
         if still_s > self._most_s and self._stood_still is None:

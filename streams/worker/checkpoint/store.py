@@ -1,23 +1,24 @@
-"""What is stored in Redis: each site's history of started jobs, and of run times by category.
+"""Data in Redis: each site's history of started jobs, and of run times by category.
 
 Keys (`site` and the category's parts percent-encoded, so that no name can reach outside its own key):
 
     PREFIX:{site}:history              hash  number of the job in the history → models.site.history.Started
     PREFIX:{site}:runs:CATEGORY        hash  number of the run → models.site.runs.Run; CATEGORY is TEMPLATE:VALUE:VALUE…
     PREFIX:{site}:categories           set   the CATEGORYs that have runs
-    PREFIX:{site}:rows:METHOD          hash  number of the row → what a method wrote into it (models.site.rows.Rows)
+    PREFIX:{site}:rows:METHOD          hash  number of the row → data of a method (models.site.rows.Rows)
     PREFIX:{site}:methods              set   the METHODs that have rows
-    PREFIX:{site}:gN:…                 the same for generation N, from 1 on; those above are of generation 0
-    PREFIX:{site}:info                 hash  generation → the latest one; claims, owner, writes → who may write
+    PREFIX:{site}:gN:…                 the same for generation N ≥ 1; the keys above are of generation 0
+    PREFIX:{site}:info                 hash  generation → the latest one; claims, owner, writes → fencing
                                              (streams/worker/checkpoint/claims.py)
-    PREFIX:partitions                  hash  topic of events → how many partitions it had when sites were first stored
-    PREFIX:crashes                     hash  partition → what a worker is doing that may crash it (`crashes.CrashMark`)
-    PREFIX:health                      hash  last → 1; written to see whether Redis takes writes
+    PREFIX:partitions                  hash  events topic → its number of partitions when sites were first stored
+    PREFIX:crashes                     hash  partition → the current work that may crash (`crashes.CrashMark`)
+    PREFIX:health                      hash  last → 1; written to check that Redis accepts writes
 
-Values are msgpack arrays. A site's keys share a hash tag, so that they may be written as one transaction in a cluster.
-An entry's number is given by the fold over the site's events: an event that is seen again writes the same entry to the
-same place, and none twice. The history holds the last `engine.history` jobs, the runs what `RunHistory` keeps, a
-method's rows as many as it remembers.
+Values are msgpack arrays. A site's keys share a hash tag, so that a cluster can write them in one transaction.
+
+The sequence of the site's events determines the number of an entry. So a redelivered event writes the same entry to the
+same key, and none twice. The history holds the last `engine.history` jobs. The runs are those that `RunHistory` keeps,
+and the rows those that a method keeps.
 """
 
 import logging
@@ -54,7 +55,7 @@ _decode_run = msgspec.msgpack.Decoder(Run).decode
 
 
 class StoredHistories(msgspec.Struct):
-    """What the store holds of a site beside its state: jobs that started, run times, and methods' own rows."""
+    """Stored data of a site in addition to its state: started jobs, run times, and rows of methods."""
 
     started: list[Started]
     runs: list[Run]
@@ -62,16 +63,16 @@ class StoredHistories(msgspec.Struct):
 
 
 class SiteStore:
-    """Reads and writes the histories of sites.
+    """Read and write the histories of sites.
 
-    A site's entries are of a `generation`, which its state names: a site that begins again, though there are entries of
-    its name, writes to another generation, so that none of these is ever taken for one of its own.
+    A site's entries have a `generation`, which its state names. A site that starts again although there are entries
+    under its name uses a new generation, so that it never reads the old entries.
 
-    Whoever reads or writes a site's entries claims it first (`claim`). What writes raises `Superseded` once another
-    process has claimed the site, and `WritesLost` where Redis has lost what was written before; see `claims`.
+    Before a site's entries are read or written, the site must be claimed (`claim`). Writes raise `Superseded` once
+    another process has claimed the site, and `WritesLost` if Redis has lost earlier writes; see `claims`.
 
-    Parameters:
-        check: called right before each write; raises when nothing may be written any more.
+    Args:
+        check: Called directly before each write; raises if this process may no longer write.
     """
 
     def __init__(self, client: Client, prefix: str, check: Callable[[], None] = lambda: None) -> None:
@@ -81,16 +82,16 @@ class SiteStore:
         self._prefix = prefix
 
     def key(self, site: str, *parts: str, generation: int = 0) -> str:
-        """The Redis key of a part of a site; `parts` are encoded already."""
+        """Return the Redis key of a part of a site; `parts` are already encoded."""
         own = (f"g{generation}",) if generation else ()
         return ":".join((self._prefix, f"{{{_quoted(site)}}}", *own, *parts))
 
     async def claim(self, site: str, after: int = 0) -> int:
-        """Be the one who writes a site's entries, from now on; return the number of the claim (`Claims.claim`)."""
+        """Become the only writer of a site's entries; return the number of the claim (`Claims.claim`)."""
         return await self._of_types([self.key(site, "info")], lambda: self.claims.claim(site, after))
 
     async def _of_types(self, keys: Collection[str], work: Callable[[], Awaitable[T]]) -> T:
-        """Do what reads keys; once more where some had to be set aside because they are of another type."""
+        """Run work that reads keys; retry once after keys of the wrong type were renamed."""
         try:
             return await work()
         except ResponseError as error:
@@ -100,20 +101,20 @@ class SiteStore:
             return await work()
 
     async def mark(self, partition: int) -> bytes | None:
-        """What `CrashTracker` keeps of a partition."""
+        """Return the crash marker of a partition (`CrashTracker`)."""
         found: Any = await self._client.hget(f"{self._prefix}:crashes", str(partition))
         return None if found is None else bytes(found)
 
     async def set_mark(self, partition: int, mark: bytes | None) -> None:
-        """Set it; None deletes it."""
+        """Set the crash marker of a partition; None deletes it."""
         self._check()
         key, field = f"{self._prefix}:crashes", str(partition)
         await (self._client.hdel(key, field) if mark is None else self._client.hset(key, field, mark))
 
     async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
-        """Add what was learnt; writing it twice changes nothing. About 15 µs a job.
+        """Add new entries; idempotent. O(changes).
 
-        The keys by which others are found come first, so that what a crash leaves between two transactions is found.
+        Index keys are written first, so that entries from a crash between two transactions can be found.
         """
         key, by_category = partial(self.key, site, generation=generation), _by_category(changes.runs)
         rows = {_quoted(method): own for method, own in changes.rows.items() if own}
@@ -128,7 +129,7 @@ class SiteStore:
         await self._execute(site, commands)
 
     async def _execute(self, site: str, commands: Sequence[Command]) -> list[Any]:
-        """What commands give, in transactions of some each: the event loop goes on between two."""
+        """Run commands in bounded transactions, and return their results; other tasks run in between."""
         found = []
         for begin in range(0, len(commands), TRANSACTION_COMMANDS):
             some = commands[begin : begin + TRANSACTION_COMMANDS]
@@ -142,9 +143,9 @@ class SiteStore:
         return found
 
     async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
-        """Delete what fell out: started jobs before number `oldest`, forgotten runs, and categories without any left.
+        """Delete started jobs before number `oldest`, forgotten runs, old rows, and empty categories.
 
-        To be called only once a state that does without them is durable.
+        Call this only once a state that does not need them is durable.
         """
         key = partial(self.key, site, generation=generation)
         forgotten = _by_category(changes.forgotten_runs)
@@ -159,12 +160,12 @@ class SiteStore:
         await self._drop_categories(site, key("categories"), empty)
 
     async def _drop_categories(self, site: str, key: str, empty: list[str]) -> None:
-        """Take categories that have no runs from the set, lest it grows for ever where executables are unique."""
+        """Remove categories without runs from the set, which would otherwise grow forever with unique executables."""
         if empty:
             await self.claims.execute(site, lambda pipe: pipe.srem(key, *empty))
 
     async def read(self, site: str, generation: int = 0) -> StoredHistories:
-        """All entries of a generation, also those that no state counts; in steps of bounded size."""
+        """Read all entries of a generation, even those that no state counts, in steps of bounded size."""
         base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
         return await self._of_types(base, lambda: self._read(site, generation))
 
@@ -193,7 +194,7 @@ class SiteStore:
             return list(await pipe.execute())
 
     async def _scan(self, key: str) -> AsyncIterator[list[str]]:
-        """The members of a set, in batches; one may come twice."""
+        """Yield the members of a set in batches; a member may come twice."""
         cursor: int | None = None
         while cursor != 0:
             found: Any = await self._client.sscan(key, cursor or 0, count=SCAN_MEMBERS)
@@ -202,7 +203,7 @@ class SiteStore:
                 yield sorted(member.decode() for member in members)
 
     async def clean(self, site: str, stored: StoredHistories, kept: StoredHistories, generation: int = 0) -> None:
-        """Delete the entries that were read and are not to be kept."""
+        """Delete entries that were read but are not kept."""
         key = partial(self.key, site, generation=generation)
         rows = {row.number for row in stored.started} - {row.number for row in kept.started}
         numbers = {run.number for run in kept.runs}
@@ -216,7 +217,7 @@ class SiteStore:
         await self._execute(site, _deletions(gone))
 
     async def begin(self, site: str) -> int:
-        """The generation for a site that begins again: one that has no entries yet. What there is is left as it is."""
+        """Return an unused generation for a site that starts again. Existing entries are set to expire."""
         generation = int(await self._client.hget(self.key(site, "info"), "generation") or 0)
         base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
         while await self._of_types(base, partial(self._has_entries, site, generation)):
@@ -235,7 +236,7 @@ class SiteStore:
             return any(await pipe.execute())
 
     async def retire(self, site: str, generation: int) -> None:
-        """Have Redis drop a generation that no state is known to count, a month from now; a backup may count it."""
+        """Let the keys of a generation that no state counts expire after a month, as a backup may count them."""
         try:
             async for keys in self._keys(site, generation):
                 await self.claims.execute(site, partial(_expire, keys))
@@ -243,7 +244,7 @@ class SiteStore:
             log.warning("old entries stay in Redis: %s", error, extra={"site": site})
 
     async def take_back(self, site: str, generation: int) -> None:
-        """Keep a generation that had been retired: a state counts it after all."""
+        """Remove the expiry of a retired generation, because a state counts it after all."""
         try:
             self._check()
             base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
@@ -257,14 +258,14 @@ class SiteStore:
             return
 
     async def forget(self, site: str, generation: int = 0) -> None:
-        """Delete everything of a site's generation; which process had it is forgotten a month later."""
+        """Delete all entries of a site's generation; its claims expire after a month."""
         async for keys in self._keys(site, generation):
             await self.claims.execute(site, partial(_delete, keys))
         with suppress(ResponseError):  # a user of Redis who may not do this
             await self.claims.execute(site, partial(_expire, [self.key(site, "info")]))
 
     async def _keys(self, site: str, generation: int) -> AsyncIterator[list[str]]:
-        """All keys of a generation, in batches; those by which the others are found come last."""
+        """Yield all keys of a generation in batches, the index keys last."""
         key = partial(self.key, site, generation=generation)
         async for categories in self._scan(key("categories")):
             yield [key("runs", category) for category in categories]
@@ -274,7 +275,7 @@ class SiteStore:
 
 
 def included(stored: StoredHistories, saved: SavedState, history: int) -> StoredHistories:
-    """Those of the entries that a saved state counts. Others are from beyond it, or were forgotten before it."""
+    """Return the entries that a saved state counts. Others are newer than the state, or were dropped before it."""
     counted = saved.histories
     return StoredHistories(
         [row for row in stored.started if counted.started - history <= row.number < counted.started],
@@ -287,12 +288,12 @@ def included(stored: StoredHistories, saved: SavedState, history: int) -> Stored
 
 
 def _set(key: str, entries: Iterable[tuple[int, bytes]]) -> Command:
-    """Sets entries of a hash."""
+    """Return the command that sets entries of a hash."""
     return ("HSET", key, *chain.from_iterable(entries))
 
 
 def _deletions(gone: Mapping[str, Iterable[int]]) -> list[Command]:
-    """Delete entries, by the key of their hash."""
+    """Return the commands that delete entries, by the key of their hash."""
     return [("HDEL", key, *numbers) for key, entries in gone.items() if (numbers := sorted(entries))]
 
 

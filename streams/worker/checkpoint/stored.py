@@ -1,4 +1,4 @@
-"""What a worker holds and stores of a site, and what it needs of Kafka and Faust."""
+"""State of a site in memory and in the table, and the worker's interface to Kafka and Faust."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -22,12 +22,13 @@ WINDOW_EVENTS = 256  # the longest time between two events is that of the last 2
 
 
 class Arrivals(msgspec.Struct, array_like=True):
-    """When a site's events came to the broker (Unix seconds), as far as it tells how often they come.
+    """Arrival times of a site's events at the broker (Unix seconds), as a measure of their rate.
 
-    `longest_s` is the longest time between two of the last `count` events, `before_s` of the 256 before these.
+    `longest_s` is the longest gap between two of the last `count` events, `before_s` that of the 256 events before.
 
-    The median time between events is no measure of it: of 20 times the median, five workload traces would have made a
-    site stale a hundred times a week. Of twice the longest of the last 256 it is two to five times a week.
+    The median gap is not suitable as a measure. With a bound of 20 times the median, sites of five workload traces
+    would be stale a hundred times per week. With twice the longest of the last 256 gaps it is two to five times per
+    week.
 
     >>> arrivals = Arrivals()
     >>> for stamp in (0.0, 400.0, 500.0):
@@ -42,7 +43,7 @@ class Arrivals(msgspec.Struct, array_like=True):
     count: int = 0
 
     def add(self, stamp: float) -> None:
-        """An event came at `stamp` (0: unknown). A time without events that was itself too long counts as the bound."""
+        """Add an event with the timestamp `stamp` (0: unknown). A gap longer than the bound counts as the bound."""
         if not stamp:
             return
         if self.last:
@@ -54,21 +55,30 @@ class Arrivals(msgspec.Struct, array_like=True):
 
     @property
     def bound_s(self) -> float:
-        """Seconds after its last event at which the site is stale."""
+        """Time after the last event at which the site is stale, seconds."""
         return min(max(USUAL_GAPS * max(self.longest_s, self.before_s), MIN_STALE_S), MAX_STALE_S)
 
 
 class StoredState(msgspec.Struct, array_like=True):
-    """A site's state with the offset of the last event in it, as one value in the table.
+    """A site's state with the offset of its last event, as one value in the table.
 
-    `v` is the version of this record. `state` is what is bounded; the live jobs are in the segments of the `runs` and
-    in the `tail` (`JobLog`). State and tail are compressed with zlib. `epoch` counts how often the offsets that count
-    for the site have begun again. `own` says whether they are those of the site's own topic. `generation` is that of
-    its entries in Redis (`SiteStore`). `stamp` is the broker's time of its last event, Unix seconds. `arrivals` tell
-    how often its events come, `operations` what operators did. `failures` are the broker's times of the latest events
-    at which the engine failed. `begun` is 0, but where the message at `offset` is a bundle and some of its events are
-    still to come: so many are included. `first` is the offset of its first event, at which a rebuild begins. `claim` is
-    the number of the claim of the worker that wrote it (`Claims`).
+    Attributes:
+        v: Version of this record.
+        partition: Partition of the site's events.
+        offset: Offset of the last message in the state.
+        state: The state without the live jobs, compressed with zlib.
+        epoch: Number of times that the site's offsets have restarted.
+        own: Whether the offsets are those of the site's dedicated topic.
+        generation: Generation of its entries in Redis (`SiteStore`).
+        stamp: Broker timestamp of its last event, Unix seconds.
+        arrivals: Rate of its events.
+        operations: Recent operator changes.
+        runs: The segments with its live jobs (`JobLog`).
+        tail: Live jobs that are not in a segment yet, compressed with zlib.
+        failures: Broker timestamps of the latest events at which the engine failed.
+        begun: Number of applied events if the message at `offset` is a partly applied bundle; else 0.
+        first: Offset of its first event, at which a rebuild begins.
+        claim: Claim number of the worker that wrote it (`Claims`).
     """
 
     v: int
@@ -90,13 +100,14 @@ class StoredState(msgspec.Struct, array_like=True):
 
     @property
     def position(self) -> tuple[int, int, bool, int]:
-        """How far it goes; of two states by the same worker the one with the greater is the later."""
+        """Position in the log; of two states by one worker the greater one is later."""
         return self.epoch, self.offset, not self.begun, self.begun
 
     @property
     def rank(self) -> tuple[int, tuple[int, int, bool, int]]:
-        """Of two states of a site the one with the greater counts: a worker that has lost the partition may still write
-        one, further than those of the worker that has claimed the site since.
+        """Precedence of a state: of two states of a site the greater one counts.
+
+        A fenced worker may still write a state at a later position than the worker that has claimed the site.
         """
         return self.claim, self.position
 
@@ -109,7 +120,7 @@ IN_BOTH = (
 
 
 class StoredSegment(msgspec.Struct, array_like=True):
-    """A segment of a site's jobs as it is in the table: of which partition, and the segment, compressed with zlib."""
+    """A job segment in the table: its partition, and the data compressed with zlib."""
 
     v: int
     partition: int
@@ -122,23 +133,24 @@ decode_segment = msgspec.msgpack.Decoder(StoredSegment).decode
 
 
 class Log(NamedTuple):
-    """One partition of a topic of events: the site whose own topic it is, None for the shared one."""
+    """One partition of an events topic: `site` is that of a dedicated topic, None for the shared topic."""
 
     site: str | None
     partition: int
 
 
 class Range(NamedTuple):
-    """What there is of a log: the offsets of its first event and of its next one, and what the group has committed."""
+    """Offsets of a log: the first event, the end, and the offset committed by the group."""
 
     first: int
     end: int
     committed: int | None = None
 
     def missing(self, last: int) -> int:
-        """How many events were deleted before they were read; `last` is the latest that any state counts.
+        """Return the number of events that were deleted before they were read; `last` is the latest offset in any
+        state.
 
-        Where nothing is committed (0 is nothing too) and no state counts any, all that was deleted was never read.
+        If nothing is committed (None or 0) and no state contains an event, all deleted events count as unread.
 
         >>> Range(first=40, end=90, committed=30).missing(29), Range(40, 90, 0).missing(-1), Range(40, 90).missing(59)
         (10, 40, 0)
@@ -147,30 +159,30 @@ class Range(NamedTuple):
 
 
 class Table(Protocol):
-    """What a worker needs of the table of sites: Faust's, or a test's. `job_log` tells which keys there are."""
+    """Interface of the table of sites, for Faust's table and for tests. `job_log` describes the keys."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key."""
 
     def keys(self) -> Iterable[bytes]:
-        """The keys that have a value."""
+        """Return the keys that have a value."""
 
     def take(self, key: bytes, value: bytes | None, partition: int) -> None:
-        """Take what the changelog has of a key, unless what is there goes further."""
+        """Apply a changelog record, unless the current value has a higher rank."""
 
     def drop(self, keys: Iterable[bytes]) -> None:
-        """Forget keys, in memory alone."""
+        """Remove keys in memory only."""
 
     def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
-        """Set a value, None to delete it; done when the changelog has it."""
+        """Set a value (None deletes it); the result is done when the changelog has it."""
 
 
 @dataclass
 class SiteHandle:
-    """One site at this worker: its engine, its partition, and the last event in the engine (offset -1: none).
+    """One site at this worker: its engine, its partition, and the offset of the last applied event (-1: none).
 
-    The other fields are as in `StoredState`, but `first` is -1 before the first event; `jobs` is what is stored of the
-    live jobs.
+    The other fields are as in `StoredState`, but `first` is -1 before the first event. `jobs` is the log of its live
+    jobs.
     """
 
     engine: Engine
@@ -193,18 +205,18 @@ class SiteHandle:
 
     @property
     def log(self) -> Log:
-        """Where its events come."""
+        """The log of its events."""
         return Log(self.engine.site if self.own else None, self.partition)
 
     def failed(self, stamp: float) -> None:
-        """The engine failed at an event that came to the broker at `stamp`."""
+        """Record that the engine failed at an event with the broker timestamp `stamp`."""
         self.failures = [*self.failures, stamp][-MOST_FAILURES:]
 
     def is_set_aside(self, stamp: float) -> bool:
-        """Whether an event that came to the broker at `stamp` is not applied: the engine has failed too often.
+        """Return whether an event with the broker timestamp `stamp` is skipped because the engine has failed too often.
 
-        That is so for `ASIDE_S` after the last of `MOST_FAILURES` failures within as much time. It follows from the
-        site's events alone, so whoever sees them again decides the same.
+        The site is set aside for `ASIDE_S` after the last of `MOST_FAILURES` failures within the same time. This
+        depends only on the site's events, so a replay gives the same result.
         """
         if len(self.failures) < MOST_FAILURES:
             return False
@@ -212,18 +224,18 @@ class SiteHandle:
         return last - first < ASIDE_S and stamp - last < ASIDE_S
 
     def is_to_apply(self, offset: int) -> bool:
-        """Whether a message has events, or may have, that are not in the state yet."""
+        """Return whether a message may have events that are not in the state yet."""
         return offset > self.offset or (offset == self.offset and self.begun > 0)
 
     def next_part(self, offset: int) -> int:
-        """The place, from 0, of the first event that is to be applied of a message that `is_to_apply`."""
+        """Return the index, from 0, of the first event to apply of a message that `is_to_apply`."""
         return self.begun if offset == self.offset else 0
 
     def passed(self, offset: int, stamp: float, begun: int = 0) -> None:
-        """Its state includes the message at this offset, which came to the broker at `stamp` (0: unknown).
+        """Record that the state includes the message at this offset with the broker timestamp `stamp` (0: unknown).
 
-        Parameters:
-            begun: so many of its events, where others are still to come; 0: all.
+        Args:
+            begun: Number of applied events of a partly applied bundle; 0 for all.
         """
         self.offset, self.begun, self.stamp = offset, begun, max(stamp, self.stamp)
         if self.first < 0:
@@ -232,12 +244,12 @@ class SiteHandle:
             self.arrivals.add(stamp)
 
     def begin_epoch(self, own: bool) -> None:
-        """The offsets that count for it begin again."""
+        """Restart the offsets of the site."""
         self.own, self.epoch, self.offset, self.begun, self.first = own, self.epoch + 1, -1, 0, -1
 
 
 class ReadState(NamedTuple):
-    """A state as far as it is there. `fault` says what is wrong with it."""
+    """A restored state, as far as its parts exist. `fault` describes what is wrong with it."""
 
     saved: SavedState
     jobs: JobLog
@@ -245,13 +257,13 @@ class ReadState(NamedTuple):
 
 
 def read_state(site: str, stored: StoredState, get: Callable[[bytes], bytes | None]) -> ReadState:
-    """Read a state; O(live jobs), 10 µs each, so not in the event loop.
+    """Decode a state; O(live jobs), so not for the event loop.
 
-    Parameters:
-        get: gives the value of a segment by its key, None where it is not there.
+    Args:
+        get: Returns the value of a segment by key; None if it is missing.
 
     Raises:
-        ValueError: it is of another version, or not such a state at all.
+        ValueError: The state has another version, or is not valid.
     """
     saved = read_saved(decompress(stored.state))
     segments = (_segment(get(key)) for key in keys_of(site, stored.runs))

@@ -1,4 +1,4 @@
-"""How the owner of a partition writes: with a token, into the table, and again where a server is away."""
+"""Fenced writes to the table by the owner of a partition, with retries."""
 
 import asyncio
 import logging
@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 
 
 class Revoked(Exception):
-    """The partition is another worker's from now on, which sees again what was not acknowledged. This is no fault."""
+    """The partition belongs to another worker now, which receives the uncommitted messages. This is not a fault."""
 
 
 class Token:
-    """The right to write what is of one partition: made when it is assigned, void once it is revoked.
+    """The right to write data of one partition: created when it is assigned, void once it is revoked.
 
-    Whoever writes (the table, Redis, an offset) is given it and asks it right before each write, so again after each
-    `await` in between.
+    Code that writes (to the table, to Redis, an offset) checks the token directly before each write, and again after
+    each `await` in between.
 
-    Parameters:
-        alive: raises where this process may write nothing any more, whatever it holds (`Pulse.check`).
+    Args:
+        alive: Raises if this process may no longer write at all (`Pulse.check`).
     """
 
     def __init__(self, partition: int, alive: Callable[[], None] = lambda: None) -> None:
@@ -35,25 +35,29 @@ class Token:
         self._alive = alive
 
     def check(self) -> None:
-        """Make sure that the partition is this worker's. Raises Revoked: it is not any more."""
+        """Check that this worker owns the partition.
+
+        Raises:
+            Revoked: It does not any more.
+        """
         if self.void:
             raise Revoked(f"partition {self.partition} has been revoked")
         self._alive()
 
     def revoke(self) -> None:
-        """Nothing may be written any more."""
+        """Forbid all further writes."""
         self.void = True
 
 
 class StoredSites(NamedTuple):
-    """What the table has of one partition: the sites' heads, and the keys of all segments by site."""
+    """Table contents of one partition: the heads of sites, and the keys of all segments by site."""
 
     heads: dict[str, StoredState]
     segments: dict[str, list[bytes]]
 
 
 class OwnedTable:
-    """The table, written with a token of the partition."""
+    """The table with writes that check the token of the partition."""
 
     def __init__(self, table: Table, token: Token) -> None:
         self.get = table.get
@@ -61,19 +65,19 @@ class OwnedTable:
         self._token = token
 
     def take(self, found: Iterable[tuple[bytes, bytes | None]]) -> StoredSites:
-        """Take what the changelog of the partition has of keys; return what the table has of the partition then."""
+        """Apply changelog records to the table, and return the table contents of the partition."""
         for key, value in found:
             self._table.take(key, value, self._token.partition)
         return stored_sites(self._table, [self._token.partition])[self._token.partition]
 
     async def put(self, values: Mapping[bytes, bytes | None]) -> None:
-        """Set values, None to delete one; done when the changelog has them all.
+        """Set values (None deletes a key); return when the changelog has all of them.
 
-        What was handed over to the broker cannot be taken back. So whoever is cancelled meanwhile ends only when it is
-        there: the next owner must not read the changelog before.
+        A record that was passed to the producer cannot be taken back. So a cancelled call returns only after delivery:
+        the next owner must not read the changelog before.
 
         Raises:
-            Revoked: the partition is another worker's; nothing was written.
+            Revoked: Another worker owns the partition; nothing was written.
         """
         self._token.check()
         puts = asyncio.gather(*(self._table.put(key, value, self._token.partition) for key, value in values.items()))
@@ -86,7 +90,7 @@ class OwnedTable:
 
 
 def stored_sites(table: Table, partitions: Iterable[int]) -> dict[int, StoredSites]:
-    """What a table has of each of these partitions; O(all keys)."""
+    """Return the table contents of each of these partitions; O(all keys)."""
     found = {partition: StoredSites({}, {}) for partition in partitions}
     for key in list(table.keys()):
         value, site = table.get(key) or b"", site_of(key)
@@ -100,7 +104,7 @@ def stored_sites(table: Table, partitions: Iterable[int]) -> dict[int, StoredSit
 
 
 def keys_elsewhere(table: Table, partitions: Container[int]) -> list[bytes]:
-    """Return the keys of partitions that are not these; O(all keys)."""
+    """Return the keys of all other partitions; O(all keys)."""
 
     def partition(key: bytes) -> int:
         value = table.get(key) or b""
@@ -115,10 +119,10 @@ RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)  # seconds between attempts at a server that
 
 
 class Retries:
-    """Tries until a server has done it: nothing may be left out, and nothing else can be done meanwhile.
+    """Retry a server request until it succeeds, because no step may be skipped.
 
-    Parameters:
-        before: called before each attempt; what it raises ends the attempts.
+    Args:
+        before: Called before each attempt; an error that it raises ends the retries.
     """
 
     def __init__(self, before: Callable[[], None]) -> None:
@@ -126,7 +130,7 @@ class Retries:
         self._before = before
 
     async def until_done(self, what: str, site: str | None, work: Callable[..., Awaitable[T]], *given: Any) -> T:
-        """Do work with what is given, however often that takes; returns what it gives."""
+        """Retry `work` with these arguments until it succeeds, and return its result."""
 
         def failed(state: RetryCallState) -> None:
             error = state.outcome and state.outcome.exception()
