@@ -147,6 +147,8 @@ class CrashTracker:
             if not self.is_careful:
                 yield True
                 return
+            if self._done == place:  # its first half: what workers crash on may come now
+                self._done = None
             await self._write(CrashMark(self._mark.starts, place, self._mark.crashes))
             yield True
             self._done = place
