@@ -1,1 +1,1 @@
-"""How queuecast runs: the local stack, and the descriptions of larger ones."""
+"""Deployment: the local stack, and manifests for larger installations."""

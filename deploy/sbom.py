@@ -1,7 +1,7 @@
-"""Writes the bill of materials (CycloneDX 1.6, JSON): what the lock file installs, Kafka's jars, and the page's
-scripts that are others', with their hashes.
+"""Write the software bill of materials (CycloneDX 1.6, JSON), with hashes.
 
-`make sbom` runs it. The same lock file and jars give the same bytes. It says what a release installs, on any machine.
+It lists the packages of the lock files, Kafka's jars, and the third-party scripts of the web page. `make sbom` runs it.
+The same lock files and jars give the same bytes. It describes what a release installs, on any machine.
 """
 
 import hashlib
@@ -16,10 +16,10 @@ from deploy.local.stack.jars import pinned
 
 ROOT = Path(__file__).parents[1]
 LOCKS = ("build", "serve", "local")
-"""The lock files of what is installed for use: the image takes the first two, `queuecast up` the third."""
+"""Lock files of a production installation: the image uses the first two, `queuecast up` the third."""
 
 SCRIPTS = (("uplot", "1.6.32", "uPlot.iife.min.js"),)
-"""Scripts of others that the page has, by the names of their packages: name, version, file."""
+"""Third-party scripts of the web page: package name, version, file."""
 
 
 def sbom(root: Path = ROOT) -> dict[str, Any]:
@@ -50,14 +50,14 @@ def _jars() -> Iterator[dict[str, Any]]:
 
 
 def _scripts(root: Path) -> Iterator[dict[str, Any]]:
-    """What the page has of others, as it lies in the tree."""
+    """Yield the third-party scripts of the web page, as vendored in the repository."""
     for name, version, file in SCRIPTS:
         digest = hashlib.sha256((root / "streams/serve/page/vendor" / file).read_bytes()).hexdigest()
         yield _part("library", name, version, f"pkg:npm/{name}@{version}", [digest])
 
 
 def _part(kind: str, name: str, version: str, purl: str, files: list[str]) -> dict[str, Any]:
-    """A component; a package has a hash for each of its files, and one of these is installed."""
+    """Return a component. A package has a hash for each of its files, only one of which is installed."""
     hashes = [{"alg": "SHA-256", "content": content} for content in files]
     return {"type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl, "hashes": hashes}
 

@@ -1,12 +1,12 @@
-"""queuecast for programs: ask when jobs would start, and follow the predictions.
+"""Python client of queuecast: query when jobs would start, and follow the predictions.
 
     from queuecast import Client
 
     with Client() as grid:
         print(grid.rank(cpus=64, walltime="4h").ranking[0].site)
 
-`AsyncClient` is the same for asyncio; `HttpClient` asks an HTTP service, where Kafka is out of reach. Times are Unix
-seconds, durations seconds, memory bytes.
+`AsyncClient` is the same for asyncio. `HttpClient` queries an HTTP service, for programs without access to Kafka. Times
+are Unix seconds, durations seconds, memory bytes.
 """
 
 from models.ranking import JobRequest, RankedSite, Ranking

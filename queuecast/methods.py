@@ -1,4 +1,4 @@
-"""What a method of your own needs: the base classes, and what they are given."""
+"""API for custom prediction methods: the base classes, and the types of their arguments."""
 
 from models.method import Memory, RunMethod, SiteContext, WaitMethod
 from models.site.job import Estimate, Job

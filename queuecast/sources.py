@@ -1,4 +1,4 @@
-"""What a source of your own needs: the contract, which `Source` describes, and the events."""
+"""API for custom sources: the contract, which `Source` describes, and the events."""
 
 from models.records import AnyEvent
 from streams.errors import UserError

@@ -24,7 +24,7 @@ def site_in_time(ranking: Ranking, probability: float = 0.9) -> str | None:
 
 
 def main(cpus: str, walltime: str, patience: str) -> int:
-    """Print the site; the exit code says whether there is one."""
+    """Print the site and return the exit code: 0 for a site in time, `GIVE_UP` for none."""
     client = HttpClient(os.environ["QUEUECAST_URL"], os.environ.get("QUEUECAST_TOKEN"))
     try:
         found = site_in_time(client.rank(cpus=int(cpus), walltime=walltime, start_within=patience))

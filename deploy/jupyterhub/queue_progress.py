@@ -1,6 +1,6 @@
-"""JupyterHub: whoever waits for a server that is a batch job is told when that starts, on the page of the spawn.
+"""JupyterHub: show on the spawn page when the batch job of a server starts.
 
-To be put beside jupyterhub_config.py; README.md there says how. It needs the package queuecast-client alone.
+Put this file next to jupyterhub_config.py; README.md describes how. It needs only the package queuecast-client.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from typing import Any
 
 from queuecast import HttpClient, UserError
 
-TIMEOUT_S = 5.0  # for how long the service is waited for; without an answer nothing is said
+TIMEOUT_S = 5.0  # timeout of a query; without an answer no message is shown
 
 
 class QueueProgress:
@@ -23,7 +23,10 @@ class QueueProgress:
     job_id: str
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """When the job starts, each time that this is another; JupyterHub ends it when the server is there."""
+        """Yield a message whenever the expected start of the job changes.
+
+        JupyterHub ends the iteration when the server is ready.
+        """
         client = HttpClient(self.queuecast_url, self.queuecast_token, timeout_s=TIMEOUT_S)
         said = None
         while True:
@@ -36,6 +39,6 @@ class QueueProgress:
     def _said(self, client: HttpClient) -> str | None:
         try:
             answer = client.job(self.job_id, [self.queuecast_site])[self.queuecast_site]
-        except UserError:  # its submission has not come there yet, or nobody answers
+        except UserError:  # the site has not received its submission yet, or no worker answers
             return None
         return None if answer is None else answer.text

@@ -1,13 +1,15 @@
-"""An external dispatcher for Kueue's MultiKueue: it nominates the cluster where a job would be done first.
+"""External dispatcher for Kueue's MultiKueue: nominate the cluster where a job would finish first.
 
-Kueue's configuration names it: `multiKueue.dispatcherName: queuecast`. A workload that has its quota at the manager is
-ranked over the clusters of its MultiKueueConfig, each a site of queuecast's, and the best one is nominated; after
-`patience_s` without an admission the next one too. Where there are no estimates all are, as Kueue itself does.
+Set it in Kueue's configuration: `multiKueue.dispatcherName: queuecast`. The dispatcher ranks each workload that has
+reserved its quota at the manager. It ranks the clusters of the workload's MultiKueueConfig, each of which is a
+queuecast site, and nominates the best one. After `patience_s` without an admission it nominates the next one too.
+Without estimates it nominates all clusters, as Kueue itself does.
 
-Each workload that waits gets a condition, `queuecast/StartExpected`, that says when it is expected to start.
+Each pending workload gets a condition, `queuecast/StartExpected`, with its expected start.
 
-Kueue clears nominations itself, and by server-side apply can do so only for the manager `kueue-admission`. So they are
-made as this one, with all of the status that is its own: what a manager leaves out it gives up.
+Kueue clears nominations itself, and by server-side apply can do so only for the field manager `kueue-admission`. So the
+dispatcher nominates as this field manager. It applies all status fields of that manager, because a manager gives up the
+fields that it leaves out.
 """
 
 import argparse
@@ -46,8 +48,10 @@ class Conflict(UserError):
 
 
 class KueueApi:
-    """Kueue's objects at an API server (or what `kubectl proxy` shows), by the token, which is renewed, and `ca.crt` in
-    a service account's folder, if these are there. Every method may raise a UserError.
+    """Client for Kueue's objects at an API server, or at `kubectl proxy`.
+
+    It authenticates with the token, which is renewed, and `ca.crt` in the folder of a service account, if these exist.
+    Every method may raise a UserError.
     """
 
     def __init__(self, url: str, account: Path = SERVICE_ACCOUNT) -> None:
@@ -67,9 +71,15 @@ class KueueApi:
                 return found
 
     def apply(self, workload: Object, manager: str, status: Object, version: str | None = None) -> None:
-        """Have these fields in a workload's status, as this manager's; those that it had and are not here go.
+        """Apply these fields of a workload's status as this field manager.
 
-        Raises Conflict where it is another `version` than was read.
+        Fields that the manager owned and that are missing here are removed.
+
+        Args:
+            version: the resource version that was read.
+
+        Raises:
+            Conflict: the workload has another `version` by now.
         """
         known = inside(workload, "metadata")
         names = {"name": known.get("name"), "namespace": known.get("namespace")}
@@ -88,7 +98,7 @@ class KueueApi:
             served = [inside(one).get("version") for one in self._call("GET", "").get("versions") or []]
             self.version = next((version for version in VERSIONS if version in served), "")
             if not self.version:
-                raise UserError(f"{self._url}: has none of {GROUP} {', '.join(VERSIONS)}")
+                raise UserError(f"{self._url}: no supported version of {GROUP}; expected {' or '.join(VERSIONS)}")
         return self.version
 
     def _call(self, method: str, path: str, body: Object | None = None) -> Object:
@@ -112,20 +122,24 @@ class KueueApi:
 log = logging.getLogger("queuecast.kueue")
 
 CONTROLLER = "kueue.x-k8s.io/multikueue"
-ADMISSION, OURS = "kueue-admission", "queuecast"  # managers of fields: Kueue's own of admissions, and this program
+ADMISSION, OURS = "kueue-admission", "queuecast"  # field managers: Kueue's for admissions, and this program
 CONDITION = "queuecast/StartExpected"
 MOVED = 0.1
-"""A condition is written anew when the start has moved by this share of the wait that is left, or by a minute."""
+"""A condition is updated when the expected start has moved by this share of the remaining wait, or by a minute."""
 
 
-MOST_ASKED = 200  # workloads of which a look asks when they start: those that were asked about longest ago
+MOST_ASKED = 200  # maximum queries per poll, about the workloads whose last query is oldest
 
 
 class Dispatcher:
-    """Looks at the workloads of a manager, or of a cluster without one.
+    """Nominate clusters for the workloads of a manager, and maintain their start conditions.
 
-    `sites` are those of the MultiKueueClusters that have another name, `here` is that of this cluster, whose own
-    workloads get conditions, if it runs any. After `patience_s` seconds another cluster is nominated too.
+    It also maintains the conditions of a cluster without a manager.
+
+    Args:
+        sites: the site of each MultiKueueCluster with a different name, by cluster.
+        here: the site of this cluster, if it runs workloads itself; these get conditions too.
+        patience_s: seconds without an admission after which another cluster is nominated too.
     """
 
     def __init__(
@@ -145,8 +159,12 @@ class Dispatcher:
         self._failed = set[str]()
 
     def look(self) -> None:
-        """Nominate clusters, and tell when workloads start. What fails for one workload is logged when it is new.
-        Raises UserError: the API server does not list what it has.
+        """Nominate clusters, and update the start conditions of workloads.
+
+        An error in one workload is logged when it is new, and does not stop the others.
+
+        Raises:
+            UserError: the API server does not list its objects.
         """
         checks = self._checks()
         workloads = {_name_of(one): one for one in self._api.items("workloads")}
@@ -167,11 +185,11 @@ class Dispatcher:
 
     @contextmanager
     def _each(self, name: str, failed: set[str]) -> Iterator[None]:
-        """What is done for one workload: where it fails, the others' turn comes all the same."""
+        """Handle the errors of one workload, so that the next workload is processed in any case."""
         try:
             yield
         except Conflict:
-            log.info("%s has changed meanwhile; it is looked at again", name)
+            log.info("Skipped %s until the next poll: it was modified concurrently", name)
         except (UserError, msgspec.MsgspecError) as error:
             text = f"{name}: {error}"
             if text not in self._failed | failed:
@@ -188,7 +206,7 @@ class Dispatcher:
         return found
 
     def _waits_for(self, workload: Object, checks: Mapping[str, list[str]]) -> list[str]:
-        """The clusters to one of which a workload is to be dispatched; none where it need not be."""
+        """Return the clusters to one of which a workload is to be dispatched; none if it needs no dispatch."""
         conditions, status = conditions_of(workload), inside(workload, "status")
         if "QuotaReserved" not in conditions or "Finished" in conditions or status.get("clusterName"):
             return []
@@ -208,10 +226,10 @@ class Dispatcher:
         version = inside(workload, "metadata").get("resourceVersion")
         self._api.apply(workload, ADMISSION, {**own, "nominatedClusterNames": chosen}, version)
         self._nominated[name] = now
-        log.info("%s: nominated %s", name, ", ".join(chosen))
+        log.info("Nominated clusters for %s: %s", name, ", ".join(chosen))
 
     def _ranked(self, workload: Object, clusters: Iterable[str]) -> list[str]:
-        """The clusters by when the job would be done there; none where nobody knows."""
+        """Return the clusters by the predicted end of the job; none without estimates."""
         names = {self._sites.get(cluster, cluster): cluster for cluster in clusters}
         fields: dict[str, Any] = {
             field: value for field, value in request(workload).items() if field in JobRequest.__struct_fields__
@@ -219,12 +237,12 @@ class Dispatcher:
         try:
             found = self._client.rank(JobRequest(**fields), sites=list(names)).ranking
         except UserError as error:
-            log.warning("no ranking: %s", error)
+            log.warning("Cannot rank clusters: %s", error)
             return []
         return [names[one.site] for one in found if one.predicted_response_s is not None]
 
     def _tell(self, name: str, workload: Object) -> None:
-        """Have the condition of a workload that waits say when it starts, and take that of another one away."""
+        """Set the start condition of a pending workload, or remove that of any other workload."""
         site, now = self._site_of(workload), self._clock()
         answer = None if site is None else self._answer(name, site)
         if answer is None or answer.expected_start is None:
@@ -246,12 +264,14 @@ class Dispatcher:
         return self._here if cluster is None else self._sites.get(str(cluster), str(cluster))
 
     def _answer(self, name: str, site: str) -> JobAnswer | None:
-        """What the site tells of a workload; None where it does not know it. Raises AnswerTimeout: no worker answers,
-        so that a condition stays as it is.
+        """Return the site's answer about a workload; None if the site has not received its submission.
+
+        Raises:
+            AnswerTimeout: no worker answers, so the condition stays unchanged.
         """
         try:
             answer = self._client.job(name, [site])[site]
-        except UnknownJob:  # its submission has not come there yet
+        except UnknownJob:  # the site has not received its submission yet
             return None
         if answer is None:
             raise AnswerTimeout(f"{site}: no worker answers")
@@ -279,15 +299,21 @@ def _condition(answer: JobAnswer, now: float) -> Object:
 
 
 def main() -> None:
-    """Look at the workloads again and again."""
+    """Poll the workloads in a loop."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", required=True, help="queuecast's HTTP service")
-    parser.add_argument("--token-file", type=Path, help="a token of the service that may rank and see jobs")
-    parser.add_argument("--api", default="https://kubernetes.default.svc", help="the API server")
-    parser.add_argument("--site", action="append", default=[], metavar="CLUSTER=SITE", help="a cluster's site")
-    parser.add_argument("--here", metavar="SITE", help="this cluster's own site")
-    parser.add_argument("--patience", type=float, default=600.0, metavar="SECONDS", help="until the next is nominated")
-    parser.add_argument("--every", type=float, default=10.0, metavar="SECONDS", help="from one look to the next")
+    parser.add_argument("--url", required=True, help="URL of queuecast's HTTP service")
+    parser.add_argument("--token-file", type=Path, help="file with a token that may rank sites and read jobs")
+    parser.add_argument("--api", default="https://kubernetes.default.svc", help="URL of the API server")
+    parser.add_argument("--site", action="append", default=[], metavar="CLUSTER=SITE", help="site of a cluster")
+    parser.add_argument("--here", metavar="SITE", help="site of this cluster")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="time without an admission until the next cluster is nominated",
+    )
+    parser.add_argument("--every", type=float, default=10.0, metavar="SECONDS", help="poll interval")
     given = parser.parse_args()
     sites = dict(one.partition("=")[::2] for one in given.site)
     logging.basicConfig(level=logging.INFO, format="%(message)s")

@@ -1,6 +1,6 @@
-"""The stack on this machine, kept running: Kafka, Redis, a worker and, where it is installed, Prometheus.
+"""Local stack, kept running: Kafka, Redis, a worker, the HTTP service and, if installed, Prometheus.
 
-`overview` is what `queuecast up` says once everything runs.
+`overview` is the text that `queuecast up` prints when all are running.
 """
 
 import os
@@ -31,18 +31,18 @@ from streams.settings import PREFIX, SECTIONS, KafkaSettings, RedisSettings, Set
 CONFIG = "queuecast.toml"
 
 RESTART_PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
-"""The pauses (s) before an ended server is started again: after its first end, its second, and so on."""
+"""Pauses in seconds before a server is restarted, after its first end, its second, and so on."""
 
 JOINED_WITHIN_S = 60.0
-"""For how long (s) the stack's start waits until the worker's processes have sites, which takes some seconds."""
+"""Maximum time in seconds that the start waits until the worker's processes have partitions."""
 
-MIN_STEADY_S = 60.0  # when a server has run this long (s), its next end counts as its first again
+MIN_STEADY_S = 60.0  # seconds after which the next end of a server counts as its first again
 
 
 class Process(Server):
-    """A command of queuecast's as a process, with settings written down in its directory.
+    """A queuecast command as a process, with its settings in a file in its directory.
 
-    It does not see the settings in the environment: those in force are in `settings` already.
+    It ignores settings in the environment, because `settings` already contains those in force.
     """
 
     page: ClassVar[str]
@@ -50,7 +50,7 @@ class Process(Server):
     def __init__(
         self, directory: Path, settings: Settings, port: int | None = None, on_progress: OnProgress = ignore
     ) -> None:
-        # The first start on a machine compiles; a worker reports that, and other commands wait for its end.
+        # The first start on a machine compiles. A worker reports that; the other commands wait until it is done.
         super().__init__(directory, {"port": port}, on_progress, ready_within=600.0)
         self._settings = settings
 
@@ -80,7 +80,9 @@ class Process(Server):
 
 
 class WorkerProcess(Process):
-    """A worker; its directory's name is its name in the group, of several processes with a number each."""
+    """A worker; the name of its directory is its name in the consumer group, with a number for each of several
+    processes.
+    """
 
     name = "worker"
     at_first = ": the first time it compiles for a minute or two"
@@ -94,9 +96,9 @@ class WorkerProcess(Process):
         return {"instance": self.directory.name}
 
     def await_sites(self, seconds: float = JOINED_WITHIN_S) -> bool:
-        """Wait until it, and each of its processes, has sites, but no longer than this; gives whether it has.
+        """Wait until each process of the worker has partitions, at most `seconds`; return whether they have.
 
-        As long as a process joins, the others give theirs up too: the sites are shared out again.
+        When a process joins, the group rebalances, so the others lose their partitions for a moment.
         """
         deadline = time.monotonic() + seconds
         while not (found := answers(f"http://{self.address}/readyz")) and self.running and time.monotonic() < deadline:
@@ -112,27 +114,27 @@ class ServeProcess(Process):
 
 
 USUAL_PORTS = {"kafka": 9092, "redis": 6379, "serve": 6067}
-"""The ports that everybody knows, and that the documentation's examples have."""
+"""Default ports, which the examples in the documentation use."""
 
 
 def usual_where_free(ports: Ports) -> tuple[Ports, list[str]]:
-    """The ports, the usual ones where none are given and these are free; and a line for each that is taken."""
+    """Return the ports, with default ports where none are given and these are free, and a note for each port in use."""
     wanted = {name: port for name, port in USUAL_PORTS.items() if getattr(ports, name) is None}
     free = {name: port for name, port in wanted.items() if is_free(port)}
-    taken = [f"Port {wanted[name]} is taken, so {name} has another one." for name in wanted.keys() - free.keys()]
+    taken = [f"Port {wanted[name]} is in use, so {name} uses another one." for name in wanted.keys() - free.keys()]
     return ports._replace(**free), sorted(taken)
 
 
 def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) -> None:
-    """Run the stack over a directory until SIGINT or SIGTERM; a server that ends meanwhile is started again.
+    """Run the stack in a directory until SIGINT or SIGTERM; restart each server that ends.
 
-    Parameters:
-        base: the settings in force; this stack's servers take the place of those in them.
-        open_to_all: whether Kafka and the page are there for every user of this machine, without a password.
+    Args:
+        base: the settings in force; the addresses of this stack's servers replace those in them.
+        open_to_all: whether every user of this machine may use Kafka and the page without a password.
 
     Raises:
-        StackError: a server cannot be started, or this machine lacks what it needs.
-        UserError: the topics cannot be made.
+        StackError: a server cannot be started, or a required program is missing.
+        UserError: the topics cannot be created.
     """
     console = Console(highlight=False, markup=False, soft_wrap=True)
     ports, notes = usual_where_free(ports)
@@ -155,14 +157,14 @@ def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) 
                 stack.prometheus.scrape(targets, serve.url)
             every = (stack.redis, stack.kafka, stack.prometheus, worker, serve)
             servers = [server for server in every if server is not None]
-            for server in servers:  # a port that is taken is told now, and nobody takes one while the others start
+            for server in servers:  # report a port in use now, and reserve the others
                 running.callback(server.kill)
                 server.hold()
             running.enter_context(stack)
             create_topics(settings)
             for process in (worker, serve):
                 running.enter_context(process)
-            on_progress(Progress("the worker takes its sites"))
+            on_progress(Progress("waiting for the worker's partitions"))
             if not worker.await_sites():
                 notes.append(f"The worker has no sites yet, or a part of it has none: see {worker.log}.")
         config = stack.data_dir / CONFIG
@@ -176,18 +178,18 @@ def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) 
         with suppress(KeyboardInterrupt, SystemExit):
             keep_running(servers, console.print)
         console.print("stopping…")
-    console.print(f"stopped; the data are kept in {data_dir}")
+    console.print(f"stopped; the data is kept in {data_dir}")
 
 
 def data_home() -> Path:
-    """Where data are kept: $XDG_DATA_HOME, else the platform's directory for the user's data."""
+    """Return the data directory: $XDG_DATA_HOME, else the platform's directory for the user's data."""
     if base := os.environ.get("XDG_DATA_HOME"):
         return Path(base) / "queuecast"
     return Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".local/share") / "queuecast"
 
 
 def settings_in(stack: LocalStack, base: Settings) -> Settings:
-    """The settings, with this stack's servers in place of theirs."""
+    """Return the settings with the addresses of this stack's servers."""
     kafka = KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix=base.kafka.prefix)
     if password := stack.kafka_password:
         kafka = msgspec.structs.replace(
@@ -202,7 +204,7 @@ def settings_in(stack: LocalStack, base: Settings) -> Settings:
 
 
 def with_token(settings: Settings, data_dir: Path) -> Settings:
-    """The settings with a token for the HTTP service: theirs, else one that is made and lies in `data_dir`."""
+    """Return the settings with a token for the HTTP service: the configured one, else a generated one in `data_dir`."""
     if settings.serve.token is not None or settings.serve.tokens or settings.serve.tokens_file is not None:
         return settings
     token = password_in(data_dir, "serve")
@@ -222,7 +224,7 @@ def _set(values: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def startup_progress() -> Iterator[OnProgress]:
-    """Show on stderr how the stack starts: in a terminal the current step, else a line for each step."""
+    """Show the start of the stack on stderr: in a terminal the current step, else a line for each step."""
     console = Console(stderr=True, highlight=False)
     bar = Bar(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True)
     task = bar.add_task("", visible=False)
@@ -243,7 +245,7 @@ def startup_progress() -> Iterator[OnProgress]:
 def keep_running(
     servers: Sequence[Server], say: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Start again each server that ends; never returns."""
+    """Restart each server that ends; never returns."""
     keepers = [Keeper(server, say) for server in servers]
     while True:
         for keeper in keepers:
@@ -252,7 +254,7 @@ def keep_running(
 
 
 class Keeper:
-    """Starts a server again when it has ended, after pauses that grow when it ends again and again."""
+    """Restarts a server that has ended, after pauses that grow with repeated ends."""
 
     def __init__(self, server: Server, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._server = server
@@ -263,7 +265,7 @@ class Keeper:
         self._due: float | None = None
 
     def check(self) -> None:
-        """Start the server again if it has ended and the pause is over; to be called every moment."""
+        """Restart the server if it has ended and the pause is over; call this in a loop."""
         now = self._clock()
         if self._server.running:
             return
@@ -272,7 +274,7 @@ class Keeper:
             pause_s = RESTART_PAUSES_S[min(self._ends, len(RESTART_PAUSES_S) - 1)]
             self._ends += 1
             self._due = now + pause_s
-            self._say(f"{self._server.name} has ended, see {self._server.log}; it is started again in {pause_s:g} s")
+            self._say(f"{self._server.name} ended, see {self._server.log}; restarting in {pause_s:g} s")
         elif now >= self._due:
             self._start()
 
@@ -280,7 +282,7 @@ class Keeper:
         self._due = None
         try:
             self._server.start()
-            self._say(f"{self._server.name} runs again")
+            self._say(f"{self._server.name} restarted")
         except StackError as error:
             self._say(str(error))
         self._since = self._clock()
@@ -290,9 +292,9 @@ SCRIPT = "queuecast"
 
 
 def command_as_called(called: str | None = None) -> str:
-    """How queuecast was called, so that it works in another terminal: by its name only where that finds the same one.
+    """Return the command to call queuecast in another terminal: by name only if PATH finds the same program there.
 
-    A virtual environment that is active here may not be so there, so its path is given too.
+    A virtual environment that is active here may be inactive in another terminal, so its programs need a path.
     """
     script = Path(sys.argv[0] if called is None else called)
     if script.name != SCRIPT or not script.exists():
@@ -307,8 +309,12 @@ def command_as_called(called: str | None = None) -> str:
 def overview(
     data_dir: Path, places: Mapping[str, str], notes: Sequence[str], config: Path, open_to_all: bool, found: bool
 ) -> str:
-    """What is where (`places`), who may use it, what else is to be said of it (`notes`), and what to do next; `found`:
-    whether this user's other commands find the settings by themselves.
+    """Return the text that is printed when the stack is up: addresses, access, notes, and the next commands.
+
+    Args:
+        places: the address of each server by its name.
+        notes: further lines.
+        found: whether other commands of this user find the settings without configuration.
     """
     command = command_as_called()
     doors = (

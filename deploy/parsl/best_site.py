@@ -11,14 +11,14 @@ from queuecast import HttpClient, UserError
 def executors_by_start(
     client: HttpClient, executors: Mapping[str, str], cpus: int, walltime: str, home: str | None = None
 ) -> list[str]:
-    """The labels of executors, that of the site where a pilot job is done first in front.
+    """Return the labels of the executors; the site where a pilot job would finish first comes first.
 
-    Parameters:
-        client: asks the service.
-        executors: the labels by site, as `Config(executors=[...])` has them.
-        cpus: those of a block (`nodes_per_block` times the CPUs of a node).
-        walltime: a block's, such as "4h".
-        home: this site goes first unless another starts 30 minutes sooner.
+    Args:
+        client: a client of the HTTP service.
+        executors: the label of each executor by site, as in `Config(executors=[...])`.
+        cpus: CPUs of a block (`nodes_per_block` times the CPUs of a node).
+        walltime: time limit of a block, such as "4h".
+        home: the preferred site, unless a job starts 30 minutes sooner at another one.
     """
     try:
         found = client.rank(

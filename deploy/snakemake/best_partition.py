@@ -10,23 +10,25 @@ from queuecast import HttpClient, UserError
 
 
 class BestPartition:
-    """The partition where a job starts first; the first of them where the service does not answer.
+    """The partition where a job starts first; the default partition if the service does not answer.
 
-    Parameters:
-        client: asks the service.
-        site: the cluster's name there.
-        partitions: those that the jobs may use, the usual one first.
+    Args:
+        client: a client of the HTTP service.
+        site: the name of the cluster in queuecast.
+        partitions: the partitions that jobs may use; the first one is the default.
     """
 
     def __init__(self, client: HttpClient, site: str, partitions: Sequence[str]) -> None:
         self._client, self._site, self._partitions = client, site, list(partitions)
 
     def __call__(self, wildcards: Any, threads: int, resources: Any) -> str:
-        """What Snakemake calls for `slurm_partition`; `resources.runtime` is in minutes."""
+        """Return the value of `slurm_partition`, which Snakemake requests by this call; `resources.runtime` is in
+        minutes.
+        """
         return self.choose(threads, 60.0 * resources.runtime)
 
     def choose(self, cpus: int, walltime_s: float) -> str:
-        """The partition for a job of this size."""
+        """Return the partition for a job of this size."""
         waits = {
             name: wait_s for name in self._partitions if (wait_s := self._wait_s(name, cpus, walltime_s)) is not None
         }

@@ -64,6 +64,6 @@ def test_a_worker_that_dies_ends_the_demo_with_its_log(run: Run) -> None:
     demo.until("running")
     demo.child("queuecast", "worker").kill()
     assert demo.ended() == 1
-    assert demo.err.splitlines()[-1] == "queuecast: worker has ended; above is what it logged last"
+    assert demo.err.splitlines()[-1] == "queuecast: worker ended; see its last log lines above"
     assert "Worker ready" in demo.err
     assert not list(demo.tmp.iterdir())

@@ -107,7 +107,7 @@ def test_data_survive_a_restart(up: Callable[..., Stack]) -> None:
     kafka = first.settings.kafka.bootstrap
     assert f"Kafka    {kafka}" in first.found()
     assert first.ended(signal.SIGINT) == 0
-    assert "the data are kept" in first.out
+    assert "the data is kept" in first.out
     assert str(first.config) not in first.found()
     assert not list(first.tmp.iterdir())
 
@@ -125,7 +125,7 @@ def test_a_worker_that_dies_is_started_again_and_prometheus_sees_it(up: Callable
     stack.until("Ctrl-C stops it.")
     stack.child("queuecast", "worker").kill()
     stack.until("worker has ended")
-    stack.until("worker runs again")
+    stack.until("worker restarted")
     stack.send(SUBMIT)
     assert stack.watched(1)[0]["job"] == "1"
     assert "queuecast_predictions_total" in page(stack.where("Worker"))
@@ -159,6 +159,6 @@ def test_a_directory_in_use_is_said_in_one_line(up: Callable[..., Stack]) -> Non
     stack.until("Ctrl-C stops it.")
     second = up()
     assert second.ended() == 1
-    assert "is in use by another one that runs" in second.err.splitlines()[-1]
+    assert "is in use by another running instance" in second.err.splitlines()[-1]
     assert stack.process.poll() is None
     assert stack.ended(signal.SIGINT) == 0

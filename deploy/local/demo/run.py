@@ -34,7 +34,7 @@ from streams.text.terminal import printable, show_accuracy, show_named, show_tab
 
 
 class SiteProgress:
-    """What is known of a site so far: its live jobs, the latest outcome, the accuracy of each method."""
+    """Progress of a site: its live jobs, the latest outcome, the accuracy of each method."""
 
     def __init__(self, method: str, measured_from: float) -> None:
         self.scores = ReplayScores()
@@ -44,7 +44,7 @@ class SiteProgress:
         self._method, self._measured_from = method, measured_from
 
     def add(self, record: Prediction | Outcome) -> None:
-        """Take in a record; the live jobs are counted by those of the default method."""
+        """Add a record; only records of the default method change the number of live jobs."""
         if isinstance(record, Outcome) and record.made_at >= self._measured_from:
             self.scores.add(record)
         if record.method != self._method:
@@ -60,7 +60,7 @@ class SiteProgress:
 
 
 class DemoProgress:
-    """What is known of all sites so far."""
+    """Progress of all sites."""
 
     def __init__(self, scenario: Scenario, engine: EngineSettings) -> None:
         self.scenario = scenario
@@ -71,9 +71,9 @@ class DemoProgress:
         self.time = scenario.begin
 
     def add(self, record: Record) -> None:
-        """Take in a record; predictions come before what becomes of them, but for a moment.
+        """Add a record. The prediction of a job comes before its outcome, with rare exceptions.
 
-        Later estimates of a job that still queues are not counted: how many there are, nobody can know beforehand.
+        Later estimates of a pending job are not counted, because their number cannot be known in advance.
         """
         if isinstance(record, Prediction) and record.waited_s is not msgspec.UNSET:
             return
@@ -85,7 +85,10 @@ class DemoProgress:
             self.time = max(self.time, record.made_at)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """How it stands, a row a site: live jobs, each method's mean error, what came true of the latest job."""
+        """Return the heads and rows of the progress table, one row a site.
+
+        A row has the live jobs, the mean error of each method, and the prediction and wait of the latest job.
+        """
         begin, end = self.scenario.begin, self.scenario.last
         day = f"day {int((self.time - begin) / DAY_S) + 1} of {int((end - begin) / DAY_S) + 1}"
         methods = dict.fromkeys((self.method, *TRIVIAL))
@@ -98,11 +101,11 @@ class DemoProgress:
 
     @property
     def is_measured(self) -> bool:
-        """Whether an error is known of any site: before that a table would hold dashes alone."""
+        """Return whether any site has a measured error; without one the table would hold only dashes."""
         return any(site.scores.counted.accuracy for site in self.sites.values())
 
     def verdict(self) -> str:
-        """How large the errors were beside those of the better simple rule, over all sites, in words."""
+        """Compare the mean error with that of the better baseline over all sites, in words."""
         jobs, errors_h = 0, dict.fromkeys((self.method, *TRIVIAL), 0.0)
         for site in self.sites.values():
             rows = site.scores.rows()
@@ -114,15 +117,15 @@ class DemoProgress:
             return "No job was measured, so nothing can be said of the predictions."
         ours_s, *rules_s = (3600 * total / jobs for total in errors_h.values())
         rule_s = min(rules_s)
-        begin = f"Over {jobs:,} jobs, queuecast was off by {span(ours_s)} on average; the better simple rule"
+        begin = f"Over {jobs:,} jobs, queuecast was off by {span(ours_s)} on average; the better baseline"
         if not rule_s:
-            return f"{begin} was not off at all."
+            return f"{begin} had no error."
         change = 100 * (ours_s / rule_s - 1)
-        judged = "queuecast was better" if change < 0 else "here the rule was as good, or better"
+        judged = "queuecast was better" if change < 0 else "the baseline was as good, or better"
         return f"{begin} by {span(rule_s)}: {abs(change):.0f} % {'less' if change < 0 else 'more'}, so {judged}."
 
     def summary(self) -> str:
-        """Over which jobs the methods are measured."""
+        """Describe which jobs are measured."""
         first = int((self.scenario.measured_from - self.scenario.begin) / DAY_S) + 1
         text = (
             f"Measured: jobs submitted from day {first} on; those before filled the history. AAE is the mean absolute "
@@ -135,7 +138,7 @@ class DemoProgress:
 
 
 def _came_true(outcome: Outcome | None) -> list[str]:
-    """What was predicted of a job, and its wait; of one that was given up that is longer."""
+    """Return the prediction, the bound and the wait of a job; `>` marks the wait of a cancelled job."""
     if outcome is None:
         return ["–"] * 3
     bound_s = (outcome.bounds or {}).get("0.9")
@@ -143,12 +146,12 @@ def _came_true(outcome: Outcome | None) -> list[str]:
     return [span(outcome.predicted_wait_s), span(bound_s), longer + span(outcome.actual_wait_s)]
 
 
-PAGE_STAYS_S = 120.0  # how long the page is there at the end, where somebody sits before it
+PAGE_STAYS_S = 120.0  # how long the page stays up at the end of an interactive demo
 SHOW_EVERY_S = 5.0
-MEASURES = ("AAE", "median_min", "x2", "10min", "cov_0.9", "jobs")  # what the table at the end has of each method
+MEASURES = ("AAE", "median_min", "x2", "10min", "cov_0.9", "jobs")  # columns of the final table
 
 LEGEND = (
-    "The mean error of each method (zero and median are trivial rules) is shown once the history is filled; predicted, "
+    "The mean error of each method (zero and median are baselines) is shown once the history is filled; predicted, "
     "90 % (its bound) and waited are of the latest job that left the queue, > where it was given up."
 )
 
@@ -157,18 +160,24 @@ NEXT = (
     "docs/tutorial.md goes from nothing to a routed job."
 )
 
-LOG_LINES = 30  # lines that are shown of a failed server's log
-MAX_SILENCE_S = 60.0  # seconds without a record, once all is sent, after which none is waited for any longer
+LOG_LINES = 30  # last lines of a failed server's log to show
+MAX_SILENCE_S = 60.0  # seconds without a record, after all events were sent, until the demo gives up
 
 RecordBatches = Iterator[list[Record]]
-"""Records as they come; now and then an empty batch, so that the view is drawn again."""
+"""Batches of records; an empty batch refreshes the view."""
 
 
 def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None:
-    """Play the grid, or a trace, show it live, and print how good the predictions were; leaves nothing behind.
+    """Play the simulated grid or a trace, show it live, and print the accuracy. Leaves no files or processes.
 
-    Of the settings `base` those of the engine are used; all sites have about so many jobs, of a trace at most; the
-    measured part takes so many seconds. Raises UserError: the worker or a server failed, or could not be started.
+    Args:
+        base: the settings in force; only those of the engine are used.
+        trace: the trace to play; None for the simulated grid.
+        jobs: the approximate number of jobs at all sites; of a trace, the maximum.
+        seconds: how long the measured part takes.
+
+    Raises:
+        UserError: the worker or a server failed, or could not be started.
     """
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
     scenario = simulated_scenario(jobs) if trace is None else traced_scenario(trace, jobs)
@@ -178,12 +187,12 @@ def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None
         with startup_progress() as on_progress:
             fetch(on_progress)
     except StackUnavailable as reason:
-        console.print(f"Without Kafka, in this process alone: {reason}")
+        console.print(f"Running without Kafka, in this process: {reason}")
         _in_process(engine, progress, seconds)
         _report(progress)
     else:
         _on_stack(console, msgspec.structs.replace(base, engine=engine), progress, seconds)
-        console.print("Kafka, Redis and the worker are stopped, and their data removed.")
+        console.print("Stopped Kafka, Redis and the worker, and removed their data.")
 
 
 def _in_process(engine: EngineSettings, progress: DemoProgress, seconds: float) -> None:
@@ -262,7 +271,7 @@ class Feeder(threading.Thread):
         self._seconds = seconds
 
     def run(self) -> None:
-        """Send until all is sent or `stop` is set; an error is kept in `error`."""
+        """Send all events, or until `stop` is set; an error is kept in `error`."""
         events = schedule(
             self._progress.scenario, self._seconds, lambda: self.submits - self._progress.predicted, self.stop
         )
@@ -272,7 +281,7 @@ class Feeder(threading.Thread):
             self.error = error
 
     def _count(self, event: AnyEvent) -> None:
-        """Every method gives one record at each step of a job."""
+        """Count the records to expect: one of every method for each step of a job."""
         self.submits += isinstance(event, Submit)
         if not isinstance(event, Capacity):
             self.expected += len(self._settings.engine.methods)
@@ -281,8 +290,10 @@ class Feeder(threading.Thread):
 def records_from_topics(
     settings: Settings, progress: DemoProgress, seconds: float, servers: Iterable[Server]
 ) -> RecordBatches:
-    """The worker's records, from its topics, as events are sent. Raises UserError: a server ended, or nothing can be
-    sent.
+    """Yield the worker's records from its topics while the events are sent.
+
+    Raises:
+        UserError: a server ended, or the events cannot be sent.
     """
     decoders = {topic: msgspec.json.Decoder(kind) for topic, kind in kinds(settings, outcomes=True).items()}
     options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
@@ -299,9 +310,7 @@ def records_from_topics(
             yield [decoders[one.topic].decode(one.value) for messages in polled.values() for one in messages]
             _check(feeder, servers)
         if progress.records < feeder.expected:
-            raise UserError(
-                f"the worker fell silent at {progress.records} of {feeder.expected} records; above is its log"
-            )
+            raise UserError(f"the worker stopped at {progress.records} of {feeder.expected} records; see its log above")
     finally:
         feeder.stop.set()
         feeder.join(5.0)
@@ -311,13 +320,13 @@ def records_from_topics(
 def _check(feeder: Feeder, servers: Iterable[Server]) -> None:
     for server in servers:
         if not server.running:
-            raise UserError(f"{server.name} has ended; above is what it logged last")
+            raise UserError(f"{server.name} ended; see its last log lines above")
     if feeder.error is not None:
         raise feeder.error
 
 
 def records_in_process(engine: EngineSettings, progress: DemoProgress, seconds: float) -> RecordBatches:
-    """The records of engines in this process."""
+    """Yield the records of engines in this process."""
     batch: list[Record] = []
     shown = time.monotonic()
     for record in replay(schedule(progress.scenario, seconds, lambda: 0, threading.Event()), engine):

@@ -1,4 +1,4 @@
-"""What the demo plays: a simulated grid or the beginning of a trace, and when each event is due."""
+"""Scenarios of the demo: a simulated grid or the beginning of a trace, and when each event is due."""
 
 import heapq
 import threading
@@ -18,13 +18,13 @@ DAY_S = 86_400.0
 MONDAY = 1_699_833_600  # Unix time at which the simulated grid begins: a Monday, 0:00 UTC
 
 HISTORY_SHARE = 1 / 3
-"""The share of the jobs that are sent as fast as they are taken, to fill the history. They are not measured."""
+"""Share of the jobs that are sent as fast as the worker consumes them, to fill the history. They are not measured."""
 
 MAX_OUTSTANDING = 300
-"""Predictions that may be outstanding before the next event has to wait: the worker sets the pace where it is slow."""
+"""Maximum number of outstanding predictions: backpressure for a slow worker."""
 
 MAX_DELAY_S = 40.0
-"""What filling the history may take, and being late after it; what has not been sent by then is left out."""
+"""Maximum time in seconds to fill the history and for later delays; events that are still unsent are dropped."""
 
 
 class SimulatedSite(NamedTuple):
@@ -47,7 +47,7 @@ class SimulatedPartition(NamedTuple):
 
     @property
     def units(self) -> int:
-        """How many GPUs it has, or how many processors."""
+        """The number of its GPUs, or of its CPUs if it has no GPUs."""
         return self.pool.nodes * (sum(self.pool.gpus.values()) or self.pool.cpus)
 
 
@@ -60,15 +60,15 @@ PARTITIONS = {
     "batch": SimulatedPartition(Pool(name="thin", nodes=12, cpus=16), 0.70, seed=7),
     "gpu": SimulatedPartition(Pool(name="card", nodes=4, cpus=16, gpus={"a100": 4}), 0.60, seed=8),
 }
-"""The site of the grid that has partitions and GPUs, as many jobs as come while the others last."""
+"""Partitions of the site with GPUs; its jobs end with those of the other sites."""
 
-SOME_JOBS = 500  # jobs of a partition at first; twice as many, and so on, where these end too early
+SOME_JOBS = 500  # initial number of jobs of a partition, doubled until they last long enough
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """What the demo plays: the sites, described by name, and their events by time.
+    """A scenario of the demo: the sites, with a description by name, and their events by time.
 
-    Jobs submitted before `measured_from` fill the history; `last` is when the last one is submitted (Unix seconds).
+    Jobs submitted before `measured_from` fill the history; `last` is the last submission (Unix seconds).
     """
 
     sites: dict[str, str]
@@ -90,7 +90,7 @@ class Scenario(msgspec.Struct, frozen=True):
         return self.events[0].time
 
     def speed(self, seconds: float) -> float:
-        """How many times faster than it happened the measured part is, if it takes so many seconds."""
+        """Return the speed-up of the measured part if it is played within `seconds`."""
         return max(self.last - self.measured_from, 1.0) / seconds
 
 
@@ -153,9 +153,10 @@ def schedule(
     stop: threading.Event,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[AnyEvent]:
-    """The events when they are due: those that fill the history at once, then what is measured within `seconds`.
+    """Yield the events when they are due: first the history without pauses, then the measured part within `seconds`.
 
-    What happens after the last submission comes at once again. Ends early when `stop` is set, or when it is too late.
+    The events after the last submission come without pauses again. The iteration ends early when `stop` is set, or
+    after the time limit.
     """
 
     def sleep(pause_s: float) -> None:

