@@ -48,8 +48,7 @@ class _Found(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class QesperaDistributions(Qespera):
-    """Algorithm 1 with `use_distribution`; about 6 ms a prediction over 6000 jobs, of which the states take ten
-    megabytes, in memory twice and in the rows once."""
+    """Algorithm 1 with `use_distribution`. The states of 6000 jobs take ten MB, twice in memory and once in the rows."""
 
     name: ClassVar[str] = "qespera-distributions"
     learns = True
@@ -113,7 +112,7 @@ class QesperaDistributions(Qespera):
         self.rows.append(encode(found))
 
     def forget(self, key: JobKey) -> None:
-        """Drop the state that the job found: its wait will not be known."""
+        """Drop the state of a job whose wait will stay unknown."""
         self.per_job.pop(key)
 
     def load(self, saved: bytes) -> None:

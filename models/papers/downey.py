@@ -39,8 +39,9 @@ class LogUniform(NamedTuple):
 
     @classmethod
     def fitted(cls, run_times: npt.ArrayLike) -> "LogUniform":
-        """The least-squares fit of β0 + β1 ln t to the share of `run_times` at most t, or their ends where equal; O(n
-        log n).
+        """Fit β0 + β1 ln t by least squares to the share of `run_times` that are at most t; O(n log n).
+
+        If all run times are equal, they are t_min and t_max.
         """
         logs = np.log(np.maximum(np.sort(np.asarray(run_times, np.float64)), MIN_RUN_S))
         if logs[-1] - logs[0] < 1e-9:  # nothing but rounding to fit a line to
@@ -52,7 +53,7 @@ class LogUniform(NamedTuple):
         return cls(math.exp(-intercept / slope), math.exp((1.0 - intercept) / slope))
 
     def beyond(self, elapsed_s: float) -> "LogUniform":
-        """The same of those that are longer than `elapsed_s`; only that itself where none is."""
+        """Return the distribution of the run times above `elapsed_s`; if there are none, `elapsed_s` itself."""
         least = max(self.least, elapsed_s)
         return LogUniform(least, max(self.greatest, least))
 

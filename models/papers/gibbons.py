@@ -71,7 +71,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def student(freedom: float, probability: float) -> float:
-    """The quantile of Student's t distribution with `freedom` degrees of freedom; 1 µs."""
+    """Return the quantile of Student's t distribution with `freedom` degrees of freedom."""
     return float(stdtrit(freedom, probability))
 
 
@@ -158,7 +158,7 @@ Category = tuple[str | None, ...]  # user and executable, the executable alone, 
 
 
 class Ran(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A job that ran, as it is kept in a row."""
+    """A finished job, as it is stored in a row."""
 
     user: str | None
     executable: str | None
@@ -169,10 +169,10 @@ class Ran(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class RunEntry(msgspec.Struct):
-    """Figure 4.4's RunEntry: how many runs are in a range, and the sums of their run times, squares and processors.
+    """Figure 4.4's RunEntry: the number of runs in a range, and the sums of their run times, squares and CPUs.
 
-    Run times are whole microseconds, or whole millionths of the walltime: integers, so that what was added can be
-    taken away without a trace, and no order of adding matters.
+    Run times are whole microseconds, or whole millionths of the walltime. With integers, a value that was added can be
+    subtracted exactly, and the order of additions does not matter.
     """
 
     count: int = 0
@@ -209,7 +209,7 @@ class RunEntry(msgspec.Struct):
 
 
 class ExecEntry:
-    """Figure 4.4's ExecEntry: the runs of one category by ranges of processors, run time and memory."""
+    """Figure 4.4's ExecEntry: the runs of one category by ranges of CPUs, run time and memory."""
 
     def __init__(self) -> None:
         self.ranges: dict[int, dict[tuple[int, int | None], RunEntry]] = {}
@@ -226,7 +226,7 @@ class ExecEntry:
             del self.ranges[place]
 
     def find(self, place: int, job: Job, elapsed_s: float) -> RunEntry:
-        """Runs like the job in a range of processors: that ran as long as it has run, and with such a memory."""
+        """Return the runs similar to the job in a range of CPUs: those that ran at least as long, with similar memory."""
         least, memory = _time_range(elapsed_s), _memory_range(job.memory)
         kinds = self.ranges.get(place, {}).items()
         return RunEntry.merged(
@@ -234,7 +234,7 @@ class ExecEntry:
         )
 
     def find_all(self, job: Job, elapsed_s: float) -> list[RunEntry]:
-        """The same in each range of processors where there are such, the smallest first."""
+        """Return the similar runs in each range of CPUs that has some, the smallest first."""
         found = (self.find(place, job, elapsed_s) for place in sorted(self.ranges))
         return [entry for entry in found if entry.count]
 
@@ -242,15 +242,14 @@ class ExecEntry:
 class Gibbons(RunMethod):
     """The Historical Profiler over the last `depth` jobs of a site.
 
-    A job with a requested walltime is compared by shares of the walltime, as in Smith's table 9; where there are no
-    such runs, or with `relative` off, by seconds. The mean error is 11 min lower so on CTC's first 20,000 jobs, and 19
-    on KTH's. The interval that goes with a prediction is the thesis': that of the mean run time of such jobs, which a
-    single run may well be outside of.
+    A job with a requested walltime is compared by shares of the walltime, as in Smith's table 9. Where there are no
+    such runs, or with `relative` off, it is compared by seconds. Shares have a lower mean error on the CTC and KTH
+    traces. The interval of a prediction is the thesis': that of the mean run time of such jobs, so a single run can be
+    outside of it.
 
-    A prediction costs a pass over the ranges of a category, of which there are some dozens: 20 µs, and 250 µs where a
-    function is fitted. Learning costs 40 µs; a restore 25 µs a row.
+    A prediction costs a pass over the ranges of a category, some dozens.
 
-    Parameters:
+    Args:
         relative: whether to compare run times by their share of the requested walltime.
         depth: jobs kept; all of them count the same (section 4.3.2).
 
@@ -270,7 +269,7 @@ class Gibbons(RunMethod):
         self._repository: dict[tuple[bool, Category], ExecEntry] = {}
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        """The estimate, or the multiple of it that the job has come to where it has outlived it."""
+        """Return the estimate; for a job that has exceeded it, the multiple that the job has reached."""
         found = self._find(job, elapsed_s) or self._find(msgspec.structs.replace(job, memory=None))
         if found is None:
             return RunEstimate(None, "too little history")
@@ -384,7 +383,10 @@ _read = reader(Ran, "a job that ran")
 
 
 def _categories(job: Job | Ran) -> Iterator[Category]:
-    """The closest first. A job without an executable is one of an unnamed one; a user must be known."""
+    """Yield the job's categories, the closest first; the one by user only if the job has a user.
+
+    A job without an executable is one of an unnamed executable.
+    """
     if job.user is not None:
         yield (job.executable, job.user)
     yield (job.executable,)
@@ -392,7 +394,7 @@ def _categories(job: Job | Ran) -> Iterator[Category]:
 
 
 def _cpus_range(cpus: int) -> int:
-    """Section 4.3.2: ⌈log2 n⌉ of n processors."""
+    """Section 4.3.2: ⌈log2 n⌉ of n CPUs."""
     return (cpus - 1).bit_length()
 
 

@@ -35,7 +35,7 @@ class LastTwo(RunMethod):
     templates = (Template(("user",), 2),)
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        """The mean, grown where the job has outlived it; 5 µs."""
+        """Return the mean, increased if the job has exceeded it."""
         kept = runs.of(self.templates[0].category(job))
         if len(kept) >= 2:
             expected, reason = (kept[-1].run_s + kept[-2].run_s) / 2, "mean of the user's last two"

@@ -39,7 +39,7 @@ Category = tuple[str, ...]
 
 @cache
 def min_waits(q: float, confidence: float) -> int:
-    """Waits that a bound needs: the smallest number of which the largest is above the quantile with this confidence.
+    """Return the number of waits that a bound needs, so that the largest is above the quantile with this confidence.
 
     >>> min_waits(0.95, 0.95)
     59
@@ -99,10 +99,10 @@ def misses_of_a_change(tenths: int) -> int:
 
 
 def average_ranks(values: Floats) -> Floats:
-    """The rank of each value, from 1; equal values share the average of their ranks. 70 µs for 1000 values.
+    """Return the rank of each value, from 1; equal values share the average of their ranks.
 
-    It is `scipy.stats.rankdata`, without the import of `scipy.stats`: that takes as long as all other imports of a
-    worker together (0.5 s) and 45 MB of memory.
+    It is `scipy.stats.rankdata`, without the import of `scipy.stats`, which takes as long as all other imports of a
+    worker together, and 45 MB of memory.
 
     >>> average_ranks(np.array([0.0, 7.0, 0.0, 0.0])).tolist()
     [2.0, 4.0, 2.0, 2.0]
@@ -161,7 +161,7 @@ class Qbets(WaitMethod):
     A job's categories are size and walltime range, size range, and all jobs; the first with enough waits counts. A
     category that misses its 0.95 bound several times in a row has changed: its history is cut to the last waits, as
     many as this bound needs (JSSPP 2007, section 3). Each bound bounds its quantile with this `confidence`; `depth`
-    jobs are remembered. O(log n) a prediction, some 20 µs.
+    jobs are kept. O(log n) a prediction.
     """
 
     name = "qbets"
@@ -208,7 +208,7 @@ class Qbets(WaitMethod):
         return None
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A job started: its wait joins its categories, which may have changed."""
+        """Add the wait of a job that started to its categories, and detect whether they have changed."""
         row, categories = (self.rows.count, wait_s), _categories(job)
         for category in categories:
             series = self._series.setdefault(category, _Series())
@@ -247,7 +247,7 @@ class Qbets(WaitMethod):
         return encode([(name, one.first, one.misses) for name, one in self._series.items()])
 
     def load(self, saved: bytes) -> None:
-        """Take back what was saved; the waits are in the rows."""
+        """Restore the saved state; the waits are in the rows."""
         self._series = {}
         for category, first, misses in _decode_categories(saved):
             self._series[category] = _Series(first=first, misses=misses)

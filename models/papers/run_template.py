@@ -1,4 +1,4 @@
-"""A template for run times: by what jobs are alike, and how the run times of a category become an estimate."""
+"""A template for run times: the attributes of similar jobs, and the estimate from the run times of a category."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -109,13 +109,13 @@ class RunTemplate(msgspec.Struct, frozen=True):
         return 0 if self.elapsed is None else int(elapsed_s // self.elapsed) * self.elapsed
 
     def scale(self, walltime: float | None) -> float:
-        """The seconds of a data point's unit, for a job of this walltime; NaN where it needs one and there is none."""
+        """Return the seconds of a data point's unit, for a job of this walltime; NaN if it needs one and there is none."""
         if not self.relative:
             return 1.0
         return walltime / UNIT if walltime else math.nan
 
     def point(self, run_s: float, walltime: float | None) -> int:
-        """A run as a data point; -1 where it is none. What ran over its walltime ran for all of it."""
+        """Convert a run to a data point; -1 if it has none. A run beyond its walltime counts as the whole walltime."""
         if not self.relative:
             return min(round(run_s), UNIT)
         return round(min(run_s / walltime, 1.0) * UNIT) if walltime else -1

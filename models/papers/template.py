@@ -55,7 +55,7 @@ NOTHING: Sums = (0, 0, 0, 0, 0, 0)
 
 @njit(cache=True)
 def plus(sums: Sums, point: int, nodes: int, sign: int) -> Sums:
-    """The sums with a data point more (`sign` 1) or less (-1); a point of -1 is none."""
+    """Add a data point to the sums (`sign` 1) or subtract it (-1); a point of -1 is none."""
     if point < 0:
         return sums
     n, y, yy, x, xx, xy = sums
@@ -118,7 +118,7 @@ def estimate(sums: Sums, at: int, regression: bool, quantiles: Floats) -> tuple[
 
 @cache
 def student_quantiles(history: int) -> Floats:
-    """Student's t, exceeded to either side with probability 1 - `CONFIDENCE`, by degrees of freedom; 10 µs each."""
+    """Return Student's t, exceeded to either side with probability 1 - `CONFIDENCE`, by degrees of freedom."""
     from scipy.special import stdtrit  # slow to import, and for regressions only
 
     return np.concatenate(([np.nan], stdtrit(np.arange(1, max(history - 1, 2)), (1 + CONFIDENCE) / 2)))
@@ -148,7 +148,7 @@ def weighted(found: Sequence[TemplateEstimate]) -> tuple[float, float]:
 
 
 class _Points:
-    """The data of one category for one template, brought up to date from the history whenever they are read."""
+    """The data of one category for one template, updated from the history at each read."""
 
     __slots__ = ("data", "first", "last", "number", "runs", "sums", "template")
 
@@ -238,7 +238,7 @@ class Templates(RunMethod):
         sums_of(np.empty((3, 0), np.int64), 0, 0, 0)  # compiled now, not when a running job is first predicted
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        """The estimate of the set. About 5 µs a template; for a job that runs, 3 µs more a thousand runs compared."""
+        """Return the estimate of the set."""
         found = list(self._told(job, runs, elapsed_s))
         if not found:
             return RunEstimate(None, "no history")

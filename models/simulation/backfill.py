@@ -22,9 +22,9 @@ class Shadow:
 
 
 class Backfilling(Scheduler):
-    """Knows when each running job is planned to give back its processors.
+    """A scheduler with a planned end of each running job.
 
-    A job that outlives its estimate is estimated again, given how long it has run.
+    A job that exceeds its estimate is estimated again, given the time it has run.
     """
 
     def _limit(self, job: SimulatedJob) -> int:
@@ -87,7 +87,7 @@ class Easy(Backfilling):
             self._consider(job)
 
     def _consider(self, job: SimulatedJob) -> None:
-        """Start a job, or reserve processors for it, as its place in the queue lets."""
+        """Start a job, or reserve CPUs for it, as its place in the queue allows."""
         head = self.reservation
         if head is None:
             if job.cpus > self.free:
@@ -121,7 +121,7 @@ class Conservative(Backfilling):
         return True
 
     def _earliest(self, job: SimulatedJob) -> int:
-        """Before when no processors are reserved for a job: now, or the limit of a running job."""
+        """Return the time before which no CPUs are reserved for a job: now, or the limit of a running job."""
         return self.now
 
     def _schedule(self, jobs: Sequence[SimulatedJob], whole: bool) -> Floats:

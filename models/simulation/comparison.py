@@ -44,9 +44,12 @@ def perform(
 ) -> Performance:
     """Run jobs, in the order of submission, under a policy that plans with these estimates.
 
-    Walltimes are requests only: no job is killed at its walltime, unless the policy does so. `advance` is
-    called once a job. Raises KeyError for an unknown policy, and ValueError without a job or as `Scheduler.submit`
-    does.
+    Walltimes are requests only: no job is killed at its walltime, unless the policy does so. `advance` is called once a
+    job.
+
+    Raises:
+        KeyError: the policy does not exist.
+        ValueError: there is no job, or as in `Scheduler.submit`.
     """
     if not jobs:
         raise ValueError("no jobs")

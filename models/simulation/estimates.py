@@ -52,8 +52,9 @@ class Actual(Estimates):
 
 
 class Predicted(Estimates):
-    """Estimates by a method for run times, which learns of each job as it ends (Smith, Taylor and Foster 1999, section
-    2.1.4).
+    """Estimates by a method for run times, which learns from each job as it ends.
+
+    Smith, Taylor and Foster 1999, section 2.1.4.
     """
 
     learns = True

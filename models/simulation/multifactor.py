@@ -62,7 +62,7 @@ class Multifactor(Easy):
         return self._fixed[job.job] + self._aged(job) + self._fair(job.user)
 
     def used(self, user: str | None) -> float:
-        """The share of the machine that a user has held, in the mean that fades."""
+        """Return the share of the machine that a user has held, in the decayed mean."""
         holding = self._users.get(user)
         if holding is None:
             return 0.0
@@ -109,6 +109,6 @@ class Multifactor(Easy):
         self._hold(running.job, -running.job.cpus)
 
     def _hold(self, job: SimulatedJob, cpus: int) -> None:
-        """A user takes processors, or gives them back (less than 0)."""
+        """Add CPUs to a user, or remove them (less than 0)."""
         held = self._users.get(job.user, Holding())
         self._users[job.user] = Holding(held.cpus + cpus, self.used(job.user), self.now)

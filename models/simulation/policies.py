@@ -30,9 +30,13 @@ WITHOUT_RUN_TIMES = frozenset({"fcfs", "fcfs-fill"})  # the policies that do not
 
 
 def run(jobs: Iterable[SimulatedJob], cpus: int, site: str, policy: str = "easy") -> Iterator[AnyEvent]:
-    """The site's events in the order of time: its capacity at the first submission, then those of the jobs.
+    """Yield the site's events in the order of time: its capacity at the first submission, then those of the jobs.
 
-    `jobs` come in the order of submission. Raises KeyError for an unknown policy, and ValueError as `submit` does.
+    `jobs` must be in the order of submission.
+
+    Raises:
+        KeyError: the policy does not exist.
+        ValueError: as in `submit`.
     """
     scheduler: Scheduler | None = None
     for job in jobs:

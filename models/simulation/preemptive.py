@@ -1,8 +1,8 @@
-"""Schedulers that suspend running jobs: to resume, a job needs the very processors that it had.
+"""Schedulers that suspend running jobs: to resume, a job needs the same CPUs as before.
 
-Gibbons 1997, section 5.4: there is no migration. A new job is kept off the processors that the next suspended job
-needs, if there are others (5.4 and 5.7, the heuristic that he found the better one and used). Suspending and resuming
-take no time here; on his system resuming took up to 30 seconds.
+Gibbons 1997, section 5.4: there is no migration. A new job does not get the CPUs that the next suspended job needs, if
+there are others (5.4 and 5.7, the heuristic that he found the better one and used). Suspending and resuming take no
+time here; on his system resuming took up to 30 seconds.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ Numbers = NDArray[np.intp]
 
 
 class Preemptive(Scheduler):
-    """Knows which processors a job has, and how long those have run that are suspended: they queue again."""
+    """A scheduler that tracks the CPUs of each job, and the run times of suspended jobs, which queue again."""
 
     def _set_up(self, **rules: Any) -> None:
         super()._set_up(**rules)
@@ -35,7 +35,7 @@ class Preemptive(Scheduler):
         return super()._waits(job) and job.job not in self.suspended
 
     def _start(self, job: SimulatedJob) -> None:
-        """Have a queued job run on its processors, which are idle, for the first time or on."""
+        """Start or resume a queued job on its CPUs, which are idle."""
         before = self.suspended.pop(job.job, None)
         if before is None:
             super()._start(job)
@@ -73,7 +73,7 @@ class Preemptive(Scheduler):
 
     @staticmethod
     def _pick(cpus: int, free: Flags, reluctance: Ints) -> Numbers:
-        """The numbers of `cpus` free processors, those of the least reluctance."""
+        """Return `cpus` free CPUs, those with the least reluctance."""
         numbers = np.flatnonzero(free)
         return numbers[np.argsort(reluctance[numbers], kind="stable")[:cpus]]
 
@@ -110,7 +110,7 @@ class Lerwf(Preemptive, Ordered):
                 self._start(job)
 
     def _choice(self) -> dict[str, SimulatedJob]:
-        """The jobs that are to run now, by name; new ones are given their processors."""
+        """Return the jobs that are to run now, by name; new ones get their CPUs."""
         running = sorted(
             (self._remaining(each.job, each.done + self.now - each.since), self._arrivals[name], each.job)
             for name, each in self.running.items()
@@ -126,7 +126,7 @@ class Lerwf(Preemptive, Ordered):
         return self._walk(every, reluctance)
 
     def _walk(self, every: list[tuple[int, int, SimulatedJob]], reluctance: Ints | None) -> dict[str, SimulatedJob]:
-        """Give all jobs their processors, in order; while `reluctance` is None those of new ones are only counted."""
+        """Assign CPUs to all jobs, in order; while `reluctance` is None those of new ones are only counted."""
         chosen: dict[str, SimulatedJob] = {}
         free = np.ones(self.cpus, dtype=np.bool_)
         left, blocked = self.cpus, False

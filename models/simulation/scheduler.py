@@ -1,6 +1,6 @@
-"""Event-driven schedulers of one site: what they have in common, and those that take the queue in an order.
+"""Event-driven schedulers of one site: their common base, and those that process the queue in a fixed order.
 
-A scheduler is stepped from outside: `submit` a job at its time, `advance` the clock, `finish` what is left; each gives
+A scheduler is stepped from outside: `submit` a job at its time, `advance` the clock, `finish` the rest; each returns
 the events that happened. Within one second they come as: ends, withdrawals, the starts that these allow; then each
 submission followed by the starts that it allows.
 """
@@ -22,9 +22,9 @@ NEVER = 1 << 62  # a second that never comes
 
 @dataclass(slots=True, eq=False)
 class RunningJob:
-    """A job on the machine: since when, when it will have ended, and until when it is planned to run.
+    """A job on the machine: its start, its end, and its planned end.
 
-    `done` is how long it had run before, where it was suspended.
+    `done` is the time that it had run before a suspension.
     """
 
     job: SimulatedJob
@@ -81,9 +81,10 @@ class Scheduler(ABC):
         return Capacity(site=self.site, time=float(self.now), cpus=self.cpus)
 
     def submit(self, job: SimulatedJob) -> list[AnyEvent]:
-        """Advance to the job's submission and queue it; all that happened up to there.
+        """Advance to the job's submission and queue it; return the events up to there.
 
-        Raises ValueError for a job that was to be submitted in the past, is larger than the machine, or queued already.
+        Raises:
+            ValueError: the job's submission is in the past, it is larger than the machine, or it is queued already.
         """
         if job.submit < self.now:
             raise ValueError(f"job {job.job} is submitted at {job.submit}, before now ({self.now})")
@@ -109,7 +110,7 @@ class Scheduler(ABC):
         return self._take_events()
 
     def finish(self) -> list[AnyEvent]:
-        """Move the clock to when nothing is left to happen, and give what happened."""
+        """Advance the clock until no event remains; return the events."""
         while (time := self._next_time()) is not None:
             self._step(time)
         return self._take_events()
@@ -125,7 +126,7 @@ class Scheduler(ABC):
         """Start every queued job that the policy lets start now."""
 
     def _arrived(self, job: SimulatedJob) -> None:
-        """A job joined the queue. Where it does not fit, nothing starts: all that could had started before."""
+        """Process a submission. If the job does not fit, nothing starts: all jobs that could had started before."""
         if job.cpus <= self.free:
             self._dispatch()
 
@@ -138,7 +139,7 @@ class Scheduler(ABC):
         return NEVER
 
     def _expire(self, running: RunningJob) -> None:
-        """A running job has come to its limit and not to its end."""
+        """Process a running job that has reached its limit before its end."""
         raise NotImplementedError
 
     # The queue.
@@ -264,18 +265,18 @@ def shortest(job: SimulatedJob, planned_s: int) -> int:
 
 
 def least_work(job: SimulatedJob, planned_s: int) -> int:
-    """Least work first: processors times execution time (Smith, Taylor and Foster 1999, section 2.1.4)."""
+    """Least work first: CPUs times execution time (Smith, Taylor and Foster 1999, section 2.1.4)."""
     return job.cpus * planned_s
 
 
 class Ordered(Scheduler):
-    """Takes the queue in an order: the general algorithm of Gibbons 1997, section 5.1 (figure 5.1).
+    """A scheduler that starts jobs in an order: the general algorithm of Gibbons 1997, section 5.1 (figure 5.1).
 
-    Without a rank it is first come, first served (section 5.2): under the published workload that fills no more than
-    two thirds of a machine, and a higher load queues without end.
+    Without a rank it is first come, first served (section 5.2). Under the published workload that fills no more than
+    two thirds of a machine; at a higher load the queue grows without limit.
 
-    Parameters:
-        rank: what the queue is ordered by; jobs of one rank go in the order of submission.
+    Args:
+        rank: the key by which the queue is sorted; jobs of one rank start in the order of submission.
         filling: whether later jobs start wherever they fit, even if this delays others; else the first that does not
             fit blocks those behind it.
     """

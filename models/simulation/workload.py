@@ -178,7 +178,7 @@ def generate(
 
 
 def job_sizes(rng: Rng, jobs: int, cpus: int) -> Ints:
-    """Processors a job, (jobs,): serial, a power of two, or any, over a two-stage uniform of log2 (their job sizes)."""
+    """CPUs a job, (jobs,): serial, a power of two, or any, over a two-stage uniform of log2 (their job sizes)."""
     high = np.log2(cpus)
     low = min(SMALLEST_LOG2, high)
     middle = max(low, high - UPPER_STAGE_LOG2)

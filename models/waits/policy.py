@@ -53,12 +53,12 @@ class _Tried(msgspec.Struct, array_like=True):
 class Policy(WaitMethod):
     """The simulated policy with the least recent mean error; see the module.
 
-    Parameters:
-        every: one of this many submissions is tried with every policy. With each `LIVE_JOBS_PER_STEP` live jobs the
-            number grows by as many, since a try costs more. The first `FIRST_TRIED_JOBS` submissions are all tried;
+    Args:
+        every: one of this many submissions is tried with every policy. Each `LIVE_JOBS_PER_STEP` live jobs increase the
+            number by the same amount, since a trial costs more. The first `FIRST_TRIED_JOBS` submissions are all tried;
             with more than `MAX_LIVE_JOBS` live jobs none is.
-        plans: as of `Simulated`.
-        decay: the weight of earlier errors shrinks by this factor with each try.
+        plans: as in `Simulated`.
+        decay: the factor by which each trial reduces the weight of earlier errors.
     """
 
     name: ClassVar[str] = "policy"
@@ -93,7 +93,7 @@ class Policy(WaitMethod):
         return self._policies[found if surely else usual]
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait by the best policy; in its turn a job is tried with all policies."""
+        """Predict the wait by the best policy; some jobs are tried with all policies."""
         estimate = self.best.predict(job, context)
         self.notice(job, context)
         return estimate
@@ -122,7 +122,7 @@ class Policy(WaitMethod):
         return self.best.starts(context, now)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A job started: if it was tried, each policy's error is known."""
+        """Update each policy's error with a job that started, if it was tried."""
         tried = self.per_job.pop(job.key)
         if tried is not None:
             self._tried.tries += 1
@@ -130,7 +130,7 @@ class Policy(WaitMethod):
                 self._tried.errors[name] = self._decay * error_s + abs(tried[name] - wait_s)
 
     def forget(self, key: JobKey) -> None:
-        """The job's wait will not be known."""
+        """Drop a job whose wait will stay unknown."""
         self.per_job.pop(key)
 
     def save(self) -> bytes:
@@ -138,10 +138,10 @@ class Policy(WaitMethod):
         return encode(self._tried)
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave.
+        """Restore the state from `save`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not such a state.
         """
         found = _read(saved)
         if found.errors.keys() != self._policies.keys():

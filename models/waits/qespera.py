@@ -109,7 +109,7 @@ def predict(
 
 
 class Qespera(WaitMethod):
-    """Algorithm 1 over the site's history, by summaries; see the module. About 0.2 ms a prediction over 6000 jobs."""
+    """Algorithm 1 over the site's history, by summaries; see the module."""
 
     name: ClassVar[str] = "qespera"
     learns = False
@@ -119,7 +119,7 @@ class Qespera(WaitMethod):
         self.parameters = QesperaParameters(**parameters)
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait, and from which jobs; none while fewer than `MIN_HISTORY_JOBS` have started."""
+        """Predict the wait, with the jobs it is based on; none while fewer than `MIN_HISTORY_JOBS` have started."""
         (found,) = self.predictions(job, context, [self.parameters])
         if found is None:
             return Estimate(None, "no history")

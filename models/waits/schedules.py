@@ -25,7 +25,7 @@ MAX_PLAN_STEPS = 4_000_000
 
 
 class Jobs(NamedTuple):
-    """Jobs as columns, (jobs,): processors, and how long they hold them, from now on or from their starts."""
+    """Jobs as columns, (jobs,): CPUs, and the time that they hold them, from now on or from their starts."""
 
     cpus: Ints
     run_s: Floats
@@ -33,7 +33,7 @@ class Jobs(NamedTuple):
 
 
 class Live(NamedTuple):
-    """A machine of `cpus` processors, the jobs that run on it, and those queued in the order of arrival."""
+    """A machine of `cpus` CPUs, the jobs that run on it, and those queued in the order of arrival."""
 
     cpus: int
     running: Jobs
@@ -72,7 +72,7 @@ def fcfs(live: Live, whole: bool) -> Floats:
 
 
 def lwf(live: Live, whole: bool) -> Floats:
-    """Least work first: nothing starts before a job of fewer processors times planned seconds. O(n·log n)."""
+    """Least work first: nothing starts before a job of fewer CPUs times planned seconds. O(n·log n)."""
     order = np.argsort(live.queued.cpus * live.queued.planned_s, kind="stable")
     starts: Floats = _in_order(live, order, whole)
     return starts
@@ -103,8 +103,8 @@ def _in_order(live: Live, order: Ints, whole: bool) -> Floats:
 def easy(live: Live, whole: bool) -> Floats:
     """EASY backfilling: a later job starts where, by the plan, it does not delay the head of the queue. O(n²).
 
-    The head's reservation, the "shadow time", is when enough running jobs have come to their planned ends; "extra" are
-    the processors that it leaves free then (Lifka 1995; Mu'alem and Feitelson 2001).
+    The head's reservation, the "shadow time", is when enough running jobs have reached their planned ends. "extra" are
+    the CPUs that it leaves free then (Lifka 1995; Mu'alem and Feitelson 2001).
     """
     starts: Floats = _easy_starts(live, whole, False)
     return starts
@@ -187,10 +187,10 @@ def _easy(live: Live, whole: bool, to_the_end: bool) -> tuple[Floats, Floats, In
 def conservative(live: Live, whole: bool) -> Floats:
     """Conservative backfilling: a later job starts where, by the plan, it delays no earlier one.
 
-    Whenever a job ends, processors are reserved again for each job at the earliest time, in the order of arrival
-    (Smith, Taylor and Foster 1999, section 2.1.4). Where all run as planned, this changes nothing, and planning once,
-    O(n²), is enough. Otherwise it is planned until `MAX_PLAN_STEPS` steps were taken; jobs that then still queue are
-    planned once more, by their run times.
+    Whenever a job ends, CPUs are reserved again for each job at the earliest time, in the order of arrival (Smith,
+    Taylor and Foster 1999, section 2.1.4). If all jobs run as planned, this changes nothing, and one plan, O(n²), is
+    enough. Otherwise planning repeats up to `MAX_PLAN_STEPS` steps; jobs that still queue then are planned once more,
+    by their run times.
     """
     jobs, ends, limits, releases, running = _set_up(live)
     first, last = running, len(jobs.cpus) - 1
@@ -259,9 +259,10 @@ def _joined(one: Jobs, other: Jobs) -> Jobs:
 
 @njit(cache=True)
 def _set_up(live: Live) -> tuple[Jobs, list[tuple[float, int]], Floats, Ints, int]:
-    """All jobs, the running ones first; a heap of these by their ends; their limits; and these in order of limits.
+    """Return all jobs, the running ones first; a heap of these by their ends; their limits; and these in order of
+    limits.
 
-    A limit is the planned end. The last is how many run.
+    A limit is the planned end. The last value is the number of running jobs.
     """
     running, jobs = live.running, _joined(live.running, live.queued)
     ends = [(running.run_s[job], job) for job in range(len(running.cpus))]
@@ -275,7 +276,7 @@ def _set_up(live: Live) -> tuple[Jobs, list[tuple[float, int]], Floats, Ints, in
 def _begin(
     job: int, now: float, jobs: Jobs, ends: list[tuple[float, int]], limits: Floats, releases: Ints, running: int
 ) -> int:
-    """Let a job run from now on; gives how many then run."""
+    """Start a job now; return the number of running jobs."""
     limits[job] = now + jobs.planned_s[job]
     heapq.heappush(ends, (now + jobs.run_s[job], job))
     insert(job, limits, releases, running)
@@ -286,7 +287,7 @@ def _begin(
 def _next_ends(
     jobs: Jobs, ends: list[tuple[float, int]], limits: Floats, releases: Ints, running: int
 ) -> tuple[float, int, int]:
-    """Go to the next moment at which jobs end: when that is, how many run on, and the processors released."""
+    """Advance to the next time at which jobs end; return it, the number still running, and the released CPUs."""
     now, released = ends[0][0], 0
     while len(ends) > 0 and ends[0][0] == now:
         job = heapq.heappop(ends)[1]

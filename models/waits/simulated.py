@@ -63,8 +63,10 @@ class Unsimulated(NamedTuple):
 
 
 class Site(NamedTuple):
-    """The site as it is simulated. `rows` are those of the queued jobs in the table, `outlived` the jobs that run for
-    longer than was expected, and `queued` is how many queue in all. Of a deep queue there is a `rest`.
+    """The site in the form for simulation.
+
+    `rows` are those of the queued jobs in the table, `outlived` the jobs that run longer than expected, and `queued` is
+    the number of all queued jobs. A deep queue has a `rest`.
     """
 
     live: Live
@@ -101,12 +103,12 @@ class Simulated(WaitMethod):
         """Whole run times in seconds, predicted again, of jobs that have outlived what was predicted before."""
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait; none where the job is larger than the site, or the size of the site is not known."""
+        """Predict the wait; none if the job is larger than the site, or the size of the site is missing."""
         site = self._take(context, job.submit)
         return self._estimate(job, context, site, partial(wait_s, type(self).schedule, site.live))
 
     def waits(self, job: Job, context: SiteContext, schedules: Mapping[str, Schedule]) -> dict[str, float] | None:
-        """The waits that `predict` would give by each of several schedules; None where one of them gives none."""
+        """Return the waits that `predict` would return by each of several schedules; None if one of them is missing."""
         site = self._take(context, job.submit)
         found = {}
         for name, schedule in schedules.items():
@@ -122,9 +124,9 @@ class Simulated(WaitMethod):
         return site
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """The wait of each; jobs that are submitted at the same time share one view of the site.
+        """Return the wait of each; jobs with the same submission time share one snapshot of the site.
 
-        Of a job only `submit`, `eligible`, `cpus`, `run_s` and `walltime` count.
+        Only the job's `submit`, `eligible`, `cpus`, `run_s` and `walltime` count.
         """
         for now, alike in groupby(jobs, lambda job: job.submit):
             site = self.site(context, now)
@@ -133,7 +135,7 @@ class Simulated(WaitMethod):
                 yield self._estimate(job, context, site, starts)
 
     def _starts(self, live: Live) -> Starts:
-        """Gives the start of each of many jobs."""
+        """Return the function that computes the start of each of many jobs."""
         return partial(wait_s, type(self).schedule, live)
 
     def starts(self, context: SiteContext, now: float) -> Floats:
@@ -165,7 +167,7 @@ class Simulated(WaitMethod):
         return float(starts_s.max() - starts_s.min() + (rounds - 1) * run_s) if np.isfinite(starts_s).all() else None
 
     def site(self, context: SiteContext, now: float) -> Site:
-        """The site as it is simulated, for `models.waits.schedules.wait_s` to ask of many jobs."""
+        """Return the site in the form for simulation, for many calls of `models.waits.schedules.wait_s`."""
         cpus, table = context.cpus, context.state.table
         seen, places = table.seen(), np.empty((3, len(table)), np.int64)
         begun, outran, waiting = _divide(table.records, seen.rows, float(now), cpus, places)

@@ -26,7 +26,7 @@ class Median(WaitMethod):
     learns = False
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The recent median; nothing where no job has started yet."""
+        """Predict the recent median; none if no job has started yet."""
         waits = context.history.latest
         if not waits:
             return Estimate(None, "no history")

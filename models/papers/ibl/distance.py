@@ -26,7 +26,7 @@ UNSEEN = -2  # number of a nominal value that no job compared with has
 
 
 class Point(NamedTuple):
-    """A job to compare: its nominal (a) and numeric (b) attributes, free processors (0 or 1), and vectors.
+    """A job to compare: its nominal (a) and numeric (b) attributes, free CPUs (0 or 1), and vectors.
 
     `vectors` is (categories, s); `totals` (s) are sums over the categories, also those that no job compared with has.
     Unknown numbers are NaN.
@@ -63,7 +63,7 @@ def nearest(
 ) -> tuple[Places, Floats]:
     """The places of the `most` nearest jobs, the nearest first, and their distances; of equals the latest.
 
-    Parameters:
+    Args:
         first, last: numbers of the oldest job compared with and of the one after the latest; number i is at place
             i modulo n.
         job_share: the paper's WA: the distance is job_share · (jobs' distance) + (1 - job_share) · (states').
@@ -97,7 +97,7 @@ def nearest(
 
 @njit(cache=True)
 def _extents(point: Floats, columns: Floats, first: int, last: int) -> Floats:
-    """The range of each column's known values, those of `point` among them."""
+    """Return the range of each column's values that are not NaN, `point` included."""
     low, high = point.copy(), point.copy()
     for column in range(len(point)):
         for number in range(first, last):
@@ -194,7 +194,7 @@ class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class CategoryState(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The running and queued jobs that a job finds, by category; `values` has `VECTORS` of each of `categories`."""
+    """The running and queued jobs at a job's submission, by category; `values` has `VECTORS` of each of `categories`."""
 
     policy: tuple[PolicyAttribute, ...]
     free_cpus: int | None
@@ -231,9 +231,9 @@ def request_of(job: Job) -> Request:
 
 
 def state_of(context: SiteContext, now: float, policy: Sequence[PolicyAttribute] = POLICY) -> CategoryState:
-    """The state at `now`, categorised by `policy`; O(live jobs), 1 µs each.
+    """Return the state at `now`, categorised by `policy`; O(live jobs).
 
-    The run times of live jobs, which are not known yet, are those that the site's method for run times predicted.
+    The run times of live jobs are those that the site's method for run times predicted.
     """
     by = tuple(attribute for attribute in POLICY if attribute in policy)
     sums: dict[Category, list[int]] = {}

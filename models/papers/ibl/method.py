@@ -51,7 +51,7 @@ class Selection(NamedTuple):
 
     @property
     def places(self) -> tuple[list[int], list[int], list[int], list[int]]:
-        """Positions of the selected attributes in `NOMINAL`, `NUMERIC`, (free processors,) and `VECTORS`."""
+        """Positions of the selected attributes in `NOMINAL`, `NUMERIC`, (free CPUs,) and `VECTORS`."""
         named = (NOMINAL, self.job), (NUMERIC, self.job), (STATE[:1], self.state), (VECTORS, self.state)
         nominal, numeric, free, vectors = (
             [place for place, name in enumerate(names) if name in chosen] for names, chosen in named
@@ -60,17 +60,17 @@ class Selection(NamedTuple):
 
 
 class LearntInstance(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A row: a job as it was seen at its submission, and what became of it, in seconds."""
+    """A row: a job at its submission, and its wait or run time, in seconds."""
 
     value_s: float
     instance: Instance
 
 
 class InstanceMemory:
-    """The last `size` jobs by the selected attributes, each with its wait or run time: the rows that are stored, and
-    the arrays that jobs are compared in.
+    """The last `size` jobs by the selected attributes, each with its wait or run time.
 
-    What lies where depends on what was there before; distances do not: they come out of whole numbers.
+    It has the rows that are stored, and the arrays for comparison. The layout of the arrays depends on earlier
+    contents; distances do not, since they are computed from whole numbers.
     """
 
     def __init__(self, size: int, selection: Selection) -> None:
@@ -98,7 +98,7 @@ class InstanceMemory:
 
     @property
     def first(self) -> int:
-        """The number of the oldest job that is here; jobs are counted from 0."""
+        """Number of the oldest job in memory; jobs are counted from 0."""
         return max(self.count - self.size, 0)
 
     @property
@@ -107,7 +107,7 @@ class InstanceMemory:
         return len(self._values) + len(self._categories)
 
     def point(self, instance: Instance) -> Point:
-        """The job as it is compared with those here."""
+        """Return the job in the form for comparison."""
         request, state = instance.request, self._comparable(instance.state)
         nominal = np.array([self._number(place, request, UNSEEN) for place in self._nominal], np.int32)
         vectors, totals = np.zeros((len(self._categories), len(self._vectors))), np.zeros(len(self._vectors))
@@ -121,7 +121,7 @@ class InstanceMemory:
         return Point(nominal, self._scalars(request), self._free_of(state), state is not None, vectors, totals)
 
     def learn(self, instance: Instance, value_s: float) -> None:
-        """Take a job in that was learnt, to be stored too."""
+        """Add a finished job, to be stored too."""
         self.rows.append(encode(LearntInstance(value_s, instance)))
         if self.names > MAX_NAMES_PER_JOB * self.size:
             self.restore()
@@ -129,8 +129,10 @@ class InstanceMemory:
             self.push(instance, value_s)
 
     def restore(self) -> None:
-        """Build the arrays from the rows again, with the names that occur in them. Raises ValueError: they are none of
-        this method's.
+        """Rebuild the arrays from the rows, with the names that occur in them.
+
+        Raises:
+            ValueError: the rows are not of this method.
         """
         self._begin()
         for learnt in self.rows.read(_read):
@@ -157,7 +159,7 @@ class InstanceMemory:
         self.count += 1
 
     def _comparable(self, state: CategoryState | None) -> CategoryState | None:
-        """The state, or None where it was stored by another policy: that counts as unknown."""
+        """Return the state; None, as if it was missing, if it was stored by another policy."""
         return state if state is not None and state.policy == self._policy else None
 
     def _number(self, place: int, request: Request, missing: int | None = None) -> int:
@@ -286,7 +288,7 @@ class Ibl(WaitMethod):
         self.per_job: PerJob[bytes] = PerJob(bytes)
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait; nothing while no job has started. Beside the comparison, 1 µs for each live job."""
+        """Predict the wait; none while no job has started."""
         p, memory = self.parameters, self._learnt
         instance = Instance(request_of(job), state_of(context, job.submit, p.policy))
         self.per_job.put(job.key, encode(instance))
@@ -302,7 +304,7 @@ class Ibl(WaitMethod):
             self._learnt.learn(_read_instance(instance), wait_s)
 
     def forget(self, key: JobKey) -> None:
-        """The job's wait will not be known."""
+        """Drop a job whose wait will stay unknown."""
         self.per_job.pop(key)
 
     def load(self, saved: bytes) -> None:
@@ -323,7 +325,7 @@ class IblRuns(RunMethod):
         self.rows = self._learnt.rows
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        """The run time, at most the walltime; from those that ran longer than the job has run already."""
+        """Predict the run time, at most the walltime, from jobs that ran longer than the job has run already."""
         p, memory = self.parameters, self._learnt
         point, above_s = memory.point(Instance(request_of(job))), elapsed_s if elapsed_s > 0.0 else -1.0
         found = predict(
@@ -339,7 +341,7 @@ class IblRuns(RunMethod):
         self._learnt.learn(Instance(request_of(job)), run_s)
 
     def load(self, saved: bytes) -> None:
-        """Lay out the rows; there is nothing else."""
+        """Rebuild the arrays from the rows; there is no other state."""
         self._learnt.restore()
 
 

@@ -45,7 +45,11 @@ class Part(NamedTuple):
         return self.choices[int(bits[self.optional :], 2) % len(self.choices)]
 
     def write(self, value: Any) -> str:
-        """The bits; ValueError where it is none of the choices, unless it is optional: then it is not used."""
+        """Encode a value as bits; a value that is not among the choices is encoded as unused if optional.
+
+        Raises:
+            ValueError: it is not among the choices and not optional.
+        """
         if self.several:
             return "".join(str(int(choice in value)) for choice in self.choices)
         if self.optional and value not in self.choices:
@@ -63,7 +67,11 @@ def read_gene(parts: Iterable[Part], gene: Gene) -> dict[str, Any]:
 
 
 def write_gene(parts: Iterable[Part], values: Mapping[str, Any]) -> Gene:
-    """The gene of these parameters. Raises ValueError: there is none."""
+    """Return the gene of these parameters.
+
+    Raises:
+        ValueError: there is none.
+    """
     return "".join(part.write(values[part.name]) for part in parts)
 
 

@@ -34,7 +34,7 @@ Evaluate = Callable[[Sequence[IblParameters]], Iterable[float]]
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A job to predict: its attributes, how many jobs had been learnt by then, and its wait or run time in seconds."""
+    """A job to predict: its attributes, the number of jobs learned before it, and its wait or run time in seconds."""
 
     instance: distance.Instance
     learnt: int
@@ -42,7 +42,7 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Examples(msgspec.Struct):
-    """Jobs in the order in which they were learnt, each with its wait or run time in seconds, and those to predict."""
+    """Jobs in the order in which they were learned, each with its wait or run time in seconds, and those to predict."""
 
     target: Target
     learnt: list[tuple[distance.Instance, float]] = msgspec.field(default_factory=list)
@@ -65,7 +65,7 @@ def settings_of(parameters: IblParameters, target: Target) -> dict[str, bool | i
 
 
 class Recorder(WaitMethod):
-    """Takes the place of a method, and records what could be learnt when, and the jobs to predict."""
+    """Replacement for a method that records the jobs to learn from, with their order, and the jobs to predict."""
 
     name = "recorder"
 
@@ -75,7 +75,7 @@ class Recorder(WaitMethod):
         self._instances: dict[JobKey, distance.Instance] = {}
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """Record the job and the state that it finds, by all attributes; nothing is predicted."""
+        """Record the job and the site's state, by all attributes; nothing is predicted."""
         instance = self._instances[job.key] = distance.Instance(
             distance.request_of(job), distance.state_of(context, job.submit)
         )
@@ -87,25 +87,25 @@ class Recorder(WaitMethod):
         return Estimate(None, "not predicted")
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A wait that can be learnt."""
+        """Record a wait to learn from."""
         self.waits.learnt.append((self._instances[job.key], wait_s))
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
-        """A run time that can be learnt."""
+        """Record a run time to learn from."""
         self.runs.learnt.append((distance.Instance(self._instances.pop(job.key).request), run_s))
 
     def forget(self, key: JobKey) -> None:
-        """A job of which nothing can be learnt."""
+        """Drop a job from which nothing can be learned."""
         self._instances.pop(key, None)
 
 
 def collect(
     events: Iterable[AnyEvent], jobs: Mapping[str, Truth], settings: EngineSettings | None = None
 ) -> tuple[Examples, Examples]:
-    """The examples of waits and of run times that a site's events give, to the end of the stretch to tune on.
+    """Return the examples of waits and of run times in a site's events, up to the end of the tuning period.
 
-    `jobs` are those to predict, by name, and what became of them; the settings' method for run times predicts how long
-    the live jobs still run.
+    `jobs` are those to predict, by name, with their outcomes. The settings' method for run times predicts the remaining
+    run times of the live jobs.
     """
     recorder = Recorder(jobs)
     methods = {"method": "zero", "shadows": (), "bounds": "", "what_if_method": ""}
@@ -165,13 +165,19 @@ def decode(gene: Gene, target: Target, base: IblParameters | None = None) -> Ibl
 
 
 def encode(parameters: IblParameters, target: Target) -> Gene:
-    """The chromosome of these parameters; ValueError where a number is not among those that are tried."""
+    """Return the chromosome of these parameters.
+
+    Raises:
+        ValueError: a number is not among those that are tried.
+    """
     return write_gene(parts(target), parameters._asdict())
 
 
 class Bench:
-    """Finds the errors of parameters: the examples are laid out as `ibl` would lay them out, and predicted in turn.
-    Raises ValueError: there is no job to predict.
+    """Computes the errors of parameters: the examples are laid out as in `ibl`, and predicted in turn.
+
+    Raises:
+        ValueError: there is no job to predict.
     """
 
     def __init__(self, examples: Examples) -> None:
@@ -183,7 +189,7 @@ class Bench:
 
     @property
     def mean_s(self) -> float:
-        """The mean of what is to be predicted, in seconds."""
+        """Mean of the values to predict, in seconds."""
         return float(self._truth.mean())
 
     def error_s(self, parameters: IblParameters) -> float:
@@ -204,7 +210,7 @@ class Bench:
         return float(np.abs(np.array(said) - self._truth).mean())
 
     def _lay(self, selection: Selection) -> tuple[distance.Columns, list[distance.Point]]:
-        """The examples by the selected attributes; those of the last `MAX_LAID` selections are remembered."""
+        """Lay out the examples by the selected attributes; the last `MAX_LAID` selections are cached."""
         if selection not in self._laid:
             memory = InstanceMemory(max(len(self._examples.learnt), 1), selection)
             policy = tuple(attribute for attribute in distance.POLICY if attribute in selection.policy)

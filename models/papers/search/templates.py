@@ -163,7 +163,7 @@ def _grow(
 
 
 def _named(attributes: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
-    """The sets of `size` attributes, of which a range of processors may be one."""
+    """The sets of `size` attributes, of which a range of CPUs may be one."""
     plain = list(combinations(attributes, size))
     ranged = (
         [(*names, f"cpus/{nodes}") for names in combinations(attributes, size - 1) for nodes in NODES] if size else []

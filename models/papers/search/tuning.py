@@ -89,8 +89,8 @@ PASSES = 3  # how often `tune` goes through the events
 def tune(events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, Truth], settings: EngineSettings) -> TuningResult:
     """Choose a site's statistic, size of history and parameters.
 
-    `events` gives the site's events, from its beginning to the end of the stretch, each time it is called; `jobs` are
-    those of the stretch to predict, and what became of them.
+    `events` returns the site's events, from its beginning to the end of the period, at each call. `jobs` are those of
+    the period to predict, with their outcomes.
     """
     statistics = [msgspec.structs.replace(settings, method=name, shadows=()) for name in STATISTICS]
     accuracies, non_uniformity = evaluate(events(), statistics, jobs)
@@ -174,10 +174,10 @@ def evaluate(
 
 
 class Panel(WaitMethod):
-    """Takes the place of a method, and predicts the jobs `to_score` as each of the `tried` methods would.
+    """Replacement for a method that predicts the jobs `to_score` as each of the `tried` methods would.
 
-    Methods that differ in nothing but `QesperaParameters` compare jobs alike: one of them does so for all. `said` has
-    the predictions, in seconds, by job and the number of the settings.
+    Methods that differ only in `QesperaParameters` compare jobs in the same way: one of them does so for all. `said`
+    has the predictions, in seconds, by job and the number of the settings.
     """
 
     name = "panel"
@@ -196,7 +196,7 @@ class Panel(WaitMethod):
 
     @property
     def non_uniformity(self) -> float:
-        """The mean score of the scored jobs that found a site with jobs; NaN where none did."""
+        """Mean score of the scored jobs whose site was not empty; NaN if there are none."""
         scores = [score for score in self._non_uniformity if not math.isnan(score)]
         return math.fsum(scores) / len(scores) if scores else math.nan
 

@@ -1,4 +1,4 @@
-"""The jobs that a set of templates is judged by, and how well it predicts them."""
+"""The jobs for the evaluation of a set of templates, and its error on them."""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -84,7 +84,7 @@ class Workload:
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
-        """The attributes, but for the processors, in which its jobs differ."""
+        """The attributes, but for the CPUs, in which its jobs differ."""
         return tuple(name for name in ATTRIBUTES if name != "cpus" and self._categories((name,)).max() > 0)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The probability that a job starts at once: that its wait is under a minute."""
+"""Probability of an immediate start: a wait of less than a minute."""
 
 from typing import NamedTuple
 

@@ -36,7 +36,7 @@ class Deadlines:
 
     @property
     def begin(self) -> float:
-        """The first time (Unix seconds) of which none has been taken: from then on new ones are watched."""
+        """First time (Unix seconds) at which no deadline has been taken: new ones are watched from then on."""
         return self.reached[0] if self.reached[1:] == _FIRST else nextafter(self.reached[0], inf)
 
     def add(self, key: JobKey, times: Iterable[float]) -> None:

@@ -82,7 +82,7 @@ def count(
 
 @njit(cache=True)
 def wider(value: float, q: int, deficits: Floats, of_user: float) -> float:
-    """The upper bound of a burst's job, on the scale, as the deficits have it."""
+    """Return the upper bound of a burst's job, on the scale, adjusted by the deficits."""
     by_user = min(max(USER_WIDER * of_user, -USER_NARROWEST), WIDEST)
     by_all = min(WIDER * max(deficits[1, q] - BURST_DEFICIT, 0.0), WIDEST)
     return float(value * (1.0 + by_all + USER_SHARES[q] * by_user) + deficits[SUM, q])

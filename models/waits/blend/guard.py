@@ -137,17 +137,23 @@ class Guard:
         return Choice(found[0], found[1], most_s)
 
     def check(self, found: GuardState) -> None:
-        """Check that kernels can read a state that was saved. Raises ValueError: they cannot."""
+        """Check that kernels can read a saved state.
+
+        Raises:
+            ValueError: they cannot.
+        """
         check_alike(found, self.state)
         for value in found.users.values():
             check_alike(value, _NOTHING, "users")
 
     def waited(self, waited_s: float) -> None:
-        """A job has waited so long, in seconds."""
+        """Update the longest wait, in seconds."""
         self.state.longest_s = max(self.state.longest_s, waited_s)
 
     def begin_to_leave(self, wait_s: float, at: float, user: str | None) -> tuple[float, Floats]:
-        """A job leaves the queue `at` a Unix time: how much the errors have faded by then, and those for its user."""
+        """Return the remaining share of the errors at the Unix time `at`, when a job leaves the queue, and its user's
+        errors.
+        """
         state = self.state
         faded = math.exp(-max(at - state.at, 0.0) / MEMORY_S) if math.isfinite(state.at) else 1.0
         state.at, state.longest_s = max(state.at, at), max(state.longest_s, wait_s)
@@ -255,7 +261,7 @@ def judge_for_user(errors: Floats, choices_s: Floats, wait_s: float) -> None:
 
 @njit(cache=True)
 def _median(values: Floats) -> float:
-    """The median of those that are known; nan where none is."""
+    """Return the median of the values that are not nan; nan if there are none."""
     known = np.sort(values[~np.isnan(values)])
     count = len(known)
     return float((known[(count - 1) // 2] + known[count // 2]) / 2.0) if count else np.nan
@@ -263,7 +269,7 @@ def _median(values: Floats) -> float:
 
 @njit(cache=True)
 def _mean_of_two(values: Floats, errors: Floats) -> float:
-    """The mean of the two with the least errors, of those that are known."""
+    """Return the mean of the two values with the least errors that are not nan."""
     first = second = -1
     for place in range(len(values)):
         if np.isnan(values[place]):

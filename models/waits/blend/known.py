@@ -42,8 +42,12 @@ def _read(note: Bytes, experts: int) -> tuple[Floats, int, float, Floats, Floats
 def _known(
     table: Floats, ready: float, watched: float, reached: float, before: int, marks: Floats, passed: Flags
 ) -> float:
-    """Fill in a job's marks, and which of them it was known to exceed when the deadlines were taken so far: of those at
-    `reached` the ones `before` a place. Gives the longest of the judged ones among these, seconds.
+    """Fill in a job's marks, and which of them it had exceeded when deadlines were last taken.
+
+    Of the marks at `reached` these are the ones `before` a place.
+
+    Returns:
+        The longest of the scored marks among these, seconds.
     """
     longest_s = 0.0
     for place in range(MARKS):
@@ -84,7 +88,11 @@ def exceeded(
     slopes: Floats,
     corrections: Floats,
 ) -> tuple[bool, float]:
-    """A job still queues `at` the deadline of this mark. Gives whether that is judged now, and the mark in seconds."""
+    """Process a job that still queues `at` the deadline of this mark.
+
+    Returns:
+        Whether the mark is scored now, and the mark in seconds.
+    """
     table, head, weight, inputs, choices_s = _read(note, experts)
     marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)
     before_s = _known(table, ready, watched, at, place, marks, passed)

@@ -113,7 +113,11 @@ class _Note(NamedTuple):
 
 
 def _check_note(value: bytes, experts: int) -> None:
-    """Check that kernels can read a note. Raises ValueError: it is none."""
+    """Check that kernels can read a note.
+
+    Raises:
+        ValueError: it is not a valid note.
+    """
     head = HEAD_BYTES + 8 * len(CHOICES)
     if len(value) != head + encoded_bytes(experts):
         raise ValueError(f"a note of {len(value)} bytes; expected {head + encoded_bytes(experts)}")
@@ -170,10 +174,10 @@ class Blend(WaitMethod):
         return {**self._experts, self._remaining.name: self._remaining}
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait, its bounds, and whether the job starts at once.
+        """Predict the wait, its bounds, and the probability of an immediate start.
 
-        Before the first job has started it is that of the simulated schedule, if the size of the site is known. Bounds
-        are given once `MIN_STARTED_JOBS` have started.
+        Before the first job has started the wait is that of the simulated schedule, if the size of the site is
+        registered. Bounds are available once `MIN_STARTED_JOBS` have started.
         """
         order = self._order.predict(job, context)
         told = [self._points["qespera"].predict(job, context), order, self.site_policy.beside(job, context, order)]
@@ -265,7 +269,7 @@ class Blend(WaitMethod):
         return Estimate(said.wait_s, reason, bounds, at_once, None if forests is None else forests.unlike)
 
     def _pass(self, now: float, context: SiteContext) -> None:
-        """Time has passed: jobs that still queue beyond a mark are known to exceed it."""
+        """Advance the time: jobs that still queue beyond a mark exceed it."""
         for time, key, place in self._deadlines.until(now, self._notes):
             job, value = context.everywhere.jobs.get(key), self._notes.get(key)
             if job is None or value is None or job.phase is not Phase.QUEUED:
@@ -287,9 +291,9 @@ class Blend(WaitMethod):
         return *self._quantiles.learnt, *self._guard.learnt, *self._at_once.learnt
 
     def _left(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
-        """A job has left the queue after `wait_s` seconds: what was not known of its marks by then is known now.
+        """Score a job that has left the queue after `wait_s` seconds: all marks that are not scored yet.
 
-        A bound that would be another one by now is judged as that.
+        A bound that has another value by now is scored by that.
         """
         value = self._notes.pop(job.key)
         if value is not None:
@@ -326,7 +330,7 @@ class Blend(WaitMethod):
         self._left(job, wait_s, job.start, context, started=True)
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
-        """A job was cancelled in the queue. It counts as if it had started then, as in the measures."""
+        """Score a job that was cancelled in the queue as if it had started then, as in the accuracy measures."""
         for expert in self._experts_with["cancelled"]:
             expert.cancelled(job, waited_s, context)
         self._remaining.left(job, job.estimates.get(self.name), waited_s, cancelled=True)
@@ -338,7 +342,7 @@ class Blend(WaitMethod):
             expert.ended(job, wait_s, run_s, context)
 
     def forget(self, key: JobKey) -> None:
-        """The job's wait will not be known."""
+        """Drop a job whose wait will stay unknown."""
         for expert in self._experts_with["forget"]:
             expert.forget(key)
         self._remaining.forget(key)
@@ -358,7 +362,7 @@ class Blend(WaitMethod):
         return next((future for future in found if future is not None), None)
 
     def starts(self, context: SiteContext, now: float) -> Floats:
-        """Return when the queued jobs will start by the estimates in force, Unix seconds. 1 µs a job."""
+        """Return the start times of the queued jobs by the estimates in force, Unix seconds."""
         return self._published.starts(context, now)
 
     def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
@@ -377,10 +381,10 @@ class Blend(WaitMethod):
         return encode(_Saved(experts, *learnt, self._deadlines.reached))
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave.
+        """Restore the state from `save`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not such a state.
         """
         found = _read(saved)
         if missing := self.parts.keys() - found.experts.keys():

@@ -151,9 +151,9 @@ def mix(said: Floats, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixed
 def learn(
     learnt: Learnt, kind: int, q: int, probability: float, said: Floats, mixed: Mixed, held: bool, weight: float
 ) -> None:
-    """Count in a job of which it is known whether its wait is within the mixture by both: `held`. O(experts).
+    """Update the weights with a job: `held` is whether its wait is within the mixture by both. O(experts).
 
-    That is known at its start, or as soon as it has waited for longer. It counts as `weight` jobs.
+    This is certain at its start, or as soon as it has waited longer. The job counts as `weight` jobs.
     """
     slope = 1.0 - probability if held else -probability
     _learn(learnt, np.int64(0), q, said, mixed.site, slope, SITE_JOBS, weight)

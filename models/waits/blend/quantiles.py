@@ -56,7 +56,7 @@ class QuantilesState(NamedTuple):
     """Learned state of the quantiles.
 
     Attributes:
-        learnt: the mixtures.
+        learned: the mixtures.
         schedule_errors: decayed sums of the schedule's errors: with its share, without, and of the schedule alone.
         deficits: deficits in coverage outside of bursts and in them, and `SUM`, (3, quantiles).
         counted: number of jobs behind the deficits, (2, quantiles).
@@ -130,7 +130,11 @@ class Quantiles:
         return self._faded[1]
 
     def check(self, found: QuantilesState) -> None:
-        """Check that kernels can read a state that was saved. Raises ValueError: they cannot."""
+        """Check that kernels can read a saved state.
+
+        Raises:
+            ValueError: they cannot.
+        """
         check_alike(found, self.state)
         for name, kept, like in (("users", found.users, NOBODY), ("queues", found.queues, NO_QUEUE)):
             for value in kept.values():
@@ -138,7 +142,7 @@ class Quantiles:
 
     @property
     def schedule_share(self) -> float:
-        """The share of the median that the schedule has now, beside what the weights give it."""
+        """Share of the median that the schedule has now, in addition to its weight."""
         return float(_schedule_share(self.state.schedule_errors))
 
     @property
@@ -166,7 +170,7 @@ class Quantiles:
         return NOBODY, kept_of(self.state.queues, queue, NO_QUEUE.shape)
 
     def bound_now(self, said: Said, place: int) -> float | None:
-        """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
+        """Return the bound with the current shift, seconds, if that has moved by `FAR` since; otherwise None."""
         if place >= QUANTILES:
             return None
         bound_s = _bound_now(said.table, said.kind, said.weight, self.state.learnt.shift, place, FAR)
@@ -213,7 +217,7 @@ def _shift(shift: Floats, kind: int, weight: float, q: int) -> float:
 
 @njit(cache=True)
 def _bound_now(table: Floats, kind: int, weight: float, shift: Floats, q: int, far: float) -> float:
-    """The bound with the shift of now, seconds, where that has moved so `far`; otherwise nan."""
+    """Return the bound with the current shift, seconds, if that has moved by `far`; otherwise nan."""
     moved = _shift(shift, kind, weight, q) - table[q, SHIFT]
     return seconds(scaled(table[q, BOUND]) + moved) if abs(moved) > far else np.nan
 
@@ -353,7 +357,7 @@ def _say(
     queue: Floats,
     table: Floats,
 ) -> int:
-    """Fill the table of a `Said` in; gives the job's kind, from 1, with `ALONE_FLAG` where the schedule is alone."""
+    """Fill in the table of a `Said`; return the job's kind, from 1, with `ALONE_FLAG` where the schedule is alone."""
     learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - BEHIND
     table[:] = np.nan
     for q in range(QUANTILES):

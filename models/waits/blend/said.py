@@ -60,11 +60,11 @@ class Said(NamedTuple):
 
     @property
     def inputs(self) -> Floats:
-        """The experts' medians and the bounds, seconds: `AtOnce` goes by these."""
+        """The experts' medians and the bounds, seconds: the input of `AtOnce`."""
         return np.asarray(inputs_of(self.table))
 
     def around(self, wait_s: float, most_s: float) -> "Said":
-        """The same with this estimate: the other bounds are not on the wrong side of it, and none is over `most_s`."""
+        """Return a copy with this estimate: the other bounds are on the right side of it, and none is over `most_s`."""
         if self.alone:
             wait_s = self.table.item(MEDIAN, BOUND)
         else:
@@ -73,14 +73,14 @@ class Said(NamedTuple):
 
     @property
     def told(self) -> list[float]:
-        """The bounds that are given, seconds: that of a half is the estimate."""
+        """The published bounds, seconds: that of the median is the estimate."""
         told: list[float] = self.table[:, BOUND].tolist()
         told[MEDIAN] = self.wait_s
         return told
 
     @staticmethod
     def weight_of(value: bytes) -> float:
-        """The weight in what ends with a `Said` that was encoded."""
+        """Return the weight from data that ends with an encoded `Said`."""
         return float(_WEIGHT.unpack_from(value, len(value) - _WEIGHT.size)[0])
 
     def encode(self) -> bytes:
@@ -123,7 +123,7 @@ def _write(value: Bytes, table: Floats, head: int, weight: float) -> None:
 
 @njit(cache=True)
 def read_said(value: Bytes, table: Floats) -> float:
-    """Fill the table in; gives the weight."""
+    """Fill in the table; return the weight."""
     experts = table.shape[1] - BEHIND
     singles, whole = np.empty(QUANTILES * experts, np.float32), np.empty(QUANTILES * BEHIND + 1)
     singles.view(np.uint8)[:] = value[1 : 1 + 4 * len(singles)]

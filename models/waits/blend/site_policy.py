@@ -1,4 +1,4 @@
-"""The policy that a site runs, if it is one of those that `Policy` simulates and nearer to its waits than `order`."""
+"""The policy of a site's scheduler, if `Policy` simulates it and it is closer to the site's waits than `order`."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -87,7 +87,7 @@ class SitePolicy(Policy):
         return super().what_ifs(jobs, context)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A job started: if it was tried, the errors are known."""
+        """Update the errors with a job that started, if it was tried."""
         tried = self.per_job.get(job.key) or {}
         super().learn(job, wait_s, context)
         if ORDER in tried:
@@ -100,7 +100,7 @@ class SitePolicy(Policy):
         return encode(_Saved(super().save(), self.compared, self._compared))
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave."""
+        """Restore the state from `save`."""
         found = _read(saved)
         if found.errors.keys() != self._compared.keys():
             raise ValueError(f"errors of {', '.join(sorted(found.errors))}; expected {', '.join(self._compared)}")

@@ -22,9 +22,9 @@ _read = reader(_Saved, "a saved state")
 
 
 class BoostedAlone(Boosted):
-    """Waits by boosted trees; see the package. A prediction takes 0.2 ms, and what `LearntOrder` takes.
+    """Waits by boosted trees; see the package.
 
-    Parameters:
+    Args:
         parameters: those of `BoostedParameters`.
     """
 
@@ -38,7 +38,7 @@ class BoostedAlone(Boosted):
         return {"order": self._order}
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait, and quantiles of it; none before the first training is done where there is no prior."""
+        """Predict the wait, and its quantiles; none before the first training is done if there is no prior."""
         return self._estimate(self.beside(job, context, self._order.predict(job, context).wait_s))
 
     def notice(self, job: Job, context: SiteContext) -> None:
@@ -68,10 +68,10 @@ class BoostedAlone(Boosted):
         return encode(_Saved(super().save(), self._order.save()))
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave, and lay out the rows.
+        """Restore the state from `save`, and lay out the rows.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not such a state.
         """
         found = _read(saved)
         super().load(found.forests)

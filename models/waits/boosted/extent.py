@@ -31,7 +31,7 @@ class Extent:
     >>> extent.unlike(np.log2(np.array([1001.0, 101.0, 5.0, 9.0, 1.0], np.float32)))
     'a state unlike any it learnt from: some 1,000 queued jobs, 20 at most before'
 
-    Parameters:
+    Args:
         names: of the features of a row.
         most: the values that are known, by the features' names.
     """
@@ -56,7 +56,7 @@ class Extent:
 
 
 def _nearly(before: float) -> float:
-    """A value as it stands up to which a state is surely like those before."""
+    """Return the raw value of a feature below which a state is in range."""
     most = RATIO * before + MARGIN
     return 0.999 * math.log2(1.0 + most) if most > 0.0 else -math.inf
 

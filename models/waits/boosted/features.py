@@ -41,12 +41,12 @@ AS_THEY_ARE = np.array(
 
 
 def row_of(job: Job, codes: Codes, rows: int, context: SiteContext, waits: Recent, simulated_s: float | None) -> Stored:
-    """The features of `NAMES` for a job that is not yet part of the state; 0.1 ms at 1000 live jobs.
+    """Return the features of `NAMES` for a job that is not yet part of the state.
 
-    Parameters:
+    Args:
         codes: those of `models.waits.boosted.recent.codes_of`.
-        rows: how many rows of notes there are.
-        waits: those of late.
+        rows: number of rows of notes.
+        waits: the recent waits.
         simulated_s: the wait in a simulated schedule, seconds.
     """
     now = job.submit

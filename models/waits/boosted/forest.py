@@ -1,7 +1,7 @@
-"""Boosted regression trees: trained by LightGBM, kept as arrays, and read by compiled code.
+"""Boosted regression trees: trained by LightGBM, stored as arrays, and read by compiled code.
 
-LightGBM because it is maintained, fast on one core, and gives the same trees for the same data and seed. Its own
-prediction of one row takes 50 to 100 µs, most of it on the way there; here it takes a few.
+LightGBM is maintained, fast on one core, and returns the same trees for the same data and seed. Its own prediction of
+one row spends most of its time on the call; the compiled code avoids that.
 """
 
 import sys
@@ -60,7 +60,7 @@ class Boosting(msgspec.Struct, frozen=True, kw_only=True):
         return 1.0 - (1.0 - self.rate) ** self.trees
 
     def as_named_by_lightgbm(self, quantile: float) -> dict[str, Any]:
-        """With these it gives the same trees each time."""
+        """Return LightGBM's parameters, with which it returns the same trees each time."""
         return {
             "objective": "quantile",
             "alpha": quantile,
@@ -348,7 +348,7 @@ def _predict(
 
 @njit(cache=True, nogil=True)
 def _below(job: Singles, nodes: Records, node: int) -> int:
-    """The next node, or leaf, on a row's way down; a leaf is its own."""
+    """Return the next node, or leaf, on a row's path down; for a leaf, the leaf itself."""
     if node < 0:
         return node
     at = nodes[node]
@@ -364,7 +364,7 @@ def _lightgbm() -> Any:
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    """While these packages count as not installed: LightGBM imports what it finds, for 1 s and 70 MB with sklearn."""
+    """Hide these packages during an import: LightGBM imports them if installed, which takes 1 s and 70 MB for sklearn."""
     sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]  # None is how it is said
     try:
         yield

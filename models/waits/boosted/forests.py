@@ -114,7 +114,7 @@ class Forests:
         prior: Prior | None = None,
         threads: int = 1,
     ) -> "Forests":
-        """Train one forest for each aim; the threads share the aims, and what is learnt is the same."""
+        """Train one forest for each aim; the threads share the aims, and the result does not depend on them."""
         begin: Mapping[Aim, Floats | None] = dict.fromkeys(aims)
         if prior is not None:
             begins = prior.values(rows.features) if rows.begins is None else rows.begins
@@ -177,8 +177,9 @@ class Forests:
         return dict([*reversed(below), (MEDIAN, point), *above])
 
     def encode(self) -> bytes:
-        """All of it, compressed, but for the prior: of forests that were trained here. Those that were decoded do not
-        keep their trees twice.
+        """Serialize all but the prior, compressed, for forests that were trained here.
+
+        Decoded forests do not keep a second copy of their trees.
         """
         parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in self._trained.items()]
         version = 0 if self._prior is None else self._prior.version
@@ -188,10 +189,10 @@ class Forests:
     def decode(
         cls, encoded: bytes, names: Sequence[str], prior: Prior | None = None, aims: Iterable[Aim] = ()
     ) -> "Forests":
-        """The inverse of `encode`, for forests that have to have these aims.
+        """Deserialize forests, which must have these aims.
 
         Raises:
-            ValueError: they are none, of other features or aims, or start from another prior.
+            ValueError: they are not forests, have other features or aims, or start from another prior.
         """
         read = _read(encoded)
         if read.prior != (0 if prior is None else prior.version):

@@ -68,7 +68,7 @@ _NEW_QUEUE = -2  # of a job whose queue no live job has: not that of jobs withou
 
 
 class _About(NamedTuple):
-    """The job: its processors, planned run time and work, the codes of its user and queue, and when it comes."""
+    """The job: its CPUs, planned run time and work, the codes of its user and queue, and its submission."""
 
     cpus: float
     planned_s: float

@@ -1,4 +1,4 @@
-"""Forests over what a job finds at its submission, as one method of several: another simulates a schedule for them."""
+"""Forests over the state of the site at a job's submission, beside a method that simulates a schedule for them."""
 
 import logging
 import struct
@@ -185,7 +185,7 @@ class Boosted(WaitMethod):
         self._settle(job, Left(wait_s, job.start, cancelled=False))
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
-        """A job was cancelled in the queue."""
+        """Learn from a job that was cancelled in the queue."""
         if self.parameters.cancelled:
             self._settle(job, Left(waited_s, job.ready + waited_s, cancelled=True))
 
@@ -198,7 +198,7 @@ class Boosted(WaitMethod):
         self.training.step(begins=not job.progress.old)
 
     def forget(self, key: JobKey) -> None:
-        """The job's wait will not be known."""
+        """Drop a job whose wait will stay unknown."""
         self._notes.forget(key)
 
     def save(self) -> bytes:
@@ -206,10 +206,11 @@ class Boosted(WaitMethod):
         return encode(_Saved(self._recent.save(), self.training.save()))
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave, and lay out the rows. A stored prior of other features is left for the package's.
+        """Restore the state from `save`, and lay out the rows. A stored prior of other features is replaced by the
+        package's.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not such a state.
         """
         found = _read(saved)
         self._notes.load()
@@ -268,7 +269,11 @@ def training_rows(jobs: Iterable[Pair], cancelled: float, prior: Prior | None) -
 
 
 def _check_note(note: bytes, rows: int) -> None:
-    """Check what was noted of a job. Raises ValueError: it is something else."""
+    """Check the note of a job.
+
+    Raises:
+        ValueError: it is not valid.
+    """
     begun = len(note) - _NOTE.size - 2 * len(NAMES)
     if begun < 0 or begun % 8:
         raise ValueError(f"a note of {len(note)} bytes")
@@ -277,7 +282,11 @@ def _check_note(note: bytes, rows: int) -> None:
 
 
 def _check_left(settled: bytes, rows: int) -> None:
-    """Check how a job left the queue. Raises ValueError: it is something else."""
+    """Check how a job left the queue.
+
+    Raises:
+        ValueError: it is not valid.
+    """
     if len(settled) != _LEFT.size:
         raise ValueError(f"{len(settled)} bytes of how a job left; expected {_LEFT.size}")
     wait_s, at, _, number = _LEFT.unpack(settled)
@@ -286,7 +295,7 @@ def _check_left(settled: bytes, rows: int) -> None:
 
 
 class _Fit:
-    """Trains on notes; it holds nothing that changes, so that another thread may call it."""
+    """Training function on notes, without mutable state, so that another thread may call it."""
 
     def __init__(self, parameters: BoostedParameters, prior: Prior | None) -> None:
         p, self._prior = parameters, prior
@@ -308,6 +317,6 @@ class _Fit:
 
 
 def begin_to_train(_: Iterable[bytes]) -> bytes:
-    """Train on next to nothing: who has done so, in a process that begins with it, has all that a training needs."""
+    """Train on almost no data, to load and compile all that a training needs in a new process."""
     rows = TrainingRows(np.zeros((8, len(NAMES)), np.float32), np.arange(8.0), np.ones(8))
     return Forests.fit(rows, POINT, NAMES, Boosting(trees=1), shipped()).encode()

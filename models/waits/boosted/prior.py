@@ -78,12 +78,12 @@ _read = reader(_Encoded, "a prior")
 
 
 class Prior:
-    """Forests of other sites' jobs, by what they aim at.
+    """Forests that were trained on jobs of other sites, by their aims.
 
-    Parameters:
+    Args:
         forests: over the features of `shares`.
-        jobs: how many they were trained on.
-        version: of what is stored. Forests that were trained on one prior make no sense with another.
+        jobs: number of jobs that they were trained on.
+        version: of the stored data. Forests that were trained on one prior are not valid with another.
     """
 
     def __init__(self, forests: Mapping[Aim, Forest], jobs: int, version: int) -> None:
@@ -117,10 +117,10 @@ class Prior:
 
     @classmethod
     def decode(cls, encoded: bytes) -> "Prior":
-        """The inverse; what was decoded lately is shared.
+        """Deserialize a prior; recent results are cached.
 
         Raises:
-            ValueError: it is none, or one of other features.
+            ValueError: it is not a prior, or it has other features.
         """
         return _decoded(encoded)
 
@@ -148,9 +148,9 @@ def _encode(forests: Mapping[Aim, Forest], jobs: int) -> bytes:
 
 
 def shares(rows: Rows) -> Rows:
-    """Rows of features with processors and work as shares of the site, `WHOLE` being all of it. O(n), 2 µs for one.
+    """Convert rows of features so that CPUs and work are shares of the site, `WHOLE` being all of it. O(n).
 
-    Parameters:
+    Args:
         rows: (n, `NAMES` and more) as they are stored, on a logarithmic scale.
     """
     found = rows[:, : len(NAMES)].copy()

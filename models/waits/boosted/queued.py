@@ -1,4 +1,4 @@
-"""Some of the features that queued jobs would have if they were submitted now, of many jobs at once."""
+"""Some of the features that queued jobs would have if they were submitted now, for many jobs in one call."""
 
 from collections.abc import Sequence
 

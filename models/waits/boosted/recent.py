@@ -74,7 +74,7 @@ _OF_SITE = NAMES[_WHATS * len(_PARTS) :]
 
 
 def selection(names: Iterable[str]) -> tuple[list[int], tuple[str, ...]]:
-    """Return which kinds of jobs some features are about, for `Recent.features_of`, and the names of all that it gives.
+    """Return the kinds of jobs for some features, for `Recent.features_of`, and the names of all that it returns.
 
     >>> selection(["recent_wait_queue_last", "last_20_mean", "walltime"])[1][:4]
     ('recent_wait_queue_mean', 'recent_wait_queue_last', 'recent_wait_queue_ago', 'last_20_mean')
@@ -167,7 +167,7 @@ class Recent:
         self._site_starts, self._site_waits, self._submissions = _Last(), _Last(), _Last()
 
     def submitted(self, now: float) -> None:
-        """A job was submitted at `now`."""
+        """Record a submission at `now`."""
         self._submissions.add(now)
 
     def left(self, codes: Codes, number: int, left: Left, rows: int) -> None:
@@ -281,9 +281,7 @@ def _push(
     number: int,
     at: float,
 ) -> None:
-    """Push the wait of a job, but into the slots from `fates` on, as many as there are `FATES`, whether it was
-    cancelled.
-    """
+    """Push the wait of a job into its slots, and whether it was cancelled into the `FATES` slots from `fates` on."""
     for nth in range(len(slots)):
         slot = slots[nth]
         place = counts[slot] % KEPT
@@ -325,7 +323,7 @@ def _features_of(
     now: float,
     oldest: int,
 ) -> None:
-    """The same for several jobs, of which the part about the site is taken once."""
+    """Return the features of several jobs; the part about the site is computed once."""
     begin = 3 * slots.shape[1]
     _of_all(out[0, begin:], waits, starts, submissions, now)
     for job in range(len(slots)):
@@ -375,7 +373,7 @@ def _of_all(out: Floats, waits: Floats, starts: Floats, submissions: Floats, now
 
 @njit(cache=True, nogil=True)
 def _of_site(out: Floats, waits: Floats) -> None:
-    """The mean and the median of these waits, and the share of those at once."""
+    """Fill in the mean and the median of these waits, and the share of immediate starts."""
     count, at_once = len(waits), np.log1p(AT_ONCE_S / SCALE_S)
     if count == 0:
         out[:3] = UNKNOWN

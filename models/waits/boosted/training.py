@@ -41,7 +41,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def behind_rows(self) -> int:
-        """Rows that the notes must keep behind those that count, so that a training can be begun again."""
+        """Rows that the notes must keep behind those in use, so that a training can be started again."""
         return ROWS_PER_JOB * self.most + 2 * ROWS_PER_EVENT
 
     def interval(self, rows: int) -> int:
@@ -69,7 +69,7 @@ class _State(msgspec.Struct, array_like=True):
 
 
 class _StoredModel(msgspec.Struct, array_like=True, frozen=True):
-    """A model, and after how many rows its training began: where the latest is lost, one before it may be there."""
+    """A model, with the row at which its training began: where the latest is lost, an earlier one may remain."""
 
     begun: int
     model: bytes
@@ -141,12 +141,12 @@ class Training(Generic[M]):
         return "the model was lost: trained anew" if self._state.lost else None
 
     def step(self, begins: bool = True) -> None:
-        """The notes have changed: the next model counts, or a training begins, if it is time for that. O(1).
+        """Put the next model in force, or start a training, if it is due after a change of the notes. O(1).
 
-        It waits for the training to end where the model has to count now.
+        Waits for the training to end if the model is due now.
 
-        Parameters:
-            begins: whether one may begin: where nothing is predicted, none is needed.
+        Args:
+            begins: whether a training may start: none is needed where nothing is predicted.
         """
         state, count = self._state, self._notes.count
         if state.begun >= 0 and count >= state.due:
@@ -155,7 +155,7 @@ class Training(Generic[M]):
             self._begin()
 
     def begin_anew(self, fit: Callable[[Iterable[Pair]], M]) -> None:
-        """Train by another `fit` from now on: the model that counts is none of its own, and the next begins at once."""
+        """Reset the model and train by another `fit` from now on; the next training starts immediately."""
         self._fit, self._future, self.model = fit, None, None
         self._state = _State(next=self._notes.count)
 
@@ -168,14 +168,14 @@ class Training(Generic[M]):
         return future if soon and not future.done() else None
 
     def _begin(self) -> None:
-        """Begin a training on what is known now."""
+        """Start a training on the current notes."""
         state, count = self._state, self._notes.count
         state.begun, state.due = count, count + self._schedule.delay(count)
         state.next = count + self._schedule.interval(count)
         self._training()
 
     def _training(self) -> "Future[tuple[M, bytes]]":
-        """The training under way; begun again where another process had begun it."""
+        """Return the current training; start it again if another process had started it."""
         if self._future is None:
             (rows, skipped), decode = self._notes.as_of(self._state.begun), self._decode
             work = partial(_fit, self._fit, self._encode, skipped)

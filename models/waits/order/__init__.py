@@ -1,4 +1,4 @@
-"""Waits by simulating the scheduler in an order of the queue that is learnt: who overtakes whom."""
+"""Waits by simulating the scheduler in a learned order of the queue."""
 
 from models.waits.order.method import LearntOrder
 

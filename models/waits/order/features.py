@@ -102,8 +102,8 @@ class Running(NamedTuple):
 
 
 class People(NamedTuple):
-    """By the code of a user or account: what was used, (codes, half-lives), decayed processor-seconds; and of users
-    how many processors and how many jobs they have running.
+    """Usage by the code of a user or account, (codes, half-lives), in decayed CPU-seconds; and users' running CPUs and
+    jobs.
     """
 
     users: Floats
@@ -123,10 +123,10 @@ def _fill_in_fair(out: Floats, used: Floats, site_cpus: int, half: int, scales: 
 
 @njit(cache=True)
 def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site_cpus: int) -> Floats:
-    """The features of some of the queued jobs, (jobs, COUNT).
+    """Return the features of some of the queued jobs, (jobs, COUNT).
 
-    Parameters:
-        before: of each of `jobs`, how many of the same user's queued jobs came before it.
+    Args:
+        before: for each of `jobs`, the number of its user's queued jobs before it.
     """
     table, scales = np.ones((len(jobs), COUNT)), len(_USER_SCALES)
     # Users and accounts have several jobs each: the row in which each was before, from 1.

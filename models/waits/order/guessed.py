@@ -77,7 +77,7 @@ class Guessed:
         return found._by_usage(queued.user, used)
 
     def _by_usage(self, user: Ints, used: Floats) -> "Guessed":
-        """The same with what users have by what they used, over the half-life that explains it best."""
+        """Return a copy with the users' terms by usage, over the half-life that explains them best."""
         codes = np.array(list(dict.fromkeys(user.tolist())))  # in an order that a restart does not change
         best, explained = self, MIN_EXPLAINED
         if len(codes) < MIN_USERS:
@@ -126,7 +126,7 @@ def _factors(queued: Queued, kinds: Sequence[Hashable], numbers: dict[Hashable, 
 
 
 def _means(values: Floats, code: Ints, many: Floats) -> Floats:
-    """The means of the rows by their codes, (codes, columns), 0 for a code that none has."""
+    """Return the means of the rows by their codes, (codes, columns), 0 for a code without rows."""
     sums = np.stack([np.bincount(code, column, len(many)) for column in values.T], axis=1)
     return np.asarray(sums / np.maximum(many, 1.0)[:, None])
 

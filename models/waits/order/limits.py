@@ -62,7 +62,7 @@ class LimitsSeen:
         count(self.counts[STARTED], held, runs, cpus, site_cpus, 1)
 
     def limits(self, site_cpus: int) -> Limits:
-        """The limits that have been found."""
+        """Return the limits found."""
         alone, several, jobs, depth = limits_of(self.counts, site_cpus)
         return Limits(alone, several, jobs, depth=depth)
 
@@ -76,7 +76,7 @@ def count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int, times
 
 @njit(cache=True, nogil=True)
 def count_cpus(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int, times: int) -> None:
-    """Add the processors of such a job alone."""
+    """Add only the CPUs of such a job."""
     counts[SEVERAL if runs > 0 else ALONE, step_of(held + cpus, site_cpus, counts.shape[1] - 1)] += times
 
 
@@ -115,7 +115,7 @@ def limits_of(counts: Counts, site_cpus: int) -> tuple[float, float, float, floa
 
 @njit(cache=True, nogil=True)
 def limit_of(started: Counts, refused: Counts) -> float:
-    """The step up to which jobs are started; infinity where there is no limit. O(steps), 0.3 µs for 100."""
+    """Return the step up to which jobs are started; infinity where there is no limit. O(steps)."""
     starts, refusals = above(started), above(refused)
     for lowest in range(len(starts)):
         most = refusals[lowest]

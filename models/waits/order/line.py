@@ -1,4 +1,4 @@
-"""The queue in its learnt order, and where in it a job comes that is only considered."""
+"""The queue in its learned order, and the place of a hypothetical job in it."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ class Ordered:
 
     @cached_property
     def simulated(self) -> Ints:
-        """The jobs that are simulated, as places in `sight.queued`: one that stands for others is there for each."""
+        """The simulated jobs, as places in `sight.queued`; a job that represents others is repeated for each."""
         if self.sight.whole:
             return self.order[: self.most]
         return np.repeat(self.order, np.diff(np.minimum(self.jobs, self.most)))

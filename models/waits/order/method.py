@@ -1,4 +1,4 @@
-"""The method: the order of the queue is learnt at each start, and the schedule is simulated in that order."""
+"""The method: it learns the order of the queue at each start, and simulates the schedule in that order."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -42,13 +42,13 @@ MOST_OFF, RUNS_KEPT = 0.2, 200.0
 
 
 class RunsSeen(msgspec.Struct, array_like=True):
-    """By how much predicted run times were off, and how long these jobs ran: sums in seconds, of jobs of late."""
+    """Errors of predicted run times, and the run times of these jobs: sums in seconds, of recent jobs."""
 
     off_s: float = 0.0
     run_s: float = 0.0
 
     def see(self, predicted_s: float, run_s: float) -> None:
-        """A job has run so long."""
+        """Add the run time of a job."""
         kept = 1.0 - 1.0 / RUNS_KEPT
         self.off_s = kept * self.off_s + abs(predicted_s - run_s)
         self.run_s = kept * self.run_s + run_s
@@ -73,8 +73,9 @@ MIN_AGREEING, PAIRS_KEPT = 0.7, 300.0
 
 
 class PrioritiesSeen(msgspec.Struct, array_like=True):
-    """Pairs of jobs with different priorities, one of which started before the other, of late; and how many of them in
-    the order of these. Priorities may be old, or only one part of what a scheduler goes by.
+    """Numbers of recent pairs of jobs with different priorities, and of those that started in the order of priority.
+
+    Priorities can be outdated, or only one part of the scheduler's criteria.
     """
 
     pairs: float = 0.0
@@ -127,7 +128,7 @@ class LearntOrder(WaitMethod):
 
     @property
     def memory(self) -> Memory:
-        """The starts that limits follow; what is learnt of priorities, of pairs, follows fewer."""
+        """Number of starts that limits follow; priorities and the preference follow fewer."""
         return Memory(round(1 / (1 - FADING)), 0)
 
     def __init__(self) -> None:
@@ -145,7 +146,7 @@ class LearntOrder(WaitMethod):
         return self._runs.known
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait; none where the job is larger than the site, or the size of the site is not known."""
+        """Predict the wait; none if the job is larger than the site, or the size of the site is missing."""
         found = None if context.layout is not None else self._foretell(job, context)
         if found is not None and not found.by_pieces:
             return self._told(job, context, found)
@@ -172,7 +173,7 @@ class LearntOrder(WaitMethod):
             self._see_refused(self.ordered(context, job.submit), context, looks_of(job))
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """The wait of each; jobs that are submitted at the same time share one view of the site."""
+        """Return the wait of each; jobs with the same submission time share one snapshot of the site."""
         for now, same in groupby(jobs, lambda job: job.submit):
             ordered = self.ordered(context, now)
             for job in same:
@@ -242,7 +243,7 @@ class LearntOrder(WaitMethod):
             refuse(due, ordered.simulated, *seen, ordered.limits, self._learnt, elsewhere, in_rooms, by_score, looks)
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
-        """An attempt started, or gave back its processors."""
+        """Learn from an attempt that started or released its CPUs."""
         if what is Happened.STARTED or what is Happened.TASK_STARTED:
             self._started(job, context, what is Happened.TASK_STARTED)
             self._left(job, at, False, context)
@@ -255,8 +256,9 @@ class LearntOrder(WaitMethod):
             self._last_end = max(self._last_end, at)
 
     def _left(self, job: Job, at: float, withdrawn: bool, context: SiteContext) -> None:
-        """A job has left the queue, or tasks of an array have: whether jobs are withdrawn at its age is known, those of
-        a burst as one. Who could not start yet was not in the queue.
+        """Record whether a job, or tasks of an array, were withdrawn at this age; those of a burst count as one.
+
+        Jobs that were not eligible were not in the queue.
         """
         if withdrawn and (job.phase is not Phase.QUEUED or at < job.ready):
             return
@@ -302,7 +304,7 @@ class LearntOrder(WaitMethod):
         self._priorities.see(*compare(queued, people, sight.cpus, started, others, nth, earlier, weights, squares))
 
     def _ran(self, job: Job, what: Happened, end: float) -> None:
-        """An attempt is over: its user and account have used what it held, but for the time that it stood still."""
+        """Add the usage of an attempt that has ended to its user and account, without the time that it was suspended."""
         if job.start is None:
             return
         if what is Happened.ENDED and job.requested:
@@ -328,7 +330,7 @@ class LearntOrder(WaitMethod):
         return encode(saved)
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave."""
+        """Restore the state from `save`."""
         kept = _read(saved)
         check_alike(kept.limits, self.limits.counts, "limits")
         self._sums.users.restore(kept.users)

@@ -15,7 +15,7 @@ MAX_PLACES = 40_000  # nodes of an area times its live jobs, up to which it is s
 
 
 def nodes_of(layout: Layout, table: LiveTable) -> Nodes | None:
-    """The nodes of an area on which its live jobs are laid one by one; None where pools are taken as a whole."""
+    """Return the nodes of an area, if its live jobs are placed on single nodes; None if pools are used as a whole."""
     nodes = layout.nodes
     return None if nodes is None or len(nodes.room) * len(table.seen().rows) > MAX_PLACES else nodes
 

@@ -32,7 +32,7 @@ PRIOR = {"age, days": 1.0}
 
 
 class SavedPreference(msgspec.Struct, array_like=True):
-    """The places of the queues' weights in the order of their last starts, and what was learnt."""
+    """Serialized state: the places of the queues' weights in the order of their last starts, and the weights."""
 
     queues: dict[str, int]
     weights: Floats
@@ -52,7 +52,7 @@ class Preference:
         """Where the weights of a table's queues are."""
 
     def see(self, queue: str | None) -> None:
-        """A job of this queue has started: from now on the queue has a weight."""
+        """Assign a weight to this queue, of which a job has started."""
         if queue is None:
             return
         place = self._queues.pop(queue, None)
@@ -70,7 +70,11 @@ class Preference:
         return SavedPreference(self._queues, self.weights, self.squares)
 
     def restore(self, saved: SavedPreference) -> None:
-        """Take back what was learnt. Raises ValueError: it is something else."""
+        """Restore the state.
+
+        Raises:
+            ValueError: it is not such a state.
+        """
         check_alike((saved.weights, saved.squares), (self.weights, self.squares), "weights")
         if (
             sorted(saved.queues.values()) != [*range(COUNT, COUNT + len(saved.queues))]
@@ -87,13 +91,13 @@ class Preference:
 def scores_of(
     queued: Queued, jobs: Ints, before: Floats, people: People, site_cpus: int, weights: Floats, limited: bool
 ) -> Floats:
-    """The scores of some of the queued jobs, (jobs,): the higher goes first.
+    """Return the scores of some of the queued jobs, (jobs,): the higher goes first.
 
-    Sums in one order, so that a job's score does not depend on how many are scored with it.
+    Sums have a fixed order, so that a job's score does not depend on the number of jobs scored with it.
 
-    Parameters:
-        before: as of `features_of`.
-        limited: whether what users may hold is known as limits, so that it is no matter of preference.
+    Args:
+        before: as in `features_of`.
+        limited: whether users' usage is limited by limits that were found, so that it is no matter of preference.
     """
     features, places = features_of(queued, jobs, before, people, site_cpus), queued.queue[jobs]
     if limited:
@@ -109,7 +113,7 @@ def scores_of(
 
 @njit(cache=True, nogil=True)
 def learn(features: Floats, places: Ints, weights: Floats, squares: Floats) -> None:
-    """The first of these jobs started, and any of the others could have; 0.3 µs each."""
+    """Update the weights: the first of these jobs started, and any of the others could have."""
     count = features.shape[1]
     difference = np.empty(count)
     for other in range(1, len(features)):

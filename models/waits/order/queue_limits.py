@@ -49,13 +49,13 @@ class QueueLimitsSeen:
         return max(self._names) + 1
 
     def begin(self, name: str, place: int) -> None:
-        """A job of this queue, which has this place, is to be counted."""
+        """Assign this place to this queue, before one of its jobs is counted."""
         if self._names.get(place) != name:
             self._names[place] = name
             self.counts[place] = 0.0
 
     def limits(self, site_cpus: int) -> Floats:
-        """The limits that have been found, processors by place, infinity for none."""
+        """Return the limits found, CPUs by place, infinity for none."""
         return np.asarray(queue_limits(self.counts, self.places, site_cpus))
 
     def save(self) -> SavedQueueLimits:
@@ -63,7 +63,11 @@ class QueueLimitsSeen:
         return {place: (name, self.counts[place]) for place, name in self._names.items()}
 
     def load(self, saved: SavedQueueLimits) -> None:
-        """Take back what `save` gave. Raises ValueError: it is something else."""
+        """Restore the state from `save`.
+
+        Raises:
+            ValueError: it is not such a state.
+        """
         for place, (_, counts) in saved.items():
             if not 0 <= place < len(self.counts):
                 raise ValueError(f"limits of a queue at place {place}; expected 0 to {len(self.counts) - 1}")

@@ -20,10 +20,10 @@ Counts = dict[tuple[int, str | None], int]
 
 
 class Rooms(NamedTuple):
-    """The rooms of an area at a moment, and its live jobs, those first that run; `asks` are the kinds of them.
+    """The rooms of an area at a moment, and its live jobs, the running ones first; `asks` are the kinds of them.
 
-    The rooms are those of its layout, or its `nodes`. `tiers` are those of the queued jobs' partitions, `counts` where
-    limits count them.
+    The rooms are those of its layout, or its `nodes`. `tiers` are those of the queued jobs' partitions, `counts` the
+    places of the limits that count them.
     """
 
     layout: Layout
@@ -68,10 +68,10 @@ def see_rooms(
     queued: Queued,
     now: float,
 ) -> Rooms:
-    """See the jobs in these rows of an area's table, which run and which queue; O(live jobs), 0.2 ms and more.
+    """Take a snapshot of the jobs in these rows of an area's table, running and queued; O(live jobs).
 
-    Parameters:
-        nodes: those on which the jobs are laid one by one; None: they are laid into pools.
+    Args:
+        nodes: the nodes on which the jobs are placed one by one; None: they are placed in pools.
     """
     columns, live = table.columns(), np.concatenate((on, rows))
     codes, kind = np.unique(columns.ask[live], return_inverse=True)
@@ -106,7 +106,7 @@ def see_rooms(
 
 
 def with_queued(rooms: Rooms, job: Job, queued: Queued) -> Rooms:
-    """The same with one more job, which is the last of these queued ones; O(live jobs)."""
+    """Return a copy with one more job, the last of these queued ones; O(live jobs)."""
     layout, nodes, ask, counts = rooms.layout, rooms.nodes, ask_of(job), dict(rooms.counts)
     asks = rooms.asks if ask in rooms.asks else [*rooms.asks, ask]
     number, one = asks.index(ask), layout.kind(ask)
@@ -158,7 +158,7 @@ def _wider(counts: Ints, wide: int) -> Ints:
 
 
 def _group(partitions: Sequence[tuple[str, ...]]) -> int:
-    """The number of the last one's partitions: the place of the first that has the same."""
+    """Return the group of the last one's partitions: the place of the first with the same partitions."""
     return partitions.index(partitions[-1])
 
 
@@ -181,7 +181,7 @@ def _most(layout: Layout, counts: Counts) -> Floats:
 
 
 def _declared(layout: Layout, kinds: Sequence[Kind], counts: Counts, counted: Ints, kind: Ints) -> Declared:
-    """The limits, and what the running jobs have of them."""
+    """Return the limits, and the running jobs' usage of them."""
     take = np.array([one.counted for one in kinds], np.float64).reshape(-1, 5)
     held = np.zeros((len(counts), 5))
     for column in counted.T:

@@ -211,7 +211,7 @@ def schedule(
 
 @njit(cache=True)
 def flow(starts: Floats, waiting: Ints, cpus: Ints, run_s: Floats, now: float, site_cpus: int) -> None:
-    """Set the starts of jobs that wait as if their work flowed through all processors, one after the other."""
+    """Set the starts of waiting jobs as if their work used all CPUs, one job after the other."""
     ahead = 0.0
     for job in waiting:
         starts[job] = now + ahead / max(site_cpus, 1)
@@ -232,7 +232,7 @@ def is_full(wanted: int, held: int, most: float) -> bool:
 
 @njit(cache=True)
 def held_in(running: Running, places: int) -> Ints:
-    """The processors that the running jobs of each queue hold, by the place of its weight, (places,)."""
+    """Return the CPUs that the running jobs of each queue hold, by the place of its weight, (places,)."""
     found = np.zeros(places, np.int64)
     for job in range(len(running.cpus)):
         found[running.queue[job]] += running.cpus[job]
@@ -259,7 +259,7 @@ def long_of(queues: Floats) -> tuple[float, float]:
 
 @njit(cache=True, nogil=True)
 def held_by_long(running: Running, long_s: float) -> int:
-    """The processors that running jobs hold which were planned for longer than this."""
+    """Return the CPUs of the running jobs that were planned for longer than this."""
     held = 0
     for job in range(len(running.cpus)):
         held += running.cpus[job] if running.whole_s[job] > long_s else 0

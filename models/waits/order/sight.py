@@ -1,4 +1,4 @@
-"""A site as the method sees it at a moment: its live jobs as columns, and what their users and accounts have used."""
+"""Snapshot of a site: its live jobs as columns, and the usage of their users and accounts."""
 
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ class Sight(NamedTuple):
 
     @property
     def free(self) -> int:
-        """Processors that are free."""
+        """CPUs that are free."""
         return max(self.cpus - int(self.running.cpus.sum()), 0)
 
 
@@ -199,8 +199,10 @@ def _running(table: Records, on: Ints, elapsed_s: Floats, now: float, places: In
 
 
 class New(NamedTuple):
-    """A job that comes last into the queue, as of `Queued`. The codes of its user and account are those plus 1; the
-    last one of those there are where it has no other live job. Their slots are rows in the tables of what is used.
+    """A job that is last in the queue, with the columns of `Queued`.
+
+    The codes of its user and account are those of the table plus 1. A user or account without another live job has the
+    last code. Their slots are rows in the tables of usage.
     """
 
     cpus: int
@@ -217,7 +219,7 @@ class New(NamedTuple):
 
     @classmethod
     def of(cls, job: Job, context: SiteContext, now: float, sums: Sums, preference: Preference) -> "New":
-        """A job that comes `now` (Unix seconds) or is only considered."""
+        """Return the columns of a job that is submitted `now` (Unix seconds) or is hypothetical."""
         table, run_s, told = context.state.table, job.expected_run_s, job.extras.priority
         user, account = table.code("user", job.user) + 1, table.code("account", job.account) + 1
         return cls(
@@ -251,7 +253,7 @@ def looks_of(job: Job) -> int:
 def with_new(
     queued: Queued, people: People, new: New, by_users: Floats, by_accounts: Floats, now: float
 ) -> tuple[Queued, People]:
-    """The queue with one more job, which came last, and what its user and account have used too; O(queued)."""
+    """Return the queue with one more job, the last, and the usage with its user and account; O(queued)."""
     users, accounts, size = people.users, people.accounts, len(queued.cpus)
     if new.user == len(users) - 1:
         users = users.copy()

@@ -136,7 +136,7 @@ def foretell(
 
 @njit(cache=True, nogil=True)
 def _sums(queued: Queued, order: Ints, many: Floats) -> tuple[Floats, Ints]:
-    """By place in the order, and one more: the work of the jobs before, and how many they are."""
+    """Return the work and the number of the jobs before each place in the order, and one more."""
     work, jobs, whole = np.zeros(len(order) + 1), np.zeros(len(order) + 1, np.int64), 0.0
     for place in range(len(order)):
         job = order[place]
@@ -154,7 +154,7 @@ def _work(queued: Queued, jobs: Ints) -> float:
 
 @njit(cache=True, nogil=True)
 def _repeated(order: Ints, jobs: Ints, most: int) -> Ints:
-    """Each job of the order as often as it stands for one, `most` of them at most; `jobs` are those before each."""
+    """Repeat each job of the order for the jobs that it represents, `most` at most; `jobs` are those before each."""
     found = np.empty(min(jobs[-1], most), np.int64)
     for place in range(len(order)):
         found[min(jobs[place], most) : min(jobs[place + 1], most)] = order[place]
@@ -244,7 +244,7 @@ def refuse(
 
 @njit(cache=True, nogil=True)
 def first_due(due: Ints, order: Ints, kept: Flags) -> int:
-    """The place in the order, from 1, of the first due job among those that no limit keeps; 0 where there is none.
+    """Return the place in the order, from 1, of the first due job that no limit blocks; 0 if there is none.
 
     Both are places in the queue, those that are `due` in the same order.
     """
@@ -339,10 +339,10 @@ def compare(
     weights: Floats,
     squares: Floats,
 ) -> tuple[int, int]:
-    """Learn that a job started and none of the `others`; gives what `see_start` does.
+    """Learn that a job started and none of the `others`; return the counts of `see_start`.
 
-    Parameters:
-        nth: how many tasks of its array come before each of the others.
+    Args:
+        nth: number of tasks of its array before each of the others.
     """
     jobs, ahead = np.empty(len(others) + 1, np.int64), np.empty(len(others) + 1)
     jobs[0], jobs[1:] = its, others

@@ -31,10 +31,11 @@ class SavedUsage(msgspec.Struct, array_like=True):
 
 
 class Usage:
-    """Decayed sums by name, of jobs that have ended; at most `most` names: the one with the least use leaves.
+    """Decayed sums by name, of jobs that have ended. It has at most `most` names: the one with the least usage is
+    evicted.
 
-    `table` has a row a name: when it was last added to, and the sums then, to the precision at which they are stored,
-    so that a restart changes nothing. Its last row is that of names that are not kept, which have used nothing.
+    `table` has a row a name: the time of the last addition, and the sums then. They are rounded to the stored
+    precision, so that a restart changes nothing. The last row is for names that are not kept, with no usage.
 
     >>> usage = Usage(most=2)
     >>> usage.add("ada", cpus=4, start=0.0, end=100.0)
@@ -89,7 +90,11 @@ class Usage:
         return SavedUsage(list(self._slots), kept[:, 0], kept[:, 1:].astype(np.float32))
 
     def restore(self, saved: SavedUsage) -> None:
-        """Take back what was saved. Raises ValueError: it is something else."""
+        """Restore the state.
+
+        Raises:
+            ValueError: it is not such a state.
+        """
         names = len(saved.names)
         if names > self._most or len({*saved.names}) < names:
             raise ValueError(f"{names} names; expected {self._most} at most, each once")

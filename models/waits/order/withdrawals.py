@@ -80,7 +80,11 @@ class Withdrawals:
         return SavedWithdrawals(self.seen, [*self._slots], self.users[[*self._slots.values()]])
 
     def restore(self, saved: SavedWithdrawals) -> None:
-        """Take back what was saved. Raises ValueError: it is something else."""
+        """Restore the state.
+
+        Raises:
+            ValueError: it is not such a state.
+        """
         names = len(saved.users)
         if names > MOST_USERS or len({*saved.users}) < names:
             raise ValueError(f"{names} users; expected {MOST_USERS} at most, each once")
@@ -104,7 +108,7 @@ def _see(seen: Floats, user: Singles, queued_s: float, withdrawn: bool, weight: 
 
 @njit(cache=True, nogil=True)
 def _pass(seen: Floats, queued_s: float, weight: float) -> int:
-    """Count the seconds that a job has queued in each range; gives in which it is."""
+    """Count the seconds that a job has queued in each range; return its current range."""
     for place in range(RANGES - 1):
         seen[1, place] += weight * min(max(queued_s - EDGES_S[place], 0.0), WIDTHS_S[place])
         if queued_s <= EDGES_S[place + 1]:
@@ -128,7 +132,7 @@ def _end_s(age_s: float) -> float:
 
 @njit(cache=True, nogil=True)
 def _hazards(seen: Floats) -> Floats:
-    """The site's hazards by range of ages, 1/s: what was seen, and where that is little what the others let expect."""
+    """Return the site's hazards by range of ages, 1/s: as observed, but close to the average where data are few."""
     withdrawn = passed = 0.0
     for place in range(RANGES):
         withdrawn += seen[0, place]
@@ -141,9 +145,7 @@ def _hazards(seen: Floats) -> Floats:
 
 @njit(cache=True, nogil=True)
 def _until(age_s: float, hazards: Floats) -> float:
-    """Return the cumulative hazard up to this age: the expected withdrawals of a job if it could be withdrawn
-    repeatedly.
-    """
+    """Return the cumulative hazard up to this age: the expected withdrawals if a job could be withdrawn again."""
     found = 0.0
     for place in range(RANGES):
         passed_s = age_s - EDGES_S[place]

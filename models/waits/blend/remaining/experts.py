@@ -1,4 +1,4 @@
-"""Several estimates of a remaining wait, weighted by how well each did lately for jobs of the same age."""
+"""Several estimates of a remaining wait, weighted by their recent errors for jobs of the same age."""
 
 from typing import Final
 
@@ -84,15 +84,15 @@ class AgeExperts:
         return np.asarray(_combine(self.state.errors, self.state.counts, numbers, estimates_s))
 
     def learn(self, numbers: Ints, estimates_s: Floats, remaining_s: Floats, weight: float = 1.0) -> None:
-        """Learn how long jobs of these age classes, (landmarks,), still waited.
+        """Update the errors with the remaining waits of jobs of these age classes, (landmarks,).
 
-        An expert that gave nothing (nan) errs as the first one that gave an estimate.
+        An expert without an estimate (nan) has the error of the first one with an estimate.
 
         Args:
             numbers: the classes, (landmarks,).
-            estimates_s: what the experts estimated, (landmarks, EXPERTS) seconds.
-            remaining_s: what was left, (landmarks,) seconds.
-            weight: what each landmark counts.
+            estimates_s: the experts' estimates, (landmarks, EXPERTS) seconds.
+            remaining_s: the remaining waits, (landmarks,) seconds.
+            weight: the weight of each landmark.
         """
         state = self.state
         _learn(

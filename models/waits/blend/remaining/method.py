@@ -1,4 +1,4 @@
-"""The model of what is left of a wait: forests over landmarks, weighed with other estimates, with calibrated bounds."""
+"""The model of the remaining wait: forests over landmarks, mixed with other estimates, with calibrated bounds."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -90,14 +90,14 @@ _read = reader(_Saved, "a model of remaining waits")
 
 
 class RemainingWait(Method):
-    """Forests, experts and calibration of what is left of a wait. See the package.
+    """Forests, experts and calibration of the remaining wait. See the package.
 
-    A job is noted at most once per age class, as the first estimate in that class found it, and all its landmarks are
-    learned when it leaves the queue. An estimate takes some 0.2 ms, less where several jobs are due at one event.
+    A job is noted at most once per age class, with the features of the first estimate in that class. All its landmarks
+    are learned when it leaves the queue.
 
     Args:
         order: simulates the schedule.
-        boosted: knows what a job finds that is submitted now.
+        boosted: computes the features of a job that is submitted now.
     """
 
     name: ClassVar[str] = "remaining"
@@ -134,11 +134,11 @@ class RemainingWait(Method):
     def refresh(
         self, jobs: Sequence[Job], firsts: Sequence[Estimate | None], context: SiteContext, now: float
     ) -> list[Estimate | None]:
-        """Estimate the whole waits of queued jobs, and note what they find.
+        """Estimate the whole waits of queued jobs, and note their features.
 
         Args:
-            jobs: the jobs as they are seen in their area.
-            firsts: their first predictions. One without bounds gives way to the simulated schedule.
+            jobs: the jobs as they are in their area.
+            firsts: their first predictions. One without bounds is replaced by the simulated schedule.
             context: the area.
             now: Unix seconds.
         """
@@ -242,7 +242,7 @@ class RemainingWait(Method):
             self._calibration.learn(np.array(numbers[::-1]), np.array(covered[::-1]), weight)
 
     def forget(self, key: JobKey) -> None:
-        """Forget a job whose wait will not be known."""
+        """Drop a job whose wait will stay unknown."""
         self._landmarks.pop(key)
 
     def save(self) -> bytes:
@@ -264,7 +264,11 @@ class RemainingWait(Method):
 
 
 def _check_landmarks(value: bytes, rows: int = 0) -> None:
-    """Check the landmarks of a job. Raises ValueError: they are something else."""
+    """Check the landmarks of a job.
+
+    Raises:
+        ValueError: they are not valid.
+    """
     if len(value) < _HEAD.size or (len(value) - _HEAD.size) % _LANDMARK_BYTES:
         raise ValueError(f"{len(value)} bytes: not landmarks of {_LANDMARK_BYTES} bytes each")
     if len(value) > _HEAD.size:
@@ -274,7 +278,11 @@ def _check_landmarks(value: bytes, rows: int = 0) -> None:
 
 
 def _check_left(settled: bytes, rows: int) -> None:
-    """Check when a job left the queue. Raises ValueError: it is something else."""
+    """Check when a job left the queue.
+
+    Raises:
+        ValueError: it is not valid.
+    """
     if len(settled) != _LEFT.size or not isfinite(_LEFT.unpack(settled)[0]):
         raise ValueError(f"{len(settled)} bytes of how a job left")
 

@@ -68,7 +68,7 @@ class QueueReader:
         self._order, self._boosted = order, boosted
 
     def starts(self, jobs: Sequence[Job], context: SiteContext, now: float) -> Floats:
-        """Return in how many seconds the jobs start in the simulated schedule, (jobs,); nan: unknown, or never."""
+        """Return the seconds until the jobs start in the simulated schedule, (jobs,); nan: missing, or never."""
         ordered = self._order.ordered(context, now)
         places, first = np.unique(ordered.simulated, return_index=True)
         known = dict(zip(ordered.sight.rows[places].tolist(), ordered.begun_s[first].tolist(), strict=True))
