@@ -1,4 +1,4 @@
-"""What mkdocs calls while it builds the site."""
+"""Hooks of mkdocs for the build of the site."""
 
 import re
 from pathlib import Path
@@ -12,23 +12,23 @@ from tests.site.pages import DOCS, ROOT, included, linked_files, with_site_links
 from tests.site.reference import REFERENCE
 
 WORKER = "assets/worker.js"
-"""What lets a page be searched that is read from a disk; the theme would load another script from elsewhere."""
+"""Script for the search without a web server; the theme would load a remote one."""
 
 ELSEWHERE = re.compile(r'src="https://[^"]*/iframe-worker/shim"')
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:
-    """Load no script from elsewhere."""
+    """Replace the remote script of a page."""
     return ELSEWHERE.sub(f'src="{"../" * page.url.count("/")}{WORKER}"', output)
 
 
 def on_post_template(output_content: str, **_: Any) -> str:
-    """The same of what is no page, such as 404.html."""
+    """Replace the remote script of a template, such as 404.html."""
     return ELSEWHERE.sub(f'src="{WORKER}"', output_content)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the READMEs, the reference, and the files of the repository that pages link to."""
+    """Add the READMEs, the generated reference, and the linked files of the repository."""
     pages = included() | {place: make() for place, make in REFERENCE.items()}
     for place, text in pages.items():
         files.append(File.generated(config, place, content=text))
@@ -39,7 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Let links that leave `docs` lead to the pages that stand for their targets; the READMEs' do already."""
+    """Change links that leave `docs` into links of the site; those of the READMEs are changed already."""
     if page.file.generated_by:
         return markdown
     return with_site_links(markdown, f"{DOCS}/{page.file.src_uri}", page.file.src_uri)

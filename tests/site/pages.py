@@ -1,4 +1,4 @@
-"""The READMEs as pages of the site, with links that lead to where their targets are on it."""
+"""Convert the READMEs into pages of the site, with their links changed to the site."""
 
 import posixpath
 import re
@@ -22,32 +22,36 @@ READMES = {
     "models/README.md": "reference/methods.md",
     "CONTRIBUTING.md": "contributing.md",
 }
-"""Pages of the site by the file that they are."""
+"""Pages of the site by their file in the repository."""
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
 def included() -> dict[str, str]:
-    """The READMEs' pages by their place on the site."""
+    """Return the text of the READMEs' pages by their place on the site."""
     return {place: with_site_links(_text(path), path, place) for path, place in READMES.items()}
 
 
 def linked_files() -> list[str]:
-    """The files of the repository, other than pages, that pages link to; they are put on the site as they are."""
+    """Return the linked files of the repository that are not pages; the site contains copies of them."""
     sources = [*READMES, *(path.relative_to(ROOT).as_posix() for path in (ROOT / DOCS).rglob("*.md"))]
     found = {target for path in sources for target in _targets(path)}
     return sorted(target for target in found if _is_other_file(target))
 
 
 def with_site_links(text: str, path: str, place: str) -> str:
-    """A page's text, with its links from the repository's file to others changed into those of the site.
+    """Change the relative links of a repository file into links of the site.
 
-    Links to folders become plain text: a site has no page for them.
+    Links to folders become plain text, because the site has no page for them.
 
-    Parameters:
-        path: the file, from the repository's root.
-        place: where the page is on the site.
+    Args:
+        text: content of the file.
+        path: file, relative to the repository's root.
+        place: page on the site.
+
+    Returns:
+        The content with the changed links.
     """
 
     def changed(match: re.Match[str]) -> str:
@@ -71,7 +75,7 @@ def _text(path: str) -> str:
 
 
 def _from(path: str, link: str) -> str:
-    """A link's target, from the repository's root."""
+    """Return the target of a link, relative to the repository's root."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
 
 
@@ -85,7 +89,7 @@ def _place(target: str) -> str | None:
 
 
 def _targets(path: str) -> Iterator[str]:
-    """What a page links to in the repository."""
+    """Yield the link targets of a page in the repository."""
     for part in _FENCED.split(_text(path)):
         for _, _, link in _LINK.findall("" if part.startswith("```") else part):
             if "://" not in link and (target := link.partition("#")[0]):

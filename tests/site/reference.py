@@ -1,4 +1,4 @@
-"""The reference's pages, made from the code: commands, settings, records, metrics, the package for programs."""
+"""Generate the reference from the code: commands, settings, records, metrics, and the Python package."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ from tests.site.metrics import MetricText, metrics_by_process
 Fields = Sequence[str]
 
 WIDTH = 100
-"""A signature that is wider has a parameter a line."""
+"""Maximum width of a signature on one line."""
 
 
 def _page(title: str, introduction: str, sections: Iterable[str]) -> str:
@@ -25,20 +25,20 @@ def _page(title: str, introduction: str, sections: Iterable[str]) -> str:
 
 
 def _table(heads: Fields, rows: Iterable[Fields]) -> str:
-    """A table; empty where there are no rows."""
+    """Return a Markdown table, or an empty text without rows."""
     lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
     rule = f"|{'---|' * len(heads)}"
     return "\n".join([f"| {' | '.join(heads)} |", rule, *lines]) if lines else ""
 
 
 def _cell(text: str) -> str:
-    """A cell of a table: outside of code its bars would end it."""
+    """Return a table cell with escaped bars outside of code."""
     parts = " ".join(text.split()).split("`")
     return "`".join(part if place % 2 else part.replace("|", "&#124;") for place, part in enumerate(parts))
 
 
 def _text(text: str | None) -> str:
-    """A docstring as paragraphs; what it says in angle brackets is no HTML."""
+    """Return a docstring as paragraphs, with escaped angle brackets."""
     return inspect.cleandoc(text or "").replace("<", "&lt;")
 
 
@@ -46,7 +46,7 @@ def _text(text: str | None) -> str:
 
 
 def commands() -> str:
-    """Every command with its options, from what `--help` is made of."""
+    """Return the page of all commands and their options."""
     group = typer.main.get_group(app)
     found = (_command(f"queuecast {path}", command) for path, command in _leaves(group, ""))
     return _page(
@@ -81,7 +81,7 @@ def _argument(param: Any) -> bool:
 
 
 def _arguments_of(command: Any) -> dict[str, str]:
-    """What each argument is, by its name."""
+    """Return the descriptions of the arguments by name."""
     return {param.metavar or param.name.upper(): _text(param.help) for param in command.params if _argument(param)}
 
 
@@ -108,7 +108,7 @@ def _option_text(param: Any) -> str:
 
 
 def settings() -> str:
-    """Every section of the settings: what its docstring says, and each setting with its default."""
+    """Return the page of all settings, with the docstring of each section and the defaults."""
     return _page(
         "Settings",
         "The environment overrides the TOML file, and the file overrides the defaults: see "
@@ -137,7 +137,7 @@ def _default(field: Any) -> str:
 
 
 def records() -> str:
-    """Every record on the topics and every part of one, from the JSON Schema."""
+    """Return the page of all records on the topics, from their JSON Schema."""
     parts = schema()["$defs"]
     named = {name: parts[name] for name in RECORDS}
     kinds = [(f"`{name}`", ", ".join(map(_linked, _choices(found)))) for name, found in named.items()]
@@ -174,7 +174,7 @@ def _presence(needed: bool, found: dict[str, Any]) -> str:
 
 
 def _kind(found: dict[str, Any]) -> str:
-    """The type of a field in words."""
+    """Return the type of a field in words."""
     if "$ref" in found:
         return _linked(found["$ref"].rpartition("/")[2])
     if "anyOf" in found:
@@ -192,7 +192,7 @@ def _kind(found: dict[str, Any]) -> str:
 
 
 def metrics() -> str:
-    """Every metric of queuecast's own, by the process that shows it."""
+    """Return the page of all metrics, by process."""
     found = metrics_by_process()
     return _page(
         "Metrics",
@@ -213,7 +213,7 @@ def _metric(one: MetricText) -> Fields:
 
 
 def python() -> str:
-    """Every public name of the package `queuecast`, from its docstring, its parameters and its public methods."""
+    """Return the page of all public names of the package `queuecast`."""
     return _page(
         "Python",
         "These are the public names of `import queuecast`. [Use the client package](../howto/client.md) shows how to "
@@ -235,7 +235,7 @@ def _name(name: str, found: Any) -> str:
 
 
 def _signature(name: str, found: Any) -> str:
-    """How it is called; of methods without `self`. Errors are only caught."""
+    """Return the signature without `self`; an exception has none."""
     if inspect.isclass(found) and issubclass(found, BaseException):
         return ""
     said = inspect.signature(found)
@@ -270,4 +270,4 @@ REFERENCE: dict[str, Callable[[], str]] = {
     "reference/metrics.md": metrics,
     "reference/python.md": python,
 }
-"""Makers of the pages by their place on the site."""
+"""Generators of the pages by their place on the site."""

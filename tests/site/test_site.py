@@ -1,4 +1,4 @@
-"""The documentation site: it is built, no link is dead, and its reference has all that the code has."""
+"""Tests of the documentation site: the build, the links, and the generated reference."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from tests.site.reference import REFERENCE, commands, metrics, python, records, 
 from tests.support.dashboards import FILES, asked
 
 
-def test_every_command_is_in_the_reference_with_its_options() -> None:
+def test_commands_page_lists_all_commands_and_options() -> None:
     page = commands()
     for name, command in typer.main.get_group(app).commands.items():
         assert f"## queuecast {name}" in page
@@ -29,7 +29,7 @@ def test_every_command_is_in_the_reference_with_its_options() -> None:
             assert f"`{option}" in page, (name, option)
 
 
-def test_every_setting_is_in_the_reference() -> None:
+def test_settings_page_lists_all_settings() -> None:
     page = settings()
     for name, section in SECTIONS.items():
         assert f"## {name}\n" in page
@@ -37,18 +37,18 @@ def test_every_setting_is_in_the_reference() -> None:
             assert f"QUEUECAST_{name}_{field.name}`".upper() in page
 
 
-def test_no_setting_has_a_secret_by_default() -> None:
+def test_settings_page_shows_no_default_secret() -> None:
     assert re.findall(r"`(?:token|password)` \| `(.+?)`", settings()) == ["none"] * 3
 
 
-def test_every_record_is_in_the_reference_and_its_links_lead_to_parts_of_the_page() -> None:
+def test_records_page_lists_all_records_with_valid_links() -> None:
     page = records()
     heads = set(re.findall(r"^## (\w+)$", page, re.MULTILINE))
     assert heads == set(schema()["$defs"]) - set(RECORDS)
     assert {name for name, _ in re.findall(r"\[(\w+)\]\(#(\w+)\)", page)} <= heads
 
 
-def test_every_metric_that_the_dashboards_ask_for_is_in_the_reference() -> None:
+def test_metrics_page_lists_all_metrics_of_the_dashboards() -> None:
     page = metrics()
     exprs = [query.expr for file in FILES for query in asked(file, window="1d", __rate_interval="1m")]
     named = {name for expr in exprs for name in re.findall(r"(?<!:)\bqueuecast_\w+", expr)}
@@ -56,7 +56,7 @@ def test_every_metric_that_the_dashboards_ask_for_is_in_the_reference() -> None:
     assert not {base for base in bases if f"`{base}`" not in page}
 
 
-def test_metrics_have_the_labels_that_they_are_made_with() -> None:
+def test_metrics_page_lists_the_labels() -> None:
     found = {one.name: one.labels for of in metrics_by_process().values() for one in of}
     assert found["queuecast_bound_covered_jobs_total"] == ("site", "method", "jobs", "bound")
     assert found["queuecast_partition_free_gpus"] == ("site", "partition")
@@ -67,7 +67,7 @@ def test_metrics_have_the_labels_that_they_are_made_with() -> None:
     assert found["queuecast_source_skipped_total"] == ("source", "site", "reason")
 
 
-def test_every_public_name_for_programs_is_in_the_reference_with_its_methods() -> None:
+def test_python_page_lists_all_public_names_and_methods() -> None:
     page = python()
     for name in queuecast.__all__:
         assert f"\n## {name}\n" in page
@@ -77,7 +77,7 @@ def test_every_public_name_for_programs_is_in_the_reference_with_its_methods() -
     assert "- `start_within`: " in page and "**asked: Unpack[JobFields]" in page
 
 
-def test_links_of_readmes_lead_to_their_pages() -> None:
+def test_links_of_a_readme_point_to_pages_of_the_site() -> None:
     def changed(text: str) -> str:
         return with_site_links(text, "deploy/README.md", "howto/deploy.md")
 
@@ -90,7 +90,7 @@ def test_links_of_readmes_lead_to_their_pages() -> None:
     assert "deploy/compose/compose.yaml" in linked_files()
 
 
-def test_every_link_within_the_repository_has_its_target() -> None:
+def test_relative_links_have_a_target() -> None:
     made = {f"docs/{place}" for place in (*REFERENCE, *included())}
     for path in [*READMES, *(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md"))]:
         text = re.sub(r"```.*?```", "", (ROOT / path).read_text(), flags=re.DOTALL)
@@ -99,14 +99,14 @@ def test_every_link_within_the_repository_has_its_target() -> None:
             assert "://" in link or target.as_posix() in made or (ROOT / target).exists(), f"{path}: {link}"
 
 
-def test_every_test_that_a_page_names_is_there() -> None:
+def test_failure_modes_page_names_existing_tests() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/explanation/failure-modes.md").read_text())
     assert len(named) > 20
     for path, name in named:
         assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
 
 
-def test_the_site_is_built_without_a_dead_link_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_build_has_no_dead_link_and_loads_no_remote_file(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
@@ -120,7 +120,7 @@ def test_the_site_is_built_without_a_dead_link_and_loads_nothing_from_elsewhere(
     assert not [(name, found) for name, text in pages.items() for found in re.findall(loaded, text)]
 
 
-def test_the_picture_is_what_its_text_says() -> None:
+def test_picture_matches_its_text() -> None:
     text = TEXT.read_text(encoding="utf-8")
     assert TEXT.with_suffix(".svg").read_text(encoding="utf-8") == picture(text), "python -m tests.site.picture"
     with pytest.raises(ValueError, match="neither a box nor an arrow between boxes: kafka -> nowhere"):
