@@ -34,7 +34,7 @@ SETS = 6  # sets of values that describe a state
 SET_VALUES = 64  # values that are kept of a set at most
 BINS = 10  # bins of a histogram
 
-NO_DEPTH = 1 << 40  # rows that are kept before the history is known, which says how many are enough
+NO_DEPTH = 1 << 40  # rows that are kept before the size of the history is read
 
 
 class _Found(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -48,7 +48,7 @@ class _Found(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class QesperaDistributions(Qespera):
-    """Algorithm 1 with `use_distribution`. The states of 6000 jobs take ten MB, twice in memory and once in the rows."""
+    """Algorithm 1 with `use_distribution`. The states of 6000 jobs take ten MB, twice in memory and once in rows."""
 
     name: ClassVar[str] = "qespera-distributions"
     learns = True

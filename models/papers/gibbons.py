@@ -48,7 +48,7 @@ from models.stored import encode, reader
 CONFIDENCE = 0.95
 """The confidence of the intervals that go out with predictions: that of the thesis' schedulers (section 5.3)."""
 
-MIN_RUNS = 2  # runs in a range before their mean is believed: with fewer there is no telling how sure it is
+MIN_RUNS = 2  # runs in a range before its mean is used: with fewer, its confidence interval is not defined
 COEFFICIENTS = 3  # the coefficients of T(p): this many ranges must have runs for a fit
 
 TIME_RANGE = 4
@@ -226,7 +226,7 @@ class ExecEntry:
             del self.ranges[place]
 
     def find(self, place: int, job: Job, elapsed_s: float) -> RunEntry:
-        """Return the runs similar to the job in a range of CPUs: those that ran at least as long, with similar memory."""
+        """Return the runs in a range of CPUs that ran at least as long as the job, with similar memory."""
         least, memory = _time_range(elapsed_s), _memory_range(job.memory)
         kinds = self.ranges.get(place, {}).items()
         return RunEntry.merged(

@@ -11,7 +11,7 @@ from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory, Template
 
 CORRECTIONS_S = (0.0, *(60.0 * minutes for minutes in (1, 5, 15, 30, 60, 120, 300, 600, 1200, 3000, 6000)))
-"""What a prediction grows by, the smallest that suffices, while its job outlives it."""
+"""Amounts by which a prediction grows while its job exceeds it: the smallest that is enough."""
 
 
 class LastTwo(RunMethod):

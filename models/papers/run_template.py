@@ -22,9 +22,9 @@ PREDICTORS: dict[str, Callable[[int], int]] = {
     "inverse": lambda cpus: round(UNIT / cpus),
     "logarithmic": lambda cpus: round(math.log(cpus) * UNIT / 32),
 }
-"""What is made of a category's run times t: their mean, or a regression t = b0 + b1·x over x(n) of the processors n.
+"""Estimates from a category's run times t: their mean, or a regression t = b0 + b1·x over x(n) of the CPUs n.
 
-A regression does not depend on the unit of x, which is such that x is at most `UNIT`.
+A regression does not depend on the unit of x, which is chosen so that x is at most `UNIT`.
 """
 
 DATA = ("absolute", "relative")  # what a data point is: a run time in seconds, or its share of the requested walltime
@@ -109,7 +109,7 @@ class RunTemplate(msgspec.Struct, frozen=True):
         return 0 if self.elapsed is None else int(elapsed_s // self.elapsed) * self.elapsed
 
     def scale(self, walltime: float | None) -> float:
-        """Return the seconds of a data point's unit, for a job of this walltime; NaN if it needs one and there is none."""
+        """Return the seconds of a data point's unit, for a job of this walltime; NaN if a walltime is missing."""
         if not self.relative:
             return 1.0
         return walltime / UNIT if walltime else math.nan

@@ -29,7 +29,7 @@ CHEBYSHEV = math.sqrt(1 / (1 - CONFIDENCE))
 MIN_HALF_WIDTH_S = 60.0  # half a width in seconds; narrower intervals count as this wide
 
 Choice = Literal["surest", "weighted"]
-"""How the estimates of a set become one: the surest of them, as the papers have it, or their weighted mean."""
+"""Combination of a set's estimates: the surest of them, as in the papers, or their weighted mean."""
 
 MAX_TEMPLATES = 32  # templates of a set at most; the papers' sets have up to 10
 
@@ -270,7 +270,7 @@ class Templates(RunMethod):
             return None
         cached = self._points[place]
         points = cached.get(category)
-        if points is None or points.runs is not kept:  # a category that was forgotten begins again
+        if points is None or points.runs is not kept:  # a category that was dropped starts again
             if points is None and len(cached) * len(self.set) >= MAX_CACHED_CATEGORIES:
                 del cached[next(iter(cached))]
             points = cached[category] = _Points(self.set[place], kept)

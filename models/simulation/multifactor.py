@@ -85,7 +85,7 @@ class Multifactor(Easy):
         return sorted(self.queue.values(), key=lambda job: -points[job.job])
 
     def _arrived(self, job: SimulatedJob) -> None:
-        # One that does not fit may still take the place at the head, and with it the reservation that kept others out.
+        # A job that does not fit may still become the head, and with it get the reservation that blocked others.
         self._dispatch()
 
     def _forbidden(self, job: SimulatedJob) -> bool:

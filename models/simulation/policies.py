@@ -26,7 +26,7 @@ POLICIES: dict[str, Callable[..., Scheduler]] = {
 }
 """Makers of the schedulers by the name of their policy; each takes what `Scheduler` does."""
 
-WITHOUT_RUN_TIMES = frozenset({"fcfs", "fcfs-fill"})  # the policies that do not look at run times
+WITHOUT_RUN_TIMES = frozenset({"fcfs", "fcfs-fill"})  # the policies that do not use run times
 
 
 def run(jobs: Iterable[SimulatedJob], cpus: int, site: str, policy: str = "easy") -> Iterator[AnyEvent]:

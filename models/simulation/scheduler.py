@@ -66,9 +66,9 @@ class Scheduler(ABC):
         self.estimates = Estimates() if estimates is None else estimates
         self.enforced = enforced
         self.queue: OrderedDict[str, SimulatedJob] = OrderedDict()
-        self.plans = True  # whether the policy looks at estimates at all
+        self.plans = True  # whether the policy uses estimates
         self.planned: dict[str, int] = {}
-        """How long each queued job is planned to hold its processors once it gets them."""
+        """Planned run time of each queued job, in seconds."""
         self.running: dict[str, RunningJob] = {}
         self._alarms: list[tuple[int, int, RunningJob]] = []  # heap: (end or limit, ordinal, job), suspended ones too
         self._withdrawals: list[tuple[int, int, SimulatedJob]] = []  # heap: (time, ordinal, job), also of started jobs
@@ -115,7 +115,7 @@ class Scheduler(ABC):
             self._step(time)
         return self._take_events()
 
-    # What a policy says.
+    # The interface of a policy.
 
     def _set_up(self, **rules: Any) -> None:
         if rules:
@@ -256,7 +256,7 @@ class Scheduler(ABC):
 
 
 Rank = Callable[[SimulatedJob, int], int]
-"""What a queue is ordered by, least first: a number for a job that is planned to run for so many seconds."""
+"""Sort key of a queue, least first: a number for a job and its planned run time, in seconds."""
 
 
 def shortest(job: SimulatedJob, planned_s: int) -> int:

@@ -34,7 +34,8 @@ SERIAL = 0.2927
 POWER_OF_TWO = 0.6686
 SMALLEST_LOG2 = 1.2
 UPPER_STAGE_LOG2 = 2.0
-"""How far below log2 of the machine the upper stage of sizes begins: 5 of 7 for the 128 nodes they published."""
+"""Distance below log2 of the machine at which the upper stage of sizes begins: 5 of 7 for the 128 nodes they
+published."""
 LOWER_STAGE = 0.875
 SHORT_RUN = (6.57, 0.823)
 LONG_RUN = (639.1, 0.0156)
@@ -47,19 +48,19 @@ LONGEST_LOG_GAP = 13.0
 DAILY = (6.1271, 5.2740)
 FIRST_SLOT = 10  # the cycle runs from 5:00, the quietest time, to 5:00; its gamma counts half hours from 11 there
 
-# What the model leaves out.
+# Features outside the model.
 APPLICATIONS = 6  # applications of a user at most
 RUN_NOISE = 0.5
 SIZE_NOISE = 0.3
-"""How unlike the jobs of an application are: standard deviations of the log of run time, and of log2 of size."""
+"""Variation of the jobs of an application: standard deviations of the log of run time, and of log2 of size."""
 SESSION_JOBS = 4
 SESSION_SPREAD = 40
-"""How many jobs a session has in the mean (fewer where its application has no more), and over how many of the site's
-submissions they spread. The more of the same at once, the longer the waits: so, EASY at a load of 0.7 has mean waits of
-about 10 hours; the traces have 4 to 15."""
+"""Mean number of jobs of a session (fewer if its application has no more), and the number of the site's submissions
+over which they spread. More similar jobs at the same time make longer waits: with these values, EASY at a load of 0.7
+has mean waits of about 10 hours; the traces have 4 to 15."""
 UNDER_REQUESTED = 0.06
 LEAST_USE = 0.3  # the least share of the requested walltime that a session's longest job uses, before rounding up
-PATIENCE = 4 * 3600  # the mean patience, in seconds, of those who have an end to it
+PATIENCE = 4 * 3600  # mean patience, in seconds, of the users who withdraw jobs
 WALLTIMES: Ints = np.array([5, 10, 15, 30, 60, 120, 240, 360, 480, 720, 1080, 1440, 2160, 2880]) * 60
 QUEUES = (("short", 3600), ("batch", 12 * 3600), ("long", 48 * 3600))
 EXECUTABLES = (

@@ -26,7 +26,7 @@ from models.waits.simulated import (
 )
 
 POLICIES: tuple[type[Simulated], ...] = (SimulatedEasy, SimulatedConservative, SimulatedLwf, SimulatedFcfs)
-"""The policies that are tried. The first is the usual one, which predicts until another is known to be better."""
+"""The policies that are tried. The first is the usual one, which predicts until another has been more accurate."""
 
 SCHEDULES = {kind.name: kind.schedule for kind in POLICIES}
 

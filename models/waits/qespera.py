@@ -213,7 +213,7 @@ def _sdm(waits: Floats, distance: Floats, longest: float, p: QesperaParameters) 
     share = wait / longest
     out, windows = outliers(within, share, p.eps, p.min_pts), math.ceil(p.reach / p.window)
     place = np.empty(jobs_within, np.int64)
-    for i in range(jobs_within):  # by itself, so that several are divided at once
+    for i in range(jobs_within):  # in a loop of its own, so that several are divided in one instruction
         place[i] = windows if out[i] else min(int(within[i] / p.window), windows - 1)
     sums = np.zeros((windows + 1, 3))  # of each window the jobs, their waits, and the squares of these
     for i in range(jobs_within):

@@ -41,7 +41,7 @@ class Live(NamedTuple):
 
 
 Schedule = Callable[[Live, bool], Floats]
-"""A policy. Unless the `whole` schedule is asked for, it goes as far as the start of the last job of the queue."""
+"""A policy. If the `whole` schedule is not requested, it ends at the start of the last job of the queue."""
 
 
 def wait_s(schedule: Schedule, live: Live, cpus: int, run_s: float, planned_s: float | None = None) -> float:
@@ -343,7 +343,7 @@ def plan(
     least = cpus.copy()  # of this job and those after it
     for job in range(jobs - 2, -1, -1):
         least[job] = min(least[job], least[job + 1])
-    # frees[k] processors are free from begins[k] until begins[k + 1], for k < size.
+    # frees[k] CPUs are free from begins[k] until begins[k + 1], for k < size.
     begins, frees = np.empty(1 + len(times) + jobs), np.empty(1 + len(times) + jobs, np.int64)
     begins[0], frees[0], size, steps = now, free, 1, jobs + len(times)
     for time, more in zip(times, released):  # noqa: B905 (numba knows no strict)
@@ -356,7 +356,7 @@ def plan(
             break
         if frees[size - 1] < cpus[job]:
             continue
-        start = end = 0  # it holds its processors from begins[start] until some time in [begins[end - 1], begins[end]]
+        start = end = 0  # it holds its CPUs from begins[start] until some time in [begins[end - 1], begins[end]]
         while end < size and (end == start or begins[end] < begins[start] + seconds[job]):
             if frees[end] < cpus[job] or begins[end] < earliest[job]:
                 start = end + 1

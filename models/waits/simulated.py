@@ -30,17 +30,17 @@ MAX_TASK_ROWS = 256
 Plans = Literal["walltime", "predicted"]
 
 JobRow = tuple[int, float, float]
-"""Of a job: its processors, how long it holds them from now on, and how long the scheduler plans with."""
+"""A job's CPUs, the time that it holds them from now on, and the time that the scheduler plans with."""
 
 Starts = Callable[[int, float, float], float]
-"""Gives the seconds from now until a job starts, from its row."""
+"""Return the seconds from now until a job starts, from its row."""
 
 Outlived = dict[JobKey, float]
 """Whole run times in seconds, predicted again, of jobs that have run for longer than was predicted before."""
 
 
 MAX_SIMULATED = 500
-"""Jobs of the queue that are simulated where not all are looked at (`models.site.seen`): the first by the policy."""
+"""Maximum number of simulated jobs if not all are considered (`models.site.seen`): the first by the policy."""
 
 
 _NONE, _NO_TIMES = np.zeros(0, np.int64), np.zeros(0)
@@ -92,7 +92,7 @@ class Simulated(WaitMethod):
 
     schedule: ClassVar["staticmethod[[Live, bool], Floats]"]
     by_work: ClassVar[bool] = False
-    """Whether those of less work go first; else it is those that came first."""
+    """True if jobs with less work start first; else those that were submitted first."""
 
     tunable: ClassVar[Mapping[str, Any]] = {"plans": Plans}
     learns = False

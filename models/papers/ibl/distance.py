@@ -21,7 +21,7 @@ from models.site.job import Job, Phase
 
 Ints = npt.NDArray[np.int32]
 Places = npt.NDArray[np.int64]
-UNKNOWN = -1  # number of a nominal value, or of a state's categories, that is not known
+UNKNOWN = -1  # number of a nominal value, or of a state's categories, that is missing
 UNSEEN = -2  # number of a nominal value that no job compared with has
 
 
@@ -102,7 +102,7 @@ def _extents(point: Floats, columns: Floats, first: int, last: int) -> Floats:
     for column in range(len(point)):
         for number in range(first, last):
             value = columns[number % len(columns), column]
-            if not low[column] <= value:  # also where there is none yet
+            if not low[column] <= value:  # also if there is none yet
                 low[column] = value if not math.isnan(value) else low[column]
             if not high[column] >= value:
                 high[column] = value if not math.isnan(value) else high[column]
@@ -171,7 +171,7 @@ JOB: tuple[JobAttribute, ...] = get_args(JobAttribute)  # Table 1, and the queue
 POLICY: tuple[PolicyAttribute, ...] = get_args(PolicyAttribute)  # table 2
 
 STATE: tuple[StateAttribute, ...] = get_args(StateAttribute)
-"""Table 3, in its order: all but the first are vectors by category; the last four are processor-seconds."""
+"""Table 3, in its order: all but the first are vectors by category; the last four are CPU-seconds."""
 
 NOMINAL = JOB[:5]
 NUMERIC = JOB[5:]
@@ -194,7 +194,7 @@ class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class CategoryState(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The running and queued jobs at a job's submission, by category; `values` has `VECTORS` of each of `categories`."""
+    """The running and queued jobs at a submission, by category; `values` has `VECTORS` of each of `categories`."""
 
     policy: tuple[PolicyAttribute, ...]
     free_cpus: int | None

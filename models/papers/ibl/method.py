@@ -39,7 +39,7 @@ from models.site.runs import RunHistory
 from models.stored import encode, reader
 from models.waits.qespera import kernel_mean, kernel_quantile
 
-MAX_NAMES_PER_JOB = 8  # names per remembered job above which those of jobs that have left are forgotten
+MAX_NAMES_PER_JOB = 8  # names per job in memory above which names of jobs that have left are removed
 
 
 class Selection(NamedTuple):

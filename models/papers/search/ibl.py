@@ -29,7 +29,7 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 NEIGHBOURS = (1, 3, 5, 10, 15, 20, 30, 50)
 HISTORIES = (1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000)
 MIDDLES: tuple[Middle, ...] = get_args(Middle)
-MAX_LAID = 16  # so many selections of attributes keep the examples that were laid out for them; some megabytes each
+MAX_LAID = 16  # number of selections of attributes whose laid-out examples are cached; some megabytes each
 Evaluate = Callable[[Sequence[IblParameters]], Iterable[float]]
 
 

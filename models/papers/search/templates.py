@@ -18,7 +18,7 @@ from models.papers.search.genetic import Gene, Individual, Part, read_gene, writ
 from models.papers.search.workload import TemplateEstimates, TemplateSet, Workload, complete
 from models.papers.template import Choice
 
-NODES = tuple(2**exponent for exponent in range(10))  # ranges of processors, 1 to 512
+NODES = tuple(2**exponent for exponent in range(10))  # ranges of CPUs, 1 to 512
 ELAPSED = tuple(2**exponent for exponent in range(6, 17))  # ranges of the elapsed time, 64 to 65536 s
 
 HISTORY = tuple(2**exponent for exponent in range(1, 17))
@@ -27,7 +27,8 @@ HISTORY = tuple(2**exponent for exponent in range(1, 17))
 MAX_SET_TEMPLATES = 10  # templates of an individual at most
 
 Evaluate = Callable[[Sequence[RunTemplate]], Iterable[TemplateEstimates]]
-"""Gives what each of these templates says at the workload's predictions, in their order; maybe on many cores."""
+"""Return the estimates of each of these templates at the workload's predictions, in their order; may use several
+CPUs."""
 
 GREEDY_PREDICTORS = ("mean", "linear")
 

@@ -9,7 +9,7 @@ from models.arrays import Floats
 from models.durations import AT_ONCE_S
 
 RATE = 0.3
-"""Of the regression: how far the first jobs move a coefficient; later ones move it less (AdaGrad)."""
+"""Learning rate of the regression: the first jobs move a coefficient by this much, later ones by less (AdaGrad)."""
 
 BINS, BIN_RATE = 8, 0.05
 """Ranges of the regression's answer that are corrected apart, and how far one job moves their correction."""
@@ -18,8 +18,8 @@ MAX_LOGIT = 6.0
 """A probability is never surer than that."""
 
 SOFT_S, MAX_FAR = 10.0, 4.0
-"""Waits are compared with a minute as their logarithms, after so many seconds have been added to both; those that are
-further away, over an hour, are alike."""
+"""Waits are compared with a minute by their logarithms, after `SOFT_S` seconds are added to both. The difference is
+limited to `MAX_FAR`, which is over an hour."""
 
 
 class AtOnceLearnt(NamedTuple):

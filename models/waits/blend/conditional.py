@@ -7,7 +7,7 @@ from models.arrays import Floats
 from models.waits.blend.mixture import scaled, seconds
 
 MIN_TAIL = 0.25
-"""How far, on the scale, the wait that half of the longest waits exceed lies beyond the last bound, at least."""
+"""Minimum distance, on the scale, from the last bound to the median of the waits above it."""
 
 
 @njit(cache=True, nogil=True)

@@ -8,7 +8,7 @@ from struct import Struct
 from models.records import JobKey
 
 Deadline = tuple[float, JobKey, int]  # when (Unix seconds), of which job, and which of its bounds
-MAX_TAKEN = 200  # deadlines that are taken at once, at most, lest an event after a long silence takes long: 5 ms
+MAX_TAKEN = 200  # maximum number of deadlines per call, so that an event after a long pause does not take long
 _FIRST: tuple[JobKey, int] = ("", -1), -1  # before all deadlines of the same time
 
 _LATER = Struct("<dB")  # the time and the place of a later deadline of a job

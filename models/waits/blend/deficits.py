@@ -12,16 +12,17 @@ from models.arrays import Floats
 from models.waits.blend.said import PROBABILITIES, QUANTILES
 
 BURST_WEIGHT = 0.04
-"""Jobs of less weight, so with 25 of their user before them, have shifts of their own for the upper bounds: those of
-a burst hold or fail together, and nobody knows yet of the ones before. So each moves these by its share of that weight:
-else hundreds that start at once undo what the burst before has taught, and a bound is only as wide as the last one."""
+"""Jobs with a lower weight, with 25 of their user before them, have their own shifts of the upper bounds. The bounds of
+a burst hold or fail together, before the outcome of any is certain. Each job therefore moves these shifts by its share
+of that weight. Else hundreds of jobs that start at the same time would undo what the burst before has taught, and a
+bound would be only as wide as the last one."""
 
 DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
 """Over how many jobs it is counted how many more exceed an upper bound than should; and how much more often than it
 should the bound is made to hold meanwhile, as a share of that."""
 
 FIRST_JOBS = 1000.0
-"""As so many jobs of bursts with the first deficit counts that none is known."""
+"""The initial deficit of bursts counts as this many jobs."""
 
 BURST_DEFICIT, WIDER, WIDEST = 0.04, 4.0, 0.3
 """The deficit among jobs of bursts at first. What it is more later makes their upper bounds larger, on the scale: by so
@@ -29,32 +30,33 @@ many times that, as a share of them, at most by the last. The shifts forget a bu
 wrong bursts have been for thousands."""
 
 SUM_STEP, SUM_LEAST, SUM_MOST = 0.005, -0.5, 6.0
-"""How far a job of a burst moves, on the scale, what is added to the bounds of bursts, up or down: a sum that does not
-fade, so that in the long run as many hold as should, however sure the experts are of themselves (the integrator of
-Angelopoulos, Candès and Tibshirani 2023, as in `follow`); and within which limits."""
+"""Step by which a job of a burst moves the shift of the bounds of bursts, up or down, on the scale; and its limits. The
+sum does not fade, so that in the long run the coverage is right, even if the experts are too confident (the integrator
+of Angelopoulos, Candès and Tibshirani 2023, as in `follow`)."""
 
 QUEUE_STEP, QUEUE_LEAST, QUEUE_MOST = 0.03, -0.5, 2.0
-"""The same for the jobs of one queue outside of bursts, and within which limits. The shifts are those of the kinds of
-jobs, whatever their queue; where a queue's jobs wait otherwise than others of their kind, its bounds would hold too
-seldom or too often for ever. Of a bound of nothing the limits make 4 min, of 10 h 14 h or 9 h. A queue that has been
-empty for long says little of how it will be when it is not, so a bound of nothing that holds does not count."""
+"""The same for the jobs of one queue outside of bursts, with its limits. The other shifts are those of the kinds of
+jobs in any queue. If a queue's jobs wait longer or shorter than others of their kind, its bounds would have a wrong
+coverage for ever. The limits change a bound of 0 to 4 min, and of 10 h to 14 h or 9 h. A queue that has been empty for
+long is no evidence about its waits when it is full, so a bound of 0 that holds does not count."""
 
 SUM = 2
 """The row of the deficits in which these sums stand, behind those outside of bursts and in them."""
 
 USER_FIRST, USER_JOBS = 100.0, 1000.0
-"""As `FIRST_JOBS` and `DEFICIT_JOBS`, of the jobs of one user's bursts, with a first deficit of nothing."""
+"""As `FIRST_JOBS` and `DEFICIT_JOBS`, for the jobs of one user's bursts, with an initial deficit of 0."""
 
 USER_WIDER, USER_NARROWEST, USER_SHARES = 2.0, 0.1, (0.0, 0.0, 1.0, 0.5)
-"""By so many times the deficit of the user's bursts their bounds are larger beside that, at most by `WIDEST`, or
-smaller where too many hold, at most by the second; each bound by its share of it. Whose bursts were told too little is
-told too little again, and the next job of a burst that queues for longer than was said is told more at once."""
+"""Factor by which the deficit of a user's bursts widens their bounds, at most by `WIDEST`. They become narrower if the
+coverage is too high, at most by the second value. The last value is the share of this for each bound. Users whose
+bursts got too low bounds will get them again, so the next job of a burst that exceeds its bound gets a wider one
+immediately."""
 
 NOBODY = np.zeros((2, QUANTILES))
-"""Of a user of whose bursts nothing is known: deficits, and of how many jobs, (2, quantiles)."""
+"""State of a user without bursts: deficits, and the number of jobs behind them, (2, quantiles)."""
 
 NO_QUEUE = np.zeros(QUANTILES)
-"""Of a queue of which nothing is known: what is added to its bounds outside of bursts, (quantiles,)."""
+"""State of a queue without data: the shift of its bounds outside of bursts, (quantiles,)."""
 
 
 @njit(cache=True)

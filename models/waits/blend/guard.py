@@ -31,12 +31,12 @@ MEMORY_S = 7 * 86400.0
 """After so long an error counts 1/e."""
 
 UNKNOWN_S = 3600.0
-"""What is left of all errors when they have faded, together: it keeps a few jobs from deciding."""
+"""Sum to which all errors fade: it keeps a few jobs from deciding."""
 
 FIRST_S, FIRST_ERRORS = 30 * 3600.0, (1.0, 1.3, 1.6, 1.3)
-"""What the errors of the choices begin at, seconds, and as shares of that: before the experts have been seen at a site,
-the mixture knows best how good each is elsewhere. It fades as errors do. So long as the first few jobs decided, one
-burst took the mixture's place from it."""
+"""Initial errors of the choices: seconds, and shares of these. Before the experts have been scored at a site, the
+mixture has the best estimate, from their weights at other sites. They fade as errors do. With smaller ones the first
+few jobs decided, and one burst replaced the mixture."""
 
 SHARPNESS = 30.0
 """With an error that is a tenth more, a choice weighs 0.06 times as much."""
@@ -45,11 +45,11 @@ USER_KEEP = 0.97
 """The share of a user's errors that is kept with each job."""
 
 USER_UNKNOWN_S, USER_SHARPNESS = 360_000.0, 20.0
-"""As `UNKNOWN_S` and `SHARPNESS`, of the errors for the job's user: all jobs of a burst count here."""
+"""As `UNKNOWN_S` and `SHARPNESS`, for the errors for the job's user: here all jobs of a burst count."""
 
 FAR_FACTOR, FAR_S = 2.0, 3600.0
-"""No estimate and no bound is longer than the longest wait that the site has shown times this, and so much more, but
-where the simulated schedule says so."""
+"""No estimate or bound is longer than the site's longest wait times this factor plus this many seconds, except that of
+the simulated schedule."""
 
 MIN_NAMED = 0.2
 """The least weight with which a choice beside the mixture is named in the reason."""
@@ -120,7 +120,7 @@ class Guard:
         numbers = [[nth] * len(places) for nth, places in enumerate(rivals.values())]
         self._places = _Places(*map(np.array, (trivial, [*chain(*rivals.values())], [*chain(*numbers)])))
         self.state = GuardState(_Errors(FIRST_S * np.array(FIRST_ERRORS), np.full(len(rivals), UNKNOWN_S)))
-        """What was learnt; up to 10 KB."""
+        """Learned state; up to 10 KB."""
         self._schedule = schedule
 
     def choose(self, mixture_s: float, medians_s: Floats, user: str | None = None) -> Choice:

@@ -20,7 +20,7 @@ AT_ONCE = 2 * QUANTILES
 MARKS = AT_ONCE + 1
 
 HEAD_BYTES = 22
-"""Of a note, before what the choices said."""
+"""Size of a note up to the choices' estimates."""
 
 _SAID = HEAD_BYTES + 8 * len(CHOICES)
 

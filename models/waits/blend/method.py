@@ -37,13 +37,13 @@ from models.waits.order.method import bound_of
 from models.waits.qespera import Qespera
 
 TRIVIAL = ("zero", "recent")
-"""The trivial rules: no wait, and as of the last jobs to start."""
+"""The baselines: no wait, and the recent waits."""
 
 ORDER = len(TRIVIAL) + 1
 """The place of the simulated schedule among the experts."""
 
 FORESTS = {"boosted by logs": "log", "boosted by roots": "root"}
-"""The two estimates of `Boosted`, by the scale on which its forests learnt."""
+"""The two estimates of `Boosted`, by the scale on which its forests were trained."""
 
 FIRST_WEIGHTS = {
     "zero": 0.3,
@@ -54,19 +54,19 @@ FIRST_WEIGHTS = {
     "boosted by logs": 3.0,
     "boosted by roots": 3.0,
 }
-"""How much each expert is trusted at a new site, by how good they were in the first 1000 jobs of seven others."""
+"""Initial weight of each expert at a new site, by its accuracy in the first 1000 jobs of seven others."""
 
 RIVALS = {"qespera": [len(TRIVIAL)], "order": [ORDER], "boosted": [-2, -1]}
 """The experts of which medians are taken, and their places; the policy is of no use where it is not the site's own."""
 
 JUDGED = range(MEDIAN, QUANTILES)
-"""The marks beyond which a job that still queues tells how wrong the choices are at least."""
+"""Marks that give a lower bound of the choices' errors when a queued job exceeds them."""
 
 MIN_NAMED = 0.05
 """The least weight with which an expert is named in the reason."""
 
 HOOKS = ("observe", "learn", "cancelled", "ended", "forget", "degraded", "pending")
-"""What is handed on to the experts that have it; of the others a call would do nothing."""
+"""Hooks that are called for the experts that override them; for the others a call would do nothing."""
 
 _HEAD = struct.Struct("<HddI")
 
@@ -156,12 +156,12 @@ class Blend(WaitMethod):
         self._quantiles = Quantiles(names, [FIRST_WEIGHTS[name] for name in names], schedules=("policy", "order"))
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
         self._at_once = AtOnce(len(names) + QUANTILES)
-        self._nothing = np.full((QUANTILES, len(names)), np.nan)  # what experts say who say nothing
+        self._nothing = np.full((QUANTILES, len(names)), np.nan)  # estimates of experts without one
         self._deadlines = Deadlines()
         self._published = Published(self.name)
         self._learnt = self._what_was_learnt()
         self.per_job = self._notes = PerJob(bytes, lambda value: _check_note(value, self._quantiles.experts))
-        """Of queued jobs, their `_Note`s."""
+        """The `_Note`s of queued jobs."""
 
     @property
     def memory(self) -> Memory:
@@ -190,7 +190,7 @@ class Blend(WaitMethod):
             self._notes.put(job.key, note.encode())
             self._deadlines.add(job.key, note.deadlines)
             self._remaining.submitted(job, context)
-        self._pass(job.submit, context)  # last, so that a considered job is told the same
+        self._pass(job.submit, context)  # last, so that a hypothetical job gets the same prediction
         return estimate
 
     def notice(self, job: Job, context: SiteContext) -> None:
@@ -258,7 +258,7 @@ class Blend(WaitMethod):
         reason = ", ".join([f"{name} {100 * share:.0f} %" for name, share in shares.items() if share >= 0.005])
         reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}{bound_of(order)}"
         if forests is not None and forests.elsewhere:
-            reason = f"{reason}; forests know jobs of other sites alone"
+            reason = f"{reason}; forests trained on other sites only"
         if context.history.count < MIN_STARTED_JOBS and (forests is None or said.alone):
             return Estimate(said.wait_s, f"{reason}; too few jobs have started for bounds")
         if choice.reason and not said.alone and context.history.count >= MIN_STARTED_JOBS:
@@ -388,7 +388,7 @@ class Blend(WaitMethod):
         """
         found = _read(saved)
         if missing := self.parts.keys() - found.experts.keys():
-            raise ValueError(f"nothing of {', '.join(sorted(missing))} in what the blend saved")
+            raise ValueError(f"the state of the blend lacks {', '.join(sorted(missing))}")
         self._quantiles.check(found.quantiles)
         self._guard.check(found.guard)
         check_alike(found.at_once, self._at_once.learnt)

@@ -22,31 +22,31 @@ UNIT_S = 10.0
 """Below this the scale is linear: seconds count where half of the jobs start within some."""
 
 EXPONENT = 0.35
-"""Of the scale."""
+"""Exponent of the scale."""
 
 LONGEST_S = 1e10
 
 MIN_EXTENT = 1e-3
 MIN_SQUARES = 10.0
-"""Of regrets before anything was learnt: small, so the first regrets set the rate."""
+"""Initial sum of squared regrets: small, so the first regrets set the rate."""
 
 EAGERNESS = 0.25
-"""How fast the weights move, as a share of what is best in the worst case."""
+"""Learning rate of the weights, as a share of the optimum in the worst case."""
 
 MAX_EXPONENT = 50.0
 """Weights below exp(-50) of the largest count as that."""
 
 SITE_JOBS, KIND_JOBS = 5000.0, 3000.0
-"""After so many jobs a regret counts 1/e: at the site, and for a kind of job."""
+"""After this many jobs the weight of a regret is 1/e: for the site, and for a kind of job."""
 
 TRUSTED_JOBS = 200.0
 """Jobs of a kind after which its own weights count as much as the site's."""
 
 SITE_SHARE = 0.3
-"""How far one job moves the shift of the site, as a share of how far it moves that of its kind."""
+"""Step of one job for the shift of the site, as a share of its step for that of its kind."""
 
 FLOOR = 1e-4
-"""What of a kind's prior does not come from the site's weights, so that no expert is lost to it."""
+"""Minimum added to the site's weights in a kind's prior, so that no expert is excluded by it."""
 
 
 @njit(cache=True)

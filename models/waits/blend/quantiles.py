@@ -24,32 +24,34 @@ from models.waits.blend.said import ALONE_FLAG, BEHIND, BOTH, BOUND, MEDIAN, PRO
 from models.waits.blend.users import kept_of
 
 STEPS = (0.044, 0.022, 0.07, 0.07)
-"""How far a job moves the shift of each bound, on the scale. The median moves less, for its error counts too; the upper
-bounds have the farthest way to go."""
+"""Step of one job for the shift of each bound, on the scale. The median moves less, since its error counts too; the
+upper bounds have the longest distance to move."""
 
 FAR = 0.35
-"""How far, on the scale, a shift may have moved since a job was told a bound, and the job still says whether that bound
-was right. Thousands of jobs that were submitted within minutes all exceed the same bound: each would move the shift on,
-though the first few did what was needed. Beyond this a job is judged once it has left, by the bound of then. On KTH
-1 % of the jobs find that a shift has moved by more than half of that, on CTC by more than twice that."""
+"""Largest movement of a shift, on the scale, since a job's prediction at which the job is still scored while it queues.
+Thousands of jobs that were submitted within minutes all exceed the same bound: each would move the shift further,
+although the first few were enough. Beyond this a job is scored when it has left, by the bound at that time. On KTH 1 %
+of the jobs have a shift that has moved by more than half of that, on CTC by more than twice that."""
 
 KIND_EDGES_S = (60.0, 3600.0, 4 * 3600.0)
-"""Jobs are of one kind by how long the site's mixture says that they wait: the edges, seconds. Those of many hours
-decide the mean error, and other experts know these best."""
+"""Edges of the kinds of jobs, seconds: the kind is the wait by the site's mixture. Jobs that wait for many hours
+dominate the mean error, and other experts are best for these."""
 
 KINDS = len(KIND_EDGES_S) + 1
 
 SCHEDULE_SHARE, SCHEDULE_HARM, SCHEDULE_JOBS = 0.25, 1.03, 2000.0
-"""The share of the median that a simulated schedule has, whatever the weights are, while the mean error of the last
-so many jobs in seconds is at most this factor of what it were without. The weights learn too little of what such a
-schedule is good for: long waits, since they compare on another scale, and queues that have just changed."""
+"""The share of the median that a simulated schedule has, for any weights, while the mean error of the last
+`SCHEDULE_JOBS` jobs in seconds is at most `SCHEDULE_HARM` times the error without it. The weights learn too little
+about the strengths of such a schedule: long waits, since they compare on another scale, and queues that have just
+changed."""
 
 ALONE_HARM = 1.1
-"""Where a site tells its topology and run times are known, nothing but jobs that come later can make the simulated
-schedule wrong: it is the median alone, while its own mean error is at most this factor of the mixture's."""
+"""If a site reports its topology and run times are accurate, only later jobs can make the simulated schedule wrong. It
+is then the median alone, while its own mean error is at most this factor of the mixture's."""
 
 PRIOR_JOBS = 3000.0
-"""After so many jobs the first weights of the experts count as their square roots, which are nearer to each other."""
+"""After this many jobs the initial weights of the experts count as their square roots, which are closer to each
+other."""
 
 
 class QuantilesState(NamedTuple):

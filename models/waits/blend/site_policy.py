@@ -9,21 +9,22 @@ from models.site.job import Estimate, Job
 from models.stored import encode, reader
 from models.waits.policy import MAX_ERROR_RATIO, MAX_LIVE_JOBS, MIN_TRIED_JOBS, Policy
 
-EVERY = 16  # one of so many submissions is tried with every policy: half as many as `Policy` tries by itself
+EVERY = 16  # one of this many submissions is tried with every policy: half as many as `Policy` tries by itself
 
 DECAY = 0.97
-"""The weight of earlier errors shrinks by this factor with each try: after a change of policy, some 30 tries tell."""
+"""Factor by which each trial reduces the weight of earlier errors: after a change of policy, some 30 trials are
+enough."""
 
 AS_NEAR = 1.05
-"""Where simulated waits are nearly as good as the mixture, the policy predicts up to this share of the order's error: a
-site's own schedule is not much nearer to the waits, for jobs that come later decide them, but jobs are routed better by
-it. Elsewhere, as on the real traces, a policy beside the order costs PPE and waits within a factor of 2."""
+"""If simulated waits are nearly as accurate as the mixture, the policy predicts up to this factor of the order's error.
+A site's own schedule is not much closer to the waits, since later jobs decide them, but it routes jobs better. At other
+sites, as on the real traces, a policy beside the order reduces the accuracy: PPE and waits within a factor of 2."""
 
-LEARNING_JOBS = 100  # started jobs from which the order is learnt before both are compared
+LEARNING_JOBS = 100  # started jobs from which the order is learned before both are compared
 ORDER = "order"  # under this the order's wait stands beside those by the policies
-NOTHING = Estimate(None, "the learnt order is nearer")
-TOO_MANY = Estimate(None, "too many live jobs to be tried")
-TOPOLOGY = Estimate(None, "no policy knows of partitions and limits")
+NOTHING = Estimate(None, "the learned order is closer")
+TOO_MANY = Estimate(None, "too many live jobs to try")
+TOPOLOGY = Estimate(None, "policies do not simulate partitions and limits")
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -51,7 +52,7 @@ class SitePolicy(Policy):
         super().__init__(every=EVERY, decay=DECAY)
         self._simulates_well = simulates_well
         self._compared = dict.fromkeys((*self._policies, ORDER), 0.0)  # errors, earlier ones with less weight
-        self.compared = 0  # tried jobs that have started, of which the order said something too
+        self.compared = 0  # tried jobs that have started and have an estimate by the order
 
     @property
     def is_nearer(self) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from models.arrays import Floats
 
 USERS = 200
-"""So many are kept."""
+"""Maximum number of users or queues."""
 
 
 K = TypeVar("K", str, int)

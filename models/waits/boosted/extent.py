@@ -13,12 +13,12 @@ WORDS: Final = {
     "free": "free CPUs",
     "held_jobs": "held jobs",
 }
-"""The features that tell how large a state is, and what they are called. They stand as log2(1 + x)."""
+"""Features that measure the size of a state, with their names in messages. They are stored as log2(1 + x)."""
 
 RATIO: Final = 1.5
 MARGIN: Final = 10.0
-"""Beyond so many times the most that was seen, and so many more, a state is unlike any. Of the first 20,000 jobs of KTH
-and CTC about 1 % find such a state."""
+"""Factor and margin above the largest value in training beyond which a state is out of range. Of the first 20,000 jobs
+of KTH and CTC about 1 % have such a state."""
 
 
 class Extent:

@@ -24,12 +24,12 @@ THURSDAY: Final = 3  # the first of January 1970
 _OF_JOB = ("walltime", "run", "share", "nodes", "memory", "hour", "weekday", "down", "site", "simulated")
 
 NAMES = (*FEATURES, *_OF_JOB, *live.NAMES, *recent.NAMES)
-"""The features in their order. Seconds, processors and work stand as log2(1 + x), with the sign of x. `run` is the
-predicted run time, and `simulated` the wait in a simulated schedule: -1 where there is none."""
+"""The features in their order. Seconds, CPUs and work are stored as log2(1 + x), with the sign of x. `run` is the
+predicted run time, and `simulated` the wait in a simulated schedule: -1 if there is none."""
 
 _LIVE = len(FEATURES) + len(_OF_JOB)
 _RECENT = _LIVE + len(live.NAMES)
-"""Where the features of `live` and of `recent` begin."""
+"""First positions of the features of `live` and of `recent`."""
 
 AS_THEY_ARE = np.array(
     [

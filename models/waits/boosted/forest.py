@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int32]
 Shorts = npt.NDArray[np.int16]
 
 VERSION = 1
-"""Of what `Forest.encode` writes."""
+"""Version of the data that `Forest.encode` writes."""
 
 BIN_SAMPLE_ROWS = 20_000
 """Rows by which the bins are chosen; LightGBM copies these, at 8 bytes a feature."""
@@ -364,8 +364,8 @@ def _lightgbm() -> Any:
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    """Hide these packages during an import: LightGBM imports them if installed, which takes 1 s and 70 MB for sklearn."""
-    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]  # None is how it is said
+    """Hide these packages during an import: LightGBM imports them if installed, and sklearn takes 70 MB."""
+    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]  # None marks a package as missing
     try:
         yield
     finally:

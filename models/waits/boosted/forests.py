@@ -17,15 +17,15 @@ from models.waits.boosted.extent import WORDS, Extent
 from models.waits.boosted.forest import Binned, Boosting, Forest, Grove
 from models.waits.boosted.prior import MAX_JOBS, Aim, Lesson, Prior, Probability, Scale
 
-SCALE_S: Final = 30.0  # on the logarithmic scale, waits are told apart down to about so many seconds
+SCALE_S: Final = 30.0  # on the logarithmic scale, waits are distinguished down to about this many seconds
 MAX_WAIT_S: Final = 400 * 86_400.0  # no longer wait is predicted
 
 POINT: Final = (Aim("log", 0.5), Aim("root", 0.5))
-"""What the point estimate comes from. Least absolute errors: on the scale of logarithms all waits count alike, on that
-of square roots the long ones count more, as in the mean absolute error."""
+"""Targets of the point estimate, with least absolute errors. On the scale of logarithms all waits count equally; on
+that of square roots the long ones count more, as in the mean absolute error."""
 
 TREES_PER_JOB, LEAST_TREES = 0.1, 30
-"""Of few jobs few trees learn, where the forests start from a prior: they have little to add to it."""
+"""Trees per job, and the minimum, for forests that start from a prior: with few jobs they have little to add to it."""
 
 MEDIAN: Final = 0.5
 
@@ -199,7 +199,7 @@ class Forests:
             raise ValueError("forests that start from another prior")
         forests = {Aim(scale, q): Forest.decode(forest, names) for scale, q, forest in read.forests}
         if missing := {*aims} - forests.keys():
-            raise ValueError(f"forests that say nothing of {', '.join(map(str, sorted(missing)))}")
+            raise ValueError(f"forests without {', '.join(map(str, sorted(missing)))}")
         if forests.keys().isdisjoint(POINT):
             raise ValueError("forests without a median; expected one or both of the point estimate")
         if not all(map(isfinite, read.most.values())) or not read.most.keys() <= {*names} & WORDS.keys():

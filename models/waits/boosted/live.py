@@ -10,12 +10,12 @@ from models.site.job import Job
 from models.site.table import HELD, NO_NAME, QUEUED, RUNNING, LiveTable
 
 GROUPS = ("all", "smaller", "shorter", "less_work", "same_queue", "same_user", "similar", "own_similar")
-"""Which queued jobs are summed up: those with no more processors, planned run time, or work than the job; those of its
-queue and of its user; those within a factor of two of its processors and of its planned run time, and which of these
-are its user's own."""
+"""Groups of queued jobs that are summed: those with at most the job's CPUs, planned run time, or work; those of its
+queue and of its user; those within a factor of two of its CPUs and of its planned run time, and the user's own among
+these."""
 
 SUMS = ("jobs", "cpus", "work", "oldest")
-"""What is told of each group: how many, their processors, their work, and the age of the oldest in seconds."""
+"""Sums of each group: the jobs, their CPUs, their work, and the age of the oldest in seconds."""
 
 HORIZONS_S = (600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0)
 """Within which times running jobs are due to end."""
@@ -51,16 +51,16 @@ _RUNNING = (
 )
 
 NAMES = (*(f"queued_{group}_{what}" for group in GROUPS for what in SUMS), *_RUNNING)
-"""The features in their order. Work in processor-seconds, ages and times left in seconds.
+"""The features in their order: work in CPU-seconds, ages and remaining times in seconds.
 
-`fits_in` is when as many processors as the job wants are free if nobody else starts, by the expected ends of the
-running jobs and by the planned ones. `head` is the job that has queued for longest: `head_in` is when it fits, and
-`spare` how many processors are free beside it then. `drain` is how long the whole machine takes for the work of the
-running and the queued jobs, or of those queued with no more work than the job. `room` is how many processors stay free
-beside the job now, `head_slack` how long before the head fits it would end, both negative where it does not fit; it
-`backfills` (1) where it could start now without delaying the head. `own_latest` is how long ago the last live job of
-its user was submitted. Jobs that the scheduler says to wait for something of their own are `held` too, and none of them
-is the `head`.
+`fits_in` is the time until the CPUs that the job requests are free if no other job starts, by the expected ends of the
+running jobs and by the planned ones. `head` is the job that has queued for longest: `head_in` is the time until it
+fits, and `spare` the number of CPUs that are free beside it then. `drain` is the time that the whole machine needs for
+the work of the running and the queued jobs, or of those queued with no more work than the job. `room` is the number of
+CPUs that stay free beside the job now, and `head_slack` the time between its end and the fit of the head; both are
+negative if it does not fit. It `backfills` (1) if it could start now without a delay of the head. `own_latest` is the
+time since the submission of the last live job of its user. Jobs with a pending reason of their own also count as
+`held`, and none of them is the `head`.
 """
 
 NEVER_S = 1e7

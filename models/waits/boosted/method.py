@@ -31,8 +31,8 @@ from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 log = logging.getLogger(__name__)
 
 _NOTE: Final = struct.Struct("<QI6I")
-"""Rows before a note, the version of the prior, and the job's codes. Its features follow, and what the prior says:
-a training need not ask that of 30,000 jobs again."""
+"""Rows before a note, the version of the prior, and the job's codes. The features follow, and the prior's estimates, so
+that a training need not compute these again for 30,000 jobs."""
 
 _LEFT: Final = struct.Struct("<dd?Q")  # how the job left, and rows before that
 
@@ -224,7 +224,7 @@ class Boosted(WaitMethod):
             try:
                 self.training.begin_anew(self._starting_from(Prior.decode(own)))
             except ValueError as error:
-                log.warning("the stored prior cannot be used (%s); the package's speaks instead", error)
+                log.warning("Cannot use the stored prior; using the package's: %s", error)
                 self._unread = "the grid's prior cannot be used: the package's instead"
         self.training.load(found.training)
 

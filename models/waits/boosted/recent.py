@@ -33,23 +33,24 @@ KINDS: tuple[tuple[int, ...], ...] = (
     (QUEUE, SIZE, TIME),
     (USER, SIZE, TIME),
 )
-"""Which jobs are alike: in each of these attributes. SIZE is by powers of two, TIME by those of the planned time."""
+"""Attributes of each kind of similar jobs. SIZE is by powers of two, TIME by those of the planned time."""
 
 FATES: tuple[tuple[int, ...], ...] = ((USER,), (USER, SIZE, TIME))
-"""Of which jobs alike it is told what share was cancelled in the queue."""
+"""Kinds of similar jobs with the share that was cancelled in the queue as a feature."""
 
 PATIENCE: tuple[tuple[int, ...], ...] = ((USER,),)
-"""Of which jobs alike it is told how long those waited that were cancelled."""
+"""Kinds of similar jobs with the waits of the cancelled ones as a feature."""
 
 _ATTRIBUTES = ("user", "queue", "executable", "size", "time", "group")
 _PARTS = (*KINDS, *FATES, *PATIENCE)
 _PLACES = tuple(range(len(_PARTS)))
 _PICKED = tuple(itemgetter(len(_ATTRIBUTES) + place, *kind) for place, kind in enumerate(_PARTS))
-"""Of a job's codes and `_PLACES` what tells whether it is of a kind: the place of that, and the codes it goes by."""
+"""Functions that pick the key of each kind from a job's codes and `_PLACES`: the position of the kind, and its
+codes."""
 
 _STARTED = _PICKED[: len(KINDS) + len(FATES)]
 _CANCELLED = _PICKED[len(KINDS) :]
-"""Those by which a job is remembered that started, and that was cancelled."""
+"""Keys under which a started job, and a cancelled one, is stored."""
 
 _SHORT, _LONG = 20, 200
 """The last starts of the site that are summed up."""
@@ -91,7 +92,7 @@ FADING = 0.8
 """The weight of a wait beside that of the next one of its kind."""
 
 UNKNOWN = -1.0
-"""What stands for the waits of a kind of job of which none is known."""
+"""Value for a kind of job without waits."""
 
 SCALE_S = 30.0
 HOUR_S = 3600.0

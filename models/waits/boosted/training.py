@@ -138,7 +138,7 @@ class Training(Generic[M]):
     @property
     def degraded(self) -> str | None:
         """Reason why predictions are less accurate: the model was lost, and a new one is being trained."""
-        return "the model was lost: trained anew" if self._state.lost else None
+        return "the model was lost; training a new one" if self._state.lost else None
 
     def step(self, begins: bool = True) -> None:
         """Put the next model in force, or start a training, if it is due after a change of the notes. O(1).
@@ -191,7 +191,7 @@ class Training(Generic[M]):
         except CancelledError:  # the process is about to exit
             raise
         except Exception:
-            log.exception("a training failed; the model before it stays")
+            log.exception("Training failed; keeping the previous model")
         else:
             state.counts, state.lost = begun, False
             self._notes.put(self._kind, encode(_StoredModel(begun, encoded)))
@@ -225,5 +225,5 @@ class Training(Generic[M]):
             stored = _read_stored(found)
             return self._decode(stored.model) if stored.begun == self._state.counts else None
         except ValueError as error:
-            log.warning("the stored model cannot be used (%s); it is trained anew", error)
+            log.warning("Cannot use the stored model; training a new one: %s", error)
             return None

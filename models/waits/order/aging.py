@@ -18,7 +18,7 @@ FIRST_S = 3600.0
 """The order as it is now is kept for so long."""
 
 GROWTH = 1.5
-"""Then for so many times as long as until it was last put in order: some ten orders are enough for a week."""
+"""Then for this factor of the time until the order was last computed: some ten orders are enough for a week."""
 
 
 class Aging(NamedTuple):

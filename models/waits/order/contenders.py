@@ -18,7 +18,7 @@ MOST_OTHERS = 12
 """Jobs that the one that started is compared with, at most."""
 
 ALIKE_CPUS, ALIKE_PLANNED = 2.0, 2.8
-"""They ask for so many times its processors and planned run time at most, or it for so many times theirs. Those that
+"""Maximum ratio of requested CPUs, and of planned run times, between similar jobs, in either direction. Jobs that
 differ by more are chosen for the gaps that they fill, not for their priority."""
 
 

@@ -16,20 +16,19 @@ from models.waits.order.schedule import Limits
 Counts = Singles
 
 STEPS = 100
-"""Of shares of the machine, or numbers of jobs, up to which it is counted."""
+"""Number of steps of the share of the machine, or of the number of jobs, up to which jobs are counted."""
 
 STARTED, REFUSED = 0, 1
 
 ALONE, SEVERAL, JOBS, PLACE = 0, 1, 2, 3
-"""Of a user's only running job, the share of the machine; of one beside others, their share together; how many; and the
-place in the learnt order, from 1, among those that no limit keeps.
-"""
+"""Indices of the counts: the share of the machine of a user's only running job; the users' total share with several
+jobs; the number of jobs; and the place in the learned order, from 1, among those that no limit blocks."""
 
 ONCE = np.int64(1)
-"""What is counted one time: kernels would be compiled again for a 1 that is written there."""
+"""One, as a constant: a literal 1 would make numba compile the kernels again."""
 
 FADING = 0.999
-"""What is kept of earlier counts at each start: sites change their limits."""
+"""Factor of earlier counts at each start: sites change their limits."""
 
 MIN_REFUSED = 20.0
 """Refusals above a limit, counted once a user and submission."""
@@ -54,7 +53,7 @@ class LimitsSeen:
 
     def __init__(self) -> None:
         self.counts: Counts = np.zeros((2, 4, STEPS + 1), np.float32)
-        """Of what started, then of what was refused."""
+        """Counts of started jobs, then of refused ones."""
 
     def started(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
         """Count the start of a job of `cpus` CPUs, whose user held `held` CPUs in `runs` running jobs."""

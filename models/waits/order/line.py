@@ -16,10 +16,11 @@ from models.waits.order.schedule import Limits, line_of, schedule
 from models.waits.order.sight import Sight
 
 MAX_SIMULATED, MAX_SIMULATED_OF_PART = 2000, 250
-"""Jobs of the queue that are simulated, the first in the order: where all are looked at, and where a part is."""
+"""Maximum number of simulated jobs, the first in the order: for a whole queue, and for a part of one."""
 
 MAX_ALONE = 100
-"""Jobs that will be withdrawn of which it is asked when each would start if it alone stayed: a schedule for each."""
+"""Maximum number of jobs with an expected withdrawal whose start is simulated as if they stayed: a schedule for
+each."""
 
 
 class Ahead(NamedTuple):
@@ -236,5 +237,5 @@ def _kinds(sight: Sight, last: bool = False) -> list[Hashable]:
 
 def scores_in(sight: Sight, jobs: Ints, before: Floats, preference: Preference, limits: Limits) -> Floats:
     """The scores of some of the queued jobs; `before` as of `features_of`."""
-    limited = limits.several < np.inf  # then what a user holds is looked at as time goes on
+    limited = limits.several < np.inf  # then a user's usage matters as time passes
     return np.asarray(scores_of(sight.queued, jobs, before, sight.people, sight.cpus, preference.weights, limited))

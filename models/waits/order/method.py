@@ -38,7 +38,8 @@ from models.waits.order.withdrawals import SavedWithdrawals, Withdrawals
 MOST_USERS, MOST_ACCOUNTS = 200, 50  # users and accounts whose usage is kept
 
 MOST_OFF, RUNS_KEPT = 0.2, 200.0
-"""Run times are known while those predicted were off by no more than this share of what the last so many jobs ran."""
+"""Run times are accurate while predictions were off by at most this share of the run times of the last `RUNS_KEPT`
+jobs."""
 
 
 class RunsSeen(msgspec.Struct, array_like=True):
@@ -69,7 +70,7 @@ def bound_of(order: Estimate) -> str:
 
 
 MIN_AGREEING, PAIRS_KEPT = 0.7, 300.0
-"""The scheduler's own priorities count while of the last so many pairs this share started in their order."""
+"""The scheduler's own priorities are used while this share of the last `PAIRS_KEPT` pairs started in their order."""
 
 
 class PrioritiesSeen(msgspec.Struct, array_like=True):
@@ -210,7 +211,7 @@ class LearntOrder(WaitMethod):
         if job.cpus > context.cpus:
             return Estimate(None, f"larger than the site: {job.cpus} of {context.cpus} CPUs")
         if not math.isfinite(found.start_s):
-            return Estimate(None, "order: by what its users may hold, it never starts")
+            return Estimate(None, "order: it never starts within its users' limits")
         where = f"place {found.place + 1} of {found.queued + 1} by the learnt order, {found.running} running jobs"
         reason = f"order: {where}, run times by {context.runtimes.name}"
         reason += context.state.table.seen().bound + self.bound(context) + (CUT_SHORT if found.cut_short else "")
@@ -221,7 +222,7 @@ class LearntOrder(WaitMethod):
         layout = context.layout
         if layout is None or (self._runs.known and nodes_of(layout, context.state.table) is not None):
             return ""
-        return f"; its {layout.area.nodes:,} nodes are looked at by pool"
+        return f"; its {layout.area.nodes:,} nodes are simulated by pool"
 
     def _see_refused(self, ordered: Ordered, context: SiteContext, looks: int) -> None:
         """Count jobs that could have started before now and have not: one of each user, and one of each queue.
@@ -304,7 +305,7 @@ class LearntOrder(WaitMethod):
         self._priorities.see(*compare(queued, people, sight.cpus, started, others, nth, earlier, weights, squares))
 
     def _ran(self, job: Job, what: Happened, end: float) -> None:
-        """Add the usage of an attempt that has ended to its user and account, without the time that it was suspended."""
+        """Add the usage of an ended attempt to its user and account, without the time that it was suspended."""
         if job.start is None:
             return
         if what is Happened.ENDED and job.requested:

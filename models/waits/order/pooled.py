@@ -320,7 +320,7 @@ def _has(groups: Ints, count: int, group: int) -> bool:
     return False
 
 
-# What is done with all resources of all rooms, (rooms, resources): as loops, since numba takes seconds to compile each
+# Operations on all resources of all rooms, (rooms, resources): as loops, since numba takes seconds to compile each
 # such expression of arrays.
 
 

@@ -22,13 +22,13 @@ STEP = 0.3
 """The learning rate."""
 
 FADING = 0.999
-"""What is kept, at each pair, of the squared gradients: sites change their priorities, so steps must stay large."""
+"""Factor of the squared gradients at each pair: sites change their priorities, so steps must stay large."""
 
 FIRST_SQUARES = 0.01
-"""The squared gradients before anything is learnt."""
+"""Initial squared gradients."""
 
 PRIOR = {"age, days": 1.0}
-"""Weights before anything is learnt: who came first goes first."""
+"""Initial weights: jobs start in the order of submission."""
 
 
 class SavedPreference(msgspec.Struct, array_like=True):
@@ -49,7 +49,7 @@ class Preference:
         self.squares = np.full(NO_QUEUE + 1, FIRST_SQUARES)
         self._queues: dict[str, int] = {}
         self.places = ByCode(self._queues, NO_QUEUE)
-        """Where the weights of a table's queues are."""
+        """Places of the weights of a table's queues."""
 
     def see(self, queue: str | None) -> None:
         """Assign a weight to this queue, of which a job has started."""

@@ -11,7 +11,7 @@ from models.waits.order.preference import NO_QUEUE
 from models.waits.order.schedule import LENGTHS_S
 
 STEPS = 25
-"""Of shares of the machine up to which it is counted."""
+"""Number of steps of the share of the machine up to which jobs are counted."""
 
 MIN_STARTED = 50.0
 """Starts, with others of the queue running, before a limit is looked for: one job that is kept by something else is
@@ -41,7 +41,7 @@ class QueueLimitsSeen:
     def __init__(self) -> None:
         self._names = {place: f"over {length_s:g} s" for place, length_s in enumerate(LENGTHS_S.tolist())}
         self.counts: Counts = np.zeros((NO_QUEUE + 1, 2, STEPS + 1), np.float32)
-        """By these places."""
+        """Counts by these places."""
 
     @property
     def places(self) -> int:

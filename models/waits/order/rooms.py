@@ -16,7 +16,7 @@ from models.waits.order.pooled import Declared, Jobs, World, may_start, schedule
 from models.waits.order.schedule import Limits
 
 Counts = dict[tuple[int, str | None], int]
-"""Where what a limit counts is: by its number, and whose jobs are counted together."""
+"""Places of the counts of limits: by the limit's number, and the user or account whose jobs are counted together."""
 
 
 class Rooms(NamedTuple):
@@ -85,7 +85,7 @@ def see_rooms(
     counted = _places(limited, counts)[which.reshape(-1)]
     longest_s = np.array([one.longest_s for one in kinds])[kind]
     run_s = np.concatenate((running.left_s, np.minimum(queued.run_s, longest_s[len(on) :])))
-    # Who names no walltime is planned with the longest that his partition allows.
+    # A job without a walltime is planned with the longest one that its partition allows.
     elapsed_s = np.concatenate((np.maximum(now - columns.start[on], 0.0), np.zeros(len(rows))))
     open_ended = (columns.walltime[live] <= 0.0) & np.isfinite(longest_s)
     planned_s = np.concatenate((running.planned_s, queued.planned_s))

@@ -17,8 +17,8 @@ from models.waits.order.preference import NO_QUEUE
 from models.waits.schedules import insert, remove, reservation
 
 GRAIN = 0.02
-"""Jobs that end within so small a share of the time until then are taken to end together: a few hundred looks at the
-queue are enough for a week, whatever is queued, and no start is later by more than that."""
+"""Jobs that end within this share of the time until then end together. A few hundred passes over the queue are then
+enough for a week, for a queue of any length, and no start is later by more than that."""
 
 
 MAX_WORK: Final = 20_000_000
@@ -179,7 +179,7 @@ def schedule(
             insert(first + job, limit_s, releases, run)
             run += 1
         count -= place - kept
-        for passed in range(1, kept + 1 if place > kept else 1):  # next to those that were not looked at
+        for passed in range(1, kept + 1 if place > kept else 1):  # next to those that were not considered
             waiting[place - passed] = waiting[kept - passed]
         waiting = waiting[place - kept :]
         work += place

@@ -238,7 +238,8 @@ class New(NamedTuple):
 
 
 MOST_LOOKS = 1000
-"""Of one array: so many tasks it may have where Slurm is as it comes; one event must not outweigh all others."""
+"""Maximum weight of one array, the number of tasks that it may have in Slurm's default configuration: one event must
+not outweigh all others."""
 
 
 def looks_of(job: Job) -> int:

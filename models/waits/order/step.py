@@ -307,7 +307,7 @@ def see_start(
     limits = Limits(alone, several, most_jobs, queue_limits(queue_counts, learnt.places, site_cpus), depth)
     scores = scores_of(queued, np.arange(len(rows)), before, people, site_cpus, weights, limits.several < np.inf)
     kept = are_full(queued, running, limits) | are_over(queued, people, limits) | queued.barred
-    # The order is learnt, and not well enough for so few starts behind a limit; so the order of coming counts too.
+    # The order is learned, and not well enough with few starts behind a limit: the order of submission counts too.
     place = min(place_of(its, scores, many, kept), place_of(its, queued.age_s, many, kept))
     count_place(counts[STARTED], place, ONCE)
     free = max(site_cpus - running.cpus.sum(), 0)

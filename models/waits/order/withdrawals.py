@@ -16,14 +16,14 @@ from models.stored import check_alike
 from models.waits.order.usage import MAX_NAME
 
 EDGES_S: Floats = np.array([0.0, 60.0, 240.0, 960.0, 3840.0, 15360.0, 61440.0, 245760.0])
-"""Where ranges of ages begin; the last has no end."""
+"""Lower ends of the ranges of ages; the last has no upper end."""
 
 RANGES = len(EDGES_S)
 
 WIDTHS_S: Floats = np.append(np.diff(EDGES_S), 737280.0)
 
 ALIKE = 3.0
-"""As if so many jobs had gone through each range, as many of them withdrawn there as in the others."""
+"""Strength of the prior: the jobs that count in each range with the withdrawals of the other ranges."""
 
 KEPT, USER_KEPT = 0.9995, 0.97
 """The share of what was seen before that counts on, with each job that leaves the queue, and each of the user's."""
@@ -32,7 +32,7 @@ EVEN = 1.0
 """The shape of the distribution of users' factors at first: the larger, the more alike they are."""
 
 LEAST = 1e-9
-"""Where fewer jobs count as withdrawn, none does: what was seen fades with each job, and would become 0 in the end."""
+"""With fewer withdrawn jobs there is no withdrawal: the sums fade with each job, and would become 0 in the end."""
 
 MOST_USERS = 100
 
@@ -56,8 +56,8 @@ class Withdrawals:
     def __init__(self) -> None:
         self.seen: Floats = np.zeros((2, RANGES))
         self.users: Singles = np.zeros((MOST_USERS + 1, 2), np.float32)
-        """By slot; the last is that of users of whom nothing is known."""
-        self._slots: dict[str, int] = {}  # who left last is the last
+        """By slot; the last one is for users without data."""
+        self._slots: dict[str, int] = {}  # in the order of their last departures
         self.slots = ByCode(self._slots, MOST_USERS)
         """The rows of a table's users."""
 

@@ -59,7 +59,7 @@ def test_without_history_it_goes_by_a_simulation_and_other_sites_where_the_size_
     assert 0.0 <= first.predicted_wait_s == first.bounds["0.5"] < 600.0 and first.bounds["0.9"] < 7200.0
     assert all(name in first.reason for name in ("mixed of boosted", "order"))
     assert "guarded" not in first.reason, "nothing is known yet of who errs"
-    assert "; forests know jobs of other sites alone" in first.reason
+    assert "; forests trained on other sites only" in first.reason
     engine.apply(start("1", 0.0))
     second = predicted(engine, submit("2", 10.0, cpus=4, walltime=3600.0))
     assert second.predicted_wait_s is not None and 300.0 < second.predicted_wait_s < 3600.0

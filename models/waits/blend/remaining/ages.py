@@ -14,7 +14,7 @@ AGES: Final = 13
 """The number of classes; the last one begins after 7 days."""
 
 LANDMARKS_S: Final = tuple(FIRST_AGE_S * 2.0**number for number in range(AGES - 1))
-"""Where the classes from 1 on begin, seconds."""
+"""Lower ends of the classes from 1 on, in seconds."""
 
 _LANDMARKS = np.array(LANDMARKS_S)
 

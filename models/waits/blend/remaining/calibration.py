@@ -12,17 +12,17 @@ from models.waits.blend.remaining.ages import AGES
 from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES
 
 STEPS: Final = (0.06, 0.03, 0.1, 0.1)
-"""How far one landmark moves the shift of each bound, on the scale of `mixture.scaled`."""
+"""Step of one landmark for the shift of each bound, on the scale of `mixture.scaled`."""
 
 FIRST_SHIFTED_CLASS: Final = 6
 """The median is shifted too, from this age class on (2.7 h): an estimate stays in force for some time, and what is left
 of a long wait shrinks more slowly than that time passes."""
 
 MAX_MEDIAN_SHIFT: Final = 1.0
-"""The median is shifted upwards and by so much at most: the jobs of a burst all miss it at once."""
+"""Maximum shift of the median, which is upwards only: the jobs of a burst all miss it together."""
 
 NEIGHBOUR_SHARE: Final = 0.3
-"""How far the shifts of the classes next to its own move, where few jobs may come."""
+"""Share of a step for the adjacent classes, which may have few jobs."""
 
 MIN_BOUND_S: Final = 120.0
 """No upper bound lies nearer than this: a scheduler takes a minute or two to start a job."""

@@ -20,22 +20,22 @@ FIRST_ERRORS: Final = (1.0, 0.95, 1.0, 1.25, 1.3)
 site shows: 10 h, as once, outweighed everything that a site of short waits could show."""
 
 MIN_ERROR_S: Final = 1.0
-"""That unit is at least so much."""
+"""Minimum of that unit."""
 
 MEMORY: Final = 600.0
 """After so many landmarks of an age class an error counts 1/e."""
 
 FIRST_LANDMARKS: Final = 60.0
-"""The first errors count as so many landmarks: few jobs reach the old classes."""
+"""Number of landmarks that the initial errors count as: few jobs reach the old classes."""
 
 NEIGHBOUR_WEIGHT: Final = 0.5
-"""What a landmark counts for the classes next to its own, where little may be known."""
+"""Weight of a landmark in the adjacent classes, which may have little data."""
 
 SHARPNESS: Final = 16.0
 """An expert weighs as its errors to the minus of this."""
 
 RECENT_LANDMARKS: Final = 300
-"""The recent median of a class is that of so many landmarks, the latest."""
+"""Number of the latest landmarks behind the recent median of a class."""
 
 
 class ExpertsState(msgspec.Struct, array_like=True):

@@ -51,7 +51,8 @@ _SELECTED: Final = (
     "drain_less_work",
     "drain_all",
 )
-"""The features of a submission that also say most of what is left of a wait (by the gain of splits on five traces)."""
+"""Features of a submission that are most important for the remaining wait too (by the gain of splits on five
+traces)."""
 
 SUBMISSION: Final = QueuedFeatures((*_SELECTED, "fits_in_planned"))
 """Reads them of queued jobs, and beside them when enough CPUs are free by time limits, for the reason."""

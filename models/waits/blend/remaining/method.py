@@ -50,7 +50,7 @@ MAX_LANDMARKS: Final = 8000
 """Landmarks that one training learns from at most, the latest."""
 
 CANCELLED_WEIGHT: Final = 0.5
-"""What a job that was cancelled in the queue counts, beside one that started then."""
+"""Weight of a job that was cancelled in the queue, relative to one that started then."""
 
 TRAININGS: Final = Schedule(first=60, every=2500, most=100)
 
@@ -72,7 +72,7 @@ _LANDMARK = np.dtype(
         ("row", "<f2", (len(NAMES),)),
     ]
 )
-"""What was noted of a job at an age: when (Unix seconds), the age's class, the experts' estimates, and the features."""
+"""Record of a job at an age: the time (Unix seconds), the age's class, the experts' estimates, and the features."""
 
 _LANDMARK_HEAD = Struct(f"<dB{len(EXPERTS)}f")  # the same before the features
 _LANDMARK_BYTES = _LANDMARK.itemsize

@@ -160,7 +160,7 @@ def test_nodes_are_looked_at_one_by_one_while_run_times_are_known(run_s: float, 
         told.run(3 * HOUR_S, HOUR_S, cpus=5)
     said = told.ask(time=HOUR_S, cpus=4, tasks=1)
     assert said.predicted_wait_s == pytest.approx(wait_s, rel=0.03, abs=1.0)
-    assert ("its 6 nodes are looked at by pool" in said.reason) == (wait_s == 0.0)
+    assert ("its 6 nodes are simulated by pool" in said.reason) == (wait_s == 0.0)
 
 
 def test_nodes_of_a_large_area_are_looked_at_by_pool_and_the_reason_says_so() -> None:
@@ -169,7 +169,7 @@ def test_nodes_of_a_large_area_are_looked_at_by_pool_and_the_reason_says_so() ->
         told.run(2 * HOUR_S, queue=None, cpus=5)
     said = told.ask(queue=None, cpus=4, tasks=1)
     assert said.predicted_wait_s == pytest.approx(0.0, abs=1.0)
-    assert said.reason.endswith("; its 65 nodes are looked at by pool")
+    assert said.reason.endswith("; its 65 nodes are simulated by pool")
 
 
 MAINTENANCE = Reservation(name="upgrade", start=2 * DAY_S, end=2 * DAY_S + 8 * HOUR_S, maintenance=True)
