@@ -20,7 +20,7 @@ from models.site.job import Shared
 from models.site.size import SizeSeen
 from models.waiting_accuracy import SavedRemaining
 
-STATE_VERSION = 29
+STATE_VERSION = 30
 """Version of what `encode` writes, and the only one that is read: raise it with whatever the engine or a method saves
 otherwise than before."""
 

@@ -15,6 +15,7 @@ from models.site.rows import PerJob, Row
 from models.site.shapes import HOUR_S
 from models.site.size import MIN_STARTED_JOBS
 from models.site.state import SITE
+from models.site.unsubmitted import UnsubmittedStarts
 
 JOB_BYTES = 1000  # bytes of a job's extras with which it counts as one more job
 RENEW_S = 60.0  # a job that stands still may seem to have run for so much longer than it has
@@ -51,6 +52,7 @@ class SavedLive(msgspec.Struct):
     jobs: list[Job] = []
     numbers: list[int] = []
     kept: dict[int, dict[str, bytes]] = {}
+    unsubmitted_starts: UnsubmittedStarts = msgspec.field(default_factory=UnsubmittedStarts)
 
     def take_in(self, jobs: Iterable[StoredJob]) -> str | None:
         """Have the live jobs that are stored apart, in the order of their numbers.
@@ -94,6 +96,7 @@ class LiveJobs:
         self.learnt = LearntJobs()
         self._unsubmitted: dict[JobKey, int] = {}  # that run, with their processors
         self._unsubmitted_cpus = 0
+        self.unsubmitted_starts = UnsubmittedStarts()
         self._heavy: dict[JobKey, int] = {}  # jobs with much text: for how many others each counts
         self._heavy_total = 0
         self._still: dict[JobKey, None] = {}  # that keep their processors; some may have left or run on since
@@ -247,18 +250,31 @@ class LiveJobs:
         """Where more processors are in use than the site has, running jobs leave that were never seen submitted.
 
         Their ends were lost, or they are made up. The first to come leaves first, and none within an hour of its
-        start: its submit may only have been overtaken. But all of them together never have more than the site has.
+        start: its submit may only have been overtaken. But all of them together never have more than the site has,
+        those included that are not confirmed.
         """
         context, now = self._context, max(self.clock.now, self.event_time)
         if not self._unsubmitted or context.history.count < MIN_STARTED_JOBS:
             return
-        while self._unsubmitted and self._state.totals(SITE, Phase.RUNNING).cpus > context.cpus:
+        while self._unsubmitted:
+            in_use = max(self._state.totals(SITE, Phase.RUNNING).cpus, self._unsubmitted_cpus)
+            if in_use <= context.cpus:
+                return
             job = self._state.jobs[next(iter(self._unsubmitted))]
             recent = job.start is not None and abs(now - job.start) <= HOUR_S
             if recent and self._unsubmitted_cpus <= context.cpus:
                 return
             self.leave(job)
+            self.unsubmitted_starts.refute(now)
             yield job
+
+    def confirm(self, job: Job) -> None:
+        """Have a running job count whose start arrived without a submit: that submit or its end has come."""
+        self.unsubmitted_starts.confirm(max(self.clock.now, self.event_time))
+        if job.phase is Phase.UNCONFIRMED:
+            self.touch(job)
+            self._state.move(job, Phase.RUNNING, job.start)
+            self.expiry.watch(job, job.key)
 
     def stored(self, number: int, job: Job) -> StoredJob:
         """A live job as it is to be stored."""
@@ -274,11 +290,13 @@ class LiveJobs:
             learnt=self.learnt.state,
             entered=self.entered,
             count=len(self._state),
+            unsubmitted_starts=self.unsubmitted_starts,
         )
 
     def restore(self, saved: SavedLive) -> None:
         """Take back what was stored, but for which jobs have left; 10 µs a job."""
         self.clock, self.expiry = saved.clock, Expiry(saved.times)
+        self.unsubmitted_starts = saved.unsubmitted_starts
         alike: dict[Estimate, Estimate] = {}
         for job, number in zip(saved.jobs, saved.numbers, strict=True):
             for name, estimate in job.estimates.items():

@@ -127,6 +127,7 @@ class Phase(StrEnum):
     RUNNING = "running"
     SUSPENDED = "suspended"  # it stands still, and others may have its processors
     ENDED_BEFORE_START = "ended"  # its end arrived before its start
+    UNCONFIRMED = "unconfirmed"  # its start arrived without a submit, and such starts were refuted: it has no CPUs
 
     __hash__ = str.__hash__  # it is in the key of every total; an Enum's own is a function in Python
 

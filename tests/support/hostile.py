@@ -41,6 +41,10 @@ class Hostile:
         """So many events."""
         return islice(self._endless(), count)
 
+    def pass_to(self, time: float) -> None:
+        """Make further events at another time of the site (Unix seconds)."""
+        self._now = time
+
     def _endless(self) -> Iterator[AnyEvent]:
         while True:
             yield from self._dice.choice(self._kinds)()

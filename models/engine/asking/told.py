@@ -12,6 +12,7 @@ _PHASES = {
     Phase.HELD.value: "is held: it may not start yet",
     Phase.RUNNING.value: "runs already",
     Phase.SUSPENDED.value: "runs already, and is suspended",
+    Phase.UNCONFIRMED.value: "runs already, by a start without a submit",
 }
 
 

@@ -62,6 +62,8 @@ class Ends(AttemptHandler):
         """A running job has ended: its run time is known; that of one that was interrupted says nothing of the job."""
         assert job.start is not None
         preempted = state == PREEMPTED
+        if not job.requested:
+            self._live.confirm(job)
         run_s = job.ran_s(end)
         self.leave(job)
         clear = job.start >= job.submit - SKEW_S  # else it is unknown which of its times is right

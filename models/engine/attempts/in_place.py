@@ -14,7 +14,7 @@ from models.method import Happened
 from models.records import Alter, Capacity, ExpectedStart, Hold, Release, Resume, Suspend
 from models.registry import METHODS, RUN_METHODS
 from models.site.clock import MAX_AHEAD_S
-from models.site.job import NO_LIMIT_S, REQUEST, Estimate, Extras, Job, Phase
+from models.site.job import NO_LIMIT_S, REQUEST, STARTED, Estimate, Extras, Job, Phase
 
 _ALTERED = Alter.__struct_fields__
 
@@ -124,7 +124,7 @@ class InPlace(AttemptHandler):
         """A running job stands still; it counts as running still where it keeps its processors."""
         job = self._live.get(event.key)
         overtaken = job is not None and _suspension_overtaken(job, event.time)
-        if job is None or job.start is None or job.progress.suspended_at is not None:
+        if job is None or job.start is None or job.phase not in STARTED or job.progress.suspended_at is not None:
             yield Anomaly("suspend_of_job_not_running", f"job {event.job} is not running")
         elif overtaken:
             yield stale(event)

@@ -65,7 +65,8 @@ class Starts(AttemptHandler):
     def _first_seen_running(self, event: Start) -> Anomaly:
         job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1)
         job.allocated, job.progress = event.cpus, progress_at_start(event, job.progress)
-        job.phase, job.start = Phase.RUNNING, event.time
+        doubtful = self._live.unsubmitted_starts.doubtful
+        job.phase, job.start = Phase.UNCONFIRMED if doubtful else Phase.RUNNING, event.time
         job.unscored, job.requested = True, False
         if event.array is not None:
             job.extras = EXTRAS.but(array=event.array)

@@ -101,6 +101,7 @@ class Submits(AttemptHandler):
 
     def _fill_in(self, job: Job, request: Job) -> None:
         """A submit that comes after its start: the request is known now, the wait stays unscored."""
+        self._live.confirm(job)
         self._predict_run(request)
         self._live.alter(
             job,

@@ -5,9 +5,11 @@ import pytest
 
 from models.durations import DAY_S
 from models.engine.engine import Engine
-from models.records import Alter, AnyEvent, Capacity, Start, Submit
+from models.records import Alter, AnyEvent, Capacity, End, Start, Submit, Suspend
+from models.site.job import Phase
 from models.site.shapes import HOUR_S
 from models.site.size import MIN_STARTED_JOBS
+from models.site.state import SITE
 from tests.support.stories import SETTINGS, anomalies, applied, assert_sound, new_engine
 
 CPUS = 100
@@ -77,4 +79,55 @@ def test_the_same_leave_after_a_stop() -> None:
     events = ordinary(100, 9, 2 * HOUR_S)
     encode = msgspec.json.encode
     assert encode(applied(again, events)) == encode(applied(engine, events))
+    assert again.checkpoint()[0] == engine.checkpoint()[0]
+
+
+def doubtful() -> Engine:
+    """A site where five starts without a submit were refuted."""
+    engine = busy()
+    applied(engine, [Start(site="s", time=20.0 + number, job=f"made-up-{number}", cpus=CPUS) for number in range(4)])
+    assert engine.anomalies["gave_up_unsubmitted"] == 5
+    return engine
+
+
+def cpus_in_use(engine: Engine) -> int:
+    return engine.context.state.totals(SITE, Phase.RUNNING).cpus
+
+
+def test_start_after_refuted_ones_takes_no_cpus_until_submitted() -> None:
+    engine = doubtful()
+    applied(engine, [Start(site="s", time=50.0, job="late", cpus=30)])
+    assert cpus_in_use(engine) == MIN_STARTED_JOBS and engine.context.state.jobs["late", 0].phase is Phase.UNCONFIRMED
+    applied(engine, [Submit(site="s", time=45.0, job="late", cpus=30)])
+    assert cpus_in_use(engine) == MIN_STARTED_JOBS + 30
+    assert_sound(engine)
+
+
+def test_ends_of_unsubmitted_jobs_restore_the_trust_in_starts() -> None:
+    engine = doubtful()
+    for number in range(6):
+        job = f"without-submit-{number}"
+        applied(engine, [Start(site="s", time=50.0 + number, job=job), End(site="s", time=90.0 + number, job=job)])
+    before = cpus_in_use(engine)
+    applied(engine, [Start(site="s", time=200.0, job="late", cpus=1)])
+    assert cpus_in_use(engine) == before + 1
+    assert_sound(engine)
+
+
+def test_unconfirmed_starts_claim_no_more_than_the_site_has() -> None:
+    engine = doubtful()
+    starts: list[AnyEvent] = [Start(site="s", time=50.0 + n, job=f"late-{n}", cpus=30) for n in range(9)]
+    gone = given_up(engine, starts)
+    unconfirmed = [job for job in engine.context.state.jobs.values() if job.phase is Phase.UNCONFIRMED]
+    assert len(gone) > 5 and sum(job.cpus for job in unconfirmed) <= CPUS
+
+
+def test_unconfirmed_start_is_restored_and_cannot_be_suspended() -> None:
+    engine = doubtful()
+    applied(engine, [Start(site="s", time=50.0, job="late", cpus=30), Suspend(site="s", time=51.0, job="late")])
+    assert engine.anomalies["suspend_of_job_not_running"] == 1
+    state, changes = engine.checkpoint()
+    again = Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)
+    assert again.context.state.jobs["late", 0].phase is Phase.UNCONFIRMED
+    assert again.parts.live.unsubmitted_starts == engine.parts.live.unsubmitted_starts
     assert again.checkpoint()[0] == engine.checkpoint()[0]

@@ -11,6 +11,7 @@ from models.engine.outgoing import Record
 from models.records import Capacity
 from models.site.clock import MIN_AGREEING_EVENTS
 from models.site.job import Phase
+from models.site.unsubmitted import UnsubmittedStarts
 from tests.support.stories import (
     ENDED,
     HELD,
@@ -213,6 +214,8 @@ def given_up() -> list[Record]:
     }
     for job, rest in phases.items():
         applied(engine, [msgspec.structs.replace(each, job=job) for each in story("submit@100" + rest)])
+    engine.parts.live.unsubmitted_starts = UnsubmittedStarts(refuted=10.0)
+    applied(engine, [msgspec.structs.replace(each, job="unconfirmed") for each in story("start@150")])
     steps = [50.0 * DAY_S * step for step in range(1, 10)]
     times = steps + steps[-1:] * (EVENTS_PER_SWEEP + MIN_AGREEING_EVENTS)
     return applied(engine, [Capacity(site="s", time=time, cpus=8) for time in times])

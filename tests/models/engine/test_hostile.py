@@ -6,6 +6,7 @@ Many more of them: `TESTS_HOSTILE_EVENTS=100000 pytest tests/models/engine/test_
 import os
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import islice
 
 import msgspec
 import pytest
@@ -94,6 +95,45 @@ def test_the_error_of_the_next_week_stays_within_five_percent(group: str, live: 
     error, usual = sum(found[job] for job in both), sum(quiet[job] for job in both)
     print(f"{group} {'live' if live else 'offline'}: {error / usual - 1:+.1%} of {len(both)} jobs")
     assert error < MAX_ERROR_RATIO * usual
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["near_times", "unknown_jobs", "running_for_ever"])
+def test_steady_attack_on_default_keeps_error_within_5_percent(kind: str) -> None:
+    """Starts of jobs that do not exist come all the time, between the genuine events."""
+    (past, future), quiet = genuine(), engine_of_default()
+    attacked = engine_of_default()
+    hostile = Hostile(past, CPUS, seed=1, kinds=[kind])
+    events = hostile.events(2 * len(future))
+    usual, found = dict[str, float](), dict[str, float]()
+    for event in future:
+        usual |= wait_errors(applied(quiet, [event], live=True))
+        applied(attacked, islice(events, 2), live=True)
+        found |= wait_errors(applied(attacked, [event], live=True))
+        hostile.pass_to(event.time)
+    both = usual.keys() & found.keys()
+    assert len(both) > 0.95 * len(usual) > 500
+    assert sum(found[job] for job in both) < MAX_ERROR_RATIO * sum(usual[job] for job in both)
+
+
+def engine_of_default() -> Engine:
+    """An engine of the default method that has seen the events before the attack."""
+    state, changes = saved_default()
+    return Engine.load(state, changes.started, changes.runs, EngineSettings(), changes.rows)
+
+
+@cache
+def saved_default() -> tuple[bytes, Changes]:
+    engine = Engine("s", EngineSettings())
+    applied(engine, genuine()[0], live=True)
+    return engine.checkpoint()
+
+
+def wait_errors(records: Iterable[Record]) -> dict[str, float]:
+    """The absolute errors of waits by job, seconds."""
+    outcomes = [record for record in records if isinstance(record, Outcome) and record.actual_run_s is None]
+    return {outcome.job: abs(outcome.error_s) for outcome in outcomes if "hostile" not in outcome.job}
 
 
 def test_running_jobs_that_were_never_submitted_make_room_for_those_that_were() -> None:

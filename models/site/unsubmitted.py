@@ -1,0 +1,50 @@
+"""Evidence for and against starts of jobs that were never submitted."""
+
+from math import exp
+
+import msgspec
+
+from models.durations import DAY_S
+
+MEMORY_S = 30 * DAY_S
+"""After so long a confirmed or refuted start counts 1/e."""
+
+MIN_REFUTED = 4.0
+"""Refuted starts from which on further ones must be confirmed."""
+
+
+class UnsubmittedStarts(msgspec.Struct, array_like=True):
+    """How many starts without a submit proved true, and how many cannot have been. It is a part of the stored state.
+
+    A start is confirmed by the submit or the end of its job. It is refuted if the job runs beside others with more CPUs
+    than the site has: its end was lost, or it is made up.
+
+    >>> starts = UnsubmittedStarts()
+    >>> for _ in range(5):
+    ...     starts.refute(1000.0)
+    >>> starts.doubtful
+    True
+    """
+
+    confirmed: float = 0.0
+    refuted: float = 0.0
+    at: float = 0.0
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a start without a submit must be confirmed before the job counts."""
+        return self.refuted >= MIN_REFUTED and self.refuted > self.confirmed
+
+    def confirm(self, now: float) -> None:
+        """Count a start that proved true `now` (Unix seconds)."""
+        self._fade(now)
+        self.confirmed += 1.0
+
+    def refute(self, now: float) -> None:
+        """Count a start that cannot be true `now` (Unix seconds)."""
+        self._fade(now)
+        self.refuted += 1.0
+
+    def _fade(self, now: float) -> None:
+        kept = exp(-max(now - self.at, 0.0) / MEMORY_S)
+        self.confirmed, self.refuted, self.at = self.confirmed * kept, self.refuted * kept, max(now, self.at)
