@@ -42,7 +42,7 @@ def test_the_ranking_is_the_services(browser: Browser, served: Served) -> None:
     assert browser.texts(f"{ROWS} .title") == [site["site"] for site in ranking]
     assert {site["site"] for site in ranking} == {"alder", "birch", SLASHED}
     assert shown(browser, "Starts") == [site["predicted_wait_s"] for site in ranking]
-    assert shown(browser, "Runs for") == [site["predicted_run_s"] for site in ranking]
+    assert shown(browser, "Run time") == [site["predicted_run_s"] for site in ranking]
     assert shown(browser, "Done") == [site["predicted_response_s"] for site in ranking]
     assert shown(browser, "95\u00a0% within") == [(site["bounds"] or {}).get("0.95") for site in ranking]
     assert browser.text("#said").startswith(ranking[0]["site"])
@@ -56,13 +56,13 @@ def test_the_address_holds_the_job(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}?{urlencode({**JOB, 'user': 'ada', 'run': '30m'})}")
     browser.until(lambda: browser.all(ROWS))
     assert browser.one("[name=run]").get_attribute("value") == "30m"
-    assert {*shown(browser, "Runs for")} == {1800.0}
+    assert {*shown(browser, "Run time")} == {1800.0}
     browser.fill({"#ask-form [name=cpus]": 2, "[name=run]": ""})
     browser.press(Keys.ENTER)
     browser.until(lambda: "cpus=2&" in browser.address and "run=" not in browser.address)
-    browser.until(lambda: {*shown(browser, "Runs for")} not in ({1800.0}, set()))
+    browser.until(lambda: {*shown(browser, "Run time")} not in ({1800.0}, set()))
     browser.back()
-    browser.until(lambda: {*shown(browser, "Runs for")} == {1800.0})
+    browser.until(lambda: {*shown(browser, "Run time")} == {1800.0})
     assert browser.one("#ask-form [name=cpus]").get_attribute("value") == "16"
 
 
@@ -128,7 +128,7 @@ def test_a_users_jobs_are_kept_by_the_address(browser: Browser, served: Served) 
     assert address.endswith(f"/jobs?{urlencode({'user': HOSTILE})}")
     browser.fill({"#jobs-form input": "nobody"})
     browser.press(Keys.ENTER)
-    browser.until(lambda: browser.text("#jobs-said") == "No job of nobody waits or runs now.")
+    browser.until(lambda: browser.text("#jobs-said") == "No job of nobody is pending or running.")
     browser.back()
     browser.until(lambda: browser.all(".site-jobs"))
     browser.open(address)
@@ -144,7 +144,7 @@ def test_a_users_jobs_are_kept_by_the_address(browser: Browser, served: Served) 
 def test_what_is_held_back_is_not_promised(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}jobs?user=ada")
     browser.until(lambda: browser.all(".site-jobs"))
-    assert browser.texts("[data-label=Expected]") == ["no start promised"]
+    assert browser.texts("[data-label=Expected]") == ["no bound: blocked"]
     assert browser.text("tr.about") == "Held back by a limit or a priority."
 
 

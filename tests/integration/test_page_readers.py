@@ -89,10 +89,10 @@ def test_without_the_token_it_asks_for_it(browser: Browser, served: Served, tmp_
     with ServeProcess(tmp_path, with_serve(served.here.settings, token=TOKEN, answer_timeout_seconds=25.0)) as locked:
         browser.open(f"http://{locked.address}/?{urlencode(JOB)}")
         browser.until(lambda: browser.one("#token-value").is_displayed())
-        assert browser.text("#token-why") == "This service lets in only those who have its token."
+        assert browser.text("#token-why") == "This service requires an access token."
         assert browser.all(ROWS) == browser.all(".one") == []
         browser.press("a-wrong-one", Keys.ENTER)
-        browser.until(lambda: browser.text("#token-why") == "The service did not take this token.")
+        browser.until(lambda: browser.text("#token-why") == "The service rejected this token.")
         browser.until(lambda: browser.run("return document.activeElement.id") == "token-value")
         browser.press(TOKEN, Keys.ENTER)
         browser.until(lambda: browser.all(ROWS))

@@ -80,7 +80,7 @@ def test_job_page_shows_no_bound_that_cannot_hold(
     browser.open(f"{url}jobs?user={USER}")
     browser.until(lambda: browser.all(".jobs tbody tr"))
     cells = browser.texts(".jobs tbody tr:first-child td[data-label='At the latest']")
-    assert ("later than was told" in cells[0]) == (bounds["0.9"] < start)
+    assert ("later than its bounds" in cells[0]) == (bounds["0.9"] < start)
     assert browser.complaints() == []
 
 
@@ -106,8 +106,8 @@ def test_a_mistyped_site_leads_to_the_one_that_is_meant(browser: Browser, client
         browser.open(f"{url}{page}")
         browser.until(lambda: browser.all("#site-now a, #job-now a"))
         said = browser.text("main .said")
-        assert said == "There is no site of this name."
-        choices = ["Did you mean alder?", "The sites: alder, birch.", "All sites and their queues"]
+        assert said == "There is no site with this name."
+        choices = ["Did you mean alder?", "Sites: alder, birch.", "All sites and their queues"]
         assert browser.texts("#site-now p, #job-now p") == choices
         assert browser.barriers() == []
 
@@ -152,10 +152,10 @@ def test_status_without_a_site_counts_no_workers(browser: Browser, url: str) -> 
         browser.open(f"{empty}status")
         browser.until(lambda: browser.text("#status-said"))
         assert browser.text("#status-said") == "0 sites, none stale; no message unread."
-        assert "once they have a site" in browser.text("#status-now")
+        assert "once it has a site" in browser.text("#status-now")
     browser.open(f"{url}status")
     browser.until(lambda: browser.all("#status-now table"))
-    assert "A recent median would be" in browser.texts("#status-now thead th")
+    assert "Recent median would be" in browser.texts("#status-now thead th")
     browser.click("#status-now a[href='alerts']")
     browser.until(lambda: browser.all(".prose"))
 

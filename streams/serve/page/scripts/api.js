@@ -58,19 +58,19 @@ function parsed(body) {
 /** A refusal in plain words; `whom` it was about. */
 export function explained(error, whom = "") {
   if (!(error instanceof Refused)) throw error;
-  if (error.reason === "busy") return "The service has more questions than it can answer. Try again in a moment.";
+  if (error.reason === "busy") return "The service is overloaded. Try again in a moment.";
   switch (error.status) {
     case 0:
       return "The service cannot be reached. Is it running, and are you connected?";
     case 400:
     case 404:
-      return error.detail || "The service does not understand the question.";
+      return error.detail || "The service rejected the request as invalid.";
     case 401:
-      return "The service asks for a token.";
+      return "The service requires a token.";
     case 403:
       return "Your token does not allow this.";
     case 429:
-      return "Too many questions in a minute. Wait a little.";
+      return "Too many requests in a minute. Try again in a minute.";
     case 503:
       return `The service is not ready yet${error.detail ? `: ${error.detail}` : "."}`;
     case 504:

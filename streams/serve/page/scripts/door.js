@@ -13,7 +13,7 @@ const why = document.getElementById("token-why");
 export function refused(error) {
   if (!(error instanceof Refused) || error.status !== 401 || !door.hidden) return;
   door.hidden = false;
-  askAgain("This service lets in only those who have its token.");
+  askAgain("This service requires an access token.");
 }
 
 function askAgain(reason) {
@@ -31,7 +31,7 @@ export function open(begin, refresh) {
       begin();
       offerToLeave();
     } else {
-      askAgain("The service did not take this token.");
+      askAgain("The service rejected this token.");
     }
   });
   const live = document.getElementById("live");

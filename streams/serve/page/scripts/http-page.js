@@ -37,7 +37,7 @@ function pathSection(path, { parameters = [], description, responses }) {
     cell(kind(schema)),
     cell(about ? prose(about) : "–"),
   ]);
-  const columns = [["Parameter"], ["Needed"], ["Type"], ["What it is"]];
+  const columns = [["Parameter"], ["Required"], ["Type"], ["Description"]];
   const told = Object.entries(responses).map(([status, response]) => [
     cell(status, { head: true }), cell(contentOf(response)), cell(prose(response.description)),
   ]);
@@ -52,7 +52,7 @@ function typeSection(name, { properties = {}, required = [], description }) {
   const rows = Object.entries(properties).map(([field, schema]) => [
     cell(h("code", {}, field), { head: true }), cell(kind(schema)), cell(required.includes(field) ? "yes" : "no"),
   ]);
-  const columns = [["Field"], ["Type"], ["Always there"]];
+  const columns = [["Field"], ["Type"], ["Always present"]];
   const told = folded(name, ...paragraphs(description), table(`Fields of ${name}`, columns, rows, "reference blocks"));
   told.id = name;
   return told;

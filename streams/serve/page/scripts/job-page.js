@@ -15,7 +15,7 @@ const place = document.getElementById("job-now");
 const drawn = document.getElementById("job-drawn");
 const told = [];
 
-document.getElementById("job-title").textContent = job ? `Job ${job}` : "No job is named";
+document.getElementById("job-title").textContent = job ? `Job ${job}` : "No job selected";
 document.title = job ? `Job ${job} – queuecast` : "queuecast";
 document.getElementById("trail-site").replaceChildren(h("a", { href: sitePage(site) }, name(site)));
 document.getElementById("trail-job").textContent = job ? `Job ${job}` : "";
@@ -33,7 +33,7 @@ async function refresh() {
   } catch (error) {
     const instead = await insteadOf(error, site);
     say(said, instead?.text ?? explained(error, site), true);
-    const over = h("p", {}, "It may be over: see ",
+    const over = h("p", {}, "It may have ended: see ",
       h("a", { href: sitePage(site) }, "the last predictions of ", name(site)), ".");
     update(place, h("div", { id: "job-now" }, ...(instead?.choices ?? [over])));
     refused(error);
@@ -67,9 +67,9 @@ function contents(found) {
     live?.start != null ? ["Started", [clockTime(live.start)]] : null,
     start == null ? null : ["Expected", [clockTime(start), `, ${fromNow(start - now)}`]],
     ...bounds,
-    passed ? ["At the latest", ["not known any longer: it has waited longer than was told"]] : null,
-    live && start != null ? ["Ahead of it", [plural(ahead, "job")]] : null,
-    live ? ["Asked for", [plural(live.cpus, "CPU"), live.walltime == null ? "" : ` for ${duration(live.walltime)}`]] : null,
+    passed ? ["At the latest", ["no bound: the wait exceeds all earlier bounds"]] : null,
+    live && start != null ? ["Jobs ahead", [plural(ahead, "job")]] : null,
+    live ? ["Request", [plural(live.cpus, "CPU"), live.walltime == null ? "" : ` for ${duration(live.walltime)}`]] : null,
     live?.queue == null ? null : ["Queue", [name(live.queue)]],
     ["As of", [clockTime(now)]],
   ];
@@ -92,9 +92,9 @@ function changes(rows, submit) {
     cell(start == null ? "–" : clockTime(start)),
     cell(latest == null ? "–" : clockTime(latest)),
   ]);
-  const columns = [["Told"], ["Expected"], ["At the latest (90 %)"]];
+  const columns = [["Estimated at"], ["Expected"], ["At the latest (90 %)"]];
   const place = h("div", { id: "job-told" });
-  if (rows.length > 1) place.append(table("Its estimates over time", columns, cells, "jobs blocks"));
+  if (rows.length > 1) place.append(table("Estimates over time", columns, cells, "jobs blocks"));
   update(document.getElementById("job-told"), place);
 }
 

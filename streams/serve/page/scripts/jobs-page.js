@@ -17,7 +17,7 @@ async function ask() {
   if (!user) return;
   asking?.abort();
   const { signal } = (asking = new AbortController());
-  if (!place.childElementCount) say(said, "Asking the sites…");
+  if (!place.childElementCount) say(said, "Querying the sites…");
   try {
     const found = await get(["users", user, "jobs"], {}, signal);
     say(said, summary(found));
@@ -37,8 +37,8 @@ function summary({ user, sites, unanswered }) {
   const running = jobs.filter(({ start }) => start != null).length;
   const more = sites.reduce((sum, { more }) => sum + more, 0);
   const told = jobs.length
-    ? `${plural(jobs.length + more, "job")} of ${user}: ${running}${more ? " of those shown" : ""} run, ${jobs.length - running} wait.`
-    : `No job of ${user} waits or runs now.`;
+    ? `${plural(jobs.length + more, "job")} of ${user}: ${running}${more ? " of those shown" : ""} running, ${jobs.length - running} pending.`
+    : `No job of ${user} is pending or running.`;
   return unanswered.length ? `${told} No worker answers for ${unanswered.join(", ")}.` : told;
 }
 

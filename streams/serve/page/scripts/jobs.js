@@ -44,7 +44,7 @@ function cells(site, job, now) {
 
 function expected({ start, predicted_run_s: run, predicted_start, expected_start, blocked_by, reason }, now) {
   if (start != null) return run == null ? "runs" : due("ends", start + run, now);
-  if (blocked_by) return "no start promised";
+  if (blocked_by) return "no bound: blocked";
   const begin = expected_start ?? predicted_start;
   if (begin == null) return reason ? `no estimate: ${reason}` : "no estimate";
   return due("starts", begin, now);
@@ -66,7 +66,7 @@ function atLatest({ start, submit, eligible, bounds, blocked_by, expected_start:
   const [q, bound] = known;
   const time = (eligible ?? submit) + bound;
   const left = time - now;
-  if (!holds(time, expected, now)) return "later than was told";
+  if (!holds(time, expected, now)) return "later than its bounds";
   return [
     h("data", { value: time }, `${fromNow(left)} (${probability(q)})`),
     h("span", { class: "line" }, clockTime(time)),

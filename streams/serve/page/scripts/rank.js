@@ -75,7 +75,7 @@ export class Ask {
   async ask() {
     this.asking?.abort();
     const { signal } = (this.asking = new AbortController());
-    this.say("Asking the sites…");
+    this.say("Querying the sites…");
     this.place.setAttribute("aria-busy", "true");
     try {
       const job = Object.fromEntries(this.fields.map((field) => [field.name, valueOf(field)]));
@@ -101,7 +101,7 @@ export class Ask {
 /** What a field says; nothing where it is empty, or not ticked. */
 const valueOf = (field) => (field.type !== "checkbox" ? field.value.trim() : field.checked ? "true" : "");
 
-const begins = (wait_s) => (wait_s < 1 ? "at once" : `in about ${duration(wait_s)}`);
+const begins = (wait_s) => (wait_s < 1 ? "immediately" : `in about ${duration(wait_s)}`);
 
 /** Until a time of day, which is today's or tomorrow's on the reader's clock, as a duration. */
 function within(clock) {
@@ -123,9 +123,9 @@ function chance(share, bounds) {
 /** The result in a sentence. */
 export function verdict({ ranking, left_out }) {
   const [first, ...others] = ranking;
-  if (!first && left_out.length) return "No site takes this job.";
-  if (!first) return "No site has reported yet, so there is none to compare.";
-  if (first.stale) return "What is known of the sites is too old to go by.";
+  if (!first && left_out.length) return "No site accepts this job.";
+  if (!first) return "No site has reported yet.";
+  if (first.stale) return "The state of all sites is stale.";
   if (first.predicted_wait_s == null) return "No site has an estimate for this job now.";
   const done = first.predicted_response_s == null ? "" : `, done in about ${duration(first.predicted_response_s)}`;
   const sooner = others.filter(({ predicted_wait_s: wait, stale }) => !stale && wait != null && wait < first.predicted_wait_s);
@@ -133,7 +133,7 @@ export function verdict({ ranking, left_out }) {
   if (!sooner.length) return `${first.site} soonest: ${told}`;
   const least = sooner.reduce((a, b) => (b.predicted_wait_s < a.predicted_wait_s ? b : a));
   const other = `${least.site} starts sooner, ${begins(least.predicted_wait_s)}, but is done later.`;
-  return `${first.site} is done first: ${told} ${other}`;
+  return `${first.site} completes it first: ${told} ${other}`;
 }
 
 /** The job as the service understood it. */
@@ -148,7 +148,7 @@ function understood({ cpus, gpus, gpu_type: type, walltime, unlimited, memory, q
     constraint ? `nodes with ${constraint}` : "", account ? `account ${account}` : "",
     user ? `user ${user}` : "",
   ];
-  return h("p", { class: "hint understood" }, `Asked for ${[words, ...further.filter(Boolean)].join(", ")}.`);
+  return h("p", { class: "hint understood" }, `Request: ${[words, ...further.filter(Boolean)].join(", ")}.`);
 }
 
 function result({ job, ranking, left_out: leftOut, reference_run_s: referenceRun }) {
@@ -167,13 +167,13 @@ function ranked(ranking, referenceRun) {
     [[h("span", { class: "named" }, "Wait, log scale"), axis(scale)], "drawn"],
     ["Starts", "start"],
     ...quantiles.map((q) => [`${probability(q)} within`, "figure"]),
-    ["Runs for", "figure"],
+    ["Run time", "figure"],
     ["Done", "figure"],
-    ["Off lately by", "figure"],
+    ["Recent mean error", "figure"],
   ];
   const shared = sharedBy(ranking);
   const rows = ranking.map((site, place) => siteRow(site, place, quantiles, scale, shared));
-  const made = table("Sites by when the job would be done", columns, rows, "ranking stacked");
+  const made = table("Sites by predicted completion of the job", columns, rows, "ranking stacked");
   const lines = [...made.tBodies[0].rows];
   let place = -1;
   const places = new Map(lines.map((line) => [line, line.className === "about" ? place : (place += 1)]));
@@ -181,16 +181,16 @@ function ranked(ranking, referenceRun) {
   lines.filter((line) => placeOf(line) >= FIRST).forEach((line) => (line.hidden = true));
   const legend = [
     h("span", {}, h("span", { class: "key dot" }), "expected start"),
-    h("span", {}, h("span", { class: "key part" }), "the paler, the less likely; it ends at the greatest bound"),
+    h("span", {}, h("span", { class: "key part" }), "paler is less likely; it ends at the largest bound"),
   ];
-  const run = [" The job is taken to run for ", seconds(referenceRun), " on a site of speed 1."];
+  const run = [" Assumed run time: ", seconds(referenceRun), " at a site of speed 1."];
   return [
     made,
     ...[...shared].map((one) => h("p", { class: "hint" }, `All ${ranking.length} sites: ${one}`)),
     ...everything(lines.filter((line) => line.hidden), rows.length),
     h("p", { class: "hint legend", "aria-hidden": "true" }, legend),
-    h("p", { class: "hint" }, `Asked at ${localClock()}.`, referenceRun == null ? null : run,
-      " “Off lately by”: the mean error of the site’s predictions in the last week or two."),
+    h("p", { class: "hint" }, `As of ${localClock()}.`, referenceRun == null ? null : run,
+      " “Recent mean error”: of the site’s predictions in the last one or two weeks."),
   ];
 }
 
@@ -208,15 +208,15 @@ function siteRow(site, place, quantiles, scale, shared) {
     cell(band(scale, wait, bounds), { kind: "drawn" }),
     cell(start(wait), { kind: "start", label: "Starts" }),
     ...quantiles.map((q) => cell(seconds(bound(site, q)), { kind: "figure", label: `${probability(q)} within` })),
-    cell(seconds(run), { kind: "figure", label: "Runs for" }),
+    cell(seconds(run), { kind: "figure", label: "Run time" }),
     cell(response == null ? "–" : ["in ", seconds(response)], { kind: "figure", label: "Done" }),
-    cell(seconds(recent?.jobs ? recent.mean_error_s : null), { kind: "figure", label: "Off lately by" }),
+    cell(seconds(recent?.jobs ? recent.mean_error_s : null), { kind: "figure", label: "Recent mean error" }),
   ], about(site, shared));
 }
 
 function start(wait) {
   if (wait == null) return "no estimate";
-  return wait < 1 ? h("data", { value: wait }, "at once") : ["in ", seconds(wait)];
+  return wait < 1 ? h("data", { value: wait }, "immediately") : ["in ", seconds(wait)];
 }
 
 /** Why it starts then, in a sentence. */
@@ -228,8 +228,8 @@ function because({ predicted_wait_s: wait, reason, why }) {
 /** Why its estimate is less sure than others, in sentences. */
 function doubts({ degraded, low_confidence, source, stale }) {
   const told = source === "grid" ? ["Grid estimate: no worker answered in time."] : [];
-  if (low_confidence) told.push(sentence(`ranked behind the others, for it rests on little: ${low_confidence}`));
-  else if (degraded && !stale) told.push(sentence(`less sure: ${degraded}`));
+  if (low_confidence) told.push(sentence(`ranked last, low confidence: ${low_confidence}`));
+  else if (degraded && !stale) told.push(sentence(`reduced accuracy: ${degraded}`));
   return told;
 }
 
@@ -245,11 +245,11 @@ function about(site, shared) {
   const { p_best: best, p_start: inTime, bounds } = age;
   const own = (sentences) => sentences.filter((one) => !shared.has(one));
   const told = [];
-  if (inTime != null) told.push(`Starts in time with ${chance(inTime, bounds)}.`);
+  if (inTime != null) told.push(`Probability of a start in time: ${chance(inTime, bounds)}.`);
   if (age.stale) told.push(sentence(`stale, so ranked last: ${age.stale}`));
   told.push(...own(because(site)));
   if (why?.instead.length) told.push(`Sooner: ${why.instead.map(instead).join("; ")}.`);
-  if (best != null && best < 1) told.push(`Best of all sites with a probability of ${probability(best.toFixed(2))}.`);
+  if (best != null && best < 1) told.push(`Probability of being the best site: ${probability(best.toFixed(2))}.`);
   const state = [];
   if (live) state.push(`${count(live.free_cpus)} of ${plural(cpus, "CPU")} free`);
   if (live?.gpus) state.push(`${count(live.free_gpus)} of ${plural(live.gpus, "GPU")} free`);

@@ -14,7 +14,7 @@ const place = document.getElementById("site-now");
 const LAST_DAY_S = 6 * 86_400;
 let known = null, outcomes = null;
 
-document.getElementById("site-title").textContent = site || "No site is named";
+document.getElementById("site-title").textContent = site || "No site selected";
 document.title = site ? `${site} – queuecast` : "queuecast";
 document.getElementById("trail-site").textContent = site;
 
@@ -81,7 +81,7 @@ function waits(id, caption, first, named, kept) {
     { name: "jobs", values: of("jobs"), words: count },
     { name: "predicted (median)", color: "--tint", values: of("predicted_median_s") },
     { name: "actual (median)", color: "--other", values: of("waited_median_s") },
-    { name: "off by (mean)", values: told.map(({ error_s: error, jobs }) => error / jobs) },
+    { name: "mean error", values: told.map(({ error_s: error, jobs }) => error / jobs) },
   ], { words: duration, apart: DURATIONS, day: true });
 }
 

@@ -34,7 +34,7 @@ function about(known) {
     ["Work left", known.work_left_s == null ? ["–"] : [seconds(known.work_left_s), " at full use"]],
     known.held_jobs ? ["Held", [number(known.held_jobs)]] : null,
     known.down_nodes ? ["Down", [plural(known.down_nodes, "node")]] : null,
-    ["Learnt from", [plural(known.history_jobs, "job")]],
+    ["Jobs in history", [number(known.history_jobs)]],
     ["Method", [known.method]],
     ["Site’s time", [clockTime(known.made_at), inUtc(known.made_at)]],
     !known.as_of || (known.as_of === known.made_at && !known.lag_messages) ? null
@@ -44,14 +44,14 @@ function about(known) {
   const [head, rest] = [queued.slice(0, HEAD), queued.slice(HEAD)];
   return [
     h("p", { class: "wrong", hidden: known.stale || known.degraded ? null : "" },
-      sentence(known.stale ? `stale: ${known.stale}` : `less sure than usual: ${known.degraded}`)),
+      sentence(known.stale ? `stale: ${known.stale}` : `reduced accuracy: ${known.degraded}`)),
     h("dl", { class: "facts" }, facts.filter(Boolean).map(([term, value]) =>
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
     ...(known.partitions ? [partitionTable(known.partitions)] : []),
-    head.length ? jobTable("Waiting longest", known.site, head, known.made_at) : h("p", { class: "hint" }, "Nobody waits."),
+    head.length ? jobTable("Longest pending", known.site, head, known.made_at) : h("p", { class: "hint" }, "No pending jobs."),
     h("details", { class: "numbers", hidden: rest.length ? null : "" },
-      h("summary", {}, `${rest.length} more of ${plural(live.queued_jobs, "job")} that wait`),
-      jobTable("Waiting less long", known.site, rest, known.made_at)),
+      h("summary", {}, `${rest.length} more of ${plural(live.queued_jobs, "job")} pending`),
+      jobTable("Other pending jobs", known.site, rest, known.made_at)),
   ];
 }
 
@@ -81,7 +81,7 @@ const overall = (weeks, method) => {
 
 /** How right predictions were, and what people act on. */
 function accuracy({ weeks, method, answers }, heading) {
-  const title = h(heading, {}, "How good the predictions were");
+  const title = h(heading, {}, "Accuracy of predictions");
   const told = weeks.filter(({ methods }) => methods.some(({ jobs }) => jobs)).toReversed();
   if (!told.length) return [title, h("p", { class: "hint" }, "No job has started since its wait was predicted.")];
   const rules = [method, ...Object.keys(RULES).filter((rule) => rule !== method)];
@@ -106,17 +106,17 @@ function accuracy({ weeks, method, answers }, heading) {
 }
 
 const KINDS = {
-  expected: "Expected starts of queued jobs, as told last",
-  "what-if": "What-if, as each job would have been told right before it came",
-  standing: "Grid estimates, by the next job of their shape",
-  asked: "Answers, by the job that was asked about",
+  expected: "Expected starts of pending jobs, latest estimate",
+  "what-if": "What-if, right before each job’s submission",
+  standing: "Grid estimates, for the next job of the same shape",
+  asked: "Answers to questions about a job",
 };
 
 /** How right the numbers were that people act on, beside the predictions of the same jobs. */
 function acted(answers) {
   if (!answers?.length) return [];
   const columns = [
-    ["What was told"], ["Jobs", "figure"], ["Off by", "figure"], ["Off at submission by", "figure"],
+    ["Estimate"], ["Jobs", "figure"], ["Mean error", "figure"], ["Error at submission", "figure"],
     ["Within ×2", "figure"], ["In 90 % bound", "figure"],
   ];
   const regret = answers.some(({ regret_s: one }) => one != null);
@@ -130,17 +130,17 @@ function acted(answers) {
     cell(datum(one.coverage["0.9"], percent(one.coverage["0.9"])), { kind: "figure" }),
     ...(regret ? [cell(seconds(one.regret_s), { kind: "figure" })] : []),
   ]);
-  const caption = "What people act on, by what then happened";
+  const caption = "Accuracy of the estimates shown to users";
   return [folded(caption, table(caption, columns, rows, "answers blocks"))];
 }
 
 function verdict(weeks, rules) {
   const [own, ...others] = rules.map((rule) => ({ rule, found: overall(weeks, rule) })).filter(({ found }) => found);
   if (!own) return "";
-  const beside = others.map(({ rule, found }) => `${RULES[rule]} by ${duration(found.mean_error_s)}`);
+  const beside = others.map(({ rule, found }) => `${RULES[rule]} ${duration(found.mean_error_s)}`);
   const lost = others.some(({ found }) => found.mean_error_s < own.found.mean_error_s);
-  return `Over ${plural(own.found.jobs, "job")}, off by ${duration(own.found.mean_error_s)} on average`
-    + (beside.length ? `; ${beside.join(", ")}.` : ".") + (lost ? " A trivial rule did better." : "");
+  return `Over ${plural(own.found.jobs, "job")}, mean error ${duration(own.found.mean_error_s)}`
+    + (beside.length ? `; ${beside.join(", ")}.` : ".") + (lost ? " A baseline did better." : "");
 }
 
 function weekRow({ begin, end, methods }, rules, bounds, greatest) {
@@ -173,13 +173,13 @@ function happened(outcomes, site, heading) {
   const title = h(heading, {}, "Predicted and actual waits");
   const jobs = latest(outcomes);
   const drawn = jobs.filter(({ predicted_wait_s: wait }) => wait != null);
-  if (!drawn.length) return [title, h("p", { class: "hint" }, "No job that had an estimate has started lately.")];
+  if (!drawn.length) return [title, h("p", { class: "hint" }, "No job with an estimate has started recently.")];
   const withheld = jobs.length - drawn.length;
   const close = drawn.filter(({ predicted_wait_s: said, actual_wait_s: wait }) => withinTwice(said, wait));
-  const note = `Of the last ${plural(drawn.length, "prediction")}, ${close.length} lay within a factor of 2 (the band).`
-    + (withheld ? ` For ${plural(withheld, "job")} none was made.` : "");
-  const columns = [["Job"], ["Predicted", "figure"], ["Actual", "figure"], ["Off by", "figure"]];
-  const caption = `Predictions at ${site}, the latest first`;
+  const note = `Of the last ${plural(drawn.length, "prediction")}, ${close.length} were within a factor of 2 (the band).`
+    + (withheld ? ` For ${plural(withheld, "job")}: no prediction.` : "");
+  const columns = [["Job"], ["Predicted", "figure"], ["Actual", "figure"], ["Error", "figure"]];
+  const caption = `Predictions at ${site}, latest first`;
   const rows = jobs.map((job) => [
     cell([name(job.job), job.censored ? " (cancelled)" : null], { head: true }),
     cell(seconds(job.predicted_wait_s), { kind: "figure" }),
@@ -191,7 +191,7 @@ function happened(outcomes, site, heading) {
     h("p", {}, note, drawn.some(({ censored }) => censored) ? " Hollow: cancelled in the queue." : null),
     h("div", { class: "plot" }, scatter(drawn.map((job) => [job.predicted_wait_s, job.actual_wait_s, job.censored]))),
     h("details", { class: "numbers" },
-      h("summary", {}, "The same as a table"),
+      h("summary", {}, "Show as a table"),
       wide(caption, table(caption, columns, rows, "outcomes"))),
   ];
 }

@@ -118,7 +118,7 @@ class View {
     const refusal = site.reason ?? outcomes.reason;
     const parts = [
       h("p", { class: "wrong", hidden: refusal ? null : "" }, refusal ? explained(refusal, this.site) : ""),
-      h("p", {}, h("a", { href: sitePage(this.site) }, "The page of ", name(this.site)), ": how it has been over time."),
+      h("p", {}, h("a", { href: sitePage(this.site) }, "The page of ", name(this.site)), ": history and details."),
       ...contents(this.site, this.known, this.outcomes, "h4"),
     ];
     update(this.body, h("div", { class: "body" }, ...parts));

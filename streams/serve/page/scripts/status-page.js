@@ -6,7 +6,7 @@ import { cell, explainedRow, table, update } from "./table.js";
 import { clockTime, datum, duration, h, localClock, name, number, percent, plural } from "./text.js";
 import { seconds, sentence, sitePage } from "./text.js";
 
-const RULES = [["median", "A recent median would be"], ["zero", "“At once” would be"]];
+const RULES = [["median", "Recent median would be"], ["zero", "“Immediately” would be"]];
 const said = document.getElementById("status-said");
 const place = document.getElementById("status-now");
 
@@ -43,30 +43,30 @@ function sections({ now, sites, workers }) {
     h("section", { class: "chapter" }, h("h2", {}, "Sites"), siteTable(sites)),
     h("section", { class: "chapter" }, h("h2", {}, "Workers"), workers.length ? workerTable(workers, now)
       : h("p", { class: "hint" }, sites.length ? "No worker has answered."
-        : "Workers are listed here once they have a site. The first event of a site gives it to one of them.")),
+        : "A worker is listed here once it has a site, after the first event of that site.")),
     h("section", { class: "chapter" }, h("h2", {}, "Dead letters"), ...deadLetters(workers)),
-    h("p", {}, h("a", { href: "alerts" }, "The alerts: what each means, and what to do")),
+    h("p", {}, h("a", { href: "alerts" }, "Alerts: meaning and remedies")),
     h("p", { class: "hint" }, `As of ${localClock()}.`),
   ];
 }
 
 function siteTable(sites) {
   const columns = [
-    ["Site"], ["State"], ["Last event"], ["Unread events", "figure"], ["Behind", "figure"], ["Jobs measured", "figure"],
-    ["Off by", "figure"], ...RULES.map(([, title]) => [title, "figure"]), ["In 90 % bound", "figure"],
+    ["Site"], ["State"], ["Last event"], ["Unread events", "figure"], ["Delay", "figure"], ["Jobs scored", "figure"],
+    ["Mean error", "figure"], ...RULES.map(([, title]) => [title, "figure"]), ["In 90 % bound", "figure"],
   ];
   const rows = sites.map((site) => {
     const { recent, baselines } = site;
     const fields = Object.entries(site.unknown_fields);
     const about = [
       site.stale ? sentence(`stale: ${site.stale}`) : "",
-      site.degraded && !site.stale ? sentence(`less sure than usual: ${site.degraded}`) : "",
+      site.degraded && !site.stale ? sentence(`reduced accuracy: ${site.degraded}`) : "",
       fields.length ? `Ignored fields of its events: ${fields.map(([field, times]) => `${field} (${times}×)`).join(", ")}.`
         : "",
     ].filter(Boolean);
     return explainedRow([
       cell(h("a", { href: sitePage(site.site) }, name(site.site)), { head: true }),
-      cell(site.stale ? h("b", { class: "wrong" }, "stale") : site.degraded ? "less sure" : "well"),
+      cell(site.stale ? h("b", { class: "wrong" }, "stale") : site.degraded ? "reduced accuracy" : "ok"),
       cell(site.as_of == null ? "–" : clockTime(site.as_of)),
       cell(number(site.lag_messages), { kind: "figure" }),
       cell(seconds(site.lag_s), { kind: "figure" }),
@@ -76,7 +76,7 @@ function siteTable(sites) {
       cell(datum(recent?.coverage["0.9"], percent(recent?.coverage["0.9"])), { kind: "figure" }),
     ], about);
   });
-  const caption = "The sites, and how right their predictions were in the last week or two";
+  const caption = "Sites, and the accuracy of their predictions in the last one or two weeks";
   return h("div", {}, table(caption, columns, rows, "blocks"));
 }
 
@@ -90,7 +90,7 @@ function workerTable(workers, now) {
     cell(undurable ? ["for ", seconds(undurable)] : "all are", { kind: "figure" }),
     cell(number(total(rejected)), { kind: "figure" }),
   ]);
-  return table("The workers, since each has started", columns, rows, "blocks");
+  return table("Workers, since the start of each", columns, rows, "blocks");
 }
 
 const total = (rejected) => Object.values(rejected).reduce((sum, count) => sum + count, 0);
@@ -101,11 +101,11 @@ function deadLetters(workers) {
     for (const [reason, count] of Object.entries(rejected)) reasons[reason] = (reasons[reason] ?? 0) + count;
   }
   const known = Object.entries(reasons).sort(([, a], [, b]) => b - a);
-  if (!known.length) return [h("p", { class: "hint" }, "None since the workers have started.")];
+  if (!known.length) return [h("p", { class: "hint" }, "None since the workers started.")];
   const rows = known.map(([reason, count]) => [cell(reason, { head: true }), cell(number(count), { kind: "figure" })]);
   return [
-    table("Dead letters by reason, since the workers have started", [["Reason"], ["Messages", "figure"]], rows, "reasons"),
-    h("p", { class: "hint" }, "The reference, “Events that are late, twice or wrong”, says of each reason what came, and what became of it."),
+    table("Dead letters by reason, since the workers started", [["Reason"], ["Messages", "figure"]], rows, "reasons"),
+    h("p", { class: "hint" }, "The reference, “Events that are late, twice or wrong”, describes each reason and its handling."),
   ];
 }
 

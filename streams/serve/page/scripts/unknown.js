@@ -35,8 +35,8 @@ export async function insteadOf(error, wrong) {
   const shown = sites.slice(0, MOST).flatMap((site, place) => [place ? ", " : "", link(site)]);
   const choices = [
     near ? h("p", {}, "Did you mean ", link(near), "?") : null,
-    sites.length ? h("p", { class: "hint" }, "The sites: ", shown, sites.length > MOST ? ", …" : ".") : null,
+    sites.length ? h("p", { class: "hint" }, "Sites: ", shown, sites.length > MOST ? ", …" : ".") : null,
     h("p", {}, h("a", { href: "./#sites" }, "All sites and their queues")),
   ];
-  return { text: "There is no site of this name.", choices: choices.filter(Boolean) };
+  return { text: "There is no site with this name.", choices: choices.filter(Boolean) };
 }
