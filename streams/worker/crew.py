@@ -1,8 +1,7 @@
-"""Several processes of one worker: started, watched and stopped together, with one web port.
+"""Supervise the processes of one worker: start, watch and stop them, with one web port.
 
-Each is a member of the consumer group with a name of its own, so Kafka shares the partitions out among them, as among
-workers on several machines. This process does no more than that: it starts one again that ends, and passes on what
-their pages say.
+Each process is a member of the consumer group with a separate name, so Kafka assigns partitions to them as to workers
+on several machines. This process only restarts a process that ends, and forwards the web pages.
 """
 
 import asyncio
@@ -45,12 +44,12 @@ counter process_restarts process: How often a process of the worker was started 
 
 
 class StartSettings(msgspec.Struct):
-    """What a process is told at its start: its own settings, and what it has in common with others.
+    """Input of a process: its settings, and data shared with the others.
 
     Attributes:
-        partitions: how many the topics have.
-        socket: where its web pages are.
-        turns: the file that is locked by the process whose training is under way.
+        partitions: Number of partitions of the topics.
+        socket: Unix socket for its web pages.
+        turns: File locked by the process with the current training.
     """
 
     settings: Settings
@@ -60,7 +59,7 @@ class StartSettings(msgspec.Struct):
 
 
 class Member:
-    """One of the processes, by its number from 1. Its name in the group is the worker's with that number."""
+    """One of the processes, numbered from 1. Its group name is the worker's name with this number."""
 
     def __init__(self, number: int, settings: Settings, partitions: int, directory: Path) -> None:
         worker = msgspec.structs.replace(settings.worker, instance=f"{settings.worker.name}-{number}", processes=1)
@@ -72,7 +71,7 @@ class Member:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start the process. Its standard input stays open: it ends when that does, as when this process is killed."""
+        """Start the process. It ends when its standard input closes, for example because this process is killed."""
         self._socket.unlink(missing_ok=True)
         path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
         with tempfile.TemporaryFile() as orders:  # without a name, for passwords are in it
@@ -86,12 +85,12 @@ class Member:
             )
 
     async def ended(self) -> int:
-        """Wait until it has ended; returns its exit code, negative for a signal."""
+        """Wait for its end; return its exit code, negative for a signal."""
         assert self._process is not None
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """Have it hand its sites over and end; kill it where it does not in time."""
+        """Stop it after it hands over its sites; kill it after a timeout."""
         if self._process is None or self._process.returncode is not None:
             return
         with suppress(ProcessLookupError):
@@ -104,7 +103,7 @@ class Member:
                 await self._process.wait()
 
     async def show(self, page: str) -> tuple[int, str] | None:
-        """Status and text of one of its web pages; None where it does not answer."""
+        """Return status and text of one of its web pages; None if it does not respond."""
         try:
             async with (
                 ClientSession(connector=UnixConnector(str(self._socket)), timeout=ClientTimeout(ASK_S)) as session,
@@ -118,8 +117,8 @@ class Member:
 class Crew:
     """All processes of a worker.
 
-    Parameters:
-        directory: where their sockets are; its user's alone.
+    Args:
+        directory: Directory of their sockets, accessible to its user only.
     """
 
     def __init__(self, settings: Settings, partitions: int, directory: Path) -> None:
@@ -130,12 +129,14 @@ class Crew:
         self._restarts = Counter[int]()
 
     def stop(self) -> None:
-        """Have all of them stop."""
+        """Stop all processes."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Run them until `stop` is called. Raises UserError: one ended before it had begun its work, or the web port is
-        taken.
+        """Run the processes until `stop` is called.
+
+        Raises:
+            UserError: A process ended during its start, or the web port is in use.
         """
         keepers: list[asyncio.Task[None]] = []
         async with AsyncExitStack() as running:
@@ -155,7 +156,7 @@ class Crew:
         await asyncio.gather(*keepers)
 
     async def _begun(self) -> bool:
-        """Wait until all of them show their pages; False where they are to stop before."""
+        """Wait until all processes serve their pages; return False if they are stopped before."""
         ends = {asyncio.create_task(member.ended()): member for member in self._members}
         left = list(self._members)
         try:
@@ -172,7 +173,7 @@ class Crew:
                 task.cancel()
 
     async def _keep(self, member: Member) -> None:
-        """Start a process again each time that it ends, after a pause."""
+        """Restart a process each time it ends, after a pause."""
         ends, since = 0, time.monotonic()
         while True:
             code = await member.ended()
@@ -221,7 +222,7 @@ class Crew:
         return web.Response(text="ok\n")
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """Ready where all are: sites of one that is not have no predictions."""
+        """Return ready if all processes are: the sites of the others have no predictions."""
         lacking = [
             f"{member.name}: {'not running, or starting' if answer is None else answer[1].strip()}\n"
             for member, answer in await self._shown("/readyz")
@@ -231,7 +232,7 @@ class Crew:
 
 
 def merged(pages: dict[int, str]) -> str:
-    """Pages of metrics as one, each sample with its process's number as a label; families stay together."""
+    """Merge metrics pages into one, with the process number as a label; families stay together."""
     families: dict[str, list[str]] = {}
     for number, page in pages.items():
         known = set(families)
@@ -247,15 +248,17 @@ def merged(pages: dict[int, str]) -> str:
 
 
 def _labelled(sample: str, number: int) -> str:
-    """A sample with the label `process` before its own labels."""
+    """Add the label `process` to a sample, before its own labels."""
     place = next(at for at, letter in enumerate(sample) if letter in "{ ")
     name, rest = sample[:place], sample[place:]
     return f'{name}{{process="{number}",{rest[1:]}' if rest[0] == "{" else f'{name}{{process="{number}"}}{rest}'
 
 
 def run_crew(settings: Settings, partitions: int) -> None:
-    """Run a worker of several processes until it is told to stop (SIGTERM, SIGINT). Raises UserError: one of them ended
-    before it had begun its work, or the web port is taken.
+    """Run a worker of several processes until it is stopped (SIGTERM, SIGINT).
+
+    Raises:
+        UserError: A process ended during its start, or the web port is in use.
     """
     usual = tempfile.gettempdir()
     place = usual if len(usual) < LONGEST_PLACE else "/tmp"

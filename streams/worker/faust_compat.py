@@ -1,7 +1,7 @@
-"""What touches the insides of Faust: faust-streaming 0.15.3; `kafka_compat` those of its driver for Kafka.
+"""Use of Faust internals: faust-streaming 0.15.3; `kafka_compat` has those of its Kafka driver.
 
-pyproject.toml allows the version that was checked. Each override says what it mends; before another version is allowed,
-compare each with its source. `streams.broker.private_names` lists the names, and `kafka_compat` checks them.
+pyproject.toml allows only the checked version. Each override describes what it fixes. Before you allow another version,
+compare each override with its source. `streams.broker.private_names` lists the names, and `kafka_compat` checks them.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ STOP_S = 9.0
 
 
 def run_until_stopped(app: "QueuecastApp", **options: Any) -> BaseException | None:
-    """Run the app's worker until it is told to stop; returns what else it ended of.
+    """Run the app's worker until it is stopped; return the error if it ended for another reason.
 
-    Mends mode 0.7, which tells nobody but its log where a service cannot be started.
+    Works around mode 0.7, which only logs that a service cannot be started.
     """
     worker = faust.Worker(app, redirect_stdouts=False, quiet=True, **options)
     try:
@@ -56,16 +56,16 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
     """The table of sites: each site's stored state, in one value or several (`job_log`)."""
 
     def apply_changelog_batch(self, batch: Iterable[Any]) -> None:
-        """Read values back from the changelog; of several of a site the one counts that goes furthest.
+        """Restore values from the changelog; of several values of a site the one with the highest rank counts.
 
-        Faust 0.15.3 takes the last one written. That may be an earlier state, written by a worker that did not know yet
-        that it had lost the partition.
+        Faust 0.15.3 uses the last one written. That may be an earlier state, from a worker that had not noticed that it
+        lost the partition.
         """
         for event in batch:
             self.take(event.key, event.value, event.message.partition)
 
     def take(self, key: bytes, value: bytes | None, partition: int) -> None:
-        """Take what a partition of the changelog has of a key."""
+        """Apply a changelog record of a key."""
         if site_of(key) != key:  # a segment: it is written once, and deleted
             if value:
                 self.data[key] = value
@@ -80,18 +80,18 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
             self.data[key] = value
 
     def drop(self, keys: Iterable[bytes]) -> None:
-        """Forget keys, in memory alone.
+        """Remove keys in memory only.
 
-        Faust 0.15.3 keeps those of partitions that are another worker's. What that deletes may be compacted away by the
-        time that the partition comes back: then a site that is gone would be there again.
+        Faust 0.15.3 keeps those of partitions that another worker owns. The records that delete them may be compacted
+        away before the partition comes back. An evicted site would then reappear.
         """
         for key in keys:
             self.data.pop(key, None)
 
     def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
-        """Set a value, None to delete it; done when the changelog has it.
+        """Set a value (None deletes it); the result is done when the changelog has it.
 
-        Faust 0.15.3 allows writes only while the stream has an event, and takes the partition from that.
+        Faust 0.15.3 allows writes only while the stream has an event, and uses the event's partition.
         """
         if value is None:
             self.data.pop(key, None)
@@ -102,11 +102,11 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
 
 
 class RecoveryEnd(asyncio.Event):
-    """Tells that the tables have been read; also to those who begin to wait after that.
+    """Event for the end of the tables' recovery, also for code that starts to wait later.
 
-    Faust 0.15.3 sets this event and clears it at once, so that only those who wait at that moment hear of it. On a busy
-    machine a short changelog is read before Faust begins to wait: the worker then waited for ever, with partitions that
-    it did not serve, until the next rebalance.
+    Faust 0.15.3 sets this event and clears it immediately, so only code that waits at that moment is notified. On a
+    busy machine a short changelog is read before Faust starts to wait. The worker then waited until the next rebalance,
+    with partitions that it did not serve.
     """
 
     def __init__(self, in_recovery: Callable[[], bool]) -> None:
@@ -114,12 +114,12 @@ class RecoveryEnd(asyncio.Event):
         self._in_recovery = in_recovery
 
     async def wait(self) -> Literal[True]:
-        """Done when the tables have been read."""
+        """Wait until the tables have been read."""
         return True if not self._in_recovery() else await super().wait()
 
 
 class TableManager(manager.TableManager):  # type: ignore[misc]  # faust's classes are untyped
-    """Faust's manager of tables; the end of reading them is not missed (`RecoveryEnd`)."""
+    """Faust's table manager with a reliable end of recovery (`RecoveryEnd`)."""
 
     @property
     def recovery(self) -> Any:
@@ -131,7 +131,7 @@ class TableManager(manager.TableManager):  # type: ignore[misc]  # faust's class
 
 
 class WorkerWeb(Web):  # type: ignore[misc]  # faust's classes are untyped
-    """The web server with our pages alone: Faust's own, which tell of tables and partitions, are not found."""
+    """A web server with our pages only, without Faust's pages about tables and partitions."""
 
     default_blueprints = production_blueprints = debug_blueprints = optional_blueprints = ()
 
@@ -142,13 +142,13 @@ itself when it wakes up."""
 
 
 def watch_loop(seconds: float) -> None:
-    """End this process if that is not called again: it writes where it hangs, and its supervisor starts it again.
+    """End this process unless this is called again in time; write a traceback, and let the supervisor restart it.
 
-    Both timers are the system's and need no lock of Python's. One counts processor time, so that a process that was
-    stopped is not taken for one that hangs.
+    Both timers are those of the system and need no GIL. One counts CPU time, so that a stopped process does not count
+    as hanging.
 
     Args:
-        seconds: of processor time, or `IDLE_SESSIONS` times as many in all; 0: no longer.
+        seconds: CPU time, or `IDLE_SESSIONS` times as much wall-clock time; 0 disables both timers.
     """
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     if not seconds:
@@ -163,24 +163,24 @@ OWN_REASONS = (KafkaError, RedisError, OSError, UserError, MemoryError)
 
 
 def is_own_reason(error: BaseException) -> bool:
-    """Return whether a worker ends for a reason of its own, and not because of what it was doing.
+    """Return whether a worker ends for a reason that is independent of its current work.
 
-    One that stood still may have been busy with an event.
+    A stalled process does not count, because an event may have caused the stall.
     """
     return isinstance(error, OWN_REASONS) and not isinstance(error, StoodStill)
 
 
 class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are untyped
-    """The Faust app; it ends the process when something fails, so that its supervisor starts it again.
+    """The Faust app; it ends the process after an error, so that the supervisor restarts it.
 
-    Faust 0.15.3 would restart the agent alone. Only a fresh start reads the last consistent state; to continue with one
-    that is half done would not be safe.
+    Faust 0.15.3 would restart only the agent. Only a new process restores the last consistent state; to continue with a
+    partial state would not be safe.
     """
 
     failed: BaseException | None = None
 
     async def excuse(self) -> None:
-        """Note that no event is to blame for the end of this process; who builds the app says where."""
+        """Record that no event caused the end of this process; `build_app` replaces this method."""
 
     def __init__(self, *arguments: Any, pulse: Pulse, holder_of: Callable[[str], str | None], **options: Any) -> None:
         self.pulse = pulse
@@ -194,11 +194,11 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         return Transport(self.conf.broker_consumer, self)
 
     async def fetched(self, stream: StreamT[bytes]) -> AsyncIterator[EventT]:
-        """The messages of a stream, to be acknowledged by who takes them, as they have been fetched.
+        """Yield the messages of a stream as they are fetched; the caller acknowledges them.
 
-        Mends Faust 0.15.3: its stream gives one in each turn of the event loop, which cost a fifth of the processor
-        time that a worker with a backlog takes beside its engines. As there, what was fetched before a rebalance is
-        left out, for it comes again; and it is noted when messages were taken, lest Faust says that none are.
+        Works around Faust 0.15.3, whose stream yields one message per turn of the event loop, which costs much CPU time
+        with a backlog. As in Faust, messages fetched before a rebalance are dropped, because they are redelivered. The
+        time of the last message is recorded, because otherwise Faust logs that the stream is stuck.
         """
         queue, taken = stream.channel.queue, self.monitor.stream_inbound_time
         with suppress(StopAsyncIteration):  # thrown into the queue when the agent is to stop
@@ -211,9 +211,9 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
 
     @faust.Service.task
     async def _check_alive(self) -> None:
-        """Look each second whether this process may go on.
+        """Check every second whether this process may continue.
 
-        One whose event loop hangs can look at nothing, so it is watched from outside of Python (`watch_loop`).
+        A process with a hanging event loop cannot check itself, so timers outside of Python watch it (`watch_loop`).
         """
         # Not one of Faust's timers: those begin only when the tables have been read for the first time.
         while not self.should_stop:
@@ -230,7 +230,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
 
     @asynccontextmanager
     async def stopping_on_error(self) -> AsyncIterator[None]:
-        """Stop the worker when the block raises; Faust alone would restart what failed, or ignore it."""
+        """Stop the worker if the block raises; Faust itself would restart the failed part, or ignore the error."""
         try:
             yield
         except Exception as error:
@@ -238,12 +238,12 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
             raise
 
     async def supervised(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do work whose error stops the worker."""
+        """Do work; an error in it stops the worker."""
         async with self.stopping_on_error():
             await work()
 
     async def give_up(self, error: BaseException) -> None:
-        """Stop the worker because of an error; what fails after the first one follows from that."""
+        """Stop the worker because of an error; later errors are only consequences and are ignored."""
         if self.failed is not None:
             return
         self.failed = error
@@ -256,9 +256,9 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         await self.crash(error)
 
     async def stop(self) -> None:
-        """Stop within `STOP_S`; Faust 0.15.3 would wait for ever for a broker that is away.
+        """Stop within `STOP_S`; Faust 0.15.3 would wait forever for an unreachable broker.
 
-        Nothing is lost by that: what is not durable is not committed either, and those events come again.
+        No data is lost: events that are not durable are not committed either, and are redelivered.
         """
         timer = threading.Timer(STOP_S, self._end)
         timer.daemon = True

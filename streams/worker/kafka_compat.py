@@ -1,7 +1,7 @@
-"""What touches the insides of aiokafka, and of Faust's driver for it: aiokafka 0.14, faust-streaming 0.15.3.
+"""Use of internals of aiokafka and of Faust's driver for it: aiokafka 0.14, faust-streaming 0.15.3.
 
-pyproject.toml allows the versions that were checked. Each override says what it mends; before another version is
-allowed, compare each with its source. `streams.broker.private_names` lists the names.
+pyproject.toml allows only the checked versions. Each override describes what it fixes. Before you allow another
+version, compare each override with its source. `streams.broker.private_names` lists the names.
 """
 
 import asyncio
@@ -31,15 +31,19 @@ AGAIN_S = 1.0
 
 
 class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka's classes are untyped
-    """A connection to a broker that says that it is lost.
+    """A connection to a broker that reports that it is lost.
 
-    Mends aiokafka 0.14, which writes to what the other end has closed, until it has read the end. asyncio ignores what
-    is written; uvloop raises a RuntimeError, which aiokafka takes for the end of its sender or fetcher, and so the
-    worker ended. What has come is still read, after which aiokafka closes it.
+    Works around aiokafka 0.14, which writes to a connection closed by the broker until it has read the end. asyncio
+    ignores these writes. uvloop raises a RuntimeError, which ends aiokafka's sender or fetcher, and so the worker.
+    Received data is still read; then aiokafka closes the connection.
     """
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
-        """Send a request; what it gives is to be awaited. Raises KafkaConnectionError: the connection is closed."""
+        """Send a request, and return an awaitable for the response.
+
+        Raises:
+            KafkaConnectionError: The connection is closed.
+        """
         self._check_open()
         return super().send(request, expect_response)
 
@@ -56,18 +60,18 @@ conn.AIOKafkaConnection = Connection  # what `create_conn` makes, of all clients
 
 
 class NameTaken(KafkaError):  # type: ignore[misc]  # aiokafka's classes are untyped
-    """Another process has joined the group under this worker's name."""
+    """Another process has joined the group with this worker's name."""
 
 
 class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's classes are untyped
-    """This worker as a member of its group: what reads from Kafka, in the event loop of all else.
+    """This worker as a member of its group; it reads from Kafka in the main event loop.
 
-    Mends Faust 0.15.3, which runs it in a thread with an event loop of its own: with each message either loop woke the
-    other, and both waited for Python's lock. At 300 events a second predictions took half as long again.
+    Works around Faust 0.15.3, which runs it in a thread with another event loop. With each message the two loops woke
+    each other and competed for the GIL, which increased the latency of predictions.
 
-    Mends aiokafka 0.14: a member that the broker no longer knows joins again with a new identity. When another process
-    has joined under its name, it would replace that one, which would replace it in turn, and so on. So before it joins
-    again it looks who has its name.
+    Works around aiokafka 0.14: a member that the broker has removed joins again with a new identity. If another process
+    has joined with its name, the two would replace each other forever. So before it joins again, it queries which
+    member has its name.
     """
 
     holder_of: Callable[[str], str | None]
@@ -77,7 +81,7 @@ class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's 
         super().__init__(consumer, loop=loop, thread_loop=loop, **options)
 
     async def start(self) -> None:
-        """Start; done when it has started. Raises what it failed of."""
+        """Start, and return when started. Raises the error if the start fails."""
         self._thread_started.set()
         self._thread_running = self.parent_loop.create_future()
         self._serving = asyncio.create_task(self._serve())
@@ -85,17 +89,17 @@ class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's 
         await self._thread_running
 
     async def call_thread(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Call what Faust would have called in the thread."""
+        """Call a function that Faust would call in the thread."""
         return await maybe_async(call(*arguments, **options))
 
     async def _gather_remaining_tasks(self) -> None:
-        """The other tasks of this loop are not its own."""
+        """Do nothing: the other tasks of this loop belong to other code."""
 
     async def on_start(self) -> None:
-        """Start, and follow the identities that the broker gives.
+        """Start, and track the member ids that the broker assigns.
 
-        Mends aiokafka 0.14: an error that cannot be retried is kept for `lost`; by itself the worker would wait, or try
-        again, for ever.
+        Works around aiokafka 0.14: a permanent error is kept for `lost`. Otherwise the worker would wait or retry
+        forever.
         """
         await super().on_start()
         coordinator = self._consumer._coordinator
@@ -120,7 +124,7 @@ class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's 
         coordinator._push_error_to_user = keep
 
     async def _is_free(self, name: str, own: set[str]) -> bool:
-        """Whether nobody else has this name; False where that can't be found out now."""
+        """Return whether no other process has this name; False if that cannot be queried now."""
         try:
             holder = await asyncio.to_thread(self.holder_of, name)
         except Unreachable:
@@ -140,12 +144,13 @@ class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's 
     async def _fetch_records(
         self, consumer: Any, active_partitions: Set[TP], timeout: float | None = None, max_records: int | None = None
     ) -> dict[TP, list[Any]]:
-        """The next records of the partitions that are active now; none where none come within `timeout` seconds.
+        """Return the next records of the active partitions; an empty mapping if none arrive within `timeout` seconds.
 
-        Mends Faust 0.15.3. It hands aiokafka the set of active partitions itself, and empties it in a rebalance while
-        aiokafka still waits for records; an empty set means all partitions there. Faust drops what comes while its flow
-        is stopped: if that was of a changelog which was about to be read back, the worker waited for it for ever. So
-        the flow and the set are looked at each time, with no `await` between the look and the taking.
+        Works around Faust 0.15.3. It passes its set of active partitions to aiokafka, and empties the set in a
+        rebalance while aiokafka still waits for records; an empty set means all partitions there. Faust drops records
+        that arrive while its flow is stopped. If these were of a changelog that was about to be restored, the worker
+        waited for them forever. So the flow and the set are checked each time, with no `await` between the check and
+        the fetch.
         """
         fetcher, deadline = consumer._fetcher, time.monotonic() + (timeout or 0.0)
         with fetcher._subscriptions.fetch_context():
@@ -168,13 +173,13 @@ class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's 
     def leave(self) -> None:
         """Leave the group when this stops.
 
-        Mends aiokafka 0.14, in which a member with a lasting name (`group.instance.id`) never leaves.
+        Works around aiokafka 0.14, in which a static member (`group.instance.id`) never leaves.
         """
         if self._consumer is not None:
             self._consumer._coordinator._group_instance_id = None
 
     def lost(self) -> UserError | None:
-        """Why this worker has lost its place in the group for good; None when it has not."""
+        """Return the reason why this worker has permanently lost its place in the group; None if it has not."""
         coordinator = self._consumer and self._consumer._coordinator
         if coordinator is None:
             return None
@@ -193,7 +198,7 @@ def _explained(error: BaseException, group: str) -> str:
 
 
 class Rest:
-    """The rest of a coroutine that has begun, and waits for something."""
+    """The rest of a coroutine that has started and waits for something."""
 
     def __init__(self, begun: Coroutine[Any, Any, Any], waited_for: Any) -> None:
         self._begun, self._waited_for = begun, waited_for
@@ -208,17 +213,17 @@ class Rest:
 
 
 class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are untyped
-    """Faust's consumer, with our member of the group, and with another end, another seek and other acknowledgements."""
+    """Faust's consumer with our group member, and with other acknowledgements, another seek and another stop."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._durable: dict[TP, int] = {}
 
     def acknowledge(self, tp: TP, offset: int) -> None:
-        """Have the next commit say that all messages of a partition before an offset are durable.
+        """Let the next commit cover all messages of a partition before an offset.
 
-        Faust 0.15.3 keeps the offset of each message that is acknowledged behind one that is not, and may commit beyond
-        that one where nothing has been committed yet.
+        Faust 0.15.3 keeps the offset of each acknowledged message that follows one that is not. It may commit beyond
+        that one if nothing has been committed yet.
         """
         self._durable[tp] = offset
 
@@ -234,27 +239,27 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
         return member
 
     async def committed(self, *partitions: TP) -> dict[TP, int | None]:
-        """What the group has committed of each partition; None where it has not."""
+        """Return the committed offset of each partition; None without one."""
         return {tp: await self._thread._consumer.committed(tp) for tp in partitions}
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has, as far as this consumer knows; 0 where it knows nothing of it."""
+        """Return the number of partitions of a topic in this consumer's metadata; 0 if the topic is not there."""
         return len(self._thread._consumer.partitions_for_topic(topic) or ())
 
     async def on_stop(self) -> None:
-        """Commit and leave the group, so that others get the partitions at once.
+        """Commit and leave the group, so that other members get the partitions immediately.
 
-        A worker that has failed stays in the group until its session has expired, for it will be started again.
+        A failed worker stays in the group until its session expires, because it will be restarted.
         """
         await super().on_stop()
         if self.app.failed is None:
             self._thread.leave()
 
     async def wait_first(self, *awaited: Any, **options: Any) -> WaitResults:
-        """Wait for the first of these to be done, or until this stops.
+        """Wait until the first of these is done, or this stops.
 
-        Mends Faust 0.15.3: each message is handed over in a task of its own, beside three that wait for the
-        flow or this to stop: 30 µs. Nearly always there is room for the message, and so nothing to wait for.
+        Works around Faust 0.15.3, which passes each message in a separate task, next to three tasks that wait for the
+        flow or a stop. Nearly always there is room for the message, and so nothing to wait for.
         """
         message, *others = awaited
         if not others:
@@ -272,9 +277,9 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
     async def perform_seek(self) -> None:
         """Seek to the first event that is not processed yet.
 
-        Mends Faust 0.15.3: while it reads the table it fetches events too and drops them; afterwards it seeks back, but
-        only in partitions with a committed offset. A committed offset beyond the end counts as none: the topic was made
-        again.
+        Works around Faust 0.15.3: while it restores the table it also fetches events and drops them. Afterwards it
+        seeks back, but only in partitions with a committed offset. A committed offset beyond the end is ignored,
+        because the topic was recreated.
         """
         self._durable.clear()
         await super().perform_seek()
@@ -287,6 +292,6 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
 
 
 class Transport(aiokafka.Transport):  # type: ignore[misc]  # faust's classes are untyped
-    """Faust's way to Kafka, with our consumer."""
+    """Faust's Kafka transport with our consumer."""
 
     Consumer = Consumer

@@ -1,4 +1,4 @@
-"""One process of a worker: what it does with its memory, and that it runs until it is told to stop."""
+"""Run one process of a worker until it is stopped, with memory settings for glibc and Python."""
 
 import ctypes
 import gc
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def _give_memory_back() -> None:
-    """Have glibc return large blocks when they are freed, such as a state on its way to the changelog."""
+    """Make glibc return large freed blocks to the system, such as a state that was sent to the changelog."""
     mmap_threshold, arena_max = -3, -8
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
@@ -42,11 +42,10 @@ def _give_memory_back() -> None:
 
 
 def _collect_seldom() -> None:
-    """Have Python look for cycles rarely, a little at a time, and never in what is there for good.
+    """Run Python's garbage collector rarely and in small steps, without permanent objects.
 
-    By itself it goes through everything that is alive each time that this has grown by a quarter: 0.4 s of the event
-    loop with few jobs, many seconds with a million. What goes with a site or a job holds no cycles. To go through 2000
-    new objects takes 1 ms.
+    By default it scans all live objects each time their number grows by a quarter. This would block the event loop for
+    seconds with a million jobs. The objects of sites and jobs contain no cycles.
     """
     gc.collect()
     gc.freeze()
@@ -56,15 +55,15 @@ def _collect_seldom() -> None:
 def run_process(
     settings: Settings, partitions: int, logging_config: dict[str, Any], web_socket: Path | None = None
 ) -> None:
-    """Run a worker in this process until it is told to stop.
+    """Run a worker in this process until it is stopped.
 
-    Parameters:
-        partitions: how many the topics have.
-        logging_config: what `program_log.configure` gave.
-        web_socket: where its pages are, instead of at the web port.
+    Args:
+        partitions: Number of partitions of the topics.
+        logging_config: Result of `program_log.configure`.
+        web_socket: Unix socket for its pages, instead of the web port.
 
     Raises:
-        UserError: why it ended without having been told to.
+        UserError: The worker ended for another reason.
     """
     _give_memory_back()
     with suppress(ImportError):  # it is not there for every system
@@ -92,10 +91,10 @@ def run_process(
 
 
 def main() -> int:
-    """Run one of a worker's several processes, which `crew` has started; gives its exit code.
+    """Run one of a worker's processes, as started by `crew`; return its exit code.
 
-    It is told what to do in the open file whose number is its argument. Its standard input ends with the process that
-    started it.
+    Its argument is the number of an open file with its settings. Its standard input closes when the parent process
+    ends.
     """
     # A terminal's Ctrl-C goes to all its processes; this one is told to stop by the one that started it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

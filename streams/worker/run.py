@@ -1,4 +1,4 @@
-"""Runs a worker, after making sure that all it needs is there."""
+"""Run a worker after checking its servers and topics."""
 
 import asyncio
 import logging
@@ -23,12 +23,13 @@ PAUSES_S = (1.0, 2.0, 5.0, 10.0)
 
 
 def await_servers(settings: Settings, sleep: Callable[[float], None] = time.sleep) -> int:
-    """Make sure that Kafka, its topics and Redis are as they must be; wait a while for those that do not answer.
+    """Check Kafka, its topics and Redis, and retry servers that do not respond.
 
-    Returns how many partitions the topics have.
+    Returns:
+        The number of partitions of the topics.
 
     Raises:
-        UserError: something is not as it must be, or did not answer within `worker.startup_timeout_seconds`.
+        UserError: A check failed, or a server did not respond within `worker.startup_timeout_seconds`.
     """
     most, pauses = settings.worker.startup_timeout_seconds, wait_chain(*map(wait_fixed, PAUSES_S))
 
@@ -60,12 +61,12 @@ def _check_servers(settings: Settings) -> int:
 
 
 def check_partitions(settings: Settings) -> int:
-    """Make sure that the topics have as many partitions as when sites were first stored; returns how many.
+    """Check that the topics have as many partitions as when sites were first stored; return their number.
 
-    With another number sites' keys hash to other partitions, away from their states. Redis remembers the number.
+    With another number the keys of sites hash to other partitions, without their states. Redis stores the number.
 
     Raises:
-        UserError: it is another one, or a server does not answer.
+        UserError: The number differs, or a server does not respond.
     """
     topic = Topics(settings.kafka.prefix).events
     found = partition_count(settings, topic)
@@ -76,11 +77,11 @@ def check_partitions(settings: Settings) -> int:
 
 
 def run_worker(settings: Settings) -> None:
-    """Run a worker until it is told to stop (SIGTERM, SIGINT), after making sure that all it needs is there.
+    """Run a worker until it is stopped (SIGTERM, SIGINT), after checking its servers and topics.
 
     Raises:
-        UserError: Kafka, its topics, Redis or the web port are not as they must be.
-        SystemExit: the same, after the log said so, when the log is in JSON.
+        UserError: Kafka, its topics, Redis or the web port failed a check.
+        SystemExit: The same, after it was logged, if the log is in JSON.
     """
     worker = settings.worker
     logging_config = program_log.configure(worker, worker.name)

@@ -294,21 +294,22 @@ class Checkpoint:
     2. Write the new history entries to Redis. After a crash here Redis is ahead of the state. This is safe: the
        site's events determine the entry numbers, and the state contains their count, so a reader ignores the rest.
        The redelivered events write the same entries to the same keys.
-    3. Write state and offset to the table as one value, so that neither exists without the other. The value contains the
-       recently changed live jobs and names the segments with the others (`JobLog`). New segments are durable before it
-       is written. After a crash in between, no state names them, and they are deleted later.
+    3. Write state and offset to the table as one value, so that neither exists without the other. The value contains
+       the recently changed live jobs and names the segments with the others (`JobLog`). New segments are durable
+       before it is written. After a crash in between, no state names them, and they are deleted later.
     4. Delete the data in Redis and the segments that the new state no longer needs. Before step 3 a reader may still
        need them.
     5. Acknowledge the events, so that Faust may commit their offsets, in order and without gaps.
 
-    Each write checks the partition's token. If the partition is revoked at any step, the remaining steps are skipped, and
-    the next owner continues from the stored state. The next owner has claimed the sites in Redis, so this worker can no
+    Each write checks the partition's token. If the partition is revoked at any step, the remaining steps are skipped.
+    The next owner continues from the stored state. The next owner has claimed the sites in Redis, so this worker can no
     longer write there either (`claims`).
 
     After a crash at any step Kafka redelivers the events that were not committed. Events that the stored state includes
     are skipped by their offset. The others are applied again and give byte-identical results.
 
-    The cost depends on the changes since the last checkpoint, not on the number of live jobs. Another thread compresses.
+    The cost depends on the changes since the last checkpoint, not on the number of live jobs. Data is compressed
+    in another thread.
     """
 
     def __init__(self, batch: PendingBatch, sites: Mapping[str, SiteHandle], token: Token) -> None:

@@ -132,7 +132,7 @@ class CrashTracker:
         """Count an event that is about to be processed.
 
         Args:
-            passes_others: Whether earlier messages of other sites may be waiting; the cause of crashes may be among them.
+            passes_others: Whether earlier messages of other sites may be waiting; these may be the cause of crashes.
         """
         if not passes_others:
             self._left = max(self._left - 1, 0)

@@ -1,1 +1,1 @@
-"""What comes from Kafka, read: is it an event, may it come here, what does it ask for."""
+"""Decode and validate messages from Kafka."""

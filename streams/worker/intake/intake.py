@@ -1,6 +1,6 @@
-"""What a message of the events topic is: an event or an operator's change, whether it may come there, unknown fields.
+"""Decode messages of an events topic: events or operator changes. Check their topic and partition, and unknown fields.
 
-Operators' changes to a site come among its events, so they are part of its fold and survive a crash.
+Operator changes to a site are sent among its events, so they are part of its state and survive a crash.
 """
 
 import logging
@@ -35,13 +35,13 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class EventPlaces:
-    """Where each site's events may come: the topic and the partition. 1 µs an event.
+    """The topic and partition on which each site's events are accepted.
 
-    A site has one partition, the one that its name as a key hashes to with murmur2, so one worker and one order. What
-    comes elsewhere must change nothing: its offsets are of another log than those that the site's state counts.
+    A site has one partition, the murmur2 hash of its name as the key, so it has one worker and one order. Events on
+    other partitions must have no effect: their offsets belong to another log than those in the site's state.
 
-    Parameters:
-        partitions: how many the topics of events have.
+    Args:
+        partitions: Number of partitions of the events topics.
     """
 
     def __init__(self, settings: Settings, partitions: int) -> None:
@@ -52,8 +52,10 @@ class EventPlaces:
         self._allowed = re.compile(patterns) if patterns else None
 
     def check(self, topic: str, partition: int, site: str) -> bool:
-        """Make sure that a site's event may come here; returns whether this topic is the site's own. Raises Unreadable:
-        for the reasons wrong_site, wrong_topic, site_not_allowed or wrong_partition.
+        """Check that a site's event may come here; return whether this is the site's dedicated topic.
+
+        Raises:
+            Unreadable: With the reason wrong_site, wrong_topic, site_not_allowed or wrong_partition.
         """
         owner = self.owner(topic)
         if owner is not None and owner != site:
@@ -68,22 +70,22 @@ class EventPlaces:
         return owner is not None
 
     def owner(self, topic: str) -> str | None:
-        """The site whose own topic this is; None for the shared one."""
+        """Return the site of a dedicated topic; None for the shared one."""
         return self._sites.get(topic)
 
     def is_home(self, site: str, partition: int) -> bool:
-        """Whether this is the partition of the site's events."""
+        """Return whether this is the partition of the site's events."""
         return self.home(site) == partition
 
     def home(self, site: str) -> int:
-        """The partition of a site's events."""
+        """Return the partition of a site's events."""
         return partition_of(site, self.partitions)
 
 
 def unknown_fields(event: AnyEvent, value: bytes | msgspec.Raw) -> list[str]:
-    """The fields of an event's JSON that the event does not have, as far as they can be shown; 3 µs.
+    """Return the unknown fields of an event's JSON.
 
-    Where a name is not UTF-8, which who reads events passes over, it is one field, `other`.
+    A name that is not UTF-8, which the decoder ignores, gives the single field `other`.
     """
     try:
         found = [name for name in _decode_fields(value) if name not in _KNOWN[type(event)]]
@@ -93,13 +95,13 @@ def unknown_fields(event: AnyEvent, value: bytes | msgspec.Raw) -> list[str]:
 
 
 class UnknownFields:
-    """Counts fields of events that no event has, such as `wallclock` for `walltime`, by name and at each site.
+    """Count unknown fields of events, such as `wallclock` for `walltime`, by name and by site.
 
-    They are ignored, so that a later writer does not break this reader. Who misspelt a name would never know, so the
-    first of each name at a site is logged. No state depends on them.
+    They are ignored, so that events of a later version remain readable. The first of each name at a site is logged, so
+    that a misspelled name is noticed. No state depends on them.
 
-    Parameters:
-        count: counts one for Prometheus, by its name.
+    Args:
+        count: Counts one field for Prometheus, by name.
     """
 
     def __init__(self, count: Callable[[str], None]) -> None:
@@ -108,12 +110,12 @@ class UnknownFields:
         self._sites: dict[str, Counter[str]] = {}
 
     def look(self, event: AnyEvent, value: bytes | msgspec.Raw) -> None:
-        """Count the fields of an event's JSON that the event does not have."""
+        """Count the unknown fields of an event's JSON."""
         for name in unknown_fields(event, value):
             self._add(event.site, name)
 
     def of(self, site: str) -> dict[str, int]:
-        """How often each unknown field came from a site."""
+        """Return the number of times that each unknown field came from a site."""
         return dict(self._sites.get(site, {}))
 
     def _add(self, site: str, name: str) -> None:
@@ -127,17 +129,17 @@ class UnknownFields:
 
 
 def _tally(counts: Counter[str], name: str) -> str:
-    """Count a name, or `other` where there are enough names; returns which."""
+    """Count a name, or `other` if there are too many names; return the counted name."""
     counted = name if name in counts or len(counts) < MAX_NAMES else OTHER
     counts[counted] += 1
     return counted
 
 
 class Intake:
-    """Reads messages, and counts fields that no event has.
+    """Decode messages, and count unknown fields.
 
-    Parameters:
-        count: counts one such field, by its name.
+    Args:
+        count: Counts one unknown field, by name.
     """
 
     def __init__(self, places: EventPlaces, count: Callable[[str], None]) -> None:
@@ -145,22 +147,24 @@ class Intake:
         self.unknown_fields = UnknownFields(count)
 
     def read(self, raw: Any) -> tuple[SiteMessage | AnyOperation, bool]:
-        """What a message tells, or the operation that it is, and whether it came on its site's own topic; 5 µs. Raises
-        Unreadable: it is nothing that can be read, or does not belong there.
+        """Decode a message or an operation, and return whether it came on its site's dedicated topic.
+
+        Raises:
+            Unreadable: It cannot be decoded, or does not belong there.
         """
         what = read_operation(raw.key, raw.value) or read_told(raw.key, raw.value)
         return what, self.places.check(raw.topic, raw.partition, what.site)
 
     def replay(self, handle: SiteHandle, raw: Any, most: int | None = None) -> Iterator[None]:
-        """Apply a message once more, as it was applied before; nothing is sent, for all that followed was sent then.
+        """Apply a message again, as it was applied before, without sending the results again.
 
-        It stops before each event, and goes on after those of a bundle that are in the state already.
+        It pauses before each event, and skips the events of a bundle that are already in the state.
 
-        Parameters:
-            most: of so many events of a bundle; None: of all.
+        Args:
+            most: Number of events of a bundle to apply; None for all.
 
         Raises:
-            Exception: whatever the engine raises, whose state may then be half of what it should be.
+            Exception: Any error of the engine, whose state may then be incomplete.
         """
         with suppress(Unreadable):
             what, _ = self.read(raw)
@@ -182,7 +186,7 @@ class Intake:
 
 
 def arrived(raw: Any) -> float | None:
-    """When a message arrived at the broker, Unix seconds; None where that is unknown."""
+    """Return the broker timestamp of a message, Unix seconds; None if unknown."""
     return raw.timestamp if raw.timestamp > 0.0 else None
 
 
@@ -198,7 +202,7 @@ _decode = msgspec.json.Decoder(AnyOperation).decode
 
 
 def read_operation(key: bytes | None, value: bytes | None) -> AnyOperation | None:
-    """The operation that a message carries; None where it is none, or its key is not its site."""
+    """Return the operation in a message; None if there is none, or its key is not its site."""
     if value is None or MARK not in value:
         return None
     try:
@@ -209,14 +213,14 @@ def read_operation(key: bytes | None, value: bytes | None) -> AnyOperation | Non
 
 
 def rebuilt_lately(handle: SiteHandle, operation: AnyOperation, arrived: float) -> bool:
-    """Return whether the site was made again by the same operation too short a time ago to be so again."""
+    """Return whether the same operation rebuilt the site too recently to repeat it."""
     kind = operation.__struct_config__.tag
     rebuilds = [done.at for done in handle.operations if done.rebuilt and done.type == kind]
     return bool(rebuilds) and arrived - rebuilds[-1] < MIN_BETWEEN_REBUILDS_S
 
 
 def note(handle: SiteHandle, operation: AnyOperation, arrived: float, done: str, rebuilt: bool = False) -> None:
-    """Remember who changed what, when and why, and log it."""
+    """Record and log an operator change: user, change, time and reason."""
     kind: Any = operation.__struct_config__.tag
     entry = DoneOperation(type=kind, at=arrived, by=operation.by, why=operation.why, done=done, rebuilt=rebuilt)
     handle.operations = [*handle.operations, entry][-MAX_KEPT:]

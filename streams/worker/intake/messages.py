@@ -1,4 +1,4 @@
-"""Reads a message as an event or a question, or says why it is none."""
+"""Decode a message as an event or a question, or return the reason why it is not valid."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _question: msgspec.json.Decoder[AnyQuestion] = msgspec.json.Decoder(AnyQuestion)
 
 
 class _MessageHead(msgspec.Struct):
-    """The fields that say what kind of message it is."""
+    """The fields with the type and version of a message."""
 
     type: str | None = None
     v: int = VERSION
@@ -36,7 +36,7 @@ MOST_REASONS = 5
 
 
 class Unreadable(Exception):
-    """A message that cannot be read: `reason` is one of a few words, `detail` says what was found."""
+    """A message that cannot be decoded: `reason` is one of a fixed set of words, `detail` describes the problem."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -45,7 +45,7 @@ class Unreadable(Exception):
 
 
 class EventPart(NamedTuple):
-    """An event of a message, or why it is none, and its JSON; `number` is its place in a bundle, from 0, else None."""
+    """An event of a message, or its error, and its JSON; `number` is its index in a bundle, from 0, else None."""
 
     found: AnyEvent | Unreadable
     value: bytes | msgspec.Raw
@@ -53,22 +53,28 @@ class EventPart(NamedTuple):
 
     @property
     def event(self) -> AnyEvent:
-        """The event. Raises Unreadable: it is none."""
+        """The event.
+
+        Raises:
+            Unreadable: It is not valid.
+        """
         if isinstance(self.found, Unreadable):
             raise self.found
         return self.found
 
 
 class SiteMessage(NamedTuple):
-    """What a message tells of a site: an event, or those of a bundle."""
+    """A decoded message of a site: one event, or the events of a bundle."""
 
     site: str
     parts: Sequence[EventPart]
 
 
 def read_told(key: bytes | None, value: bytes | None) -> SiteMessage:
-    """What a message tells of a site; 3 µs an event. Of a bundle each event is read by itself, and one is readable.
-    Raises Unreadable: for the reasons empty, too_large, not_json, version, unknown_type, malformed or wrong_key.
+    """Decode a message of a site. The events of a bundle are decoded separately, and at least one is valid.
+
+    Raises:
+        Unreadable: With the reason empty, too_large, not_json, version, unknown_type, malformed or wrong_key.
     """
     found = _read(key, value, _message, MESSAGE_TYPES)
     if value and may_have_unsafe_names(value):
@@ -83,9 +89,9 @@ def read_told(key: bytes | None, value: bytes | None) -> SiteMessage:
 
 
 def _with_one_unreadable(parts: list[EventPart]) -> list[EventPart]:
-    """Return the parts of a bundle with the first unreadable one in place of all: a bundle has one dead letter at most.
+    """Replace all invalid parts of a bundle with the first one, so that a bundle has at most one dead letter.
 
-    Each letter repeats its part and is kept for weeks, so that many would take far more room than the bundle did.
+    Dead letters are kept for weeks and contain their part. One per part would need far more space than the bundle.
     """
     unreadable = [part for part in parts if isinstance(part.found, Unreadable)]
     if len(unreadable) < 2:
@@ -103,7 +109,7 @@ def _with_one_unreadable(parts: list[EventPart]) -> list[EventPart]:
 
 
 def _old(site: str, raw: msgspec.Raw) -> AnyEvent | Unreadable:
-    """An event of a bundle."""
+    """Decode an event of a bundle."""
     try:
         event = _event.decode(raw)
     except UNDECODABLE as error:
@@ -121,7 +127,11 @@ def _old(site: str, raw: msgspec.Raw) -> AnyEvent | Unreadable:
 
 
 def read_question(key: bytes | None, value: bytes | None) -> AnyQuestion:
-    """The question that a message carries. Raises Unreadable: as `read_told`."""
+    """Decode the question in a message.
+
+    Raises:
+        Unreadable: See `read_told`.
+    """
     return _read(key, value, _question, QUESTION_TYPES)
 
 
@@ -145,7 +155,7 @@ def _check_names(record: msgspec.Struct) -> None:
 
 
 def _diagnosis(value: bytes | msgspec.Raw, error: Exception, types: tuple[str, ...]) -> Unreadable:
-    """Why a message could not be read as one of these types."""
+    """Return the reason why a message could not be decoded as one of these types."""
     detail = str(error)[:500]
     if not isinstance(error, msgspec.ValidationError):
         return Unreadable("not_json", detail)
@@ -178,7 +188,7 @@ def dead_letter(
     implausible: bool = False,
     part: int | None = None,
 ) -> DeadLetter:
-    """The record for a message, or an event of a bundle, that was not processed: its beginning in printable form."""
+    """Return the dead letter for a message or an event of a bundle, with the start of its value in printable form."""
     raw = value or b""
     return DeadLetter(
         reason=reason,
@@ -195,5 +205,5 @@ def dead_letter(
 
 
 def _printable(text: str) -> str:
-    """Text with unprintable characters escaped, which a terminal could take for commands."""
+    """Escape unprintable characters, which a terminal could interpret as commands."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -1,1 +1,1 @@
-"""The partitions that are this worker's: their sites, and what is done with each of their messages."""
+"""Partitions owned by this worker: their sites, and the processing of their messages."""

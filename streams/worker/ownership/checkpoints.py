@@ -1,4 +1,4 @@
-"""When what was processed of a partition becomes durable."""
+"""Schedule the checkpoints of a partition."""
 
 import asyncio
 import time
@@ -17,16 +17,17 @@ Work = Callable[[], Awaitable[None]]  # what a task does; called when the task b
 
 @dataclass
 class Checkpoints:
-    """Makes the checkpoints of a partition, one at a time.
+    """Make the checkpoints of a partition, one at a time.
 
-    Each begins between two events. None begins while a site is mended (`mending`): its state is that of no event.
+    Each begins between two events. None begins while a site is being repaired (`mending`), because its state is then
+    incomplete.
 
-    Parameters:
-        begin: begins a task in the scope of the partition.
+    Args:
+        begin: Starts a task in the scope of the partition.
 
     Attributes:
-        ended: when the last one ended, Unix seconds.
-        turn: an event and the beginning of a checkpoint take turns.
+        ended: End of the last checkpoint, Unix seconds.
+        turn: Lock shared by the processing of an event and the beginning of a checkpoint.
     """
 
     pending: Pending
@@ -46,21 +47,21 @@ class Checkpoints:
 
     @property
     def since(self) -> float | None:
-        """When the oldest event came that is not durable yet, on the worker's clock; None where there is none."""
+        """Time of the oldest event that is not durable yet, on the worker's clock; None if there is none."""
         return self.pending.since if self._running is None else self._running[0].since
 
     def is_going(self, site: str) -> bool:
-        """Whether a site has lost its place, which is still to be made durable."""
+        """Return whether a site was evicted and the eviction is not durable yet."""
         return site in self.pending.gone or (self._running is not None and site in self._running[0].gone)
 
     @property
     def due(self) -> bool:
-        """Whether one is due, and none is running or about to begin."""
+        """True if a checkpoint is due, and none is running or about to begin."""
         beginning = self._due is not None and not self._due.done()
         return self.pending.due and self._running is None and not self.mending and not beginning
 
     def begin_due(self) -> None:
-        """Begin the one that is due, after the event that is being processed."""
+        """Begin the due checkpoint after the current event."""
         self._due = self.begin(self._in_turn)
 
     async def _in_turn(self) -> None:
@@ -69,19 +70,19 @@ class Checkpoints:
                 await self.begin_one()
 
     async def after_event(self) -> None:
-        """An event is processed: make a checkpoint if it is to be durable at once, or begin one if there are enough."""
+        """Make a checkpoint if the event must be durable immediately, or begin one if enough events are pending."""
         if self.crashes.checkpoint_events == 1:
             await self.make()
         elif self.pending.batch.size >= self.crashes.checkpoint_events:
             await self.begin_one()
 
     async def make(self) -> None:
-        """Make everything durable that followed from the pending events, then acknowledge them."""
+        """Make the results of the pending events durable, then acknowledge the events."""
         await self.begin_one()
         await self.end()
 
     async def begin_one(self) -> None:
-        """Begin a checkpoint of the partition as it is now, after the end of an earlier one."""
+        """Begin a checkpoint of the partition's current state, after the end of an earlier one."""
         await self.end()
         while self.mending:
             await asyncio.wait(self.mending)
@@ -96,10 +97,10 @@ class Checkpoints:
         self._running = None
 
     async def end(self) -> None:
-        """Wait for the end of the one that is running."""
+        """Wait for the end of the running checkpoint."""
         if self._running is not None:
             await self._running[1]
 
     def forget(self) -> None:
-        """The partition is another worker's."""
+        """Drop the running checkpoint: another worker owns the partition."""
         self._running = None

@@ -1,4 +1,4 @@
-"""What goes out of an event: predictions and outcomes, or the letter that says why it was refused."""
+"""Emit the results of events: predictions and outcomes, or the dead letter with the reason of a rejection."""
 
 import asyncio
 import time
@@ -28,9 +28,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Outbox:
-    """Sends what followed from messages, and counts it.
+    """Send and count the results of messages.
 
-    A record goes to the partition of the site's events, which is that of its key.
+    A record goes to the partition of the site's events, which is the partition of its key.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Outbox:
         self._bundles: OrderedDict[tuple[str, int, int], set[str]] = OrderedDict()
 
     def note_read(self, raw: Any) -> None:
-        """A message is behind us, as the lag and the freshness of its sites count."""
+        """Record that a message is processed, for the consumer lag and the freshness of its sites."""
         self._metrics.read(raw.timestamp)
         self._freshness.read((raw.topic, raw.partition), raw.offset, raw.timestamp)
 
     async def send(self, event: AnyEvent, records: list[Record], raw: Any, part: EventPart) -> list[Awaitable[Any]]:
-        """Send what followed from an event, a part of a message: all but the anomalies of events that were accepted."""
+        """Send the results of an event; anomalies are sent only if the event was rejected."""
         sends = []
         for record in records:
             if isinstance(record, Prediction):
@@ -77,10 +77,10 @@ class Outbox:
         implausible: bool = False,
         part: EventPart | None = None,
     ) -> Awaitable[Any]:
-        """Send a message, or this part of it, to the dead letters; of a bundle the first part for each reason.
+        """Send a message, or a part of it, to the dead letters; of a bundle only the first part for each reason.
 
-        A letter is kept for weeks and repeats its part: of a bundle with thousands, they would take far more room than
-        that did. The others are counted.
+        Dead letters are kept for weeks and contain the part. Those of a bundle with thousands of events would need far
+        more space than the bundle itself. The other parts are only counted.
         """
         self._metrics.rejected(reason, implausible)
         value, number = (raw.value, None) if part is None else (bytes(part.value), part.number)
@@ -110,7 +110,7 @@ class Outbox:
         return await self._send(topic, raw.key, _encode(record), partition, list(headers))
 
     def _lateness(self, arrived: float) -> Headers:
-        """The header of a prediction that leaves late; not a field, so that a repeat has the same value."""
+        """Return the header of a late prediction. It is not a field, so that a replay gives the same value."""
         seconds = time.time() - arrived
         if seconds <= self._late_s:
             return []
@@ -119,7 +119,7 @@ class Outbox:
 
 
 def _nothing() -> Awaitable[None]:
-    """Return what is done already."""
+    """Return a completed future."""
     done = asyncio.get_running_loop().create_future()
     done.set_result(None)
     return done

@@ -1,4 +1,4 @@
-"""The partitions that are this worker's, and which of them has which site."""
+"""Partitions owned by this worker, and the lookup of a site's partition."""
 
 import asyncio
 import math
@@ -18,9 +18,9 @@ CHECKPOINT_TURNS = 20  # times in `checkpoint_seconds` that it is looked which c
 
 
 class Owner(Mapping[str, SiteHandle]):
-    """Gives each message to its partition; partitions come and go as the group says.
+    """Dispatch each message to its partition, and follow the assignments of the group.
 
-    As a mapping it has the sites in memory of the partitions that are served.
+    As a mapping it contains the sites in memory of the served partitions.
     """
 
     def __init__(self, means: Means, freshness: Freshness) -> None:
@@ -44,50 +44,51 @@ class Owner(Mapping[str, SiteHandle]):
 
     @property
     def partitions(self) -> frozenset[int]:
-        """The partitions whose events, and questions, are this worker's now."""
+        """The partitions whose events and questions this worker serves now."""
         return frozenset(partition.number for partition in self._served)
 
     @property
     def behind(self) -> int:
-        """How many messages wait to be processed."""
+        """Number of messages that wait to be processed."""
         return sum(map(len, self._partitions.values()))
 
     @property
     def is_busy(self) -> bool:
-        """Whether messages could be processed now."""
+        """True if messages can be processed now."""
         return any(partition.is_busy for partition in self._partitions.values())
 
     @property
     def obstacle(self) -> str | None:
-        """The server that is being waited for, and its error; None while there is none."""
+        """The server that is being retried, and its error; None if there is none."""
         return next(filter(None, (partition.obstacle for partition in self._partitions.values())), None)
 
     @property
     def age_s(self) -> float:
-        """For how long the oldest event that is not durable yet has been waiting for that, seconds; 0 without one."""
+        """Age of the oldest event that is not durable yet, seconds; 0 without one."""
         since = (partition.checkpoints.since for partition in self._partitions.values())
         return max((self._means.clock() - one for one in since if one is not None), default=0.0)
 
     @property
     def checkpointed(self) -> float | None:
-        """When the last checkpoint ended, Unix seconds; None before the first."""
+        """End of the last checkpoint, Unix seconds; None before the first."""
         return max(filter(None, (one.checkpoints.ended for one in self._partitions.values())), default=None)
 
     def is_unread(self, site: str) -> bool:
-        """Whether a site is stored and not in memory yet, and is read back then; or is made again after a failure.
+        """Return whether a site is stored but not in memory, or is being recreated; start to restore it.
 
-        Meanwhile its partition goes on until `checkpoint_events` events are not durable; then all of it waits.
+        Meanwhile its partition continues until `checkpoint_events` events are not durable; then the whole partition
+        waits.
         """
         served = (partition for partition in self._served if partition.is_served)
         return any(partition.sites.reading(site) is not None for partition in served)
 
     async def excuse(self) -> None:
-        """Have the next owners know that this worker ends for a reason of its own, not because of what it did."""
+        """Record that this worker does not end because of its work, so that the next owners blame no event."""
         await asyncio.gather(*(partition.excuse() for partition in self._partitions.values()))
 
     @asynccontextmanager
     async def doing(self, site: str, what: str, number: int = 0) -> AsyncIterator[bool]:
-        """Do something for a site that is no event; give whether it may be done: not where workers crashed on it."""
+        """Track work for a site that is not an event; yield False if workers have crashed on it."""
         partition = next((one for one in self._served if site in one.sites.handles), None)
         if partition is None:
             yield True
@@ -96,21 +97,21 @@ class Owner(Mapping[str, SiteHandle]):
             yield may
 
     async def take(self, message: faust.EventT) -> None:
-        """Have a message of the events topic processed in its turn. Waits while far too many wait already.
+        """Queue a message of an events topic. Waits while the queue is full.
 
-        Where its partition is another worker's, that worker sees it again.
+        Messages of partitions that another worker owns are ignored: that worker receives them again.
         """
         partition = self._partitions.get(message.message.partition)
         if partition is not None and partition.is_served:
             await partition.put(Fetched.of(message.message))
 
     async def take_over(self, partitions: Collection[int]) -> None:
-        """Begin to serve partitions that have become this worker's; what it had is given up first.
+        """Start to serve newly assigned partitions, after the release of all earlier ones.
 
-        Done when each is served, or revoked already.
+        Returns when each partition is served, or already revoked.
 
         Raises:
-            UserError: a site's state is not in the partition to which its key belongs.
+            UserError: A site's state is not in the partition of its key.
         """
         await self.hand_over(list(self._partitions))
         self._means.table.drop(keys_elsewhere(self._means.table, partitions))
@@ -132,7 +133,7 @@ class Owner(Mapping[str, SiteHandle]):
             )
 
     async def hand_over(self, partitions: Collection[int]) -> None:
-        """Give partitions up; when this returns, nothing more is done for them."""
+        """Release partitions; after the return, nothing more is done for them."""
         given = [self._partitions[number] for number in partitions if number in self._partitions]
         self._served = [partition for partition in self._served if partition not in given]
         await asyncio.gather(*(partition.revoke() for partition in given))
@@ -142,10 +143,10 @@ class Owner(Mapping[str, SiteHandle]):
         self._freshness.forget(partitions)
 
     def checkpoint_due(self) -> None:
-        """Begin checkpoints that are due, of those partitions first whose events wait for longest.
+        """Begin due checkpoints, first those of the partitions with the oldest pending events.
 
-        To be called `CHECKPOINT_TURNS` times in `checkpoint_seconds`, in which each partition has its turn: all
-        checkpoints at once would hold up events.
+        Call this `CHECKPOINT_TURNS` times per `checkpoint_seconds`. Each partition has its turn in this time, because
+        simultaneous checkpoints would delay events.
         """
         due = [partition for partition in self._partitions.values() if partition.is_due]
         due.sort(key=lambda partition: partition.checkpoints.since or 0.0)

@@ -1,4 +1,4 @@
-"""One partition that is this worker's: all that is known of it, and all that is done for it."""
+"""One owned partition: its state, and all its tasks."""
 
 import asyncio
 import logging
@@ -42,13 +42,20 @@ READ_AT_A_TIME = 2
 
 @dataclass
 class Means:
-    """What the partitions of a worker have in common.
+    """Context shared by the partitions of a worker.
 
-    `store` makes a store that asks a token, `alive` raises where the process may write nothing any more, `supervised`
-    runs a task whose error stops the worker, `clock` is a steady one in seconds. `acknowledge` has the group commit an
-    offset, `is_busy` says whether events wait to be processed. `room` bounds how much waits. So many sites at a time
-    are claimed (`claiming`), read back before a partition is served (`reading_first`), after that (`reading`), and made
-    again (`remaking`).
+    Attributes:
+        store: Creates a store that checks a token.
+        alive: Raises if this process may no longer write.
+        supervised: Runs a task; an error in it stops the worker.
+        clock: Monotonic clock, seconds.
+        acknowledge: Commits an offset for the group.
+        is_busy: Returns whether events wait.
+        room: Limits the number of queued messages.
+        claiming: Limits concurrent claims of sites.
+        reading_first: Limits concurrent restores before a partition is served.
+        reading: Limits concurrent restores after that.
+        remaking: Limits concurrent rebuilds of sites.
     """
 
     settings: Settings
@@ -74,15 +81,15 @@ class Means:
 class OwnedPartition:
     """One partition of the events, from its assignment until it is revoked.
 
-    All that is done for it is done in one task scope, and all that is written asks its token. So once `revoke` has
-    returned nothing more happens here, and the next owner may begin. What fails in the scope stops the worker.
+    All its tasks run in one task scope, and all its writes check its token. So after `revoke` returns, nothing more
+    happens here, and the next owner may begin. An error in the scope stops the worker.
 
-    Its messages are processed one by one, in fair turns of the sites (`SiteQueues`). Those of a site that has to wait
-    (for a training, to be read back, or to be made again) are passed over; so each site's messages keep their order. No
-    checkpoint counts a message that waits, and nothing after it is committed, so it is delivered again after a crash.
+    Messages are processed one by one, in fair turns of the sites (`SiteQueues`). The messages of a blocked site (one
+    that waits for a training, a restore or a rebuild) are skipped, so each site's messages keep their order. A waiting
+    message is in no checkpoint, and no later offset is committed, so it is redelivered after a crash.
 
-    Parameters:
-        stored: what the table has of it.
+    Args:
+        stored: Table contents of the partition.
     """
 
     def __init__(self, number: int, means: Means, stored: StoredSites) -> None:
@@ -138,7 +145,7 @@ class OwnedPartition:
         self._life.add_done_callback(_known)
 
     async def _live(self) -> None:
-        """From the first claim to the last checkpoint. This is where a void token ends what was under way."""
+        """Run from the first claim to the last checkpoint. A void token cancels all tasks here."""
         try:
             async with self._scope:
                 stored, self._stored = self._stored, None
@@ -166,7 +173,7 @@ class OwnedPartition:
         return self._scope.create_task(self._revoking_on_error(work))
 
     async def _revoking_on_error(self, work: Work) -> None:
-        """Do work after whose failure nothing more is written, nor begun in the scope."""
+        """Do work, and revoke the token if it fails, so that nothing more is written."""
         try:
             await work()
         except Exception:
@@ -174,13 +181,13 @@ class OwnedPartition:
             raise
 
     async def begun(self) -> None:
-        """Done when the partition is served, or will never be."""
+        """Wait until the partition is served, or never will be."""
         begun = asyncio.ensure_future(self._begun.wait())
         await asyncio.wait([begun, self._life], return_when=asyncio.FIRST_COMPLETED)
         begun.cancel()
 
     async def revoke(self) -> None:
-        """Make a last checkpoint, if there is time; when this returns, nothing more is done for the partition."""
+        """Make a last checkpoint, if there is time; after the return, nothing more is done for the partition."""
         self._queues.close()
         if self._begun.is_set():
             self._leaving.set()
@@ -196,7 +203,7 @@ class OwnedPartition:
         self.sites.handles.clear()  # engines are large, and not to be kept until Python looks for cycles
 
     async def excuse(self) -> None:
-        """Have the next owner know that this worker ends for a reason of its own, if Redis answers."""
+        """Record in Redis, if it responds, that this worker does not end because of its work."""
         store = self._means.store(Token(self.number, self._means.alive))
         with suppress(TimeoutError, UserError, *AWAY):
             async with asyncio.timeout(EXCUSE_S):
@@ -204,12 +211,12 @@ class OwnedPartition:
 
     @property
     def is_served(self) -> bool:
-        """Whether its messages are processed, and questions about its sites answered."""
+        """True if its messages are processed, and questions about its sites are answered."""
         return self._begun.is_set() and not self._leaving.is_set() and not self.token.void
 
     @property
     def obstacle(self) -> str | None:
-        """The server that is being waited for, and its error; None while there is none."""
+        """The server that is being retried, and its error; None if there is none."""
         return self._retries.obstacle
 
     @property
@@ -221,11 +228,11 @@ class OwnedPartition:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a message could be processed now."""
+        """True if a message can be processed now."""
         return self._queues.is_busy
 
     async def put(self, message: Fetched) -> None:
-        """Have a message processed in its turn. Waits while far too many wait already."""
+        """Queue a message. Waits while the queue is full."""
         await self._queues.until_nearer()
         if self.is_served:
             self._processing.arrived(message)
@@ -239,7 +246,7 @@ class OwnedPartition:
         self._means.acknowledge(TP(topic, self.number), offset)
 
     async def _read_again(self, topic: str, key: bytes, first: int, last: int, most: int) -> SomeMessages:
-        """Read messages once more that were parked."""
+        """Read parked messages again."""
         site = key.decode(errors="replace")
         place = (TP(topic, self.number), key, first, last, most)
         found = await self._retries.until_done("kafka: reading events", site, self._means.events.read_some, *place)
@@ -250,11 +257,11 @@ class OwnedPartition:
 
     @property
     def is_due(self) -> bool:
-        """Whether a checkpoint is to begin."""
+        """True if a checkpoint must begin."""
         return self.is_served and self.checkpoints.due
 
 
 def _known(life: "asyncio.Future[None]") -> None:
-    """What stopped the worker is known by now; else asyncio would tell of it once more."""
+    """Mark the task's error as retrieved, because it is already reported and asyncio would log it again."""
     if not life.cancelled():
         life.exception()

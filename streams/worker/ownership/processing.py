@@ -1,4 +1,4 @@
-"""Takes in the messages of a partition, event by event."""
+"""Process the messages of a partition, event by event."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ TURN_S = 0.02  # seconds after which a bundle gives its turn to other sites
 
 
 class Pause(Enum):
-    """Why the rest of a message is put back, where there is nothing to wait for."""
+    """Reason why the rest of a message goes back to the queue although it waits for nothing."""
 
     OTHERS_TURN = "others' turn"
 
@@ -41,14 +41,18 @@ Rest = asyncio.Future[Any] | Pause | Behind | None  # what the rest of a message
 
 
 class Remade(NamedTuple):
-    """What came of making a site again for the operation at an offset."""
+    """Result of recreating a site for the operation at an offset."""
 
     offset: int
     detail: str
     failed: bool = False
 
     def result(self) -> str:
-        """Return what was done. Raises Unreadable: it failed."""
+        """Return the description of the result.
+
+        Raises:
+            Unreadable: The operation failed.
+        """
         if self.failed:
             raise Unreadable("engine_failed", self.detail)
         return self.detail
@@ -56,13 +60,13 @@ class Remade(NamedTuple):
 
 @dataclass
 class Processing:
-    """Processes the messages of a partition one by one, and the events of a bundle one by one.
+    """Process the messages of a partition one by one, and the events of a bundle one by one.
 
-    Between two events the state of a site can be stored, the site may have to wait, and one that is refused costs none
-    of the others. So a bundle does what its events do in messages of their own.
+    Between two events a site's state can be stored, the site may have to wait, and a rejected event does not affect the
+    others. So a bundle has the same effect as its events in separate messages.
 
     Args:
-        remaking: lets so many sites of this worker be made again at a time.
+        remaking: Limits the concurrent rebuilds of this worker.
     """
 
     token: Token
@@ -78,14 +82,14 @@ class Processing:
     _remade: dict[str, Remade] = field(default_factory=dict, init=False)
 
     def arrived(self, message: Fetched) -> None:
-        """Note the offset of a message that has come: those that were passed over may have been deleted."""
+        """Record the offset of a new message; skipped offsets may be deleted events."""
         expected = self._next.get(message.topic, message.offset)
         if message.offset > expected:
             self._passed_over.append((message.topic, expected, message.offset))
         self._next[message.topic] = max(expected, message.offset + 1)
 
     async def process_all(self) -> None:
-        """Process the messages that come, without end."""
+        """Process messages in an endless loop."""
         while True:
             message = await self.queues.next()
             async with self.checkpoints.turn:
@@ -98,13 +102,13 @@ class Processing:
             await asyncio.sleep(0)  # a backlog must not hold up what else the loop has to do
 
     def _awaited(self, message: Fetched) -> "asyncio.Future[Any] | None":
-        """Return what a message has to wait for before it can be processed."""
+        """Return what a message has to wait for; None if it can be processed."""
         site = (message.key or b"").decode(errors="replace")
         handle = self.sites.handles.get(site)
         return self.sites.reading(site) if handle is None else _pending(handle)
 
     async def _look_for_gaps(self) -> None:
-        """Have sites say so where offsets were passed over because events were deleted while this worker was behind."""
+        """Check skipped offsets, and notify the sites if events were deleted before this worker read them."""
         while self._passed_over:
             topic, expected, found = self._passed_over.pop()
             place = Log(self.intake.places.owner(topic), self.token.partition)
@@ -112,13 +116,13 @@ class Processing:
                 self._gaps[topic] = [*self._gaps.get(topic, ()), found][-MAX_GAPS:]
 
     def _notice_gaps(self, handle: SiteHandle, raw: Fetched) -> None:
-        """Have a site say that events are missing when it comes to a message behind a gap."""
+        """Notify a site of missing events when it reaches a message behind a gap."""
         for found in self._gaps.get(raw.topic, ()):
             if 0 <= handle.offset < found <= raw.offset:
                 self.sites.pass_over(handle.engine.site)
 
     async def _process(self, message: Fetched) -> None:
-        """Take one message in, or so much of it as goes before its site has to wait or others have their turn."""
+        """Process one message, or a part of it if its site has to wait or others have their turn."""
         operated, left = False, None
         try:
             what, own = self.intake.read(message)
@@ -146,25 +150,25 @@ class Processing:
             await self.checkpoints.after_event()
 
     def _followed(self, *sends: Awaitable[Any]) -> None:
-        """An event is processed, and this is on its way to the broker."""
+        """Record an event as processed, with the records that are being sent."""
         batch = self.checkpoints.pending.batch
         batch.events += 1
         batch.sends.extend(sends)
 
     def _passed(self, handle: SiteHandle, raw: Fetched, begun: int, *sends: Awaitable[Any]) -> None:
-        """An event is applied, or refused, which its site counts too; and this is on its way to the broker."""
+        """Record an event as applied or rejected in its site, with the records that are being sent."""
         handle.passed(raw.offset, raw.timestamp, begun)
         self.checkpoints.pending.batch.sites.add(handle.engine.site)
         self._followed(*sends)
 
     async def _take_in(self, told: SiteMessage, own: bool, raw: Fetched) -> Rest:
-        """Take in the events that are not in the site's state yet; what they led to is on its way, and pending.
+        """Apply the events that are not in the site's state yet, and send their results.
 
         Returns:
-            What the next one waits for; None where all are processed.
+            What the next event waits for; None if all are processed.
 
         Raises:
-            Unreadable: there is no room for the site.
+            Unreadable: The partition has no room for the site.
         """
         try:
             handle = await self.sites.admit(told.site, own, raw)
@@ -198,14 +202,14 @@ class Processing:
         return None
 
     async def _refuse(self, error: Unreadable, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int) -> None:
-        """Send an event to the dead letters; its site counts it too."""
+        """Send an event to the dead letters; its site counts it as processed."""
         letter = await self.outbox.reject(error.reason, error.detail, handle.engine.site, raw, part=part)
         self._passed(handle, raw, begun, letter)
 
     async def _apply_or_mend(
         self, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int
     ) -> "asyncio.Task[None] | None":
-        """Apply an event, and where workers crash let the next checkpoint begin; return what mends a failed engine."""
+        """Apply an event; begin a checkpoint if workers crash. Return the repair task if the engine failed."""
         try:
             await self._apply(part, handle, raw, begun)
         except EngineFailed as error:
@@ -217,7 +221,7 @@ class Processing:
         return None
 
     async def _operate_carefully(self, operation: AnyOperation, own: bool, raw: Fetched) -> Rest:
-        """Do the same as `_operate`; to be refused is no crash."""
+        """Run `_operate` with crash tracking; a rejected operation is not a crash."""
         refused: Unreadable | None = None
         async with self._careful(raw, operation.site):
             try:
@@ -232,7 +236,11 @@ class Processing:
 
     @asynccontextmanager
     async def _careful(self, raw: Fetched, site: str, number: int = 0) -> AsyncIterator[None]:
-        """Do what workers may crash on. Raises Unreadable: they have."""
+        """Track work that may crash workers.
+
+        Raises:
+            Unreadable: Workers have crashed on it.
+        """
         crashes = self.checkpoints.crashes
         crashes.count(self.queues.is_any_blocked)
         async with crashes.doing(place_of(raw, number)) as may:
@@ -242,11 +250,11 @@ class Processing:
             yield
 
     async def _apply(self, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int) -> None:
-        """Apply an event to its site's engine, and send what it leads to.
+        """Apply an event to its site's engine, and send its results.
 
         Raises:
-            EngineFailed: half of it may be applied.
-            Unreadable: it is no event, or the engine has failed too often at events of its site.
+            EngineFailed: The event may be partly applied.
+            Unreadable: The event is not valid, or the engine has failed too often at events of its site.
         """
         event, site = part.event, handle.engine.site
         self.intake.unknown_fields.look(event, part.value)
@@ -263,9 +271,9 @@ class Processing:
         self._passed(handle, raw, begun, *await self.outbox.send(event, records, raw, part))
 
     def _mend(self, error: EngineFailed, part: EventPart, raw: Fetched, begun: int) -> "asyncio.Task[None]":
-        """Begin to make a site as it was before the event at which its engine failed, which is rejected.
+        """Start to restore a site to its state before the event at which its engine failed, and reject this event.
 
-        Its further events wait for that, those of others do not. No checkpoint may begin meanwhile.
+        The site's later events wait for it; those of other sites do not. No checkpoint may begin meanwhile.
         """
         site, checkpoints = error.site, self.checkpoints
 
@@ -283,13 +291,13 @@ class Processing:
         return task
 
     async def _operate(self, operation: AnyOperation, own: bool, raw: Fetched) -> Rest:
-        """Change a site as an operator says.
+        """Apply an operator's change to a site.
 
         Returns:
-            What the rest of it waits for; None where it is done.
+            What the rest of the operation waits for; None if it is done.
 
         Raises:
-            Unreadable: there is no such site here, it was made again a short time ago, or the operation failed.
+            Unreadable: The site is unknown, was rebuilt a short time ago, or the operation failed.
         """
         site = operation.site
         if not self.sites.knows(site):
@@ -310,10 +318,10 @@ class Processing:
         return None
 
     async def _remake(self, operation: ResetSite | Rebuild, raw: Fetched, handle: SiteHandle) -> SiteHandle:
-        """Make a site again, beside all other events: one site of this worker at a time.
+        """Recreate a site in the background, one site of this worker at a time.
 
-        A rebuild applies the site's earlier events once more, also one on which workers have crashed. Then they crash
-        on the operation, which is refused as an event is.
+        A rebuild applies the site's earlier events again, even one that has crashed workers. Workers then crash on the
+        operation, which is rejected like an event.
         """
         async with self.remaking, self.checkpoints.crashes.doing(place_of(raw, 0)):
             try:
@@ -328,7 +336,11 @@ class Processing:
     async def _made_again(
         self, operation: ResetSite | Rebuild, offset: int, handle: SiteHandle
     ) -> tuple[SiteHandle, str]:
-        """Return the site's new handle, and what was done. Raises EngineFailed: the engine fails at an event."""
+        """Return the site's new handle, and a description of the change.
+
+        Raises:
+            EngineFailed: The engine failed at an event.
+        """
         if isinstance(operation, ResetSite):
             return await self.sites.loader.reset(handle), "begun anew: nothing is learnt yet"
         fresh, count = await self.sites.loader.rebuild(handle, offset)
@@ -336,10 +348,10 @@ class Processing:
 
 
 def _operated(handle: SiteHandle, operation: ForgetJob | SetCapacity | LoadPrior) -> str:
-    """Return what an operation did at a site.
+    """Apply an operation to a site, and return a description of the change.
 
     Raises:
-        Unreadable: it failed, whatever the error. An operation is no reason for a worker to end.
+        Unreadable: The operation failed with any error. An operation must not stop a worker.
     """
     try:
         return operate(handle.engine, operation)
@@ -349,6 +361,6 @@ def _operated(handle: SiteHandle, operation: ForgetJob | SetCapacity | LoadPrior
 
 
 def _pending(handle: SiteHandle) -> "asyncio.Future[Any] | None":
-    """What the site's next event has to wait for."""
+    """Return what the site's next event has to wait for; None if nothing."""
     awaited: Future[Any] | None = handle.engine.pending()
     return None if awaited is None else asyncio.wrap_future(awaited)

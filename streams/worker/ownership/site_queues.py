@@ -1,4 +1,4 @@
-"""The messages of a partition by site: fair turns, sites that have to wait, and messages that are read again later."""
+"""Message queues by site: fair turns, blocked sites, and messages that are parked and read again later."""
 
 import asyncio
 import math
@@ -27,9 +27,9 @@ MAX_IDLE = 1024  # queues without messages that are remembered until they are lo
 
 
 class Room:
-    """Bounds how much waits in all partitions of a worker.
+    """Limit on the queued messages of all partitions of a worker.
 
-    A queue may hold as many places as are still free, so one that grows leaves as much to the others (the dynamic
+    A queue may hold as many places as are still free, so a growing queue leaves as much to the others (the dynamic
     threshold of Choudhury and Hahne, 1998).
     """
 
@@ -37,17 +37,17 @@ class Room:
         self.free = places
 
     def admits(self, held: int) -> bool:
-        """Return whether a queue that holds so many places may have more."""
+        """Return whether a queue that holds `held` places may grow."""
         return held < self.free
 
     @staticmethod
     def places(message: Fetched) -> int:
-        """Return how many places a message takes."""
+        """Return the number of places that a message takes."""
         return 1 + len(message.value or b"") // PLACE_BYTES
 
 
 class Parked:
-    """Messages of one site that are not held in memory: those from offset `first` to `last` of its topic."""
+    """Messages of one site that are not in memory: those from offset `first` to `last` of its topic."""
 
     __slots__ = ("count", "first", "last", "topic")
 
@@ -60,9 +60,9 @@ class Parked:
 
 
 class SiteQueue:
-    """The messages of one site on one topic, in their order; `key` is None for all keys that are not known.
+    """Messages of one site on one topic, in order; `key` is None for all unknown keys together.
 
-    `served_s` is the time that its messages have taken, as the fair turns count it.
+    `served_s` is the processing time of its messages, as the fair turns count it.
     """
 
     __slots__ = ("blocked", "held", "key", "messages", "parked", "queued", "reading", "served_s")
@@ -76,12 +76,12 @@ class SiteQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of it is left, in memory or parked."""
+        """True if no message is left, in memory or parked."""
         return not self.messages and self.parked is None
 
 
 class _First(NamedTuple):
-    """The messages of a site before an offset of a topic: they come first."""
+    """A site's messages before an offset of a topic, which must be processed first."""
 
     topic: str
     offset: int
@@ -93,25 +93,25 @@ class _First(NamedTuple):
 
 
 class SiteQueues:
-    """Gives the messages of a partition in fair turns: next comes the site that has taken the least time.
+    """Fair queue of a partition's messages: the site with the least processing time is next.
 
-    A site's messages keep their order. A site that waits for something is passed over until that is done. Where a site
-    has more messages than its share of the `room`, the later ones are parked: only their range is kept, and they are
-    read again when its queue is nearly empty. So neither a flood nor a site that waits holds up another. Messages with
-    a key that is not yet a site's share one queue. O(log sites) a message.
+    A site's messages keep their order. A blocked site is skipped until it is ready. If a site has more messages than
+    its share of the `room`, the later ones are parked. Only their range is kept, and they are read again when its queue
+    is nearly empty. So neither a flood nor a blocked site delays other sites. Messages with keys of unknown sites share
+    one queue. O(log sites) per message.
 
-    The turns are those of start-time fair queuing (Goyal et al., 1996) with the measured cost of each message: a site
-    without messages saves nothing up.
+    The turns follow start-time fair queuing (Goyal et al., 1996) with the measured cost of each message: a site without
+    messages gains no credit.
 
     Args:
-        room: bounds what is held in memory, by all partitions of the worker.
-        is_known: whether a key is that of a site of this partition.
-        read: reads messages again: topic, key, the first and the last offset, and how many at most.
-        begin: begins a task in the scope of the partition.
-        taken: is called with each message that is held in memory from now on.
-        is_full: whether a new site needs the place of another. Unknown keys then come first: which site gives its place
-            to a new one follows from the messages before it.
-        clock: a steady clock, seconds.
+        room: Limits the messages in memory of all partitions of the worker.
+        is_known: Returns whether a key belongs to a site of this partition.
+        read: Reads messages again: topic, key, first and last offset, and maximum number.
+        begin: Starts a task in the scope of the partition.
+        taken: Called with each message that is now held in memory.
+        is_full: Returns whether a new site needs the place of another. Unknown keys then come first, because the
+            earlier messages determine which site is evicted.
+        clock: Monotonic clock, seconds.
     """
 
     def __init__(
@@ -138,16 +138,16 @@ class SiteQueues:
         self._behind: list[SiteQueue] = []  # whose next messages came after it
 
     def __len__(self) -> int:
-        """Return how many messages are not processed yet, parked ones too."""
+        """Return the number of messages that are not processed yet, including parked ones."""
         return sum(len(queue.messages) for queue in self._all()) + self._parked
 
     @property
     def is_busy(self) -> bool:
-        """Whether a message has its turn, or is being processed."""
+        """True if a message is ready or being processed."""
         return (bool(self._ready) and not self._closed) or self._taken is not None
 
     async def until_nearer(self) -> None:
-        """Wait until fewer messages are parked, fewer are of unknown keys, and fewer are in memory."""
+        """Wait until fewer messages are parked, have unknown keys, or are in memory."""
         while (
             self._parked >= MAX_PARKED
             or self._room.free <= -MAX_WAITING
@@ -156,7 +156,7 @@ class SiteQueues:
             await asyncio.sleep(NEARER_S)
 
     def waiting(self, before: int) -> dict[str, float]:
-        """Return the broker's time of the last message before an offset, by site, of sites with messages that wait.
+        """Return the broker timestamp of the last waiting message before an offset, by site.
 
         O(messages in memory).
         """
@@ -174,18 +174,18 @@ class SiteQueues:
 
     @property
     def is_any_blocked(self) -> bool:
-        """Whether a site waits for something."""
+        """True if a site waits for something."""
         return self._blocked > 0
 
     def _all(self) -> Iterator[SiteQueue]:
         return iter(self._queues.values())
 
     def oldest_parked(self, topic: str) -> int | None:
-        """Return the first offset of a topic that is parked; None where none is."""
+        """Return the first parked offset of a topic; None if there is none."""
         return min((one.parked.first for one in self._all() if one.parked and one.parked.topic == topic), default=None)
 
     def put(self, message: Fetched) -> None:
-        """Take a message: hold it in memory, or park it."""
+        """Queue a message in memory, or park it."""
         key = message.key or b""
         known = key not in self._strangers and ((message.topic, key) in self._queues or self._is_known(key))
         queue = self._queue((message.topic, key if known else None))
@@ -222,7 +222,7 @@ class SiteQueues:
         self._note_taken(message)
 
     def _make_ready(self, queue: SiteQueue) -> None:
-        """Give a queue its turn, if it has a message and does not wait."""
+        """Schedule a queue if it has a message and is not blocked."""
         if not queue.messages or queue.blocked or queue.queued or (self._taken and self._taken[0] is queue):
             return
         queue.served_s = max(queue.served_s, self._now_s)
@@ -233,7 +233,7 @@ class SiteQueues:
         self._some.set()
 
     async def next(self) -> Fetched:
-        """Return the message whose turn it is, which is then to be `done`, or to be put back with `hold` or `again`."""
+        """Return the next message. The caller then marks it as `done`, or puts it back with `hold` or `again`."""
         while True:
             while not self._ready or self._closed:
                 self._some.clear()
@@ -248,7 +248,7 @@ class SiteQueues:
         return queue.messages[0]
 
     def done(self) -> None:
-        """Note that the message that was taken is processed."""
+        """Record that the current message is processed."""
         if (queue := self._charge()) is None:
             return
         message = queue.messages.popleft()
@@ -264,12 +264,12 @@ class SiteQueues:
         self._look_behind(queue)
 
     def again(self) -> None:
-        """Put the message back that was taken: the rest of it comes at the next turn of its site."""
+        """Put the current message back: its rest comes at the site's next turn."""
         if (queue := self._charge()) is not None:
             self._make_ready(queue)
 
     def follow(self, site: str) -> None:
-        """Put the message back that was taken: earlier messages of a site come first, and nothing that came later."""
+        """Put the current message back, until a site's earlier messages are processed; later messages wait too."""
         if (queue := self._charge()) is not None:
             message, key = queue.messages[0], site.encode()
             before, first = self._queues.get((message.topic, key)), _First(message.topic, message.offset, key)
@@ -278,7 +278,7 @@ class SiteQueues:
             self._make_ready(queue)
 
     def _look_behind(self, queue: SiteQueue) -> None:
-        """Go on with what came later once the earlier messages of a site are processed."""
+        """Resume later messages once the earlier messages of a site are processed."""
         first = self._first
         if first is None or queue.key[1] != first.key or (queue.messages and first.comes_before(queue.messages[0])):
             return
@@ -288,7 +288,7 @@ class SiteQueues:
             self._make_ready(one)
 
     def hold(self, awaited: "asyncio.Future[object]") -> None:
-        """Put the message back that was taken: its site waits until this is done, whatever comes of that."""
+        """Put the current message back and block its site until `awaited` is done, with any result."""
         if (queue := self._charge()) is None:
             return
         if queue.key[1] is None:
@@ -298,7 +298,7 @@ class SiteQueues:
         awaited.add_done_callback(lambda _: self._unblock(queue))
 
     def _charge(self) -> SiteQueue | None:
-        """Charge the site with the time of its turn; None where its messages were forgotten meanwhile."""
+        """Add the time of the turn to its site, and return the queue; None if the messages were dropped meanwhile."""
         if self._taken is None:
             return None
         (queue, since), self._taken = self._taken, None
@@ -306,7 +306,7 @@ class SiteQueues:
         return queue
 
     def _own_queue(self, strangers: SiteQueue, key: bytes) -> SiteQueue:
-        """Move messages of one of the unknown keys to a queue of their own. O(messages of unknown keys)."""
+        """Move the messages of an unknown key to a separate queue. O(messages of unknown keys)."""
         own = self._queue((strangers.key[0], key))
         for message in strangers.messages:
             if message.key == key:
@@ -329,7 +329,7 @@ class SiteQueues:
         self._make_ready(queue)
 
     def _refill(self, queue: SiteQueue) -> None:
-        """Read parked messages again where few are left."""
+        """Read parked messages again if few are left."""
         if queue.parked is None or queue.reading or len(queue.messages) > REFILL_MESSAGES // 4:
             return
         queue.reading = True
@@ -354,11 +354,11 @@ class SiteQueues:
         self._refill(queue)
 
     def close(self) -> None:
-        """Give no more messages. They stay: what is decided for the last one may depend on them."""
+        """Return no more messages. They stay queued, because the processing of the last one may depend on them."""
         self._closed = True
 
     def clear(self) -> None:
-        """Forget all messages: they are another worker's."""
+        """Drop all messages: another worker owns them."""
         self._room.free += sum(queue.held for queue in self._all())
         self._queues.clear()
         self._ready.clear()

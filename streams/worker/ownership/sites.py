@@ -1,4 +1,4 @@
-"""The sites of one partition: those in memory, and those that are stored and still to be read back."""
+"""Sites of one partition: those in memory, and stored ones that are still to be restored."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Behind(Exception):
-    """A new site takes the place of another, whose earlier messages come first."""
+    """A new site evicts another one, whose earlier messages must be processed first."""
 
     def __init__(self, site: str) -> None:
         super().__init__(site)
@@ -29,16 +29,16 @@ class Behind(Exception):
 
 @dataclass(eq=False)
 class PartitionSites:
-    """Knows each site of a partition, and lets it be served before all of them are in memory.
+    """Manage the sites of a partition, which can be served before all of them are in memory.
 
-    A site is read back at most once, whoever asks for it. `handles` are the sites in memory.
+    A site is restored at most once. `handles` are the sites in memory.
 
-    Parameters:
-        pending: is told which sites are to be stored, and which to be deleted.
-        begin: begins a task in the scope of the partition.
-        waiting: returns when the last message before an offset came to the broker, of each site with some that wait.
-        most: sites without a topic of their own that the partition has room for.
-        forget_s: seconds after which a silent site gives its place to another.
+    Args:
+        pending: Records the sites to store or delete.
+        begin: Starts a task in the scope of the partition.
+        waiting: Returns the broker timestamp of the last waiting message before an offset, by site.
+        most: Maximum number of sites without a dedicated topic.
+        forget_s: Seconds without events after which a site may be evicted.
     """
 
     partition: int
@@ -58,12 +58,12 @@ class PartitionSites:
     _last: dict[str, float] = field(default_factory=dict, init=False)  # of those, without ones with their own topic
 
     async def take_over(self, stored: StoredSites, claiming: asyncio.Semaphore) -> None:
-        """Claim every stored site: nobody else may write any more what is read back here.
+        """Claim every stored site, so that no other worker can write its restored data.
 
-        Then what a predecessor that did not know of this has written until it was claimed is read as well.
+        Records that an earlier owner wrote before the claim are read as well.
 
-        Parameters:
-            claiming: lets so many sites of this worker be claimed at a time.
+        Args:
+            claiming: Limits the concurrent claims of this worker.
         """
         stored = await self._claim_all(stored, claiming)
         heads = stored.heads
@@ -79,7 +79,7 @@ class PartitionSites:
                 self._miss_events(await self.get(site, head.own))
 
     async def _claim_all(self, stored: StoredSites, claiming: asyncio.Semaphore) -> StoredSites:
-        """Claim all sites, also those that are written meanwhile; return what is stored of them then."""
+        """Claim all sites, including those that are written meanwhile; return their stored data."""
         claimed, last = set[str](), None
         while True:
             new = [site for site in stored.heads if site not in claimed]
@@ -93,10 +93,10 @@ class PartitionSites:
             last, stored = late.last, self.table.take(late.found)
 
     async def read_back(self, reading: asyncio.Semaphore, seconds: float = math.inf) -> None:
-        """Read back all of them, those with the latest events first; none is begun any more after so many seconds.
+        """Restore all sites, those with the latest events first; start none after `seconds`.
 
-        Parameters:
-            reading: lets so many sites of this worker be read at a time.
+        Args:
+            reading: Limits the concurrent restores of this worker.
         """
         end = time.monotonic() + seconds
         for site in list(self._unread):
@@ -106,7 +106,9 @@ class PartitionSites:
                 await self._read(site)
 
     def reading(self, site: str) -> "asyncio.Task[None] | None":
-        """What has to be waited for until a site is in memory (again); it is read back then. None where nothing has."""
+        """Return the task that brings a site into memory, and start it if necessary; None if there is nothing to wait
+        for.
+        """
         if site in self._unread and self._unread[site] is None:
             self._unread[site] = self.begin(partial(self._read_back, site))
         return self._unread.get(site)
@@ -122,13 +124,13 @@ class PartitionSites:
         self._last.pop(site, None)
 
     def knows(self, site: str) -> bool:
-        """Whether a site is here, in memory or stored."""
+        """Return whether a site is here, in memory or stored."""
         return site in self.handles or site in self._unread or self.table.get(site.encode()) is not None
 
     async def get(self, site: str, own: bool) -> SiteHandle:
-        """The site's handle: the one in memory, else one made from the stored state, else a new one.
+        """Return the site's handle: from memory, else from the stored state, else a new one.
 
-        `own` says whether its events come on its own topic. Where that has changed, its offsets begin again.
+        `own` is whether its events come on its dedicated topic. If that has changed, its offsets restart.
         """
         await self._read(site)
         handle = self.handles.get(site)
@@ -140,32 +142,33 @@ class PartitionSites:
 
     @property
     def is_full(self) -> bool:
-        """Whether a new site needs the place of another. O(sites) where that is near."""
+        """True if a new site needs the place of another. O(sites) near the limit."""
         at_most = len(self._last) + len(self.handles)
         return at_most >= self.most and len(self._places()) >= self.most
 
     def _places(self) -> dict[str, float]:
-        """Return when the last message came to the broker of each site that takes a place."""
+        """Return the last broker timestamp of each site that counts towards the limit."""
         return self._last | {name: one.stamp for name, one in self.handles.items() if not one.own}
 
     async def admit(self, site: str, own: bool, raw: Fetched) -> SiteHandle:
-        """The handle of a site of which a message has come.
+        """Return the handle of the site of a new message.
 
-        A site with its own topic needs no room. Where there is none, the site that has been silent for longest loses
-        its place, if that is long enough. That follows from the partition's events alone, so it is the same when they
-        are seen again.
+        Sites with a dedicated topic do not count towards the limit. If the limit is reached, the site that has been
+        idle longest is evicted, provided that it has been idle long enough. The choice depends only on the partition's
+        events, so a replay gives the same result.
 
         Raises:
-            Unreadable: its partition has no room for another site.
-            Behind: it has, once the earlier messages of the site are processed that gives its place.
+            Unreadable: The partition has no room for another site.
+            Behind: There is room after the earlier messages of the site to evict.
         """
         if not own and not self.knows(site):
             await self._make_room(raw)
         return await self.get(site, own)
 
     async def _make_room(self, raw: Fetched) -> None:
-        """Let the most silent site go where there are too many. Earlier messages that wait count as if they were
-        processed, so it makes no difference in which order sites have their turns.
+        """Evict the most idle site if the limit is reached.
+
+        Waiting earlier messages count as processed, so the order of the sites' turns makes no difference.
         """
         last = self._places()
         if len(last) < self.most:
@@ -197,7 +200,7 @@ class PartitionSites:
         return handle
 
     def remake(self, site: str, work: Callable[[SiteHandle], Awaitable[SiteHandle]]) -> "asyncio.Task[None]":
-        """Begin work that gives a site a new handle in the place of its own; until then the site is being read back."""
+        """Start work that replaces a site's handle; until its end the site counts as being restored."""
         failed = self.handles.pop(site)
         if not failed.own:
             self._last[site] = failed.stamp
@@ -211,13 +214,13 @@ class PartitionSites:
         return task
 
     async def rebuild(self, failed: SiteHandle, applied: Iterable[AppliedEvent | Missed]) -> SiteHandle:
-        """Make a site's engine again after it failed in the middle of an event: as it was before that event.
+        """Restore a site's engine to its state before the event during which it failed.
 
-        That is the stored state and what the engine was told since, without the events at which it failed before. All
-        else of the handle counts refused events too, and stays. No checkpoint may run.
+        It uses the stored state and the engine's inputs since then, without earlier failed events. All other fields of
+        the handle count rejected events too, and stay. No checkpoint may run.
 
-        Parameters:
-            applied: what the partition's engines were told since the last checkpoint.
+        Args:
+            applied: Inputs of the partition's engines since the last checkpoint.
         """
         site = failed.engine.site
         fresh = await self._load(site, failed.own)
@@ -234,9 +237,9 @@ class PartitionSites:
         return handle
 
     async def look_for_gap(self, place: Log, expected: int, found: int) -> bool:
-        """Return whether events were deleted between an offset that was expected and the one that came.
+        """Return whether events were deleted between the expected offset and the one that arrived.
 
-        Sites of which no message waits say so from now on; the others when they come to a message behind the gap.
+        Sites without waiting messages are notified immediately; the others when they reach a message behind the gap.
         """
         if not await self.gaps.is_one(place, expected, found):
             return False
@@ -249,14 +252,14 @@ class PartitionSites:
         return True
 
     def hear(self, message: Fetched) -> None:
-        """Note that a site is not silent, whatever came of its message: a message that waits counts as well."""
+        """Record that a site is not idle, whatever the result of its message; a waiting message counts as well."""
         handle = self.handles.get((message.key or b"").decode(errors="replace"))
         if handle is not None and message.timestamp > handle.stamp:
             handle.stamp = message.timestamp
             self.pending.batch.sites.add(handle.engine.site)
 
     def pass_over(self, site: str) -> None:
-        """An event of a site is not applied; its predictions say for a while that events are missing."""
+        """Skip an event of a site; its predictions are marked as missing events for a while."""
         if (handle := self.handles.get(site)) is not None:
             self._miss_events(handle)
 
