@@ -31,7 +31,7 @@ from models.waits.qespera import Qespera
 
 Samples = Singles  # six sorted sets, (6, SET_VALUES), each padded with NaN
 SETS = 6  # sets of values that describe a state
-SET_VALUES = 64  # values that are kept of a set at most
+SET_VALUES = 64  # maximum number of values that are kept of a set
 BINS = 10  # bins of a histogram
 
 NO_DEPTH = 1 << 40  # rows that are kept before the size of the history is read
@@ -60,11 +60,11 @@ class QesperaDistributions(Qespera):
         super().__init__(**parameters)
         self.bins = bins
         self.rows = Rows(NO_DEPTH)
-        self.per_job = PerJob(bytes)  # the states that the queued jobs found
-        self._numbers = np.empty(0, np.int64)  # which job of the site's history each place is of, -1 for none
+        self.per_job = PerJob(bytes)  # the states at the submission of the queued jobs
+        self._numbers = np.empty(0, np.int64)  # job of the site's history at each place, -1 for none
         self._samples = np.empty((0, SETS, SET_VALUES), np.float32)
         self._window: RollingSpearman | None = None
-        self._layout = (0, 0)  # the size and the first job of the history that the places are of
+        self._layout = (0, 0)  # the size and the first job of the history for these places
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """Keep the state that the job finds until it starts."""

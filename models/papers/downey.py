@@ -25,10 +25,10 @@ from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory, Template
 
 MAX_FITTED_RUNS = 64
-"""Runs that a distribution is fitted to. The error on KTH's trace and CTC's first 20,000 jobs falls from 1024 to 64."""
+"""Runs that a distribution is fitted to. On the traces of KTH and CTC the error falls from 1024 to 64."""
 
 MIN_QUEUE_RUNS = 8  # runs that a queue needs before it is used
-MIN_RUN_S = 1.0  # clocks tick in seconds: a run below one counts as one, since zero has no logarithm
+MIN_RUN_S = 1.0  # clocks have a resolution of a second: a shorter run counts as one, since zero has no logarithm
 
 
 class LogUniform(NamedTuple):

@@ -46,14 +46,14 @@ from models.site.state import MICRO, micros
 from models.stored import encode, reader
 
 CONFIDENCE = 0.95
-"""The confidence of the intervals that go out with predictions: that of the thesis' schedulers (section 5.3)."""
+"""The confidence of the intervals of predictions: that of the thesis' schedulers (section 5.3)."""
 
 MIN_RUNS = 2  # runs in a range before its mean is used: with fewer, its confidence interval is not defined
 COEFFICIENTS = 3  # the coefficients of T(p): this many ranges must have runs for a fit
 
 TIME_RANGE = 4
 MEMORY_RANGE = 4
-"""A range reaches to this many times where it begins, for run times and for memory. The thesis names no base."""
+"""Ratio of a range's end to its begin, for run times and for memory. The thesis names no base."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class ExecutionTime(NamedTuple):
         """
         weights = 1 / np.sqrt(np.asarray(variances, np.float64))
         design = _terms(np.asarray(cpus, np.float64)) * weights
-        q, r = orthogonalize(design.T)  # of V^(-½)X, whose squares the normal equations would lose digits to
+        q, r = orthogonalize(design.T)  # of V^(-½)X, since the normal equations square it and lose digits
         if np.abs(r.diagonal()).min() < 1e-12 * np.abs(r).max():
             return None
         root = inverse_of_triangle(r)

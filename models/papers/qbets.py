@@ -25,14 +25,14 @@ from models.site.rows import Rows
 from models.site.runs import power_of_two
 from models.stored import encode, reader
 
-UPPER = (0.5, 0.75, 0.9, 0.95)  # quantiles that are bounded from above
-LOWER = (0.1,)  # quantiles that are bounded from below: the wait is at most that with this probability or less
+UPPER = (0.5, 0.75, 0.9, 0.95)  # quantiles with an upper bound
+LOWER = (0.1,)  # quantiles with a lower bound: the probability of a shorter wait is at most this
 CHANGE_QUANTILE = 0.95  # the quantile whose bound, exceeded several times in a row, shows that the queue has changed
 
 MAX_CHANCE_OF_MISSES = 0.0025
-"""A run of misses that is at most this probable is taken for a change: three, where waits are independent."""
+"""A run of misses with at most this probability counts as a change: three, where waits are independent."""
 
-ROUNDING = 1 - 1e-12  # a probability above this share of the confidence is taken for it: what is missing is rounding
+ROUNDING = 1 - 1e-12  # a probability above this share of the confidence counts as equal to it, due to rounding
 WALLTIME_EDGES_S = (900.0, 3600.0, 4 * 3600.0, 12 * 3600.0)  # edges of the ranges of walltimes, seconds
 Category = tuple[str, ...]
 
@@ -225,7 +225,7 @@ class Qbets(WaitMethod):
     @staticmethod
     def _changed(series: _Series) -> bool:
         if series.misses < misses_of_a_change(0):
-            return False  # whatever the correlation, which takes time to compute
+            return False  # independent of the correlation, which takes time to compute
         return series.misses >= misses_of_a_change(series.correlation_tenths())
 
     def _cut(self, series: _Series) -> None:
@@ -236,7 +236,7 @@ class Qbets(WaitMethod):
 
     def _drop(self, category: Category) -> None:
         series = self._series.get(category)
-        if series is None:  # none of its jobs was left where rows had been lost
+        if series is None:  # none of its jobs remained after rows were lost
             return
         series.drop_before(self.rows.oldest)
         if not series.waits:

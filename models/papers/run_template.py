@@ -7,13 +7,13 @@ import msgspec
 
 from models.site.runs import ATTRIBUTES, Template
 
-MAX_HISTORY_RUNS = 65_536  # runs of a category that are kept at most: the meaning of "not limited"
+MAX_HISTORY_RUNS = 65_536  # maximum number of runs of a category that are kept: the meaning of "not limited"
 
 UNIT = 2**23
 """A data point is a whole number: of seconds up to `UNIT`, 97 days, or of `UNIT`-ths of the requested walltime.
 
-Sums of whole numbers are exact, in whatever order they are added up and however often something is taken away again;
-with `MAX_HISTORY_RUNS` points none of the sums of squares exceeds 64 bits.
+Sums of whole numbers are exact, independent of the order of additions and subtractions; with `MAX_HISTORY_RUNS` points
+none of the sums of squares exceeds 64 bits.
 """
 
 PREDICTORS: dict[str, Callable[[int], int]] = {
@@ -27,10 +27,10 @@ PREDICTORS: dict[str, Callable[[int], int]] = {
 A regression does not depend on the unit of x, which is chosen so that x is at most `UNIT`.
 """
 
-DATA = ("absolute", "relative")  # what a data point is: a run time in seconds, or its share of the requested walltime
+DATA = ("absolute", "relative")  # type of data point: a run time in seconds, or its share of the requested walltime
 EXAMPLE = "user,cpus/4 mean relative 4096"
 
-LAST_RESORT = "elapsed/64 mean absolute 64"  # what all jobs of a site ran: for those that are like none
+LAST_RESORT = "elapsed/64 mean absolute 64"  # all jobs of a site: for those without a similar job
 
 
 class RunTemplate(msgspec.Struct, frozen=True):

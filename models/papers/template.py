@@ -31,7 +31,7 @@ MIN_HALF_WIDTH_S = 60.0  # half a width in seconds; narrower intervals count as 
 Choice = Literal["surest", "weighted"]
 """Combination of a set's estimates: the surest of them, as in the papers, or their weighted mean."""
 
-MAX_TEMPLATES = 32  # templates of a set at most; the papers' sets have up to 10
+MAX_TEMPLATES = 32  # maximum number of templates of a set; the papers' sets have up to 10
 
 DEFAULT = (
     "user,executable,walltime,elapsed/64 mean relative 64",
@@ -44,12 +44,13 @@ DEFAULT = (
     "user,elapsed/64 mean relative 8",
     LAST_RESORT,
 )
-"""Templates that do well on each of four traces (CTC, KTH, SDSC SP2 and Blue Horizon), from a search on all of them."""
+"""Templates that are accurate on each of four traces (CTC, KTH, SDSC SP2 and Blue Horizon), from a search on all of
+them."""
 
 RUN, POINT, NODES = range(3)
 """The rows of a category's data: run times in whole seconds, data points, and x of the regression."""
 
-Sums = tuple[int, int, int, int, int, int]  # of data points y: how many, Σy, Σy², Σx, Σx² and Σxy
+Sums = tuple[int, int, int, int, int, int]  # of data points y: their number, Σy, Σy², Σx, Σx² and Σxy
 NOTHING: Sums = (0, 0, 0, 0, 0, 0)
 
 
@@ -101,7 +102,7 @@ def estimate(sums: Sums, at: int, regression: bool, quantiles: Floats) -> tuple[
     n, y, yy, x, xx, xy = sums
     if n < 2:
         return 0.0, np.inf
-    q, r = y // n, y % n  # about the whole part of the mean the sums are still exact
+    q, r = y // n, y % n  # about the integer part of the mean the sums are still exact
     squares = max(yy - q * (y + r) - r * r / n, 0.0)
     if not regression:
         return y / n, CHEBYSHEV * math.sqrt(squares / (n - 1))
@@ -119,7 +120,7 @@ def estimate(sums: Sums, at: int, regression: bool, quantiles: Floats) -> tuple[
 @cache
 def student_quantiles(history: int) -> Floats:
     """Return Student's t, exceeded to either side with probability 1 - `CONFIDENCE`, by degrees of freedom."""
-    from scipy.special import stdtrit  # slow to import, and for regressions only
+    from scipy.special import stdtrit  # slow to import, and only for regressions
 
     return np.concatenate(([np.nan], stdtrit(np.arange(1, max(history - 1, 2)), (1 + CONFIDENCE) / 2)))
 
@@ -155,7 +156,7 @@ class _Points:
     def __init__(self, template: RunTemplate, runs: list[Run]) -> None:
         self.template = template
         self.runs = runs
-        self.number = 0  # of the last run that was taken over
+        self.number = 0  # of the last run that was processed
         self.first = self.last = 0
         self.data: Ints = np.empty((3, 8), np.int64)
         self.sums = NOTHING
@@ -194,7 +195,7 @@ class _Points:
 
 
 MAX_CACHED_CATEGORIES = 50_000
-"""Categories, of all templates together, whose data are kept as arrays beside the history: the last to be new."""
+"""Maximum number of categories, of all templates together, whose data are cached as arrays: the latest ones."""
 
 
 class Templates(RunMethod):
@@ -235,7 +236,7 @@ class Templates(RunMethod):
         self._points: list[dict[Category, _Points]] = [{} for _ in self.set]
         regressions = [template.history for template in self.set if template.predictor != "mean"]
         self._quantiles = student_quantiles(max(regressions)) if regressions else np.empty(0)
-        sums_of(np.empty((3, 0), np.int64), 0, 0, 0)  # compiled now, not when a running job is first predicted
+        sums_of(np.empty((3, 0), np.int64), 0, 0, 0)  # compile it now, not at the first prediction of a running job
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         """Return the estimate of the set."""

@@ -61,7 +61,7 @@ class Easy(Backfilling):
 
     def _set_up(self, **rules: Any) -> None:
         super()._set_up(**rules)
-        self.reservation: Shadow | None = None  # that of the head of the queue; None while nothing queues
+        self.reservation: Shadow | None = None  # reservation of the head of the queue; None while the queue is empty
 
     def _in_order(self) -> list[SimulatedJob]:
         return list(self.queue.values())

@@ -8,7 +8,7 @@ from models.site.job import Job
 from models.site.runs import RunHistory
 
 DEFAULT_RUN_S = 3600.0
-"""Seconds: the estimate of a job without a walltime that no prediction is made of, before any job has ended."""
+"""Seconds: the estimate of a job without a walltime and without a prediction, before any job has ended."""
 
 
 class Estimates:

@@ -26,9 +26,9 @@ class Preemptive(Scheduler):
 
     def _set_up(self, **rules: Any) -> None:
         super()._set_up(**rules)
-        self.suspended: dict[str, RunningJob] = {}  # the queued jobs that have run, as they ran last
+        self.suspended: dict[str, RunningJob] = {}  # the suspended jobs, which queue, with their last run
         self.suspensions: Counter[str] = Counter()  # how often each job was suspended
-        self.processors: dict[str, Numbers] = {}  # those of running and suspended jobs
+        self.processors: dict[str, Numbers] = {}  # CPUs of running and suspended jobs
         self._idle = np.ones(self.cpus, dtype=np.bool_)
 
     def _waits(self, job: SimulatedJob) -> bool:

@@ -17,7 +17,7 @@ from models.records import AnyEvent, Cancel, Capacity, End, Start
 from models.simulation.estimates import Estimates
 from models.simulation.workload import SimulatedJob
 
-NEVER = 1 << 62  # a second that never comes
+NEVER = 1 << 62  # a time in seconds that is never reached
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +89,7 @@ class Scheduler(ABC):
         if job.submit < self.now:
             raise ValueError(f"job {job.job} is submitted at {job.submit}, before now ({self.now})")
         if job.cpus > self.cpus:
-            raise ValueError(f"job {job.job} wants {job.cpus} of {self.cpus} CPUs")
+            raise ValueError(f"job {job.job} requests {job.cpus} of {self.cpus} CPUs")
         if job.job in self.queue:
             raise ValueError(f"job {job.job} is queued already")
         self._advance(job.submit)

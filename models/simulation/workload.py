@@ -43,13 +43,13 @@ SHORT_PER_CPU = -0.003
 SHORT_AT_ZERO = 0.6986
 LONGEST_LOG_RUN = 12.0
 RUSH_GAP = (6.0415, 0.8531)
-ALL_TO_RUSH = 1.0519  # what the shape of the rush hours' gaps becomes over all hours (their `arar`)
+ALL_TO_RUSH = 1.0519  # factor from the shape of the rush hours' gaps to that of all hours (their `arar`)
 LONGEST_LOG_GAP = 13.0
 DAILY = (6.1271, 5.2740)
 FIRST_SLOT = 10  # the cycle runs from 5:00, the quietest time, to 5:00; its gamma counts half hours from 11 there
 
 # Features outside the model.
-APPLICATIONS = 6  # applications of a user at most
+APPLICATIONS = 6  # maximum number of applications of a user
 RUN_NOISE = 0.5
 SIZE_NOISE = 0.3
 """Variation of the jobs of an application: standard deviations of the log of run time, and of log2 of size."""
@@ -59,7 +59,7 @@ SESSION_SPREAD = 40
 over which they spread. More similar jobs at the same time make longer waits: with these values, EASY at a load of 0.7
 has mean waits of about 10 hours; the traces have 4 to 15."""
 UNDER_REQUESTED = 0.06
-LEAST_USE = 0.3  # the least share of the requested walltime that a session's longest job uses, before rounding up
+LEAST_USE = 0.3  # minimum share of the requested walltime that a session's longest job uses, before rounding up
 PATIENCE = 4 * 3600  # mean patience, in seconds, of the users who withdraw jobs
 WALLTIMES: Ints = np.array([5, 10, 15, 30, 60, 120, 240, 360, 480, 720, 1080, 1440, 2160, 2880]) * 60
 QUEUES = (("short", 3600), ("batch", 12 * 3600), ("long", 48 * 3600))

@@ -78,7 +78,7 @@ def outliers(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
 @njit(cache=True)
 def _grid(x: Floats, y: Floats, eps: float) -> tuple[int, int, Ints, Ints]:
     """Rows and columns of the grid, the points sorted by cell, and where each cell's begin."""
-    side = eps / math.sqrt(2.0) * (1.0 - 1e-9)  # a little less, so that rounding cannot part two points of a cell
+    side = eps / math.sqrt(2.0) * (1.0 - 1e-9)  # a little less, so that rounding cannot separate two points of a cell
     left, right, low, high = x[0], x[0], y[0], y[0]
     for point in range(len(x)):
         left, right = min(left, x[point]), max(right, x[point])

@@ -31,15 +31,15 @@ POLICIES: tuple[type[Simulated], ...] = (SimulatedEasy, SimulatedConservative, S
 SCHEDULES = {kind.name: kind.schedule for kind in POLICIES}
 
 MIN_TRIED_JOBS, FIRST_TRIED_JOBS = 20, 100
-"""Tried jobs that must have started before another policy may be chosen; and those up to which all are tried."""
+"""Tried jobs that must have started before another policy may be chosen; and the number up to which all are tried."""
 
-MAX_ERROR_RATIO = 0.9  # the error of a policy, as a share of the usual one's, up to which it is preferred to that
-ERROR_DECAY = 0.998  # the decay of errors, since schedulers are configured again
+MAX_ERROR_RATIO = 0.9  # maximum error of a policy, relative to the usual one's, to be preferred to it
+ERROR_DECAY = 0.998  # the decay of errors, since schedulers are reconfigured
 
 LIVE_JOBS_PER_STEP, MAX_LIVE_JOBS = 100, 3000
-"""Live jobs that double the cost of a try; and those above which a try takes too long."""
+"""Live jobs that double the cost of a trial; and the number above which a trial takes too long."""
 
-WaitsByPolicy = dict[str, float]  # the waits in seconds that a job was predicted by each policy
+WaitsByPolicy = dict[str, float]  # the predicted waits in seconds by each policy
 
 
 class _Tried(msgspec.Struct, array_like=True):
@@ -70,7 +70,7 @@ class Policy(WaitMethod):
         self._trial = POLICIES[0](plans)
         self._tried = _Tried(0, 0, dict.fromkeys(self._policies, 0.0))
         self.per_job: PerJob[WaitsByPolicy] = PerJob(WaitsByPolicy, self._check_tried)
-        """The waits that jobs were predicted by each policy, of those that were tried and queue."""
+        """The predicted waits by each policy, of the tried jobs that still queue."""
 
     @property
     def memory(self) -> Memory:

@@ -30,7 +30,7 @@ from models.site.job import Estimate, Job
 from models.waits.dbscan import NOISE, dbscan, outliers
 
 MIN_EXTENT = 1e-290
-"""A feature whose values differ by less counts as constant: dividing by less would give no finite number."""
+"""A feature whose values differ by less counts as constant: the quotient would not be finite."""
 
 MIN_HISTORY_JOBS = 10
 """Jobs that must have started before a wait is predicted."""
@@ -254,7 +254,7 @@ def kernel_mean(values: Floats, distance: Floats) -> float:
 def kernel_quantile(values: Floats, distance: Floats, q: float) -> float:
     """The (lower) quantile under the same weights."""
     weight = np.exp(-(distance**2))
-    enough = weight.sum() * q * (1.0 - 1e-12)  # a half that is just reached counts, in spite of rounding
+    enough = weight.sum() * q * (1.0 - 1e-12)  # a share that is just reached counts, in spite of rounding
     order = np.argsort(values)
     below = 0.0
     for i in order:

@@ -21,7 +21,7 @@ from models.arrays import Floats, Ints
 N = TypeVar("N", np.int64, np.float64)
 
 MAX_PLAN_STEPS = 4_000_000
-"""Steps of planning after which conservative backfilling plans for the last time; 10 ms."""
+"""Steps of planning after which conservative backfilling plans for the last time."""
 
 
 class Jobs(NamedTuple):

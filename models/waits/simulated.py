@@ -22,10 +22,10 @@ from models.site.table import QUEUED, RUNNING
 from models.waits.schedules import Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
 
 MIN_REMAINING_S = 1.0
-"""The least time that a job runs, or runs on: until its end event it is running."""
+"""Minimum run time of a job, in total or remaining: until its end event it is running."""
 
 MAX_TASK_ROWS = 256
-"""Rows by which the tasks of an array are simulated, at most."""
+"""Maximum number of rows in the simulation of an array's tasks."""
 
 Plans = Literal["walltime", "predicted"]
 
@@ -36,7 +36,7 @@ Starts = Callable[[int, float, float], float]
 """Return the seconds from now until a job starts, from its row."""
 
 Outlived = dict[JobKey, float]
-"""Whole run times in seconds, predicted again, of jobs that have run for longer than was predicted before."""
+"""Whole run times in seconds, predicted again, of jobs that have exceeded the earlier prediction."""
 
 
 MAX_SIMULATED = 500
@@ -100,7 +100,7 @@ class Simulated(WaitMethod):
     def __init__(self, plans: Plans = "walltime") -> None:
         self.plans = plans
         self.per_job: PerJob[float] = PerJob(float)
-        """Whole run times in seconds, predicted again, of jobs that have outlived what was predicted before."""
+        """Whole run times in seconds, predicted again, of jobs that have exceeded the earlier prediction."""
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Predict the wait; none if the job is larger than the site, or the size of the site is missing."""

@@ -146,7 +146,7 @@ def _state_distance(point: Point, columns: Columns, i: int, span: Floats, differ
             category = columns.category[entry]
             for a in range(vectors):
                 x, y = point.vectors[category, a], columns.vectors[entry, a]
-                difference[a] += abs(x - y) - x  # the totals have x already
+                difference[a] += abs(x - y) - x  # the totals contain x already
                 amount[a] += y
         for a in range(vectors):
             if amount[a] > 0.0:
@@ -177,7 +177,7 @@ NOMINAL = JOB[:5]
 NUMERIC = JOB[5:]
 VECTORS = STATE[1:]
 
-MAX_EXACT_INTEGER = 2**53  # values are whole and not above this, so that floats hold them, and sums of them, exactly
+MAX_EXACT_INTEGER = 2**53  # values are whole and at most this, so that floats represent them, and sums of them, exactly
 Category = tuple[str | None, ...]  # a job's values of the policy attributes, in the order of `POLICY`
 
 

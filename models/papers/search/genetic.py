@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-ELITE = 2  # the best individuals of a generation, which live on unchanged
+ELITE = 2  # the best individuals of a generation, which survive unchanged
 FITNESS = (1.0, 4.0)  # of the worst and the best individual of a generation
 Gene = str
 Individual = tuple[Gene, ...]

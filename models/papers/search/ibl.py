@@ -182,7 +182,7 @@ class Bench:
 
     def __init__(self, examples: Examples) -> None:
         if not examples.asked:
-            raise ValueError("a stretch without a job to predict")
+            raise ValueError("no job to predict")
         self._examples = examples
         self._truth = np.array([asked.value_s for asked in examples.asked])
         self._laid: dict[Selection, tuple[distance.Columns, list[distance.Point]]] = {}

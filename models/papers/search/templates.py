@@ -24,7 +24,7 @@ ELAPSED = tuple(2**exponent for exponent in range(6, 17))  # ranges of the elaps
 HISTORY = tuple(2**exponent for exponent in range(1, 17))
 """Lengths of the history, 2 to 65536; one that is not limited has the last."""
 
-MAX_SET_TEMPLATES = 10  # templates of an individual at most
+MAX_SET_TEMPLATES = 10  # maximum number of templates of an individual
 
 Evaluate = Callable[[Sequence[RunTemplate]], Iterable[TemplateEstimates]]
 """Return the estimates of each of these templates at the workload's predictions, in their order; may use several

@@ -42,7 +42,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "ridge_distance": (0.4, 0.6, 0.8, 1.0),
     "neighbours": (1, 2, 3, 5, 10, 15, 20),
 }
-"""The values that are tried of each parameter, within table V. `bins` are of distributions, `history` of the engine."""
+"""The values of each parameter that are tried, within table V. `bins` are of distributions, `history` of the engine."""
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class TuningResult(msgspec.Struct, frozen=True):
         return self.statistics[self.profile.method]
 
 
-PASSES = 3  # how often `tune` goes through the events
+PASSES = 3  # passes of `tune` over the events
 
 
 def tune(events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, Truth], settings: EngineSettings) -> TuningResult:

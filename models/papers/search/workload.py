@@ -122,7 +122,7 @@ class Workload:
         categories = self._categories(template.attributes)
         ends = self.place[np.isnan(self.elapsed_s)]
         ends = ends[categories[ends] >= 0]
-        ends = ends[np.argsort(categories[ends], kind="stable")]  # by category, and in each as they came
+        ends = ends[np.argsort(categories[ends], kind="stable")]  # by category, and in each by their order
         count = int(categories.max()) + 1
         begins = np.concatenate(([0], np.cumsum(np.bincount(categories[ends], minlength=count))))
         points, scales, nodes = self._columns(template)

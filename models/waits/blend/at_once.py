@@ -12,10 +12,10 @@ RATE = 0.3
 """Learning rate of the regression: the first jobs move a coefficient by this much, later ones by less (AdaGrad)."""
 
 BINS, BIN_RATE = 8, 0.05
-"""Ranges of the regression's answer that are corrected apart, and how far one job moves their correction."""
+"""Ranges of the regression's result that are corrected separately, and the step of one job for the correction."""
 
 MAX_LOGIT = 6.0
-"""A probability is never surer than that."""
+"""Limit of the logit of a probability."""
 
 SOFT_S, MAX_FAR = 10.0, 4.0
 """Waits are compared with a minute by their logarithms, after `SOFT_S` seconds are added to both. The difference is

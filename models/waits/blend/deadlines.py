@@ -7,14 +7,14 @@ from struct import Struct
 
 from models.records import JobKey
 
-Deadline = tuple[float, JobKey, int]  # when (Unix seconds), of which job, and which of its bounds
+Deadline = tuple[float, JobKey, int]  # the time (Unix seconds), the job, and which of its bounds
 MAX_TAKEN = 200  # maximum number of deadlines per call, so that an event after a long pause does not take long
 _FIRST: tuple[JobKey, int] = ("", -1), -1  # before all deadlines of the same time
 
 _LATER = Struct("<dB")  # the time and the place of a later deadline of a job
 
 _Entry = tuple[float, JobKey, int, bytes]
-"""A job's next deadline, and its later ones, in their order: a fifth of the memory that each would take by itself."""
+"""A job's next deadline, and its later ones, in their order: a fifth of the memory of separate entries."""
 
 
 class Deadlines:

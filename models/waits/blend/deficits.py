@@ -18,16 +18,16 @@ of that weight. Else hundreds of jobs that start at the same time would undo wha
 bound would be only as wide as the last one."""
 
 DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
-"""Over how many jobs it is counted how many more exceed an upper bound than should; and how much more often than it
-should the bound is made to hold meanwhile, as a share of that."""
+"""Number of jobs over which the deficit in the coverage of an upper bound is averaged; and the additional coverage that
+corrects it, as a factor of the deficit."""
 
 FIRST_JOBS = 1000.0
 """The initial deficit of bursts counts as this many jobs."""
 
 BURST_DEFICIT, WIDER, WIDEST = 0.04, 4.0, 0.3
-"""The deficit among jobs of bursts at first. What it is more later makes their upper bounds larger, on the scale: by so
-many times that, as a share of them, at most by the last. The shifts forget a burst within a hundred jobs; this is how
-wrong bursts have been for thousands."""
+"""Initial deficit of the jobs of bursts. A higher deficit widens their upper bounds, on the scale: by `WIDER` times the
+excess, as a share of them, at most by `WIDEST`. The shifts forget a burst within a hundred jobs; the deficit covers
+thousands."""
 
 SUM_STEP, SUM_LEAST, SUM_MOST = 0.005, -0.5, 6.0
 """Step by which a job of a burst moves the shift of the bounds of bursts, up or down, on the scale; and its limits. The
@@ -41,7 +41,7 @@ coverage for ever. The limits change a bound of 0 to 4 min, and of 10 h to 14 h 
 long is no evidence about its waits when it is full, so a bound of 0 that holds does not count."""
 
 SUM = 2
-"""The row of the deficits in which these sums stand, behind those outside of bursts and in them."""
+"""The row of the deficits with these sums, after those outside of bursts and in them."""
 
 USER_FIRST, USER_JOBS = 100.0, 1000.0
 """As `FIRST_JOBS` and `DEFICIT_JOBS`, for the jobs of one user's bursts, with an initial deficit of 0."""

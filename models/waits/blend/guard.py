@@ -28,7 +28,7 @@ CHOICES = ("the mixture", "the experts' median", "the median with the trivial ru
 MIXTURE, EXPERTS, ALL, TWO_BEST = range(len(CHOICES))
 
 MEMORY_S = 7 * 86400.0
-"""After so long an error counts 1/e."""
+"""After this time the weight of an error is 1/e."""
 
 UNKNOWN_S = 3600.0
 """Sum to which all errors fade: it keeps a few jobs from deciding."""
@@ -39,10 +39,10 @@ mixture has the best estimate, from their weights at other sites. They fade as e
 few jobs decided, and one burst replaced the mixture."""
 
 SHARPNESS = 30.0
-"""With an error that is a tenth more, a choice weighs 0.06 times as much."""
+"""With an error that is a tenth higher, the weight of a choice is 0.06 times as high."""
 
 USER_KEEP = 0.97
-"""The share of a user's errors that is kept with each job."""
+"""Factor of a user's errors with each job."""
 
 USER_UNKNOWN_S, USER_SHARPNESS = 360_000.0, 20.0
 """As `UNKNOWN_S` and `SHARPNESS`, for the errors for the job's user: here all jobs of a burst count."""
@@ -52,7 +52,7 @@ FAR_FACTOR, FAR_S = 2.0, 3600.0
 the simulated schedule."""
 
 MIN_NAMED = 0.2
-"""The least weight with which a choice beside the mixture is named in the reason."""
+"""Minimum weight of a choice beside the mixture to be named in the reason."""
 
 
 class Choice(NamedTuple):

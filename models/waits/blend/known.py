@@ -15,7 +15,7 @@ from models.waits.blend.quantiles import exceed, leave
 from models.waits.blend.said import ALONE_FLAG, BEHIND, MEDIAN, QUANTILES, inputs_of, mark, read_said
 
 AT_ONCE = 2 * QUANTILES
-"""The place of the minute behind the marks of `Said`; each of them has a deadline."""
+"""The place of the one-minute mark, after the marks of `Said`; each of them has a deadline."""
 
 MARKS = AT_ONCE + 1
 
@@ -96,7 +96,7 @@ def exceeded(
     table, head, weight, inputs, choices_s = _read(note, experts)
     marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)
     before_s = _known(table, ready, watched, at, place, marks, passed)
-    has_left = place < 0  # always False; a literal here would make numba compile what is called a second time
+    has_left = place < 0  # always False; with a literal here numba would compile the called kernels a second time
     if MEDIAN <= place < QUANTILES:
         medians_s, waited_s = inputs[:-QUANTILES], marks[place]
         judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, waited_s, has_left, weight, 1.0)

@@ -57,13 +57,13 @@ FIRST_WEIGHTS = {
 """Initial weight of each expert at a new site, by its accuracy in the first 1000 jobs of seven others."""
 
 RIVALS = {"qespera": [len(TRIVIAL)], "order": [ORDER], "boosted": [-2, -1]}
-"""The experts of which medians are taken, and their places; the policy is of no use where it is not the site's own."""
+"""The experts of the medians, and their places. The policy is excluded: it is useless if it is not the site's own."""
 
 JUDGED = range(MEDIAN, QUANTILES)
 """Marks that give a lower bound of the choices' errors when a queued job exceeds them."""
 
 MIN_NAMED = 0.05
-"""The least weight with which an expert is named in the reason."""
+"""Minimum weight of an expert to be named in the reason."""
 
 HOOKS = ("observe", "learn", "cancelled", "ended", "forget", "degraded", "pending")
 """Hooks that are called for the experts that override them; for the others a call would do nothing."""

@@ -19,7 +19,7 @@ from numba import njit
 from models.arrays import Floats
 
 UNIT_S = 10.0
-"""Below this the scale is linear: seconds count where half of the jobs start within some."""
+"""Below this the scale is linear: single seconds matter where half of the jobs start within a few."""
 
 EXPONENT = 0.35
 """Exponent of the scale."""
@@ -34,7 +34,7 @@ EAGERNESS = 0.25
 """Learning rate of the weights, as a share of the optimum in the worst case."""
 
 MAX_EXPONENT = 50.0
-"""Weights below exp(-50) of the largest count as that."""
+"""Minimum of the weights: exp(-50) of the largest."""
 
 SITE_JOBS, KIND_JOBS = 5000.0, 3000.0
 """After this many jobs the weight of a regret is 1/e: for the site, and for a kind of job."""

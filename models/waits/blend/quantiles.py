@@ -310,7 +310,7 @@ def exceed(
     Returns:
         Whether the mark was scored. It is not where the bound would have another value now.
     """
-    known = place < 0  # always False; a literal here would make numba compile what is called a second time
+    known = place < 0  # always False; with a literal here numba would compile the called kernels a second time
     if MEDIAN < place < QUANTILES:
         count(deficits, counted, bursts, queue, weight, place, table[place, BOUND], known)
     if place < QUANTILES and not np.isnan(_bound_now(table, kind, weight, shift, place, far)):

@@ -10,7 +10,7 @@ from models.arrays import Bytes, Floats
 from models.waits.blend.mixture import Mixed, seconds
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
-"""The bounds that are given; that of a half is the point estimate."""
+"""The published bounds; the median is the point estimate."""
 
 BOUNDS = tuple(f"{probability:g}" for probability in PROBABILITIES)
 """Their names in an estimate."""
@@ -19,7 +19,7 @@ QUANTILES = len(PROBABILITIES)
 MEDIAN = PROBABILITIES.index(0.5)
 
 ALONE_FLAG = 0x80
-"""Beside the kind in what is encoded: the schedule was the median alone."""
+"""Flag beside the encoded kind: the schedule was the median alone."""
 
 MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
 

@@ -21,7 +21,7 @@ A site's own schedule is not much closer to the waits, since later jobs decide t
 sites, as on the real traces, a policy beside the order reduces the accuracy: PPE and waits within a factor of 2."""
 
 LEARNING_JOBS = 100  # started jobs from which the order is learned before both are compared
-ORDER = "order"  # under this the order's wait stands beside those by the policies
+ORDER = "order"  # key of the order's wait beside those of the policies
 NOTHING = Estimate(None, "the learned order is closer")
 TOO_MANY = Estimate(None, "too many live jobs to try")
 TOPOLOGY = Estimate(None, "policies do not simulate partitions and limits")

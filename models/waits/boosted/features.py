@@ -16,7 +16,7 @@ from models.waits.boosted import live, recent
 from models.waits.boosted.recent import Codes, Recent
 
 Stored = npt.NDArray[np.float16]
-"""A row as it is stored. Trees see no other numbers, neither in training nor later, so both see the same."""
+"""A row as it is stored. Trees use only these numbers, in training and later, so that both are equal."""
 
 WEEK_DAYS: Final = 7
 THURSDAY: Final = 3  # the first of January 1970

@@ -27,13 +27,13 @@ VERSION = 1
 """Version of the data that `Forest.encode` writes."""
 
 BIN_SAMPLE_ROWS = 20_000
-"""Rows by which the bins are chosen; LightGBM copies these, at 8 bytes a feature."""
+"""Rows from which the bins are chosen; LightGBM copies these, at 8 bytes a feature."""
 
 MAX_TREES = 2000
-"""Trees that a forest from outside may have; each costs every prediction a walk."""
+"""Maximum number of trees of a forest from outside; each increases the cost of every prediction."""
 
 NODE_LINES = ("split_feature", "threshold", "left_child", "right_child")
-"""The lines of a tree in LightGBM's text that are about its nodes, in the order of `Trees`."""
+"""The lines of a tree in LightGBM's text that describe its nodes, in the order of `Trees`."""
 
 
 class Boosting(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +243,7 @@ class Forest:
         """
         try:
             read = msgspec.msgpack.decode(decompress(encoded, max_bytes), type=_Encoded)
-        except ValueError as error:  # msgspec's errors are such too
+        except ValueError as error:  # msgspec's errors are ValueErrors too
             raise ValueError(f"not a forest: {error}") from error
         if (read.version, read.names) != (VERSION, list(names)):
             raise ValueError(f"a forest of version {read.version}, or of other features")

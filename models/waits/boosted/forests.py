@@ -32,7 +32,7 @@ MEDIAN: Final = 0.5
 QUANTILES: Final = (Aim("log", 0.1), Aim("log", 0.9), Aim("log", 0.95))
 
 QUANTILE_TREES, QUANTILE_LEAVES = 50, 8
-"""At most, for a far quantile: larger forests fit the few jobs beyond it by heart, and their bounds hold less often."""
+"""Maximum for a far quantile: larger forests overfit the few jobs beyond it, and their bounds hold less often."""
 
 
 class TrainingRows(NamedTuple):
@@ -133,7 +133,7 @@ class Forests:
         binned = Binned(rows.features, parameters, rows.weights)
         copies = [binned, *(binned.copy() for _ in shares[1:])]
         with ThreadPoolExecutor(len(shares)) as pool:
-            each = pool.map if len(shares) > 1 else map  # by itself it is done in this thread, whose time is counted
+            each = pool.map if len(shares) > 1 else map  # a single one runs in this thread, whose time is counted
             trained = ChainMap(*each(train, shares, copies))
         found = {aim: trained[aim] for aim in aims}
         forests = cls(found, len(rows.waits), Extent.of(rows.features, names), prior)

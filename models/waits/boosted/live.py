@@ -18,7 +18,7 @@ SUMS = ("jobs", "cpus", "work", "oldest")
 """Sums of each group: the jobs, their CPUs, their work, and the age of the oldest in seconds."""
 
 HORIZONS_S = (600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0)
-"""Within which times running jobs are due to end."""
+"""Times within which running jobs are due to end."""
 
 _RUNNING = (
     *(f"freed_{by}_{round(s / 60)}min" for by in ("expected", "planned") for s in HORIZONS_S),
@@ -64,7 +64,7 @@ time since the submission of the last live job of its user. Jobs with a pending 
 """
 
 NEVER_S = 1e7
-_NEW_QUEUE = -2  # of a job whose queue no live job has: not that of jobs without one
+_NEW_QUEUE = -2  # of a job whose queue has no live job: different from that of jobs without a queue
 
 
 class _About(NamedTuple):
@@ -104,7 +104,7 @@ def _queued_features(
     for number in range(len(rows)):
         own = table[rows[number]]
         cpus, planned_s = float(own.cpus), own.planned_s
-        user, queue = np.int64(own.user), np.int64(own.queue)  # as a job that is not in the table has them
+        user, queue = np.int64(own.user), np.int64(own.queue)  # with the codes of a job that is not in the table
         job = _About(cpus, planned_s, cpus * planned_s, user, queue, now)  # type: ignore[arg-type]
         _live_features(live, stands_for, table, job, site_cpus, out[number])
 

@@ -34,13 +34,13 @@ _NOTE: Final = struct.Struct("<QI6I")
 """Rows before a note, the version of the prior, and the job's codes. The features follow, and the prior's estimates, so
 that a training need not compute these again for 30,000 jobs."""
 
-_LEFT: Final = struct.Struct("<dd?Q")  # how the job left, and rows before that
+_LEFT: Final = struct.Struct("<dd?Q")  # departure from the queue, and the number of rows before it
 
 _PRIOR: Final = 1
-"""The kind under which the notes have a prior of the site's own."""
+"""The kind of note that contains a site's own prior."""
 
 _BINS: Final = 63
-"""Ranges that a feature is cut into: as good as more, and faster."""
+"""Bins of a feature: as accurate as more, and faster."""
 
 Share = Annotated[float, Meta(gt=0.0, le=1.0)]
 
@@ -106,7 +106,7 @@ class Boosted(WaitMethod):
         """Return the training function that starts from this prior. Until its first model, the prior predicts."""
         self._prior, fit = prior, _Fit(self.parameters, prior)
         self._aims = fit.aims
-        self._unread: str | None = None  # that a stored prior cannot be used
+        self._unread: str | None = None  # reason if a stored prior cannot be used
         self._others = None if prior is None else Forests.of_others(prior, fit.aims, NAMES)
         return fit
 
@@ -225,7 +225,7 @@ class Boosted(WaitMethod):
                 self.training.begin_anew(self._starting_from(Prior.decode(own)))
             except ValueError as error:
                 log.warning("Cannot use the stored prior; using the package's: %s", error)
-                self._unread = "the grid's prior cannot be used: the package's instead"
+                self._unread = "cannot use the grid's prior: using the package's"
         self.training.load(found.training)
 
     def _decode(self, encoded: bytes) -> Forests:
@@ -288,7 +288,7 @@ def _check_left(settled: bytes, rows: int) -> None:
         ValueError: it is not valid.
     """
     if len(settled) != _LEFT.size:
-        raise ValueError(f"{len(settled)} bytes of how a job left; expected {_LEFT.size}")
+        raise ValueError(f"a departure of {len(settled)} bytes; expected {_LEFT.size}")
     wait_s, at, _, number = _LEFT.unpack(settled)
     if not (-SCALE_S < wait_s < inf and isfinite(at)) or number > rows:
         raise ValueError(f"a job that left at {at}, after {wait_s} s and {number} rows")

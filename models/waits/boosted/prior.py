@@ -29,7 +29,7 @@ FILE: Final = Path(__file__).with_name("prior.bin")
 
 
 MAX_FORESTS, MAX_FOREST_BYTES = 8, 4 * 2**20
-"""Forests of a prior, and the bytes of each when decompressed, at most: operators send priors in messages."""
+"""Maximum number of forests of a prior, and of bytes of each when decompressed: operators send priors in messages."""
 
 MAX_JOBS: Final = 10**12
 
@@ -39,7 +39,7 @@ Probability = Annotated[float, Meta(gt=0.0, lt=1.0)]
 SITE: Final = NAMES.index("site")
 
 WHOLE: Final = 1000.0
-"""A feature that is the whole site, as it stands before its logarithm."""
+"""Value of a feature for the whole site, before its logarithm."""
 
 
 def _is_share(name: str) -> bool:
@@ -50,7 +50,7 @@ def _is_share(name: str) -> bool:
 
 
 SHARES: Final = np.array([place for place, name in enumerate(NAMES) if _is_share(name)])
-"""The places of the features that are counted as shares of the site."""
+"""The places of the features that are shares of the site."""
 
 
 class Aim(NamedTuple):

@@ -36,7 +36,7 @@ class QueuedFeatures:
         self._parts, of_recent = recent.selection(names)
         columns = (*_FIRST, *of_recent)
         if missing := {*names}.difference(columns):
-            raise ValueError(f"cannot read {', '.join(sorted(missing))} of many jobs at once")
+            raise ValueError(f"cannot read {', '.join(sorted(missing))} for many jobs in one call")
         self._recent = len(of_recent)
         self._picked = np.array([columns.index(name) for name in names])
         self.as_they_are = AS_THEY_ARE[[NAMES.index(name) for name in names]]

@@ -53,7 +53,7 @@ _CANCELLED = _PICKED[len(KINDS) :]
 """Keys under which a started job, and a cancelled one, is stored."""
 
 _SHORT, _LONG = 20, 200
-"""The last starts of the site that are summed up."""
+"""Numbers of the site's last starts in the features."""
 
 _SERIES = (("wait", KINDS), ("cancelled", FATES), ("patience", PATIENCE))
 
@@ -86,10 +86,10 @@ def selection(names: Iterable[str]) -> tuple[list[int], tuple[str, ...]]:
 
 
 KEPT = 16
-"""Waits of a kind that are remembered."""
+"""Number of waits of a kind that are kept."""
 
 FADING = 0.8
-"""The weight of a wait beside that of the next one of its kind."""
+"""Weight of a wait relative to the next one of its kind."""
 
 UNKNOWN = -1.0
 """Value for a kind of job without waits."""

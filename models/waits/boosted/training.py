@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 M = TypeVar("M")
 ROWS_PER_JOB = 2  # in the notes: one at its submission, one at its start
-ROWS_PER_EVENT = 8  # the most that one event adds to the notes, and more
+ROWS_PER_EVENT = 8  # upper limit of the rows that one event adds to the notes
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):

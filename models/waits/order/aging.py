@@ -15,7 +15,7 @@ from models.waits.order.preference import scores_of
 from models.waits.order.usage import HALVES
 
 FIRST_S = 3600.0
-"""The order as it is now is kept for so long."""
+"""Time for which the order is kept as it is now."""
 
 GROWTH = 1.5
 """Then for this factor of the time until the order was last computed: some ten orders are enough for a week."""

@@ -15,7 +15,7 @@ from models.waits.order.schedule import Limits, are_full, are_over
 from models.waits.schedules import reservation
 
 MOST_OTHERS = 12
-"""Jobs that the one that started is compared with, at most."""
+"""Maximum number of jobs that the one that started is compared with."""
 
 ALIKE_CPUS, ALIKE_PLANNED = 2.0, 2.8
 """Maximum ratio of requested CPUs, and of planned run times, between similar jobs, in either direction. Jobs that

@@ -10,22 +10,22 @@ from models.durations import DAY_S
 from models.waits.order.usage import HALF_LIVES_S, HALVES, LN_2
 
 USER_SCALES = (0.02, 0.06, 0.2, 0.6)
-"""Shares of the machine: a user's fairshare is 2 to the minus of the share that he used over each of these."""
+"""Shares of the machine: a user's fairshare is 2 to the minus of the used share over each of these."""
 
 ACCOUNT_SCALES = (0.06, 0.2, 0.6)
 """The same for accounts, for the longest half-life only."""
 
 HELD_SHARES = (0.2, 0.3, 0.4, 0.5, 0.6)
-"""Shares of the machine that a user may be kept from holding more than."""
+"""Shares of the machine at which a user's running jobs may be limited."""
 
 SMALL, SHORT_S = 0.05, 3600.0
-"""The share of the machine and the planned run time up to which a job is small and short; sites prefer such."""
+"""The share of the machine and the planned run time up to which a job is small and short; sites prefer such jobs."""
 
 MOST_AGES = (0.5, 1.0, 2.0, 7.0)
-"""Days in the queue after which a job's age may count no more."""
+"""Days in the queue after which a job's age may have no more effect."""
 
 MIN_PLANNED_S = 30.0
-"""Planned run times below this are alike."""
+"""Minimum of planned run times."""
 
 NAMES = (
     "age, days",
@@ -44,9 +44,9 @@ NAMES = (
 
 COUNT = len(NAMES)
 SIZE = 1 + len(MOST_AGES)
-"""The first of those of the size."""
+"""The first feature of the size."""
 USER = SIZE + 4
-"""The first of those of the user's usage."""
+"""The first feature of the user's usage."""
 ACCOUNT = USER + len(HALF_LIVES_S) * len(USER_SCALES)
 HELD = ACCOUNT + len(ACCOUNT_SCALES)
 BEFORE = HELD + len(HELD_SHARES)
@@ -115,7 +115,7 @@ class People(NamedTuple):
 @njit(cache=True)
 def _fill_in_fair(out: Floats, used: Floats, site_cpus: int, half: int, scales: Floats) -> None:
     """The features of usage over one half-life, each 2 to the minus of a share."""
-    whole = max(site_cpus, 1) * HALVES[half] / LN_2  # what the machine's use sums up to, if it was always full
+    whole = max(site_cpus, 1) * HALVES[half] / LN_2  # usage of the whole machine, if it was always full
     share = used[half] / whole
     for scale in range(len(scales)):
         out[scale] = 2.0 ** (-share / scales[scale])
@@ -129,7 +129,7 @@ def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site
         before: for each of `jobs`, the number of its user's queued jobs before it.
     """
     table, scales = np.ones((len(jobs), COUNT)), len(_USER_SCALES)
-    # Users and accounts have several jobs each: the row in which each was before, from 1.
+    # Users and accounts have several jobs each: the row of their previous one, from 1.
     user_row, account_row = np.zeros(len(people.users), np.int64), np.zeros(len(people.accounts), np.int64)
     for row in range(len(jobs)):
         job, out = jobs[row], table[row]
@@ -138,7 +138,7 @@ def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site
         for place in range(len(_MOST_AGES_S)):
             out[1 + place] = min(age_s / _MOST_AGES_S[place], 1.0)
         whole = queued.cpus[job] / max(site_cpus, 1)
-        same = user_row[user] - 1  # the user's job before; the two are often alike, and logarithms take long
+        same = user_row[user] - 1  # the user's previous job; both often have equal values, and logarithms are slow
         if same >= 0 and queued.cpus[jobs[same]] == queued.cpus[job]:
             out[SIZE] = table[same, SIZE]
         else:
@@ -151,7 +151,7 @@ def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site
         out[SIZE + 3] = 1.0 if whole <= SMALL and queued.planned_s[job] <= SHORT_S else 0.0
         account = queued.account[job]
         if same >= 0:
-            for place in range(USER, ACCOUNT):  # a slice takes longer
+            for place in range(USER, ACCOUNT):  # a slice is slower
                 out[place] = table[same, place]
         elif user:
             for half in range(len(HALVES)):

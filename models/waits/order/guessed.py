@@ -15,14 +15,14 @@ from models.durations import DAY_S
 from models.linear import dot, gram, moments, products, solve
 from models.waits.order.features import MIN_PLANNED_S, Queued
 
-AGES_D = (1.0, 7.0, np.inf)  # days after which age may count no further; each has a slope of its own
+AGES_D = (1.0, 7.0, np.inf)  # days after which age may have no more effect; each has a slope of its own
 
 SCALES = (*(3.0 for _ in AGES_D), 0.25, 4.0, 0.025)
 """Factors of the age in days, log2 of CPUs, the share of the machine and log2 of the planned run time: the expected
 size of their slopes."""
 
-NOISE = 1e-3  # what is added to the squares of factors, so that a few jobs make no steep slope
-MOST_KINDS = 12  # kinds of queue and QOS that have a level of their own, the first in the queue
+NOISE = 1e-3  # added to the squares of factors, so that a few jobs give no steep slope
+MOST_KINDS = 12  # maximum number of queues with QOS that have a term of their own, the first in the queue
 
 MIN_USERS, MIN_EXPLAINED = 3, 0.5
 """Minimum number of users with queued jobs, and the share of the variance of their terms that usage must explain."""

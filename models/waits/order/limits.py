@@ -34,10 +34,10 @@ MIN_REFUSED = 20.0
 """Refusals above a limit, counted once a user and submission."""
 
 MAX_STARTED = 0.03
-"""Starts above a limit at most, as a share of the refusals there."""
+"""Maximum number of starts above a limit, as a share of the refusals there."""
 
 MAX_REFUSED_BELOW = 0.02
-"""Refusals just below a limit at most, as a share of those above where starts end."""
+"""Maximum number of refusals just below a limit, as a share of those above where starts end."""
 
 
 class LimitsSeen:

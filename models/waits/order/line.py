@@ -69,7 +69,7 @@ class Ordered:
         told = trusted and bool(len(scores)) and bool(np.isfinite(queued.priority).all())
         tiers = np.zeros(len(scores), np.int64) if sight.rooms is None else sight.rooms.tiers
         keys = [-scores, *([-queued.priority] if told else ()), *(() if sight.rooms is None else [-tiers])]
-        order = np.lexsort(keys)  # by the last one first
+        order = np.lexsort(keys)  # the last key has precedence
         stand_for = sight.stands_for[order]
         work = _sums(queued.cpus[order] * queued.run_s[order] * stand_for)
         jobs = np.rint(_sums(stand_for)).astype(np.int64)

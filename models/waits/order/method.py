@@ -61,7 +61,7 @@ class RunsSeen(msgspec.Struct, array_like=True):
 
 
 CUT_SHORT = "; simulated in part, from there on by the work ahead"
-"""Added to a reason where `schedule` or `schedule_rooms` ended at its bound of work."""
+"""Suffix of a reason where `schedule` or `schedule_rooms` ended at its limit of work."""
 
 
 def bound_of(order: Estimate) -> str:
@@ -296,7 +296,7 @@ class LearntOrder(WaitMethod):
             held, runs = int(people.held[user]), int(people.runs[user])
             self.limits.started(held, runs, job.counted_cpus, context.cpus)
         earlier = before(sight)
-        if is_task:  # its row came last, it itself with its array
+        if is_task:  # its row is the last; it came with its array
             earlier[started] = before_task(queued, started, sight.stands_for * sight.tasks)
             earlier += (queued.user == user) & (user > 0) & (queued.age_s <= queued.age_s[started])
             earlier[started] -= 1.0 if user else 0.0

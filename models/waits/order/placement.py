@@ -11,7 +11,7 @@ from models.site.topology.layout import Kind, Layout, Nodes, fit_parts
 from models.site.topology.topology import RESOURCES
 from models.waits.order.pooled import occupied
 
-MAX_PLACES = 40_000  # nodes of an area times its live jobs, up to which it is simulated on which nodes these lie
+MAX_PLACES = 40_000  # maximum of an area's nodes times its live jobs for a simulation on single nodes
 
 
 def nodes_of(layout: Layout, table: LiveTable) -> Nodes | None:

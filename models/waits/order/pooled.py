@@ -17,7 +17,7 @@ from models.waits.order.schedule import GRAIN, MAX_WORK, Limits, flow, is_over
 from models.waits.schedules import insert, remove
 
 MAX_HEADS = 4
-"""Jobs that keep what they will start with, at most."""
+"""Maximum number of jobs with a reservation."""
 
 
 class World(NamedTuple):
@@ -136,7 +136,7 @@ def schedule_rooms(
     takes[:first] = occupied
     planned_end = jobs.planned_s.copy()
     used = np.zeros((rooms, resources))
-    ahead = np.zeros(holds.shape)  # used by those that run on into each of the times, by plan
+    ahead = np.zeros(holds.shape)  # used by jobs that still run at each of the times, by plan
     for job in range(first):
         held[jobs.user[job]] += jobs.cpus[job]
         runs[jobs.user[job]] += 1
@@ -162,7 +162,7 @@ def schedule_rooms(
     work, cells, spent = 0, rooms * resources, np.zeros(1, np.int64)
     while True:
         kept, seen, heads = 0, 0, np.int64(0)
-        full = never.copy()  # kinds that find no room now
+        full = never.copy()  # kinds that do not fit now
         hopeful = 0
         for kind in range(len(left)):
             hopeful += left[kind] > 0 and not never[kind]

@@ -13,7 +13,7 @@ from models.stored import check_alike
 from models.waits.order.features import BEFORE, COUNT, HELD, NAMES, People, Queued, features_of
 
 MOST_QUEUES = 32
-"""Queues that have a weight of their own; the one longest without a start leaves."""
+"""Queues that have a weight of their own; the one longest without a start is evicted."""
 
 NO_QUEUE = COUNT + MOST_QUEUES
 """The place of the weight of queues that have none; it is 0."""

@@ -14,9 +14,8 @@ STEPS = 25
 """Number of steps of the share of the machine up to which jobs are counted."""
 
 MIN_STARTED = 50.0
-"""Starts, with others of the queue running, before a limit is looked for: one job that is kept by something else is
-refused again and again.
-"""
+"""Starts, with others of the queue running, before a limit is inferred: one job that is blocked by something else is
+refused repeatedly."""
 
 SavedQueueLimits = dict[int, tuple[str, Singles]]
 """The names of queues and their counts, by the places of the queues' weights."""

@@ -22,7 +22,7 @@ enough for a week, for a queue of any length, and no start is later by more than
 
 
 MAX_WORK: Final = 20_000_000
-"""Moves of entries that one simulation may take, about 30 ms. It ends within that where up to some 5,000 jobs run; then
+"""Maximum number of moves of entries of one simulation. It ends before that if up to some 5,000 jobs run. Beyond it,
 the jobs that still queue start as their work flows through the site."""
 
 
@@ -47,7 +47,8 @@ class Line(NamedTuple):
 
 
 LENGTHS_S: Floats = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 24.0]) * 3600.0
-"""Planned run times, up to one of which a job may be short; their places are the first ones, where no queue has its."""
+"""Planned run times, one of which may be the limit of short jobs; their places are the first ones, which no queue
+uses."""
 
 UNLIMITED: Floats = np.full(NO_QUEUE + 1, np.inf)
 """No queue has a limit."""
@@ -135,7 +136,7 @@ def schedule(
                 break
             place += 1
             wanted = line.cpus[job]
-            if head >= 0 and every:  # then it makes no difference whether a limit keeps it
+            if head >= 0 and every:  # then a limit makes no difference
                 late = now + line.planned_s[job] > shadow >= 0.0
                 if wanted > free or (late and wanted > extra):
                     waiting[kept] = job

@@ -17,7 +17,7 @@ from models.waits.order.usage import Usage, used_by
 from models.waits.order.withdrawals import Withdrawals, leaves
 
 MIN_REMAINING_S = 1.0
-"""The least time that a job runs on: until its end event it is running."""
+"""Minimum remaining run time of a job: until its end event it is running."""
 
 
 class Sight(NamedTuple):

@@ -32,7 +32,8 @@ from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, h
 from models.waits.order.sight import Columns, New, seen_by, with_new
 
 SETTLED_S = 120.0
-"""A job that has queued so long, while nothing ended, and could have started, was refused: schedulers take a minute."""
+"""A job that has queued for this time, while no job ended, and could have started, was refused: schedulers take a
+minute."""
 
 
 class Foretold(NamedTuple):

@@ -12,12 +12,12 @@ from models.site.table import ByCode
 from models.stored import check_alike
 
 HALF_LIVES_S = (1.0 * DAY_S, 6.0 * DAY_S)
-"""After how many seconds a use counts half. Sites' fairshare has half-lives of a day to a fortnight."""
+"""Half-lives of usage, in seconds. Sites' fairshare has half-lives of a day to a fortnight."""
 
 HALVES: Floats = np.array(HALF_LIVES_S)
 
 MAX_NAME = 64
-"""Longer names are not kept: what is saved must be small."""
+"""Longer names are not kept: the saved state must be small."""
 
 LN_2 = float(np.log(2.0))
 
@@ -112,7 +112,7 @@ def used_by(slots: Ints, table: Floats, now: float) -> Floats:
     for place in range(len(slots)):
         kept = table[slots[place]]
         age_s = max(now - kept[0], 0.0)
-        for half in range(len(HALVES)):  # powers take long
+        for half in range(len(HALVES)):  # powers are slow
             used[place, half] = kept[1 + half] * 2.0 ** (-age_s / HALVES[half]) if kept[1 + half] else 0.0
     return used
 

@@ -26,10 +26,10 @@ ALIKE = 3.0
 """Strength of the prior: the jobs that count in each range with the withdrawals of the other ranges."""
 
 KEPT, USER_KEPT = 0.9995, 0.97
-"""The share of what was seen before that counts on, with each job that leaves the queue, and each of the user's."""
+"""Factors of earlier data: for each job that leaves the queue, and for each of the user's."""
 
 EVEN = 1.0
-"""The shape of the distribution of users' factors at first: the larger, the more alike they are."""
+"""Initial shape of the distribution of users' factors: the larger, the more equal they are."""
 
 LEAST = 1e-9
 """With fewer withdrawn jobs there is no withdrawal: the sums fade with each job, and would become 0 in the end."""

@@ -354,7 +354,7 @@ def test_what_cannot_be_queued_is_refused() -> None:
     site = Easy("a", CPUS, start_time=10)
     with pytest.raises(ValueError, match="before now"):
         site.submit(make(1, 9, 1, 1))
-    with pytest.raises(ValueError, match="wants 9 of 8"):
+    with pytest.raises(ValueError, match="requests 9 of 8"):
         site.submit(make(1, 10, CPUS + 1, 1))
     site.submit(make(1, 10, CPUS, 50))
     site.submit(make(2, 10, 1, 50))

@@ -8,7 +8,7 @@ import numpy as np
 from models.arrays import Floats, Ints
 
 FIRST_AGE_S: Final = 300.0
-"""Jobs that have waited for less are in class 0, seconds."""
+"""Upper end of class 0, in seconds waited."""
 
 AGES: Final = 13
 """The number of classes; the last one begins after 7 days."""

@@ -15,8 +15,8 @@ STEPS: Final = (0.06, 0.03, 0.1, 0.1)
 """Step of one landmark for the shift of each bound, on the scale of `mixture.scaled`."""
 
 FIRST_SHIFTED_CLASS: Final = 6
-"""The median is shifted too, from this age class on (2.7 h): an estimate stays in force for some time, and what is left
-of a long wait shrinks more slowly than that time passes."""
+"""The median is shifted too, from this age class on (2.7 h): an estimate stays in force for some time, and the
+remaining time of a long wait shrinks more slowly than that time passes."""
 
 MAX_MEDIAN_SHIFT: Final = 1.0
 """Maximum shift of the median, which is upwards only: the jobs of a burst all miss it together."""
@@ -25,7 +25,7 @@ NEIGHBOUR_SHARE: Final = 0.3
 """Share of a step for the adjacent classes, which may have few jobs."""
 
 MIN_BOUND_S: Final = 120.0
-"""No upper bound lies nearer than this: a scheduler takes a minute or two to start a job."""
+"""Minimum of the upper bounds: a scheduler takes a minute or two to start a job."""
 
 
 class CalibrationState(msgspec.Struct, array_like=True):

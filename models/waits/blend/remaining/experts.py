@@ -10,14 +10,14 @@ from models.arrays import Floats, Ints, Singles
 from models.waits.blend.remaining.ages import AGES
 
 EXPERTS: Final = ("conditional", "forests", "schedule", "recent", "now")
-"""The first prediction given the age, the forests, the simulated schedule, and two baselines: the median of what was
-left for jobs that had waited as long, and an immediate start."""
+"""The first prediction given the age, the forests, the simulated schedule, and two baselines: the median remaining wait
+of jobs at the same age, and an immediate start."""
 
 CONDITIONAL, FORESTS, SCHEDULE, RECENT, NOW = range(len(EXPERTS))
 
 FIRST_ERRORS: Final = (1.0, 0.95, 1.0, 1.25, 1.3)
-"""The errors with which the experts begin, relative to each other, as at other sites. Their unit is the error that the
-site shows: 10 h, as once, outweighed everything that a site of short waits could show."""
+"""Initial errors of the experts, relative to each other, as at other sites. Their unit is the error at the site: a
+fixed unit of 10 h outweighed all errors at a site of short waits."""
 
 MIN_ERROR_S: Final = 1.0
 """Minimum of that unit."""
@@ -32,7 +32,7 @@ NEIGHBOUR_WEIGHT: Final = 0.5
 """Weight of a landmark in the adjacent classes, which may have little data."""
 
 SHARPNESS: Final = 16.0
-"""An expert weighs as its errors to the minus of this."""
+"""The weight of an expert is its error to the power of minus this."""
 
 RECENT_LANDMARKS: Final = 300
 """Number of the latest landmarks behind the recent median of a class."""

@@ -55,7 +55,7 @@ _SELECTED: Final = (
 traces)."""
 
 SUBMISSION: Final = QueuedFeatures((*_SELECTED, "fits_in_planned"))
-"""Reads them of queued jobs, and beside them when enough CPUs are free by time limits, for the reason."""
+"""Reads these features of queued jobs, and the time until enough CPUs are free by time limits, for the reason."""
 
 _OF_WAIT = (
     "age",

@@ -44,10 +44,10 @@ from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 from models.waits.order import LearntOrder
 
 WINDOW_JOBS: Final = 2500
-"""Jobs with landmarks that the forests learn from; 2 MB."""
+"""Jobs with landmarks that the forests are trained on; 2 MB."""
 
 MAX_LANDMARKS: Final = 8000
-"""Landmarks that one training learns from at most, the latest."""
+"""Maximum number of landmarks of one training, the latest."""
 
 CANCELLED_WEIGHT: Final = 0.5
 """Weight of a job that was cancelled in the queue, relative to one that started then."""
@@ -61,7 +61,7 @@ MAX_QUEUED: Final = 2**32 - 1
 BY_SCHEDULE: Final = "by the simulated schedule: too few jobs have started for bounds"
 
 _AIMS = (Aim("root", 0.5), *FAR_QUANTILES)
-"""One forest for the median: a second one, on the scale of logarithms, costs a third of the training for nothing."""
+"""One forest for the median: a second one, on the scale of logarithms, costs a third of the training without a gain."""
 
 _HEAD = Struct("<dI")  # when the wait of the job began, and how many jobs queued at its submission
 _LANDMARK = np.dtype(
@@ -199,7 +199,7 @@ class RemainingWait(Method):
         value, number = self._landmarks.get(job.key), age_class(at - job.ready)
         ready, queued = (job.ready, 0) if value is None else _HEAD.unpack_from(value)
         if value is None or ready != job.ready:
-            value = _HEAD.pack(job.ready, queued)  # the wait was restarted, and earlier landmarks do not belong to it
+            value = _HEAD.pack(job.ready, queued)  # the wait was restarted, and earlier landmarks are not part of it
         if len(value) == _HEAD.size or value[_AGE_CLASS - _LANDMARK_BYTES] < number:
             landmark = _LANDMARK_HEAD.pack(at, number, *estimates_s.tolist()) + row.tobytes()
             self._landmarks.put(job.key, value + landmark)
@@ -233,7 +233,7 @@ class RemainingWait(Method):
             while later is not None and later.made_at - job.ready > LANDMARKS_S[number]:
                 later, passed = later.before, passed + 1
             if later is None and passed == MOST_LATER:
-                break  # those before are no longer kept
+                break  # earlier ones are no longer kept
             in_force = first if later is None else later.estimate
             if in_force is not None and (bounds := in_force.bounds) is not None and len(bounds) == QUANTILES:
                 numbers.append(number)
@@ -284,7 +284,7 @@ def _check_left(settled: bytes, rows: int) -> None:
         ValueError: it is not valid.
     """
     if len(settled) != _LEFT.size or not isfinite(_LEFT.unpack(settled)[0]):
-        raise ValueError(f"{len(settled)} bytes of how a job left")
+        raise ValueError(f"a departure of {len(settled)} bytes")
 
 
 def landmarks(value: bytes) -> Records:

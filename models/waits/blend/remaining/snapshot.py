@@ -47,7 +47,7 @@ class QueueSnapshot(NamedTuple):
         then = "" if queued_at_submission is None else f" ({max(queued_at_submission, ahead):,} at its submission)"
         reason = f"{counted(ahead, 'job')} queued before it {'waits' if ahead == 1 else 'wait'}{then}"
         if context.layout is not None:
-            return reason  # there CPUs stand for the scarcest resource
+            return reason  # here CPUs represent the scarcest resource
         short = round(self.queue.item(number, _CPUS) - self.queue.item(number, _FREE))
         if short <= 0:
             return f"{reason}; enough CPUs are free"

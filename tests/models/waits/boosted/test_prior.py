@@ -202,7 +202,7 @@ def test_a_stored_prior_of_other_features_is_left_for_the_package_s(monkeypatch:
     again = Engine.load(state, kept.started, kept.runs, settings, kept.rows)
     (found,) = again.apply(submit("last", time=engine.time, cpus=8, walltime=3600))
     assert isinstance(found, Prediction) and found.reason == "boosted: jobs of other sites"
-    degraded = "the grid's prior cannot be used: the package's instead; the model was lost; training a new one"
+    degraded = "cannot use the grid's prior: using the package's; the model was lost; training a new one"
     assert found.degraded is not None and degraded in found.degraded
     assert found.predicted_wait_s != pytest.approx(3600.0, rel=0.1)
 
