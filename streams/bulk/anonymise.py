@@ -105,7 +105,7 @@ def write_anonymous(path: Path, events: Iterable[AnyEvent], anonymiser: Anonymis
             for event in events:
                 hidden = anonymiser.event(event)
                 if hidden["time"] < 0:
-                    raise UserError(f"{path}: times would be before 1970; move them by less")
+                    raise UserError(f"{path}: times would be before 1970; use a smaller --shift-time")
                 file.write(encode(hidden) + b"\n")
                 count += 1
             if zipped:
@@ -128,5 +128,5 @@ def key_of(path: Path | None) -> bytes | None:
     except OSError as error:
         raise of_file(path, error) from None
     if len(key) < 16:
-        raise UserError(f"{path}: a key has 16 bytes at least, such as of `openssl rand -hex 32`")
+        raise UserError(f"{path}: a key must have at least 16 bytes; create one with `openssl rand -hex 32`")
     return key

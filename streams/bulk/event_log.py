@@ -166,7 +166,9 @@ class EventLog(msgspec.Struct):
                     base.executemany("INSERT INTO events VALUES (?)", _counted(ordered, surveyors, content.update))
                 base.execute("COMMIT")
         except sqlite3.Error as error:
-            raise UserError(f"{directory}: the log cannot be kept there: {error}; TMPDIR names another place") from None
+            raise UserError(
+                f"{directory}: cannot store the log there: {error}; set TMPDIR to another directory"
+            ) from None
         surveys = {site: surveyor.done() for site, surveyor in surveyors.items()}
         capacity = {site: found for site, survey in surveys.items() if (found := inferred(survey)) is not None}
         return cls(path, surveys, capacity, content.hexdigest())

@@ -154,7 +154,7 @@ class OpenHistory:
         self.begin: float | None = None
         if directory is not None and kind.live and not kind.of_span:
             if len(files) > 1:
-                raise NotUnderstood(f"{kind.name} follows one log; name the folder, or a pattern in quotes")
+                raise NotUnderstood(f"{kind.name} follows one log; give the directory, or a pattern in quotes")
             self._source: Source = kind(str(files[0]), site, on_skipped, **options_for(kind, options))
             self._reached, self.follows = None, True
         else:
@@ -167,7 +167,7 @@ class OpenHistory:
             assert directory is not None
             self._file = stack.enter_context(cursor_file(settings, self._source, directory))
             if self._reached is not None and self._file.cursor is not None:
-                raise UserError(f"{self._file.path}: the source has begun already; its history comes before it")
+                raise UserError(f"{self._file.path}: the source has already started; its history must be sent before")
 
     def steps(self) -> Iterator[OutgoingEvent]:
         """Yield the events with the cursors to save behind them."""

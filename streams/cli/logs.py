@@ -57,7 +57,7 @@ SkipInvalid = Annotated[bool, flag("--skip-invalid", "Print each invalid line on
 def _writable(path: Path | None) -> Path | None:
     """Return the path if it can be written; the check comes before the long work."""
     if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UserError(f"{path}: cannot be written; is {path.parent} a directory of yours?")
+        raise UserError(f"{path}: cannot be written; do you have write access to {path.parent}?")
     return path
 
 

@@ -238,7 +238,7 @@ def credentials(
     if curl + java + kcat + link + as_json > 1:
         raise typer.BadParameter("--curl, --java, --kcat, --link and --json: expected one of them.")
     if not link and (of or url):
-        raise typer.BadParameter("--for and --url go with --link.")
+        raise typer.BadParameter("--for and --url require --link.")
     settings = settings_of(context)
     if link:
         sys.stdout.write(f"{_login_link(settings.serve, of, url or service_url(settings.serve))}\n")

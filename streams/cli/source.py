@@ -152,10 +152,10 @@ def _one_site(context: typer.Context, sites: Sequence[str]) -> list[str]:
         typer.BadParameter: there is not exactly one site, or an option of pace is given.
     """
     if len(sites) != 1:
-        raise typer.BadParameter("--history is that of one site: name it with --site.")
+        raise typer.BadParameter("--history requires exactly one site: name it with --site.")
     for option in ("speed", "until"):
         if is_given(context, option):
-            raise typer.BadParameter(f"--{option} does not go with --history.")
+            raise typer.BadParameter(f"--{option} cannot be combined with --history.")
     return list(sites)
 
 

@@ -181,6 +181,6 @@ def on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
     """
     error = context.get("exception")
     if isinstance(error, ssl.SSLError) and error.reason == "APPLICATION_DATA_AFTER_CLOSE_NOTIFY":
-        log.debug("a connection was closed before the broker's last answer: %s", error)
+        log.debug("Connection closed before the broker's last response: %s", error)
     else:
         loop.default_exception_handler(context)

@@ -196,7 +196,7 @@ class QuestionClient:
                 self._count_partitions()
                 self._take(await consumer.getmany(timeout_ms=1000, max_records=MAX_BATCH_MESSAGES), take)
             except Exception as error:  # whatever fails, later messages must still be read
-                log.warning("cannot be read: %r; tried again in %.0f s", error, RETRY_PAUSE_S)
+                log.warning("Cannot read from Kafka: %r; retrying in %.0f s", error, RETRY_PAUSE_S)
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     def _take(self, batches: Mapping[Any, Iterable[Any]], take: Callable[[Any], None]) -> None:
@@ -206,7 +206,7 @@ class QuestionClient:
                     take(message)
                 except UNDECODABLE as error:
                     place = {"partition": message.partition, "offset": message.offset}
-                    log.warning("a message of %s is skipped: %s", message.topic, error, extra=place)
+                    log.warning("Skipped a message of %s: %s", message.topic, error, extra=place)
 
     def _take_answer(self, message: Any) -> None:
         self._pending.resolve(message.value or b"")

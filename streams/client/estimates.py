@@ -116,7 +116,7 @@ class EstimateCache:
         if found is None:
             return None
         silent = self.clock() - found.updated > MAX_QUIET_S
-        return f"its worker has said nothing since {moment(found.updated)}" if silent else found.latest.stale
+        return f"no message from its worker since {moment(found.updated)}" if silent else found.latest.stale
 
     def outcomes(self, site: str, method: str) -> list[Outcome]:
         """Return the latest outcomes of a site's jobs, newest first, one per job.

@@ -281,7 +281,7 @@ class AsyncClient:
     def _tell_of_trying(self, state: Any) -> None:
         """Log the reason of the first retry."""
         if state.attempt_number == 1:
-            log.warning("%s; tried again for %g s", state.outcome.exception(), self._patience_s)
+            log.warning("%s; retrying for %g s", state.outcome.exception(), self._patience_s)
 
 
 def described(job: JobRequest | None, fields: Mapping[str, Any]) -> JobRequest:
@@ -291,7 +291,7 @@ def described(job: JobRequest | None, fields: Mapping[str, Any]) -> JobRequest:
         NotUnderstood: there is no such field, or its value is wrong.
     """
     if job is not None and not isinstance(job, JobRequest):
-        raise NotUnderstood(f"job: expected a JobRequest, not {job!r}; fields go by their names: cpus=64")
+        raise NotUnderstood(f"job: expected a JobRequest, not {job!r}; or pass the fields by name: cpus=64")
     return job or job_request(**fields)
 
 
@@ -323,7 +323,7 @@ def job_request(**asked: Any) -> JobRequest:
     if isinstance(walltime := asked.get("walltime"), str) and walltime.strip().lower() in UNLIMITED:
         asked |= {"walltime": None, "unlimited": True}
     if unknown := asked.keys() - set(JobRequest.__struct_fields__):
-        raise NotUnderstood(f"{min(unknown)!r} is nothing that a job asks for")
+        raise NotUnderstood(f"{min(unknown)!r} is not a field of a job")
     for name, read in (("walltime", seconds_of), ("memory", bytes_of), ("constraint", constraint_of)):
         if isinstance(asked.get(name), str):
             asked[name] = read_as(name, read, asked[name])

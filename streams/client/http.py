@@ -169,10 +169,10 @@ class HttpClient:
             problem = _problem(error)
             raise _kind(error.code, problem, unknown)(f"{self._url}: {problem.detail}") from None
         except msgspec.MsgspecError:
-            raise UserError(f"{self._url}: what answers there is no service of queuecast's") from None
+            raise UserError(f"{self._url}: the server is not a queuecast service") from None
         except urllib.error.URLError as error:
             why = getattr(error.reason, "strerror", None) or error.reason
-            raise Unreachable(f"{self._url}: {why}; does `queuecast serve` run there?") from None
+            raise Unreachable(f"{self._url}: {why}; is `queuecast serve` running there?") from None
         except (OSError, ValueError, HTTPException) as error:  # the last: the service died in mid-answer
             raise Unreachable(f"{self._url}: {error}") from None
 

@@ -26,7 +26,7 @@ from streams.text.terminal import (
     span,
 )
 
-NO_SITE = "no site is known yet: does a worker run, and have events come to it?"
+NO_SITE = "no site is registered yet: is a worker running, and has it received events?"
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ def show_jobs(found: Sequence[SiteJobs]) -> None:
         heads = ["job", "site", "cpus", "queued", "starts (UTC)", "90 % by (UTC)"]
         show_table(heads, [_waiting(of, job) for of, job in waiting])
     else:
-        sys.stdout.write("no job queues\n")
+        sys.stdout.write("no pending jobs\n")
     running = [(of, job, job.start) for of in found for job in of.jobs if job.start is not None]
     show_listed("running", [(job.job, _running(of, job, start)) for of, job, start in running])
     show_listed("why", _whys(waiting))

@@ -17,6 +17,6 @@ def taken_preference(given: dict[str, Any]) -> Preference | None:
     seconds = read_as("unless_sooner", seconds_of, sooner) if isinstance(sooner, str) else sooner
     if site is None:
         if seconds is not None:
-            raise NotUnderstood("unless_sooner: needs prefer, the site that another must beat by this time")
+            raise NotUnderstood("unless_sooner: requires prefer, the site that another must beat by this time")
         return None
     return Preference(site, seconds or 0.0)

@@ -100,7 +100,7 @@ def of_kind(answer: AnyAnswer, kind: type[Kind]) -> Kind:
     if isinstance(answer, kind):
         return answer
     if not isinstance(answer, NoAnswer):
-        raise Refused(f"{answer.site}: an answer to another question")
+        raise Refused(f"{answer.site}: the answer is to another question")
     errors: dict[str, type[UserError]] = {UNKNOWN_SITE: UnknownSite, BUSY: Overloaded, QUOTA: Busy}
     raise errors.get(answer.reason, Refused)(f"{answer.site}: {answer.detail}")
 
@@ -154,7 +154,7 @@ class PendingQuestions:
         except TimeoutError:
             if sent:
                 raise AnswerTimeout(f"no worker answers for the site {question.site!r}; is one running?") from None
-            raise Unreachable(f"kafka: no broker took the question within {self._seconds:g} s") from None
+            raise Unreachable(f"kafka: no broker accepted the question within {self._seconds:g} s") from None
         finally:
             if self._open.get(question.id) is answer:
                 del self._open[question.id]

@@ -145,7 +145,7 @@ async def arriving(consumer: Any, settings: KafkaSettings, tell: Tell) -> AsyncG
         except (TopicAuthorizationFailedError, GroupAuthorizationFailedError) as error:
             raise UserError(f"kafka at {settings.bootstrap}: {error}") from None
         except KafkaError as error:
-            log.warning("cannot be read: %r; tried again in %.0f s", error, RETRY_PAUSE_S)
+            log.warning("Cannot read from Kafka: %r; retrying in %.0f s", error, RETRY_PAUSE_S)
             await asyncio.sleep(RETRY_PAUSE_S)
         there = bool(found) or await broker_answers(settings.bootstrap, tls, BROKER_TIMEOUT_S)
         if not there and away_since is None:

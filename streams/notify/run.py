@@ -134,7 +134,7 @@ async def run_notify(settings: Settings, wanted: NoticeFilter, tell: Callable[[N
             hook = Webhook(session, own.webhook, own.secret, own.retry_seconds, counts.tried)
         reader = Reader(settings, watching, counts)
         consumer = await stack.enter_async_context(reader.caught_up(bool(wanted.users)))
-        log.debug("%d jobs queue of which notices may come", len(watching.jobs))
+        log.debug("Watching %d pending jobs for notices", len(watching.jobs))
         teller = Teller(settings, watching, counts, grid, producer, hook, tell)
         await asyncio.gather(reader.follow(consumer), teller.run())
 
@@ -178,7 +178,7 @@ class Teller:
                     return
                 told = notice(job, kind, now, self.settings.notify.name)
                 if self.hook is not None and (problem := await self.hook.deliver(told)) is not None:
-                    log.warning("the webhook did not take the notice %s: %s", told.id, problem)
+                    log.warning("Webhook rejected notice %s: %s", told.id, problem)
                     told = msgspec.structs.replace(told, undelivered=problem)
             await self._keep(told)
             self.watching.was_told(told)
@@ -193,7 +193,7 @@ class Teller:
         try:
             answer = (await self.grid.job(job_id, [site]))[site]
         except UserError as error:
-            log.warning("nobody can be asked about job %s: %s", job_id, error, extra={"site": site})
+            log.warning("Cannot query job %s: %s", job_id, error, extra={"site": site})
             answer = None
         if answer is None:
             await asyncio.sleep(PAUSE_S)
@@ -218,7 +218,7 @@ class Teller:
             except KafkaError as error:
                 if not error.retriable:
                     raise UserError(f"kafka at {self.settings.kafka.bootstrap}: {error!r}") from None
-                log.warning("the notice %s cannot be written yet: %r", told.id, error)
+                log.warning("Cannot write notice %s yet: %r", told.id, error)
                 await asyncio.sleep(1.0)
 
 

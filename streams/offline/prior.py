@@ -53,7 +53,7 @@ def lesson_of(log: Path, jobs: int = JOBS) -> Lesson:
         teachers.take(event)
     (found,) = teachers.lessons().values()  # a log without jobs is not read
     if len(found.weights) < LEAST_JOBS:
-        raise UserError(f"{log}: {len(found.weights)} jobs left its queue; at least {LEAST_JOBS} can teach something")
+        raise UserError(f"{log}: {len(found.weights)} jobs left its queue; expected at least {LEAST_JOBS}")
     return found
 
 

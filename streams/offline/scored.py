@@ -101,8 +101,8 @@ class ScoredReplay:
             return None, None
         if saved.identity != self._identity:
             raise UserError(
-                f"{file}: is of another replay: of another log, other settings, options or jobs, or of another "
-                "queuecast; name another file, or delete it"
+                f"{file}: is the state of another replay: with another log, other settings, options or jobs, or "
+                "another version of queuecast; name another file, or delete it"
             )
         self.scores.counted = saved.scores
         self.breakdowns.counted = saved.breakdowns

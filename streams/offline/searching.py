@@ -128,9 +128,9 @@ def _read(file: Path, workload: str, plan: SearchPlan) -> SearchState | None:
     if state is None:
         return None
     if state.workload != workload:
-        raise UserError(f"{file}: the state of a search on other jobs")
+        raise UserError(f"{file}: is the state of a search on other jobs")
     if msgspec.structs.replace(state.plan, generations=plan.generations) != plan:
-        raise UserError(f"{file}: the state of another search: {state.plan}, not {plan}")
+        raise UserError(f"{file}: is the state of another search: {state.plan}, not {plan}")
     return state
 
 

@@ -55,11 +55,11 @@ def plan_of(
     )
     size = cpus or trace.cpus
     if size < 1:
-        raise UserError(f"{trace.path}: the header does not say how large the machine is (MaxProcs); give --cpus")
+        raise UserError(f"{trace.path}: the header lacks the size of the machine (MaxProcs); give --cpus")
     chosen = trace.jobs if rows is None else trace.jobs[max(rows[0], 1) - 1 : max(rows[1], 0)]
     jobs = [_simulated(job, place) for place, job in enumerate(chosen, 1) if job.started and job.run >= 0]
     if not jobs:
-        raise UserError(f"{trace.path}: no job that ran in that range; there are {len(trace.jobs)} jobs")
+        raise UserError(f"{trace.path}: no job in that range ran; there are {len(trace.jobs)} jobs")
     largest = max(job.cpus for job in jobs)
     if largest > size:
         raise UserError(f"{trace.path}: a job has {largest} CPUs, the machine {size}; give a larger --cpus")

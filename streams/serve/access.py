@@ -168,10 +168,10 @@ def _check_rights(token: ServeToken, connection: Connection, handler: BaseRouteH
         return
     needs = handler.opt.get("rights", "all")
     if needs == "all" or (needs == "own" and token.rights == "rank"):
-        raise PermissionDeniedException(detail=f"this token's rights are {token.rights!r}; they do not allow this")
+        raise PermissionDeniedException(detail=f"the rights of this token, {token.rights!r}, do not allow this")
     users = [connection.path_params.get("user"), connection.query_params.get("user")]
     if token.rights == "own" and any(user not in (None, "", token.user) for user in users):
-        raise PermissionDeniedException(detail=f"this token is for what concerns the user {token.user!r} only")
+        raise PermissionDeniedException(detail=f"this token is limited to the user {token.user!r}")
 
 
 def address_of(scope: Mapping[str, Any]) -> str:
@@ -219,13 +219,13 @@ async def follow(access: Access, files: Iterable[Path], load: Callable[[], Mappi
         try:
             tokens = load()
         except UserError as error:
-            log.warning("the tokens stay as they were: %s", error)
+            log.warning("Kept the current tokens: %s", error)
             continue
         if access.asks and not tokens:
-            log.warning("the tokens stay as they were: without any everything would be open")
+            log.warning("Ignored empty token file: it would disable authentication")
             continue
         access.replace(tokens)
-        log.info("tokens in force now: %s", ", ".join(sorted(tokens)) or "none")
+        log.info("Reloaded tokens: %s", ", ".join(sorted(tokens)) or "none")
 
 
 def _versions(files: Iterable[Path]) -> list[tuple[int, int, int] | None]:

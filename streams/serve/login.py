@@ -27,7 +27,7 @@ NOT_VALID = (
 def refuse_other_sites(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
     """Guard against cross-site requests."""
     if connection.scope.get("method") != "GET" and not is_same_origin(connection.headers):
-        raise PermissionDeniedException(detail="another site's page sent this request; expected one of this service's")
+        raise PermissionDeniedException(detail="cross-site request; expected a request from a page of this service")
 
 
 @get("/", media_type=MediaType.HTML)

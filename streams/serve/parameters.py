@@ -84,7 +84,7 @@ def duration_of(name: str, text: str) -> float | None:
 def check_preference(prefer: str, unless_sooner_s: float | None) -> None:
     """Reject a margin without a preferred site."""
     if unless_sooner_s is not None and not prefer:
-        raise ValidationException(detail="unless_sooner: needs prefer, the site that another must beat by this time")
+        raise ValidationException(detail="unless_sooner: requires prefer, the site that another must beat by this time")
 
 
 def _checked(read: Callable[[], T]) -> T:

@@ -212,7 +212,7 @@ def check_closed(settings: ServeSettings, asks: bool) -> None:
     """
     if not asks and not on_loopback(settings.web_host):
         raise UserError(
-            f"whoever reaches {settings.web_host}:{settings.web_port} could ask about users' jobs: set a token with "
+            f"any client of {settings.web_host}:{settings.web_port} could query users' jobs: set a token with "
             "QUEUECAST_SERVE_TOKEN (is a Secret or an .env file missing?) or [serve.tokens], or listen on 127.0.0.1"
         )
 
@@ -235,7 +235,7 @@ def _run(settings: Settings, listening: socket.socket, access: Access, config: P
             await client.stop()
 
     app = build_app(Service(client, settings), settings, [connected], access)
-    log.info("serves http://%s:%d", serve.web_host, serve.web_port)
+    log.info("Serving http://%s:%d", serve.web_host, serve.web_port)
     limits = Connections(serve.client_connections, serve.header_timeout_seconds, serve.answer_timeout_seconds + READ_S)
     uvicorn.Server(_uvicorn(app, serve, limits)).run(sockets=[listening])
 

@@ -256,7 +256,7 @@ def _no_answer(_: Request[Any, Any, Any], error: UserError) -> Response[Problem]
 
 def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     log.error("%s failed", request.url.path, exc_info=error)
-    return _error(500, "internal error; the log says more")
+    return _error(500, "internal error; see the log")
 
 
 def build_app(

@@ -60,7 +60,7 @@ def check_secret(place: str, value: str | None) -> None:
         UserError: it is; the value is not shown.
     """
     if value is not None and PLACEHOLDER.fullmatch(value):
-        raise NotUnderstood(f"{place}: this is an example's, which everybody knows; set one of your own")
+        raise NotUnderstood(f"{place}: this is a public example value; set your own secret")
 
 
 def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
@@ -75,7 +75,7 @@ def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
         if (token.rights == "own") != (token.user is not None):
             raise NotUnderstood(f'{place}.{name}: rights = "own" needs a user, and other rights take none')
         if (other := names.setdefault(token.token, name)) != name:
-            raise NotUnderstood(f"{place}: {other} and {name} have the same token; nobody could tell them apart")
+            raise NotUnderstood(f"{place}: {other} and {name} have the same token; each must be different")
 
 
 def read_tokens(path: Path) -> dict[str, ServeToken]:
@@ -86,7 +86,7 @@ def read_tokens(path: Path) -> dict[str, ServeToken]:
     """
     found = checked_tables(path, "", read_toml(path), ServeToken)
     if not found:
-        raise NotUnderstood(f"{path}: there are no tokens in it; expected a table for each, [NAME] token = …")
+        raise NotUnderstood(f"{path}: the file contains no tokens; expected a table for each, [NAME] token = …")
     return found
 
 

@@ -64,7 +64,9 @@ class CursorFile:
             self.cursor = self._acknowledged = self._read()
         except BlockingIOError:
             self._lock.close()
-            raise UserError(f"{self.path}: another process is using it; a site has one sender at a time") from None
+            raise UserError(
+                f"{self.path}: another process is using it; a site can have only one sender at a time"
+            ) from None
         except BaseException:
             self._lock.close()
             raise

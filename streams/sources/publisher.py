@@ -170,7 +170,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.requested = False
-        self.signal = signal.SIGTERM  # by which it was told
+        self.signal = signal.SIGTERM  # the signal that requested it
 
     @contextmanager
     def on(self, number: signal.Signals) -> Iterator[None]:
@@ -216,7 +216,7 @@ def from_source(source: Source, file: CursorFile | None = None) -> Iterator[Outg
         for event, cursor in source.events(file.cursor if file else None):
             if cursor is not None and len(cursor) > MAX_CURSOR_BYTES:
                 has = f"the cursor of source {source.name} has {len(cursor)} bytes"
-                raise UserError(f"{has}; at most {MAX_CURSOR_BYTES} are kept: the source is to keep less in it")
+                raise UserError(f"{has}; the maximum is {MAX_CURSOR_BYTES}: the source must store less in it")
             yield OutgoingEvent(event, cursor, file)
     except CursorError as error:
         where = f" ({file.path}: {BEGIN_ANEW})" if file else ""
@@ -268,7 +268,7 @@ def publish(
             waited = f"{DELIVERY_MS // 1000} s"
             raise UserError(
                 f"kafka at {settings.kafka.bootstrap}: events were not accepted within {waited}; "
-                "is the broker still there?"
+                "is the broker still running?"
             ) from None
         finally:
             producer.close(timeout=1)

@@ -166,7 +166,7 @@ def _jobs(trace: Trace, lines: Iterable[str], on_skipped: OnSkipped) -> Iterator
                 yield job
     if not found:
         raise NotUnderstood(
-            f"{trace.path}: no job with a wait time in it; expected a trace in the Standard Workload Format{wrong}"
+            f"{trace.path}: no job with a wait time; expected a trace in the Standard Workload Format{wrong}"
         )
 
 
@@ -209,7 +209,7 @@ def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
             msgspec.convert(text, kind, strict=False)
         except msgspec.ValidationError:
             name = f"field {position + 1} ({FIELDS[position]})"
-            return Skipped(file, line, name, repr(text[:40]), _EXPECTED.get(kind, "a number, -1 for unknown"))
+            return Skipped(file, line, name, repr(text[:40]), _EXPECTED.get(kind, "a number, -1 if missing"))
     raise AssertionError("every field is valid")
 
 

@@ -40,9 +40,11 @@ def seconds_of(text: str) -> float:
     text = text.strip()
     if _number.fullmatch(text):
         number = text[:20]
-        raise NotUnderstood(f"{number!r} is no duration without its unit; expected {number}m, {number}h or {number}s")
+        raise NotUnderstood(
+            f"{number!r} is not a valid duration without a unit; expected {number}m, {number}h or {number}s"
+        )
     if not _duration.fullmatch(text):
-        raise NotUnderstood(f"{text[:40]!r} is no duration; expected {EXPECTED}")
+        raise NotUnderstood(f"{text[:40]!r} is not a valid duration; expected {EXPECTED}")
     if ":" in text or "-" in text:
         days, dash, clock = text.rpartition("-")
         parts = [int(part) for part in clock.split(":")]
@@ -76,9 +78,9 @@ def deadline_of(text: str, now: datetime) -> datetime:
         try:
             return now + timedelta(seconds=seconds_of(text))
         except (NotUnderstood, OverflowError):
-            raise NotUnderstood(f"{text[:40]!r} is no time; {TIMES}") from None
+            raise NotUnderstood(f"{text[:40]!r} is not a valid time; {TIMES}") from None
     if found <= now:
-        raise NotUnderstood(f"{text!r} is past; {TIMES}")
+        raise NotUnderstood(f"{text!r} is in the past; {TIMES}")
     return found
 
 
@@ -113,7 +115,7 @@ def bytes_of(text: str) -> int:
     text = text.strip()
     found = _size.fullmatch(text.upper()) if _pattern.fullmatch(text) else None
     if found is None:
-        raise NotUnderstood(f"{text[:40]!r} is no size of memory; expected {EXPECTED_SIZE}")
+        raise NotUnderstood(f"{text[:40]!r} is not a valid memory size; expected {EXPECTED_SIZE}")
     unit = found["unit"]
     size = round(float(found["number"]) * 1024.0 ** (1 + _SIZE_UNITS.index(unit) if unit else 0))
     if size > MAX_BYTES:

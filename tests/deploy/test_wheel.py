@@ -137,5 +137,5 @@ def test_who_asks_over_http_needs_neither_kafka_nor_what_predicts(light: Path, c
     ran = _run(light, clashing, "-c", LIGHT)
     assert ran.stdout == "1 1 1 1\n", ran.stderr
     refused, *missing = ran.stderr.splitlines()
-    assert "does `queuecast serve` run there?" in refused
+    assert "is `queuecast serve` running there?" in refused
     assert [line.rpartition(" ")[2] for line in missing] == ["HttpClient", "queuecast", "'queuecast[local]'"]

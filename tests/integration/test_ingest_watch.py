@@ -261,7 +261,7 @@ def test_a_history_ends_where_its_source_begins(
     assert main([*dump, *cursors]) == 0
     before = len(messages(consumer, topics.events))
     assert main([*dump, *cursors]) == 1
-    assert "the source has begun already" in capsys.readouterr().err
+    assert "the source has already started" in capsys.readouterr().err
     with running("source", "slurm", str(tmp_path / "looks"), "--site", "a", *cursors) as process:
         while process.poll() is None and len(found := messages(consumer, topics.events)) < before + 10:
             pass

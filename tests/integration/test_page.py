@@ -71,7 +71,7 @@ def test_what_is_wrong_with_the_job_is_said_where_it_is(browser: Browser, served
     browser.fill({"[name=walltime]": "soon"})
     browser.press(Keys.ENTER)
     browser.until(lambda: browser.all("#said.wrong"))
-    assert browser.text("#said").startswith("Walltime: 'soon' is no duration")
+    assert browser.text("#said").startswith("Walltime: 'soon' is not a valid duration")
     assert browser.one("[aria-invalid=true]").get_attribute("name") == "walltime"
 
 

@@ -49,7 +49,7 @@ def test_the_same_logs_give_the_same_bytes(tmp_path: Path) -> None:
     first = trained(tmp_path / "first", *logs)
     assert trained(tmp_path / "second", *reversed(logs)) == first
     few = made_trace(tmp_path / "few.swf", jobs=50)
-    with pytest.raises(UserError, match=r"few.swf: \d+ jobs left its queue; at least 100"):
+    with pytest.raises(UserError, match=r"few.swf: \d+ jobs left its queue; expected at least 100"):
         learnt_from([few])
 
 

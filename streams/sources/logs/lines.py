@@ -168,7 +168,7 @@ class Lines:
             block = self._open.read(BLOCK_BYTES)
         except BROKEN as error:
             if not self._zipped:
-                raise UserError(f"{self.path}: cannot be read any more: {error}") from None
+                raise UserError(f"{self.path}: can no longer be read: {error}") from None
             if not self._broken:
                 self._tell(self.line + 1, BROKEN_ZIP, "a whole one")
             self._broken = True
@@ -194,7 +194,7 @@ class Lines:
         if any(self._found_in(file, place) for file in files):
             return
         self._at = LogFile(self._files.folder / place.file, 0, place.begin)
-        self._tell(place.line, "the file is gone, and no other one is a copy of it", "what was not read of it yet")
+        self._tell(place.line, "the file is gone, and there is no copy of it", "its unread rest")
         later = self._later()
         if later is None and self._files.is_file:
             later = self._files.named()
@@ -251,7 +251,7 @@ class Lines:
         if any(file.inode != before.inode and self._found_in(file, before) for file in self._files.listed()):
             return
         self._at_beginning()
-        self._tell(before.line, "the file was truncated, and no other one is a copy of it", "what was not read yet")
+        self._tell(before.line, "the file was truncated, and there is no copy of it", "its unread rest")
 
     def _later(self) -> LogFile | None:
         files = self._files.listed()

@@ -145,7 +145,7 @@ class FluxRecords(Records):
         for entry in entries:
             time_of(entry)  # all of a line, or nothing
         told = [self.see(job, entry, found.get("jobspec"), found.get("R")) for entry in entries]
-        return [event for events in told for event in events or ()] or self.leave_out("events of which nothing is told")
+        return [event for events in told for event in events or ()] or self.leave_out("events without a counterpart")
 
     def see(
         self, job: str, entry: fields.Object, jobspec: object = None, allocated: object = None

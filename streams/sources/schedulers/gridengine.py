@@ -179,7 +179,7 @@ class GridEngineRecords(Records):
         else:
             move = self._MOVES.get(event)
             events = getattr(self.stories, move)(job, at) if move is not None else []
-        return events or self.leave_out(f"job_log: {event[:40]} of a job of which it says nothing new")
+        return events or self.leave_out(f"job_log: {event[:40]} without new information")
 
     def accounted(self, record: Record) -> list[AnyEvent]:
         """Convert the accounting record of a finished run."""
@@ -187,7 +187,7 @@ class GridEngineRecords(Records):
         if run["pe_taskid"] not in NO_TASK:
             return self.leave_out("tasks of parallel jobs")
         if run["exit_status"] in RUNS_ON:
-            return self.leave_out("records of runs that go on")
+            return self.leave_out("records of runs that continue")
         whole(run["job_number"], record.where("job_number"))
         submission, started, ended = (
             _time(record, name, unknown=True) for name in ("submission_time", "start_time", "end_time")
@@ -195,7 +195,7 @@ class GridEngineRecords(Records):
         if not ended and failed in RESCHEDULED:
             return self.leave_out("rescheduled runs without times")
         if not ended and not started and failed in BEFORE_START:
-            return self.leave_out("runs that never began")
+            return self.leave_out("runs that never started")
         job, array = self._job(record)
         if not submission and self.stories.phase(job) is None:
             raise BadRecord(record.where("submission_time"), run["submission_time"], "Unix seconds")

@@ -292,7 +292,7 @@ class HTCondorRecords(Records):
         asked = request(ad)
         if whole_of(ad, "TriggerEventTypeNumber") == SUBMIT and asked and self.stories.phase(job) is not None:
             return before + self.stories.alter(job, at, **asked)
-        return before or self.leave_out("events 028 of what is known")
+        return before or self.leave_out("duplicate events 028")
 
     def _flushed(self) -> list[AnyEvent]:
         held, self.memory.held = self.memory.held, None
@@ -317,7 +317,7 @@ class HTCondorRecords(Records):
             start = None if began is None else Start(site=self.site, time=began, job=job)
             return self.stories.ran(job, start, ended, state, lambda: submit)
         if ended is None or state is None:
-            return self.leave_out("ads of jobs that have not left")
+            return self.leave_out("ads of live jobs")
         counts = [whole_of(ad, name) or 0 for name in ("NumJobStarts", "NumShadowStarts", "JobRunCount")]
         total_s, last_s = time_of(ad, "RemoteWallClockTime"), time_of(ad, "LastRemoteWallClockTime")
         runs = RunTimes(max(counts), first, current, total_s, last_s, whole_of(ad, "NumHolds") or 0)

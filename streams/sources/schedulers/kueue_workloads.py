@@ -84,7 +84,7 @@ class KueueRecords(Records):
         if found.get("kind") != "Workload":
             return self.leave_out("objects of other kinds")
         told = self.gone(found) if kind == "DELETED" else self.see(found)
-        return told or self.leave_out("objects that say nothing new")
+        return told or self.leave_out("objects without new information")
 
     def see(self, workload: fields.Object) -> list[AnyEvent]:
         """Return the events of an object's changes.

@@ -71,7 +71,7 @@ class LsfRecords(Records):
         if not at:
             raise BadRecord("field 3 (event time)", "0", "Unix seconds")
         events: list[AnyEvent] = make(fields, at, line)
-        return events or self.leave_out(f"records of type {kind} that say nothing new")
+        return events or self.leave_out(f"records of type {kind} without new information")
 
     def _job_new(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         number, _, options, cpus = fields.numbers(HEAD)

@@ -22,7 +22,7 @@ class LineFields:
         try:
             self._tokens: list[str] = next(csv.reader((line,), _DIALECT))
         except (csv.Error, StopIteration):
-            raise BadRecord(None, repr(line[:40]), "fields of less than 128 KiB, parted by blanks") from None
+            raise BadRecord(None, repr(line[:40]), "fields of less than 128 KiB, separated by blanks") from None
         self._next = 0
 
     def skip(self, count: int = 1) -> None:

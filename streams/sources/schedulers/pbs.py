@@ -87,7 +87,7 @@ class PbsRecords(Records):
             self._learn_offset(at, submit.time)
             return self.stories.submit(submit)
         if ARRAY.match(job):
-            return self.leave_out("arrays whose size is not told")
+            return self.leave_out("arrays whose size is missing")
         submit = Submit(site=self.site, time=at, job=job, queue=queue)
         if self.is_whole:  # the request comes with the start
             self._bare[job] = submit
@@ -128,12 +128,12 @@ class PbsRecords(Records):
 
     def deleted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """D, M: a user deleted a job, or it was moved to another server; one that runs ends with a record E."""
-        return self._left(job, at) or self.leave_out("deletions of jobs that run or were not seen submitted")
+        return self._left(job, at) or self.leave_out("deletions of running jobs or of jobs without a submission")
 
     def aborted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """A: the server gave a job up."""
         events = self._left(job, at) or self.stories.abort(job, at, "failed")
-        return events or self.leave_out("aborts of jobs that were not seen submitted")
+        return events or self.leave_out("aborts of jobs without a submission")
 
     def rerun(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """R: a running job was put back into the queue."""
@@ -141,33 +141,33 @@ class PbsRecords(Records):
         if self.stories.phase(job) is None and "start" in fields:
             events = self.started(job, at, fields)
         events += self.stories.requeue(job, at)
-        return events or self.leave_out("reruns of jobs that were not seen started")
+        return events or self.leave_out("reruns of jobs without a start")
 
     def altered(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """a: attributes of a job were changed."""
         changes = self._changes(fields) | ({"queue": name_of(fields["queue"])} if fields["queue"] else {})
         if not changes:
-            return self.leave_out("changes of what no event has")
+            return self.leave_out("changes without a counterpart in events")
         if f"{LIST}select" in fields or f"{LIST}nodes" in fields:
             changes.setdefault("node_features", [])  # it asks for other nodes, of any kind
         events = self.stories.alter(job, at, **changes)
-        return events or self.leave_out("changes of jobs that were not seen submitted")
+        return events or self.leave_out("changes of jobs without a submission")
 
     def resized(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """c, s: what a running job has changed, since it gave nodes back or some of them failed."""
         given = allocation(fields)
         if self.stories.phase(job) != RUNNING or "cpus" not in given:
-            return self.leave_out("changed allocations of jobs that were not seen started")
+            return self.leave_out("changed allocations of jobs without a start")
         given.pop("gpus", None)
         return self.stories.alter(job, at, **given)
 
     def suspended(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """z: a running job was suspended."""
-        return self.stories.suspend(job, at) or self.leave_out("suspensions of jobs that were not seen started")
+        return self.stories.suspend(job, at) or self.leave_out("suspensions of jobs without a start")
 
     def resumed(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """r: a suspended job runs on."""
-        return self.stories.resume(job, at) or self.leave_out("resumptions of jobs that were not seen suspended")
+        return self.stories.resume(job, at) or self.leave_out("resumptions of jobs without a suspension")
 
     def _left(self, job: str, at: float) -> list[AnyEvent]:
         bare = self._bare.pop(job, None)

@@ -106,7 +106,7 @@ class QstatRecords(PbsRecords):
         if found is None:
             return None
         for _ in found[2]:
-            self.leave_out("jobs with text that is no JSON")
+            self.leave_out("jobs with invalid JSON")
         return _Answer(timestamp=found[0], jobs=found[1])
 
     def _look(self, answer: _Answer) -> list[AnyEvent]:

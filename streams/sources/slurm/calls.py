@@ -50,12 +50,12 @@ class CallFailed(Exception):
     """A call returned no result; `call` is its name."""
 
     def __init__(self, call: str, why: str) -> None:
-        super().__init__(" ".join(why.split())[:300] or "nothing came")
+        super().__init__(" ".join(why.split())[:300] or "no output")
         self.call = call
 
     def skipped(self) -> Skipped:
         """Return the failure as a skipped part of the input."""
-        return Skipped(self.call, None, None, str(self), "an answer of Slurm")
+        return Skipped(self.call, None, None, str(self), "a response of Slurm")
 
 
 class Closed(Exception):
@@ -162,7 +162,7 @@ class Commands(SlurmCalls):
         told = datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp() if found else time.time()
         apart_s = round((told - time.time()) / ZONE_S) * ZONE_S
         if apart_s:
-            why = f"it tells times that are {duration(apart_s)} from UTC: whatever runs it must hand on TZ=UTC"
+            why = f"its times differ from UTC by {duration(apart_s)}: the program that runs it must pass on TZ=UTC"
             raise CallFailed("scontrol", why)
         self._speaks_utc = True
 

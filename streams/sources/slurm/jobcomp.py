@@ -78,7 +78,7 @@ def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -
         on_skipped(Skipped(where, line, None, " ".join(str(error).split())[:200], "a record of jobcomp/kafka, as JSON"))
         return Look([], 0.0)
     if isinstance(row, str):
-        on_skipped(Skipped(where, line, _NAMES[row], "not there or not known", EXPECTED[row]))
+        on_skipped(Skipped(where, line, _NAMES[row], "missing or invalid", EXPECTED[row]))
         return Look([], 0.0)
     return Look([row], row.end or row.start or row.submit, late=True)
 
@@ -127,7 +127,7 @@ class KafkaRecords(Way):
             self._refresh(place)
             self._fill()
         except KafkaError as error:
-            self._on_skipped(Skipped(f"kafka at {self._brokers}", None, None, str(error), "the broker's answer"))
+            self._on_skipped(Skipped(f"kafka at {self._brokers}", None, None, str(error), "a response of the broker"))
             return
         for _ in range(MOST):
             first = self._first()

@@ -123,7 +123,7 @@ def rows_of(jobs: Iterable[bytes], on_skipped: OnSkipped, source: str) -> Iterat
                     source,
                     number,
                     "state" if row == "job_state" else row,
-                    "not there or not known",
+                    "missing or invalid",
                     attempt_fields.EXPECTED[row],
                 )
             )

@@ -401,7 +401,7 @@ def read_json(what: str, data: bytes) -> list[Any]:
     told = msgspec.json.decode(data, type=dict[str, Any])
     found = told.get(what, told.get(what.upper()))  # up to v0.0.38 it is QOS
     if not isinstance(found, list):
-        raise ValueError(f"there is no list of {what} in it")
+        raise ValueError(f"the document has no list of {what}")
     words = [{word: _at(one, place) for word, place in _PLACES[what].items()} for one in found]
     if what in ("qos", "associations"):
         return READERS[what][1](list(one.values()) for one in words)

@@ -19,7 +19,7 @@ from streams.sources.slurm.recorded import OneFile, latest
 from streams.sources.slurm.rows import ENDED, QUEUED, REQUEUED, RUNNING, SUSPENDED, UNCLEAR, JobRow
 from streams.sources.slurm.table import Entry, JobTable
 
-TWICE = "rows told twice"
+TWICE = "duplicate rows"
 CACHE_KIB = 16 * 1024  # the most memory that the rows take before they go to the temporary file, KiB
 BATCH_ROWS = 1000
 

@@ -46,7 +46,9 @@ class Recorded(Way):
         self._files = sorted(path for path in directory.iterdir() if _NAME.match(path.name))
         self._on_skipped = on_skipped
         if not self._files:
-            raise UserError(f"{directory}: no looks; expected files such as 0001-squeue.json or 0001-sacct.txt")
+            raise UserError(
+                f"{directory}: no recorded polls; expected files such as 0001-squeue.json or 0001-sacct.txt"
+            )
 
     def looks(self, place: SlurmCursor) -> Iterator[Look]:
         """Yield the results after the place."""
@@ -56,7 +58,7 @@ class Recorded(Way):
             try:
                 document = self._read(path)
             except ValueError as error:
-                self._on_skipped(Skipped(str(path), None, None, str(error)[:200], "an answer of Slurm"))
+                self._on_skipped(Skipped(str(path), None, None, str(error)[:200], "a response of Slurm"))
                 continue
             self.records += len(document.rows)
             at = document.last_update or max(map(latest, document.rows), default=0.0)
@@ -225,8 +227,8 @@ class OneFile(Way):
             return
         names = " and ".join(f"{name} ({path})" for name, path in told.items())
         raise UserError(
-            f"jobs of several clusters, {names}, which number them alike: each is a site of its own; choose one with "
-            f"--set cluster={next(iter(told))}"
+            f"jobs of several clusters, {names}, with overlapping job numbers: each is a site of its own; choose one "
+            f"with --set cluster={next(iter(told))}"
         )
 
     def _read(self) -> Iterator[JobRow]:
@@ -302,7 +304,7 @@ class OneFile(Way):
             except BrokenOffError:
                 begun = [whole]
             except ValueError as error:
-                self._skip(str(error)[:200], "an answer of Slurm, as JSON")
+                self._skip(str(error)[:200], "a response of Slurm, as JSON")
                 return
         jobs = JobsInTurn(chain(begun, document))
         yield from rows_of(jobs, self._on_skipped, name)

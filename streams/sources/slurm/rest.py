@@ -51,9 +51,9 @@ class SlurmrestdAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.token_file and self.token_command:
-            raise NotUnderstood("token_file and token_command are both set: one of them says where the token is")
+            raise NotUnderstood("token_file and token_command are both set; set only one")
         if self.key and not self.certificate:
-            raise NotUnderstood("key is set without certificate: a key alone proves nothing")
+            raise NotUnderstood("key is set without certificate; set both")
 
 
 class _Claims(msgspec.Struct):
@@ -149,7 +149,7 @@ def _context(access: SlurmrestdAccess) -> ssl.SSLContext:
             context.load_cert_chain(access.certificate, access.key or None)
     except (OSError, ssl.SSLError) as error:
         files = ", ".join(filter(None, (access.ca, access.certificate, access.key)))
-        raise UserError(f"{files}: no certificate or key that can be used: {error}") from None
+        raise UserError(f"{files}: no usable certificate or key: {error}") from None
     return context
 
 
@@ -243,7 +243,7 @@ class Rest(SlurmCalls):
                 data = self._fetch(name, path(version))
                 self._version = version
                 return data
-        raise CallFailed(name, f"no version from {min(VERSIONS)} to {max(VERSIONS)} of the data is served there")
+        raise CallFailed(name, f"no version from {min(VERSIONS)} to {max(VERSIONS)} of the API is available")
 
     def _fetch(self, name: str, path: str) -> bytes:
         url = f"{self._base}{path}"

@@ -132,7 +132,7 @@ class SlurmSource(contract.Source):
             return Recorded(path, told)
         if (file := self._file(text)) is not None:
             return file
-        raise NotUnderstood(f"{text}: there is no such file, and it is none of {HELP}")
+        raise NotUnderstood(f"{text}: there is no such file; expected {HELP}")
 
     @classmethod
     def keep_last(cls, sources: Sequence[Self], jobs: int) -> int:

@@ -334,7 +334,7 @@ class _Steps:
         entry.depends, entry.featured = "dependency" in row.asked, bool(row.asked.get("node_features"))
         told = {name: x for name, x in request.items() if x is not None and (x or kept.get(name, True))}
         changed = {} if before == entry.request else told
-        if not before:  # it was told by who knows less of it
+        if not before:  # the accounting reported it, with fewer fields
             changed = {name: row.asked[name] for name in ("dependency",) if name in row.asked}
         if row.phase == QUEUED:
             if (reason := reason_of(row)) != entry.reason:

@@ -65,7 +65,7 @@ def read_sacct(
                 head = text
                 continue
             if unlike := _unlike(text):
-                on_skipped(Skipped(file, number, None, unlike, f"what `{COMMAND}` prints, its header too"))
+                on_skipped(Skipped(file, number, None, unlike, f"the output of `{COMMAND}`, including its header"))
                 return
         elif text == head:  # of files that were put together
             continue

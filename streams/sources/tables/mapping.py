@@ -95,7 +95,7 @@ def read_mapping(name: str) -> Mapping:
     """A mapping that is here, or that of a file. Raises UserError: there is none of this name, or it is wrong."""
     path = MAPS / f"{name}.toml" if name in ready() else Path(name)
     if not path.exists():
-        raise NotUnderstood(f"{name}: there is no such mapping of columns, nor file; there are: {', '.join(ready())}")
+        raise NotUnderstood(f"{name}: there is no such column mapping or file; there are: {', '.join(ready())}")
     try:
         found = msgspec.convert(read_toml(path), Mapping)
     except msgspec.ValidationError as error:
@@ -106,7 +106,7 @@ def read_mapping(name: str) -> Mapping:
     if missing := {"job", "submit"} - found.columns.keys():
         raise NotUnderstood(f"{path}: columns: missing required field `{min(missing)}`")
     if not found.columns.keys() & {"start", "wait"}:
-        raise NotUnderstood(f"{path}: columns: expected `start` or `wait`, for there is no wait without")
+        raise NotUnderstood(f"{path}: columns: expected `start` or `wait`")
     for field, named in found.columns.items():
         if isinstance(named, Scaled) and named.unit not in (None, *_UNITS):
             raise NotUnderstood(f"{path}: columns.{field}: unit {named.unit!r}; expected one of {', '.join(_UNITS)}")

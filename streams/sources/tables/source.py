@@ -73,7 +73,7 @@ class TableSource(contract.Source):
         known = map or mapping_for(self._header)
         if known is None:
             names, there = ", ".join(ready()), ", ".join(self._header[:40])
-            raise NotUnderstood(f"{path}: --map FILE has to say what the columns are, or {names}; there are: {there}")
+            raise NotUnderstood(f"{path}: use --map FILE to define the columns, or {names}; there are: {there}")
         self._mapping = given or read_mapping(known)
         self._places = places_of(self._mapping, self._header, str(path))
         self._zone: tzinfo = zone_of(timezone or self._mapping.timezone) or UTC
@@ -251,7 +251,7 @@ def _header(path: Path, mapping: Mapping | None) -> list[str]:
     numbered = mapping is not None and mapping.numbered
     if _is_parquet(path):
         if numbered:
-            raise NotUnderstood(f"{path}: columns by number; those of Parquet have names")
+            raise NotUnderstood(f"{path}: columns are given by number; Parquet columns have names")
         return [str(name) for name in _parquet(path).schema_arrow.names]
     try:
         with open_text(path, newline="") as file:
@@ -270,7 +270,7 @@ def _parquet(path: Path) -> Any:
     try:
         return ParquetFile(path)
     except (ArrowException, OSError) as error:
-        raise UserError(f"{path}: no file of Parquet that can be read: {error}") from None
+        raise UserError(f"{path}: not a readable Parquet file: {error}") from None
 
 
 def _parquet_rows(path: Path, names: list[str], header: list[str]) -> Iterator[tuple[int, list[Cell]]]:

@@ -123,7 +123,7 @@ def test_a_range_of_jobs(tmp_path: Path) -> None:
 
 
 def test_where_there_is_no_room_for_it_that_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"the log cannot be kept there: .*; TMPDIR names another place"):
+    with pytest.raises(UserError, match=r"cannot store the log there: .*; set TMPDIR to another directory"):
         EventLog.of(job("1", 0, 1, 2), tmp_path / "no" / "such")
 
 

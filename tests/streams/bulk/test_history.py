@@ -101,7 +101,7 @@ def test_a_dump_is_refused_where_the_source_has_begun(tmp_path: Path) -> None:
         assert past.follows and past.events == 4
         sent(past.steps())
     with (
-        pytest.raises(UserError, match=r"slurm-s.cursor: the source has begun already"),
+        pytest.raises(UserError, match=r"slurm-s.cursor: the source has already started"),
         opened([tmp_path / "dump.txt"], tmp_path),
     ):
         pass

@@ -15,7 +15,7 @@ from streams.sources.slurm.source import SlurmSource
 from tests.support.made_slurm import NOON, SACCT, MadeJob, history, records, sacct, sacct_json, squeue, stamp
 
 END = 4000
-TWICE = "rows told twice"
+TWICE = "duplicate rows"
 Dump = Callable[[list[MadeJob], int, int], bytes]
 
 

@@ -115,7 +115,7 @@ def test_what_could_be_ranked_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (ranking(), "no site is known yet: does a worker run, and have events come to it?"),
+        (ranking(), "no site is registered yet: is a worker running, and has it received events?"),
         (ranking(site("ctc", None, reason="no history")), "no site has an estimate for this job"),
         (ranking(left_out=(("elm", "unknown site"), ("fir", "silent"))), "no site has an estimate for this job"),
     ],
@@ -160,7 +160,7 @@ def test_a_service_is_asked_by_its_address() -> None:
     [
         (401, b'{"status_code":401,"detail":"the token is missing"}', "the token is missing"),
         (503, b"gone", "status 503"),
-        (200, b"<html>", "what answers there is no service of queuecast's"),
+        (200, b"<html>", "the server is not a queuecast service"),
     ],
 )
 def test_a_service_that_refuses_is_an_error(status: int, body: bytes, reason: str) -> None:
@@ -178,7 +178,7 @@ def test_a_service_that_dies_in_mid_answer_is_an_error(status: int) -> None:
 def test_an_address_where_nothing_is_or_that_is_none() -> None:
     with service(200, b"") as (url, _):
         pass
-    with pytest.raises(Unreachable, match="does `queuecast serve` run there"):
+    with pytest.raises(Unreachable, match="is `queuecast serve` running there"):
         HttpClient(url).rank(JOB)
     for wrong in ("file:///etc/passwd", "localhost:6067"):
         with pytest.raises(UserError, match="expected http://"):
@@ -231,7 +231,7 @@ class TestCommand:
         assert head.endswith(", to start within 3h")
         assert heads.endswith("in time  best") and "72 %" in ctc and sdsc.endswith("–")
         assert main(["ask", "--start-before", "1999-01-01"]) == 2
-        assert "--start-before: '1999-01-01' is past; expected a time of day as 17:00" in capsys.readouterr().err
+        assert "--start-before: '1999-01-01' is in the past; expected a time of day as 17:00" in capsys.readouterr().err
 
     def test_json(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["ask", "--json"]) == 0
@@ -241,10 +241,18 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "code", "reason"),
         [
-            (("--walltime", "soon"), 2, "walltime: 'soon' is no duration; expected a time with its unit, not 0: 90m"),
-            (("--walltime", "4"), 2, "walltime: '4' is no duration without its unit; expected 4m, 4h or 4s"),
+            (
+                ("--walltime", "soon"),
+                2,
+                "walltime: 'soon' is not a valid duration; expected a time with its unit, not 0: 90m",
+            ),
+            (("--walltime", "4"), 2, "walltime: '4' is not a valid duration without a unit; expected 4m, 4h or 4s"),
             (("--cpus", "0"), 2, "cpus: expected a whole number >= 1"),
-            (("--mem", "64X"), 2, "memory: '64X' is no size of memory; expected bytes, or a number with K, M, G or T"),
+            (
+                ("--mem", "64X"),
+                2,
+                "memory: '64X' is not a valid memory size; expected bytes, or a number with K, M, G or T",
+            ),
             (("--gpu-type", ""), 2, "gpu_type: expected text, not an empty one"),
             (("--user", ""), 2, "user: expected text, not an empty one"),
         ],

@@ -125,7 +125,7 @@ class TestEstimateCache:
         self.put(cache, "alder", Shape(4, 600.0))
         assert cache.stale("alder") is None
         now[0] += MAX_QUIET_S + 60
-        assert cache.stale("alder") == f"its worker has said nothing since {moment(NOW)}"
+        assert cache.stale("alder") == f"no message from its worker since {moment(NOW)}"
         found = cache.covering("alder", 1, 60.0, None)
         assert found is not None and found.stale == cache.stale("alder")
         assert cache.stale("nowhere") is None

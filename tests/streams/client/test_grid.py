@@ -101,7 +101,7 @@ def test_where_nobody_answers_it_is_asked_again_and_said_once(
     with Client(Settings(), questions=fake) as client:
         assert client.site("alder").site == "alder"
     assert tries == 3
-    assert caplog.messages == ["not now; tried again for 30 s"]
+    assert caplog.messages == ["not now; retrying for 30 s"]
     with grid(silent=["alder"]) as client, pytest.raises(AnswerTimeout):
         client.site("alder")
 

@@ -32,7 +32,7 @@ def test_a_users_jobs_are_shown_with_their_starts(capsys: Capture) -> None:
     assert out.splitlines()[0].split() == ["job", "site", "cpus", "queued", "starts", "(UTC)", "90", "%", "by", "(UTC)"]
     assert "\nrunning:\n" in out and "\nas of:\n" in out and " UTC" in out
     assert main(["jobs", "--user", "nobody", "--site", "alder"]) == 0
-    assert capsys.readouterr().out.startswith("no job queues\n")
+    assert capsys.readouterr().out.startswith("no pending jobs\n")
 
 
 def test_the_latest_start_counts_from_when_a_job_was_eligible(capsys: Capture) -> None:

@@ -83,7 +83,7 @@ def test_a_file_of_something_else_is_refused(log: EventLog, tmp_path: Path) -> N
         (LIGHT, JobRange((1, 9)), True),
         (LIGHT, JobRange(), False),
     ):
-        with pytest.raises(UserError, match="r: is of another replay"):
+        with pytest.raises(UserError, match="r: is the state of another replay"):
             ScoredReplay(whole(log), settings, jobs, cancelled, resume=file)
     file.write_text("no state" * 100)
     with pytest.raises(UserError, match="r: is not the state of a replay"):

@@ -81,8 +81,8 @@ def test_a_range_and_another_machine(tmp_path: Path) -> None:
         ({"schedulers": ""}, "no scheduler ''"),
         ({"runtimes": "oracle"}, "no run times 'oracle'; there are: walltime, actual, closest"),
         ({"cpus": 3}, "made.swf: a job has 4 CPUs, the machine 3; give a larger --cpus"),
-        ({"rows": (9, 12)}, "made.swf: no job that ran in that range; there are 2 jobs"),
-        ({"rows": (0, 0)}, "no job that ran in that range"),
+        ({"rows": (9, 12)}, "made.swf: no job in that range ran; there are 2 jobs"),
+        ({"rows": (0, 0)}, "no job in that range ran"),
     ],
 )
 def test_a_mistake_is_told(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -95,7 +95,7 @@ def test_a_mistake_is_told(tmp_path: Path, change: dict[str, Any], message: str)
 
 def test_a_machine_of_unknown_size_is_a_mistake(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, swf_line(1, 0, 0, 60), header="")
-    with pytest.raises(UserError, match=r"does not say how large the machine is \(MaxProcs\); give --cpus"):
+    with pytest.raises(UserError, match=r"lacks the size of the machine \(MaxProcs\); give --cpus"):
         simulate.plan_of(trace, "easy", "actual")
     assert simulate.plan_of(trace, "easy", "actual", cpus=4).cpus == 4
 

@@ -212,7 +212,7 @@ class TestRotation:
             for text in ("[", "", '[ada]\ntoken = "change-me"'):
                 caplog.clear()
                 file.write_text(text)
-                await _until(lambda: "the tokens stay as they were" in caplog.text)
+                await _until(lambda: "Kept the current tokens" in caplog.text)
             file.unlink()
             await asyncio.sleep(0.05)
             assert access.find("Bearer the second one") is not None

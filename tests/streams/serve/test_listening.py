@@ -30,5 +30,5 @@ def test_on_loopback_no_token_is_needed(host: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.org", "192.0.2.1", ""])
 def test_elsewhere_one_is(host: str) -> None:
     check_closed(ServeSettings(web_host=host), asks=True)
-    with pytest.raises(UserError, match=r"could ask about users' jobs: set a token with QUEUECAST_SERVE_TOKEN"):
+    with pytest.raises(UserError, match=r"could query users' jobs: set a token with QUEUECAST_SERVE_TOKEN"):
         check_closed(ServeSettings(web_host=host), asks=False)

@@ -27,7 +27,7 @@ class TestSwf(SourceContract):
     events = 1 + 3 + 2 + 3 + 3
     bad = (
         BadPart(line=4, field=None, expected="18 or more: job number"),
-        BadPart(line=5, field="field 4 (run time)", expected="a number, -1 for unknown"),
+        BadPart(line=5, field="field 4 (run time)", expected="a number, -1 if missing"),
         BadPart(line=7, field="field 1 (job number)", expected="a whole number"),
         BadPart(line=9, field="field 2 (submit time)", expected="seconds from the trace's start"),
     )

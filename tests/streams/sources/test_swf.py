@@ -121,7 +121,7 @@ def test_bytes_that_are_no_text_are_tolerated_in_the_header(tmp_path: Path) -> N
         (LINE.replace("3600", "nan"), r"field 4 \(run time\) is 'nan'"),
         (LINE.replace("60 ", "inf "), r"field 3 \(wait time\) is 'inf'"),
         (LINE.replace("3600", "1e400"), r"field 4 \(run time\) is '1e400'"),
-        ("", r"no job with a wait time in it; expected a trace in the Standard Workload Format"),
+        ("", r"no job with a wait time; expected a trace in the Standard Workload Format"),
         ("; only: a header\n", r"no job"),
         (swf_line(1, wait=-1), r"no job"),
     ],
@@ -135,7 +135,7 @@ def test_an_error_says_where_it_is_and_what_was_expected(tmp_path: Path, text: s
 def test_a_trace_without_a_right_line_says_what_is_wrong_with_the_first(tmp_path: Path) -> None:
     path = tmp_path / "site.swf"
     path.write_text("".join(LINE.rpartition(" ")[0] + "\n" for _ in range(3)))
-    with pytest.raises(NotUnderstood, match=r"no job with a wait time in it; .*line 1: 17 fields; expected 18"):
+    with pytest.raises(NotUnderstood, match=r"no job with a wait time; .*line 1: 17 fields; expected 18"):
         read_swf(path, lambda part: None)
 
 

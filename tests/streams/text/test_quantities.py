@@ -53,14 +53,14 @@ def test_durations(text: str, seconds: float) -> None:
     ],
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="is no duration; expected a time with its unit, not 0: 90m"):
+    with pytest.raises(UserError, match="is not a valid duration; expected a time with its unit, not 0: 90m"):
         seconds_of(text)
 
 
 @pytest.mark.parametrize("text", ["4", "0", "14400", "0.5", " 240 "])
 def test_a_number_without_a_unit_is_refused_for_it_may_mean_minutes_or_seconds(text: str) -> None:
     number = text.strip()
-    with pytest.raises(UserError, match=f"'{number}' is no duration without its unit; expected {number}m, "):
+    with pytest.raises(UserError, match=f"'{number}' is not a valid duration without a unit; expected {number}m, "):
         seconds_of(text)
 
 

@@ -292,10 +292,10 @@ def test_a_record_of_a_job_that_runs_on_is_no_end(running_on: str, tmp_path: Pat
         assert found.whole[-1].state == "timeout"
         assert in_time(found.live) == found.whole and not found.skipped
         told = sum(line in nights for line in lines)
-        assert found.source.left_out == ({"records of runs that go on": told} if told else {})
+        assert found.source.left_out == ({"records of runs that continue": told} if told else {})
 
 
 def test_a_run_that_never_began_is_left_out(tmp_path: Path) -> None:
     found = read("gridengine", tmp_path, accounted(7, start=0, end=0, failed="1"))
     assert not found.whole and not found.skipped
-    assert found.source.left_out == {"runs that never began": 1}
+    assert found.source.left_out == {"runs that never started": 1}

@@ -172,7 +172,7 @@ def test_what_happens_to_a_job_is_told(tmp_path: Path) -> None:
         {"type": "alter", "time": 1700000640.0, "attempt": 1, "cpus": 8, "nodes": 1},
         {"type": "end", "time": 1700001100.0, "attempt": 1, "state": "cancelled"},
     ]
-    assert found.source.left_out == {"deletions of jobs that run or were not seen submitted": 2}
+    assert found.source.left_out == {"deletions of running jobs or of jobs without a submission": 2}
 
 
 def test_a_job_waits_from_when_it_is_eligible(tmp_path: Path) -> None:

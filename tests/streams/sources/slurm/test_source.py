@@ -54,7 +54,7 @@ class TestQueue(SourceContract):
     name = "slurm"
     events = 6 + 5 + 5 + 2 + 1
     bad = (
-        BadPart(line=None, field=None, expected="an answer of Slurm"),
+        BadPart(line=None, field=None, expected="a response of Slurm"),
         BadPart(line=2, field="state", expected="a state"),
     )
 

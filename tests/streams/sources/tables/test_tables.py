@@ -264,12 +264,12 @@ def test_a_table_without_a_header_is_known_by_numbers_of_columns(tmp_path: Path)
 def test_what_cannot_be_a_table_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--map FILE has to say what the columns are, or acme, .*; there are: a, b"):
         told(written(tmp_path, "a,b\n1,2\n"))
-    with pytest.raises(UserError, match="there is no such mapping of columns, nor file; there are: acme"):
+    with pytest.raises(UserError, match="there is no such column mapping or file; there are: acme"):
         told(written(tmp_path, LUMOS), map="lumo")
     with pytest.raises(UserError, match="no column 'job_id', the job"):
         told(written(tmp_path, LUMOS), map="helios")
     (tmp_path / "x.parquet").write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(UserError, match="no file of Parquet that can be read"):
+    with pytest.raises(UserError, match="not a readable Parquet file"):
         told(tmp_path / "x.parquet")
 
 
