@@ -37,10 +37,10 @@ from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import CHECKPOINT_TURNS, Owner
 from streams.worker.ownership.partition import Means
 
-HEARTBEAT_S = 0.5  # seconds between heartbeats; by their answers a worker learns that others join or leave
+HEARTBEAT_S = 0.5  # heartbeat interval, seconds; the responses notify a worker of rebalances
 
 FETCHED_MESSAGES = 1000
-"""Messages that Faust has fetched and that have no place yet: 64 MB where all are bundles. Beyond, it fetches none."""
+"""Maximum number of fetched messages that are not queued yet (at most 64 MB); then Faust stops fetching."""
 
 
 def build_app(
@@ -60,7 +60,7 @@ def build_app(
     app = QueuecastApp(topics.group, pulse=pulse, holder_of=holder, datadir=directory, **options)
     names = list(event_topics(settings))
     events = app.topic(*names, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
-    # States are large, so only a few are held at a time while the changelog is read.
+    # States are large, so recovery buffers only a few of them.
     table = app.Table("sites", partitions=partitions, key_type=bytes, value_type=bytes, recovery_buffer_size=4)
     metrics, scores = Metrics(settings.worker.max_site_labels), AnswerScores()
     logs = EventLogs(app, settings, metrics.renewed, metrics.lost)
@@ -80,7 +80,7 @@ def build_app(
     )
     owner = Owner(means, freshness)
     app.excuse = owner.excuse  # type: ignore[method-assign]
-    inbox: list[asyncio.Queue[Any]] = []  # what Faust has fetched; there once the agent has begun
+    inbox: list[asyncio.Queue[Any]] = []  # Faust's queue of fetched messages; empty until the agent starts
     turns = Turns(lambda: owner.is_busy or any(not queue.empty() for queue in inbox))
 
     @app.agent(events, concurrency=1, name="process_events")
@@ -110,7 +110,7 @@ def _follow_partitions(
 
     @table.on_recover
     async def take_over() -> None:
-        # Until Faust has sought back, which follows: of what it delivers before, it has dropped a part.
+        # Stop until Faust has reset the offsets: it has dropped some of the messages fetched before.
         app.consumer.stop_flow()
         async with app.stopping_on_error():  # Faust would ignore the error
             for topic in events:
@@ -238,29 +238,29 @@ def _options(settings: Settings, partitions: int) -> dict[str, Any]:
         "TableManager": TableManager,
         "store": "memory://",
         "topic_partitions": partitions,
-        "topic_allow_declare": False,  # `queuecast topics create` makes them, with what each needs
+        "topic_allow_declare": False,  # `queuecast topics create` creates and configures them
         "topic_disable_leader": True,
         "web_host": worker.web_host,
         "web_bind": worker.web_host,
         "web_port": worker.web_port,
         "web_cors_options": None,
         "consumer_auto_offset_reset": "earliest",
-        # Who leads the group while a broker comes up may not see the topics yet, and so give nobody any partition.
+        # While a broker starts, the group leader may have no metadata of the topics, and assign no partitions.
         "consumer_metadata_max_age_ms": 10_000,
         "consumer_group_instance_id": worker.name,
-        # Who comes back under its name is handed what it had, and must then be at the URL at which it had it.
+        # A static member gets its partitions back after a restart, and must then have the same URL.
         "canonical_url": f"http://worker/{quote(worker.name, safe='')}",
         "broker_session_timeout": worker.session_timeout_seconds,
         "broker_heartbeat_interval": HEARTBEAT_S,
-        "table_standby_replicas": 0,  # what they keep in memory Faust reads again all the same when they take over
+        "table_standby_replicas": 0,  # Faust reads the changelog again anyway when a standby takes over
         "stream_buffer_maxsize": FETCHED_MESSAGES,
-        "stream_wait_empty": False,  # what is not acknowledged yet comes again; waiting for it would never end
-        "broker_commit_livelock_soft_timeout": float("inf"),  # a lag alone is no error; the metrics tell it
+        "stream_wait_empty": False,  # unacknowledged messages are redelivered; waiting for them would never end
+        "broker_commit_livelock_soft_timeout": float("inf"),  # consumer lag alone is no error; the metrics show it
         "producer_acks": -1,
         "producer_linger": 0.005,
         "producer_max_batch_size": 65_536,
         "producer_max_request_size": STATE_MESSAGE_BYTES,
-        "producer_compression_type": None,  # which would cost a tenth of the rate; states are compressed already
+        "producer_compression_type": None,  # compression reduces throughput; states are compressed already
         "reply_create_topic": False,
     }
 

@@ -27,15 +27,15 @@ from streams.settings import Settings
 log = logging.getLogger(__name__)
 
 PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
-"""Seconds before a process that has ended is started again: after its first end, its second, and so on."""
+"""Pauses before the first, second and later restarts of a process, seconds."""
 
-STEADY_S = 60.0  # once a process has run so long, its next end counts as its first again
-GRACE_S = 15.0  # seconds that a process has to stop; it ends itself within 9
+STEADY_S = 60.0  # run time after which the restart pauses begin again, seconds
+GRACE_S = 15.0  # stop timeout of a process, seconds; it normally ends within 9
 
 LONGEST_PLACE = 70
-"""A socket's path has at most 107 characters; where the directory for temporary files has so many, /tmp is taken."""
+"""Maximum length of the temporary directory's path, as a socket's path is limited to 107 characters; else /tmp."""
 
-ASK_S = 8.0  # seconds within which a process must show a page; Prometheus waits for 10
+ASK_S = 8.0  # timeout for a page of a process, seconds; Prometheus waits for 10
 
 FAMILIES = """
 gauge process_up process: Whether a process of the worker answers.
@@ -74,7 +74,7 @@ class Member:
         """Start the process. It ends when its standard input closes, for example because this process is killed."""
         self._socket.unlink(missing_ok=True)
         path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
-        with tempfile.TemporaryFile() as orders:  # without a name, for passwords are in it
+        with tempfile.TemporaryFile() as orders:  # without a name, because it contains passwords
             orders.write(msgspec.msgpack.encode(self._orders))
             orders.seek(0)
             self._process = await asyncio.create_subprocess_exec(
@@ -237,7 +237,7 @@ def merged(pages: dict[int, str]) -> str:
     for number, page in pages.items():
         known = set(families)
         family = ""
-        for line in filter(None, page.split("\n")):  # names may hold other line separators
+        for line in filter(None, page.split("\n")):  # names may contain other line separators
             if line.startswith("# HELP "):
                 family = line.split(" ", 3)[2]
             if not line.startswith("#"):

@@ -32,7 +32,7 @@ from streams.worker.kafka_compat import Transport
 log = logging.getLogger(__name__)
 
 STOP_S = 9.0
-"""Seconds within which a worker that was told to stop has ended, whatever it still waits for."""
+"""Timeout for a worker to stop, seconds."""
 
 
 def run_until_stopped(app: "QueuecastApp", **options: Any) -> BaseException | None:
@@ -66,14 +66,14 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
 
     def take(self, key: bytes, value: bytes | None, partition: int) -> None:
         """Apply a changelog record of a key."""
-        if site_of(key) != key:  # a segment: it is written once, and deleted
+        if site_of(key) != key:  # a segment, which is written once and deleted once
             if value:
                 self.data[key] = value
             else:
                 self.data.pop(key, None)
             return
         before = self.data.get(key)
-        if not value:  # the site has lost its place, or has moved to another partition, whose state counts then
+        if not value:  # the site was evicted, or has moved to another partition, whose state counts then
             if before is None or decode_stored(before).partition == partition:
                 self.data.pop(key, None)
         elif before is None or decode_stored(value).rank >= decode_stored(before).rank:
@@ -137,8 +137,8 @@ class WorkerWeb(Web):  # type: ignore[misc]  # faust's classes are untyped
 
 
 IDLE_SESSIONS = 5
-"""Sessions after which a process that hangs without working is ended too. It may have been asleep, which it says better
-itself when it wakes up."""
+"""Session timeouts after which a hanging process without CPU use is ended too. After a suspend the process itself
+logs a better message."""
 
 
 def watch_loop(seconds: float) -> None:
@@ -201,7 +201,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         time of the last message is recorded, because otherwise Faust logs that the stream is stuck.
         """
         queue, taken = stream.channel.queue, self.monitor.stream_inbound_time
-        with suppress(StopAsyncIteration):  # thrown into the queue when the agent is to stop
+        with suppress(StopAsyncIteration):  # thrown into the queue to stop the agent
             while True:
                 event = await queue.get()
                 message = event.message
@@ -215,7 +215,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
 
         A process with a hanging event loop cannot check itself, so timers outside of Python watch it (`watch_loop`).
         """
-        # Not one of Faust's timers: those begin only when the tables have been read for the first time.
+        # Not a Faust timer: those start only after the first recovery of the tables.
         while not self.should_stop:
             try:
                 watch_loop(self.conf.broker_session_timeout)

@@ -24,10 +24,10 @@ from streams.errors import Unreachable, UserError
 check_private_names((*AIOKAFKA, *FAUST))
 
 FETCH_WAIT_MS = 100
-"""Milliseconds for which the broker holds its answer back while there are no events; the next request waits so long."""
+"""Maximum time that the broker waits for events before it responds, milliseconds; it delays the next request."""
 
 AGAIN_S = 1.0
-"""Seconds before the broker is asked again who is in the group, when it did not answer."""
+"""Pause before a retry of a query for the group's members, seconds."""
 
 
 class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka's classes are untyped
@@ -56,7 +56,7 @@ class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka's c
             raise KafkaConnectionError(f"Connection at {self._host}:{self._port} closed by the other end")
 
 
-conn.AIOKafkaConnection = Connection  # what `create_conn` makes, of all clients of this process
+conn.AIOKafkaConnection = Connection  # used by `create_conn` for all clients of this process
 
 
 class NameTaken(KafkaError):  # type: ignore[misc]  # aiokafka's classes are untyped
@@ -75,7 +75,7 @@ class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's 
     """
 
     holder_of: Callable[[str], str | None]
-    """Gives the id of the member that has a name in the group; None when nobody has. It may block."""
+    """Return the id of the member with a name in the group; None if there is none. May block."""
 
     def __init__(self, consumer: Any, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
         super().__init__(consumer, loop=loop, thread_loop=loop, **options)
@@ -85,7 +85,7 @@ class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's 
         self._thread_started.set()
         self._thread_running = self.parent_loop.create_future()
         self._serving = asyncio.create_task(self._serve())
-        self._serving.add_done_callback(lambda task: task.cancelled() or task.exception())  # which has been told
+        self._serving.add_done_callback(lambda task: task.cancelled() or task.exception())  # already reported
         await self._thread_running
 
     async def call_thread(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -135,7 +135,7 @@ class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's 
         return True
 
     def _create_worker_consumer(self, transport: Any) -> Any:
-        # Mends Faust 0.15.3, which makes 1.5 s of it and waits for that several times in each rebalance.
+        # Works around Faust 0.15.3, which sets 1.5 s and waits for it several times in each rebalance.
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         wait_for_leaders(consumer)
@@ -167,7 +167,7 @@ class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's 
                 if not waiter.done():
                     waiter.cancel()
                     break
-                waiter.result()  # raises what the broker refused
+                waiter.result()  # raises the broker's error
         return {}
 
     def leave(self) -> None:

@@ -66,15 +66,14 @@ def run_process(
         UserError: The worker ended for another reason.
     """
     _give_memory_back()
-    with suppress(ImportError):  # it is not there for every system
+    with suppress(ImportError):  # not available on every system
         loop.use("uvloop")
     started = time.perf_counter()
     trainer = processes()
     with compiling_alone(), reported_progress(log.info):
         warm_up(settings.engine)
     if SiteMethods("", settings.engine).trains:
-        # There may be a backlog, whose first training is awaited within less than the second that the process takes to
-        # begin.
+        # With a backlog, the first training is needed sooner than the process can start.
         trainer.begin(begin_to_train, (), bytes, first=True)
     _collect_seldom()
     log.info("compiled in %.1f s", time.perf_counter() - started)
@@ -96,7 +95,7 @@ def main() -> int:
     Its argument is the number of an open file with its settings. Its standard input closes when the parent process
     ends.
     """
-    # A terminal's Ctrl-C goes to all its processes; this one is told to stop by the one that started it.
+    # Ctrl-C in a terminal reaches all processes; this one is stopped by its parent.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         orders = msgspec.msgpack.decode(file.read(), type=StartSettings)

@@ -19,7 +19,7 @@ from streams.worker.crew import run_crew
 log = logging.getLogger(__name__)
 
 PAUSES_S = (1.0, 2.0, 5.0, 10.0)
-"""Seconds between looks at servers that do not answer when a worker starts; the last one is repeated."""
+"""Retry intervals for unreachable servers at a worker's start, seconds; the last one is repeated."""
 
 
 def await_servers(settings: Settings, sleep: Callable[[float], None] = time.sleep) -> int:
@@ -91,6 +91,6 @@ def run_worker(settings: Settings) -> None:
         if worker.shared_by(partitions) > 1:
             run_crew(settings, partitions)
         else:
-            from streams.worker.process import run_process  # large: a crew's first process does without
+            from streams.worker.process import run_process  # large import; the supervisor does not need it
 
             run_process(settings, partitions, logging_config)

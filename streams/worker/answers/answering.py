@@ -33,8 +33,8 @@ from streams.worker.answers.scores import AnswerScores
 from streams.worker.checkpoint.stored import SiteHandle
 
 log = logging.getLogger(__name__)
-SAME_S = 5.0  # seconds for which an answer serves the same question again, if no event of its site has come meanwhile
-MOST_ANSWERED = 256  # answers that are kept for that
+SAME_S = 5.0  # lifetime of a cached answer, seconds, if its site has no new event
+MOST_ANSWERED = 256  # maximum number of cached answers
 AWAITS_MODEL = "its events wait for a model that is being trained"
 
 LATER_DETAILS = {
@@ -98,7 +98,7 @@ class Answering:
             if isinstance(question, WaitQuestion) and isinstance(told, WaitAnswer):
                 self.scores.asked(question, told)
             return told
-        except Exception as error:  # a fault of ours must neither stop other answers nor stay unseen
+        except Exception as error:  # a bug must not stop other answers, but must be logged
             log.exception("a question could not be answered", extra={"site": question.site})
             return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))
 

@@ -31,14 +31,14 @@ from streams.worker.answers.turns import Doing, Turns, allowed
 from streams.worker.checkpoint.stored import SiteHandle
 
 log = logging.getLogger(__name__)
-MAX_SLICE_S = 0.002  # seconds that events wait at most, as a rule, while estimates are made
-TICK_S = 0.2  # seconds between looks for sites whose estimates are due
+MAX_SLICE_S = 0.002  # usual maximum delay of events by a slice of estimates, seconds
+TICK_S = 0.2  # polling interval for due estimates, seconds
 
 METRIC_SHAPES = ((0.0, HOUR_S), (1 / 8, 4 * HOUR_S), (1 / 4, 12 * HOUR_S), (1 / 2, 24 * HOUR_S))
-"""The shapes shown to Prometheus: the share of the site's processors (0: one of them), and the walltime in seconds."""
+"""Shapes of the metrics: fraction of the site's CPUs (0: one CPU), and time limit in seconds."""
 
 Send = Callable[[bytes, bytes | None, int], Awaitable[Awaitable[Any]]]
-"""Sends a key and a value to a partition of the topic of estimates; what it gives is done when they have arrived."""
+"""Send a key and a value to a partition of the estimates topic; the result is done on delivery."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(GridEstimate).decode
@@ -166,7 +166,7 @@ class EstimateGrids:
         estimates = self.estimates.get(handle.engine.site)
         if estimates is None or estimates.engine is not handle.engine:
             return True
-        if not estimates.shapes:  # how large the site is was not known
+        if not estimates.shapes:  # the size of the site was unknown
             return handle.engine.context.cpus > 0
         age = self.clock() - estimates.since
         if age < self.settings.refresh_seconds:
@@ -188,7 +188,7 @@ class EstimateGrids:
             async with self.doing(handle.engine.site, "estimates", 0) as may:
                 if may:
                     await self.refresh(handle)
-        except (KafkaError, NotReady) as error:  # not ready: this worker is about to end, and its producer has ended
+        except (KafkaError, NotReady) as error:  # not ready: this worker is stopping, and its producer has stopped
             log.warning("grid estimates could not be sent: %r", error, extra={"site": handle.engine.site})
         except Exception:
             log.exception("grid estimates failed", extra={"site": handle.engine.site})
@@ -198,7 +198,7 @@ class EstimateGrids:
         engine, before = handle.engine, self.estimates.get(handle.engine.site)
         shapes, now, share = self.shapes(engine), site_time(engine), self.settings.cpu_share
         estimates = PublishedEstimates(engine, StateSummary.of(engine), self.clock(), time.time(), frozenset(shapes))
-        if before is not None and before.engine is engine:  # until theirs are made
+        if before is not None and before.engine is engine:  # until the new ones are computed
             estimates.records = {shape: one for shape, one in before.records.items() if shape in estimates.shapes}
         if before is not None:
             estimates.withdrawn = (before.shapes | before.withdrawn) - estimates.shapes
@@ -211,7 +211,7 @@ class EstimateGrids:
         while made := await self.turns.take(partial(_some, left), share, always=True):
             for shape, estimate in made:
                 if self.handles.get(engine.site) is not handle:
-                    return  # another worker's now
+                    return  # another worker serves the site now
                 estimates.waits[shape] = estimate.predicted_wait_s
                 told[shape] = ToldWait(estimate.predicted_wait_s, (estimate.bounds or {}).get(BOUND))
                 record = estimates.records[shape] = _encode(self.freshness.marked(estimate, handle))

@@ -19,7 +19,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 TopicPartition = tuple[str, int]  # a topic and a partition of it
 
 MAX_UNREAD_MESSAGES = 10_000
-"""A site with more messages of its partition unread is stale; how many events a bundle has is known once it is read."""
+"""A site is stale if its partition has more unread messages (a bundle counts as one message)."""
 
 
 class SiteFreshness(NamedTuple):
@@ -53,7 +53,7 @@ class Freshness:
     place: Callable[[Any], TopicPartition] = lambda _: ("", 0)
     end: Callable[[TopicPartition], int | None] = lambda _: None
     clock: Callable[[], float] = time.time
-    # The last offset that was read of each place, and its stamp.
+    # The last offset read of each partition, and its timestamp.
     _read: dict[TopicPartition, tuple[int, float]] = field(default_factory=dict, init=False)
 
     def read(self, place: TopicPartition, offset: int, stamp: float) -> None:

@@ -43,9 +43,9 @@ from streams.worker.answers.waiting import DroppedQuestion, MessageAge, WaitingQ
 from streams.worker.intake.messages import Unreadable, dead_letter, read_question
 
 MAX_ANSWER_BYTES = EVENT_MESSAGE_BYTES - (32 << 10)
-"""Bytes of the largest answer; what is left of a message is for its key and for Kafka's own fields."""
+"""Maximum size of an answer; the rest of a message is for its key and Kafka's headers."""
 
-TOO_LARGE = "too_large"  # why an answer is refused that cannot be cut
+TOO_LARGE = "too_large"  # reason for an answer that cannot be truncated
 _encode = msgspec.json.Encoder().encode
 
 
@@ -69,12 +69,12 @@ _CUT: dict[type, dict[str, bool]] = {
     JobsAnswer: {"jobs": True},
     SiteAnswer: {"queued": False, "weeks": True, "queues": False},
 }
-"""The lists that may be cut of an answer, in this order, and whether their first entries go first."""
+"""Lists of an answer that may be truncated, in this order, and whether from the front."""
 
 
 def _cut(answer: AnyAnswer, excess: int) -> AnyAnswer:
     """Shorten the answer by at least `excess` bytes, as far as its lists permit."""
-    excess += len(str(1 << 62))  # as `more` may grow
+    excess += len(str(1 << 62))  # because `more` may grow
     left_out, changes = 0, dict[str, Any]()
     for name, first in _CUT.get(type(answer), {}).items():
         entries = deque(getattr(answer, name))
@@ -87,10 +87,10 @@ def _cut(answer: AnyAnswer, excess: int) -> AnyAnswer:
 
 log = logging.getLogger(__name__)
 
-PAUSE_S = 5.0  # seconds before reading is tried again after it failed
-TAKE_S = 0.002  # seconds for which questions are taken in before the loop has its turn
-SHED_S = 0.05  # seconds between two looks for questions that have waited for too long
-WAIT_MS = 100  # milliseconds to wait for a question before the next look at which partitions are this worker's
+PAUSE_S = 5.0  # pause before a retry of a failed read, seconds
+TAKE_S = 0.002  # maximum time for queueing questions before other tasks run, seconds
+SHED_S = 0.05  # polling interval for late questions, seconds
+WAIT_MS = 100  # poll timeout, after which the assignment is checked, milliseconds
 
 
 @dataclass(eq=False)
@@ -183,7 +183,7 @@ class Questions:
         for message in messages:
             await self._surviving(message, self.take(message))
             if time.monotonic() - begun > TAKE_S:
-                await asyncio.sleep(0)  # a flood of questions must not hold up what else the loop has to do
+                await asyncio.sleep(0)  # a flood of questions must not delay other tasks
                 begun = time.monotonic()
 
     async def _surviving(self, message: ConsumerRecord, work: Awaitable[None]) -> None:

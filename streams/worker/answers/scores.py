@@ -17,14 +17,14 @@ from models.site.shapes import Shape, covering
 STANDING, ASKED = "grid", "asked"
 
 MAX_NOTED_JOBS = 50_000
-"""Jobs that are remembered with what was told for them; 300 bytes each. The oldest are forgotten first."""
+"""Maximum number of pending jobs with a recorded wait. The oldest are dropped first."""
 
-MAX_ASKED = 10_000  # answers that are remembered; 500 bytes each
+MAX_ASKED = 10_000  # maximum number of recorded answers
 
 ASKED_S = 600.0
-"""A job that comes so long (s) after an answer, by the site's time, is taken for the one that was asked about."""
+"""Maximum time between an answer and the submission of its job, seconds of the site's time."""
 
-BOUND = "0.9"  # the bound that is scored
+BOUND = "0.9"  # level of the scored bound
 
 
 class ToldWait(NamedTuple):

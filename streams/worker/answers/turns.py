@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Doing = Callable[[str, str, int], AbstractAsyncContextManager[bool]]
-"""Is told the site, what is done for it, and which; gives whether it may be done."""
+"""Track work by site, kind and number; yield whether it may be done."""
 
 
 @asynccontextmanager
@@ -18,10 +18,10 @@ async def allowed(site: str, what: str, number: int) -> AsyncIterator[bool]:
 
 
 SHORT_S = 0.002
-"""Seconds of a slice after which an event that came meanwhile is certain to have got here; after a longer one the
-thread that reads from Kafka is given `HANDING_S` first."""
+"""Maximum duration of a slice without a pause. After a longer slice the loop pauses for `HANDING_S`, so that the
+Kafka consumer can deliver events."""
 
-HANDING_S = 0.001  # seconds for which the loop is left to others between two slices
+HANDING_S = 0.001  # pause between two slices for other tasks, seconds
 
 
 class Turns:
@@ -41,7 +41,7 @@ class Turns:
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
         self._ended = clock()
-        self._spent_s = 0.0  # by the last slice
+        self._spent_s = 0.0  # duration of the last slice
 
     async def take(self, work: Callable[[], T], share: float, always: bool = False) -> T:
         """Run a slice of work in its turn; it should take at most a few milliseconds.

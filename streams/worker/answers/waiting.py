@@ -14,12 +14,12 @@ from aiokafka import ConsumerRecord
 
 from models.records import BUSY, QUOTA, AnyQuestion
 
-ASKER_WAITS_S = 2.0  # seconds for which an asker waits that does not say it
+ASKER_WAITS_S = 2.0  # default timeout of a client, seconds
 
-LOG_APPEND_TIME = 1  # of a message whose stamp is the broker's
+LOG_APPEND_TIME = 1  # timestamp type of a broker timestamp
 
 WINDOW_S = 30.0
-"""Seconds after which the least delay of messages is measured again, as clocks may have been set meanwhile."""
+"""Period for which the minimum delay is measured, seconds; limited because clocks may be adjusted."""
 
 
 class WaitingQuestion(NamedTuple):

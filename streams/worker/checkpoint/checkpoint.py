@@ -331,7 +331,7 @@ class Checkpoint:
         for one in states:
             await histories.write(one.changes)
         heads, segments = await packed
-        for site, gone in batch.gone.items():  # which also tells whether another worker has claimed it
+        for site, gone in batch.gone.items():  # also detects a claim by another worker
             await histories.retire(site, gone.generation)
         await table.put({key: None for site, gone in batch.gone.items() for key in (site.encode(), *gone.keys)})
         await table.put(segments)

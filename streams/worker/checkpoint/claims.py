@@ -72,7 +72,7 @@ class Claims:
             pipe.hset(key, mapping={"claims": number, "owner": owner, "writes": 0})
             await pipe.execute()
         self._held[site] = Claim(number, owner)
-        with suppress(ResponseError):  # a user of Redis who may not do this could not have it expire either
+        with suppress(ResponseError):  # a Redis user without this permission cannot set an expiry either
             await self._client.persist(key)
         return number
 
@@ -95,7 +95,7 @@ class Claims:
             pipe.multi()
             fill(pipe)
             pipe.hset(key, "writes", str(claim.writes + 1))
-            self._check()  # that took a while: if the partition was revoked then, these are another's by now
+            self._check()  # the partition may have been revoked during the requests above
             results: list[Any] = await pipe.execute()
         claim.writes += 1
         return results[:-1]
@@ -103,7 +103,7 @@ class Claims:
 
 def _compare(site: str, claim: Claim, claims: bytes | None, owner: bytes | None, writes: bytes | None) -> None:
     if owner == claim.owner.encode():
-        # One more than is known here was done by an attempt of which the answer did not arrive.
+        # Redis may have one more: the response to an earlier attempt was lost.
         if int(writes or 0) < claim.writes:
             raise WritesLost(f"it has {int(writes or 0)} of {claim.writes} writes")
     elif int(claims or 0) >= claim.number:

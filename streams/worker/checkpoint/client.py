@@ -18,10 +18,10 @@ from streams.errors import UNTRUSTED, Unreachable, UserError
 from streams.settings import RedisSettings
 
 AWAY = (RedisError, RedisClusterException, OSError)
-"""What a client raises where Redis does not answer, or refuses; the second where no node of a cluster does."""
+"""Errors of a client if Redis is unreachable or refuses; the second if no cluster node is reachable."""
 
 CONNECT_S = 5.0
-"""Seconds within which a server must take a connection."""
+"""Connect timeout, seconds."""
 
 R = TypeVar("R", bound=redis.asyncio.Redis)
 
@@ -122,7 +122,7 @@ class Cluster(RedisCluster):
         """Return a client of the node that holds a key."""
         await self.initialize()
         node = self.get_node_from_key(key)
-        assert node is not None  # which only a replica may be
+        assert node is not None  # only for replicas
         return self._client(node)
 
     async def primaries(self) -> dict[str, redis.asyncio.Redis]:
@@ -148,7 +148,7 @@ class Cluster(RedisCluster):
 
 
 Client = redis.asyncio.Redis | Cluster
-"""What `connect` gives; both have the same commands."""
+"""Result of `connect`; both have the same commands."""
 
 
 def connect(settings: RedisSettings, timeout: float = 30.0) -> Client:

@@ -13,13 +13,12 @@ from streams.worker.checkpoint.table import Retries
 
 log = logging.getLogger(__name__)
 MAX_CRASHES = 2  # workers that may crash on one event; after that it is rejected
-FEW_EVENTS = 50  # events of a checkpoint after a worker's crash: so many checkpoints cost some tenths of a second
+FEW_EVENTS = 50  # maximum number of events of a checkpoint after a crash
 
 Place = tuple[str, int, int]
-"""What is being done: the topic of an event, its offset, and its number in its bundle; or what else it is, and
-which."""
+"""Current work: topic, offset and bundle index of an event; or the kind and number of other work."""
 
-MAX_SUSPECTS = 16  # places that are remembered because a worker crashed there
+MAX_SUSPECTS = 16  # maximum number of recorded crash places
 
 
 class CrashMark(msgspec.Struct, array_like=True, frozen=True):
@@ -65,7 +64,7 @@ class Solitude:
                 await asyncio.Event().wait()
             try:
                 yield
-            except Exception:  # which ends this process: until then nothing else may be blamed for it
+            except Exception:  # this ends the process; until then no other work may be blamed
                 self._broken = True
                 raise
 
@@ -98,7 +97,7 @@ class CrashTracker:
         self._done: Place | None = None
         self._left = 0  # events for which this worker is careful
         self._excused = False
-        self.checkpoint_events = most  # with so many pending events a checkpoint is due
+        self.checkpoint_events = most  # number of pending events at which a checkpoint is due
 
     @property
     def is_careful(self) -> bool:

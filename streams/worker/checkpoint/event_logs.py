@@ -24,7 +24,7 @@ from streams.worker.checkpoint.stored import Log, Range, SiteHandle, StoredState
 from streams.worker.checkpoint.table import OwnedTable, Retries
 
 log = logging.getLogger(__name__)
-BATCH_MESSAGES = 500  # messages that are read before other tasks get their turn: some milliseconds
+BATCH_MESSAGES = 500  # messages per batch, between which other tasks run
 
 
 @contextmanager
@@ -95,7 +95,7 @@ class EventLogs:
             ends = await consumer.highwaters(*places.values())
             firsts = await consumer.earliest_offsets(*places.values())
             committed = await consumer.committed(*places.values())
-        for place in places:  # that nothing was lost is shown too
+        for place in places:  # export 0 as well
             self.lost(place.partition, 0)
         return {one: Range(firsts[tp], ends[tp], committed[tp]) for one, tp in places.items()}
 

@@ -24,19 +24,19 @@ from models.engine.checkpoint import Cut
 from models.engine.engine import Engine
 
 TAIL_BYTES = 48 << 10
-"""Bytes of encoded jobs, before they are compressed, with which the tail becomes a segment."""
+"""Uncompressed size at which the tail becomes a segment."""
 
-SEGMENT_BYTES = 512 << 10  # bytes of a segment at most, and a job: of a tail that is larger several are made
+SEGMENT_BYTES = 512 << 10  # maximum size of a segment plus one job; a larger tail is split
 
 MOST_GARBAGE, SLACK_BYTES = 2, 256 << 10
-"""The log is cleaned while it is so many times, and so many bytes, larger than what counts in it."""
+"""The log is compacted while it exceeds this multiple of the live data plus this number of bytes."""
 
 MIN_MOVED_BYTES, MAX_SCANNED = 8 << 10, 20_000
-"""A checkpoint moves so many bytes at most beside as many as have changed; and looks at so many entries at most."""
+"""Limits per checkpoint: bytes moved in addition to the changed bytes, and entries scanned."""
 
-LEFT_BYTES = 5  # bytes that tell that a job has left
-KEY_MARK = b"\xff"  # the first byte of a segment's key; no site's name in UTF-8 has it
-_WRITER = 8  # hexadecimal digits of a writer, and of a number
+LEFT_BYTES = 5  # encoded size of a departed job
+KEY_MARK = b"\xff"  # first byte of a segment's key; not valid in a UTF-8 site name
+_WRITER = 8  # hexadecimal digits of a writer and of a number
 
 
 class SegmentRange(msgspec.Struct, array_like=True, frozen=True):
@@ -166,8 +166,8 @@ class JobLog:
         self._writer = new_writer()
         self._next = 0
         self._pieces: deque[_Piece] = deque()
-        self._where: dict[int, _Piece] = {}  # the last segment in which a live job is
-        self._bytes = self._entries = 0  # of all segments, and how often jobs are in them
+        self._where: dict[int, _Piece] = {}  # the last segment that contains each live job
+        self._bytes = self._entries = 0  # total size and number of entries of all segments
         self._tail = _Tail()
         self._unwritten: list[tuple[bytes, bytes]] = []
         self._freed: list[bytes] = []

@@ -8,8 +8,8 @@ from redis.exceptions import ResponseError
 from streams.worker.checkpoint.client import Client
 
 log = logging.getLogger(__name__)
-SETS = ("categories", "methods")  # the last parts of keys that are sets; all others are hashes
-ASIDE_S = 30 * 86_400  # seconds for which a key that was set aside is kept
+SETS = ("categories", "methods")  # last parts of the keys of sets; all other keys are hashes
+ASIDE_S = 30 * 86_400  # retention of a renamed key, seconds
 
 
 def is_wrong_type(error: ResponseError) -> bool:

@@ -20,14 +20,14 @@ from streams.worker.checkpoint.stored import IN_BOTH, ReadState, SiteHandle, Sto
 from streams.worker.checkpoint.table import Retries
 
 log = logging.getLogger(__name__)
-EVENTS_PER_TURN = 16  # old events that are applied before other tasks get their turn: some milliseconds
+EVENTS_PER_TURN = 16  # replayed events per turn, between which other tasks run
 
-REBUILT_AT_A_TIME = 5000  # messages of a site that are read at a time when it is made again
-PAUSE_S = 0.01  # seconds after which others have their turn
-REBUILD_SHARE = 0.25  # share of the event loop for that while events of other sites wait
+REBUILT_AT_A_TIME = 5000  # messages per read in a rebuild
+PAUSE_S = 0.01  # maximum duration of a turn, seconds
+REBUILD_SHARE = 0.25  # fraction of the event loop for a rebuild while events of other sites wait
 
 STATES_AT_A_TIME = (64, 1024, None)
-"""Messages at the changelog's end among which an earlier state is looked for, in turn; None: all there are."""
+"""Numbers of messages at the end of the changelog to search for an earlier state, in turn; None for all."""
 
 
 class EngineFailed(Exception):
@@ -123,7 +123,7 @@ class SiteLoader:
         while True:
             try:
                 return await self._load(site, stored)
-            except WritesLost as error:  # just now, while it was read
+            except WritesLost as error:  # lost during the restore
                 log.error("Redis has lost what was written last: %s", error, extra=_where(site, stored))
 
     async def _load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
@@ -200,7 +200,7 @@ class SiteLoader:
         log.error("live jobs are lost (%s); the rest is kept, degraded", read.fault, extra=_where(site, stored))
         try:
             handle = _handle(await asyncio.to_thread(self._engine, read.saved, entries), stored)
-        except ValueError as error:  # entries in Redis too
+        except ValueError as error:  # entries in Redis are lost too
             handle = await self._mend(site, stored, read.saved, entries, error)
         handle.engine.miss_events()
         return handle
@@ -220,7 +220,7 @@ class SiteLoader:
             which = (stored.partition, site.encode(), most)
             found = await self.retries.until_done("kafka: reading states", site, self.events.earlier_states, *which)
             heads = [decode_stored(value) for key, value in found if site_of(key) == key]
-            segments = dict(reversed(found))  # keys that are written once
+            segments = dict(reversed(found))  # each key is written once
             for earlier in heads:
                 before = await asyncio.to_thread(self._as_it_was, site, earlier, stored, entries, segments)
                 if before is None:
@@ -265,7 +265,7 @@ class SiteLoader:
         messages = await self.retries.until_done("kafka: reading events", site, self.events.read, *place)
         try:
             await self._replay(handle, messages, last=(stored.offset, stored.begun))
-        except EngineFailed:  # an event that is in the dead letters as `engine_failed`, and half in this engine
+        except EngineFailed:  # an event with the dead letter `engine_failed`, partly applied here
             return False
         for name in ("offset", "begun", "stamp", "operations"):
             setattr(handle, name, getattr(stored, name))

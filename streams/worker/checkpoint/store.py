@@ -43,12 +43,12 @@ from streams.worker.checkpoint.client import Client
 from streams.worker.checkpoint.key_types import is_wrong_type, set_aside
 
 log = logging.getLogger(__name__)
-BASE_KEYS = ("history", "categories", "methods")  # the keys that every site has, and by which its others are found
-TRANSACTION_COMMANDS = 100  # commands of a transaction: 1.5 ms of the event loop
-SCAN_MEMBERS = 2000  # members of a set that are read at a time
-RETIRED_S = 30 * 86_400  # seconds for which entries are kept that no state is known to count
+BASE_KEYS = ("history", "categories", "methods")  # the index keys of a site, which name its other keys
+TRANSACTION_COMMANDS = 100  # maximum number of commands per transaction
+SCAN_MEMBERS = 2000  # members of a set per read
+RETIRED_S = 30 * 86_400  # expiry of entries that no state counts, seconds
 T = TypeVar("T")
-Command = tuple[Any, ...]  # a command of Redis and its arguments
+Command = tuple[Any, ...]  # a Redis command and its arguments
 _encode = msgspec.msgpack.Encoder(enc_hook=encode_array).encode
 _decode_started = msgspec.msgpack.Decoder(Started, dec_hook=decode_array).decode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
@@ -240,7 +240,7 @@ class SiteStore:
         try:
             async for keys in self._keys(site, generation):
                 await self.claims.execute(site, partial(_expire, keys))
-        except ResponseError as error:  # a user of Redis who may not do this; nothing depends on it
+        except ResponseError as error:  # a Redis user without this permission; nothing depends on it
             log.warning("old entries stay in Redis: %s", error, extra={"site": site})
 
     async def take_back(self, site: str, generation: int) -> None:
@@ -254,14 +254,14 @@ class SiteStore:
                         for key in keys:
                             pipe.persist(key)
                         await pipe.execute()
-        except ResponseError:  # who may not do this could not retire it either
+        except ResponseError:  # a user without this permission could not set an expiry either
             return
 
     async def forget(self, site: str, generation: int = 0) -> None:
         """Delete all entries of a site's generation; its claims expire after a month."""
         async for keys in self._keys(site, generation):
             await self.claims.execute(site, partial(_delete, keys))
-        with suppress(ResponseError):  # a user of Redis who may not do this
+        with suppress(ResponseError):  # a Redis user without this permission
             await self.claims.execute(site, partial(_expire, [self.key(site, "info")]))
 
     async def _keys(self, site: str, generation: int) -> AsyncIterator[list[str]]:

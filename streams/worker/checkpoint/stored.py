@@ -13,12 +13,12 @@ from models.stored import decompress
 from streams.worker.checkpoint.job_log import JobLog, SegmentRange, keys_of
 
 MOST_FAILURES, ASIDE_S = 3, 3600.0
-"""A site at whose events the engine failed so often within so many seconds is set aside for as long."""
+"""A site is set aside after this number of engine failures within this time, for the same time."""
 
-MIN_STALE_S = 600.0  # no site is stale whose last event came less than this many seconds ago
-MAX_STALE_S = 86_400.0  # a site whose last event came longer ago than this is stale, however rare its events are
-USUAL_GAPS = 2.0  # a site is stale after this many times the longest time that usually passes between two of its events
-WINDOW_EVENTS = 256  # the longest time between two events is that of the last 256 to 511 events
+MIN_STALE_S = 600.0  # minimum age of the last event of a stale site
+MAX_STALE_S = 86_400.0  # age of the last event from which any site is stale
+USUAL_GAPS = 2.0  # a site is stale after this multiple of its usual longest gap
+WINDOW_EVENTS = 256  # the longest gap is that of the last 256 to 511 events
 
 
 class Arrivals(msgspec.Struct, array_like=True):
@@ -268,7 +268,7 @@ def read_state(site: str, stored: StoredState, get: Callable[[bytes], bytes | No
     saved = read_saved(decompress(stored.state))
     segments = (_segment(get(key)) for key in keys_of(site, stored.runs))
     found = JobLog.read(site, stored.runs, decompress(stored.tail), segments)
-    # Each is freed when it is read: a million at once would hold the interpreter's lock for 0.4 s.
+    # Free each job as it is decoded: freeing a million at once would hold the GIL for long.
     jobs = read_jobs(found.jobs.pop(number) for number in sorted(found.jobs))
     return ReadState(saved, found.log, saved.live.take_in(jobs) or next(iter(found.faults), None))
 
@@ -278,5 +278,5 @@ def _segment(value: bytes | None) -> bytes | None:
         return None
     try:
         return decompress(decode_segment(value).jobs)
-    except ValueError:  # msgspec's errors are such too
+    except ValueError:  # includes msgspec's errors
         return None

@@ -115,7 +115,7 @@ def keys_elsewhere(table: Table, partitions: Container[int]) -> list[bytes]:
 
 T = TypeVar("T")
 
-RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)  # seconds between attempts at a server that is away; the last one is repeated
+RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)  # retry intervals for an unreachable server, seconds; the last one is repeated
 
 
 class Retries:
@@ -126,7 +126,7 @@ class Retries:
     """
 
     def __init__(self, before: Callable[[], None]) -> None:
-        self.obstacle: str | None = None  # the server that is being waited for, and its error; None while there is none
+        self.obstacle: str | None = None  # the server that is being retried, and its error; None if there is none
         self._before = before
 
     async def until_done(self, what: str, site: str | None, work: Callable[..., Awaitable[T]], *given: Any) -> T:

@@ -22,10 +22,10 @@ from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.intake.messages import SiteMessage, Unreadable, read_told
 
 log = logging.getLogger(__name__)
-MAX_NAMES = 32  # names of fields that are counted one by one at a worker, and at a site; the others count as `other`
+MAX_NAMES = 32  # maximum number of field names counted per worker and per site; others count as `other`
 
 MAX_SITES = 1000
-"""Sites whose unknown fields are counted; the one that had its first of them before all others is forgotten."""
+"""Maximum number of sites with counts of unknown fields; the oldest is dropped."""
 
 MAX_NAME_CHARACTERS = 64
 OTHER = "other"
@@ -190,13 +190,13 @@ def arrived(raw: Any) -> float | None:
     return raw.timestamp if raw.timestamp > 0.0 else None
 
 
-MAX_KEPT = 20  # operations that a site's stored state remembers: the latest ones
+MAX_KEPT = 20  # maximum number of recent operations in a site's state
 
 MIN_BETWEEN_REBUILDS_S = 600.0
-"""Seconds, by the broker's stamps, before a site is rebuilt again: a flood of such messages must not stop others."""
+"""Minimum time between rebuilds of a site by broker timestamps, seconds, so that a flood of them cannot stop others."""
 
 MARK = b'"operator_'
-"""What is in every operation, and hardly in any event: to look for it takes far less time than to decode."""
+"""A text in every operation and in almost no event: a search is much faster than decoding."""
 
 _decode = msgspec.json.Decoder(AnyOperation).decode
 

@@ -10,8 +10,8 @@ from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter, RawBundle
 from models.records.names import may_have_unsafe_names, unsafe_name
 from streams.errors import UNDECODABLE
 
-MAX_MESSAGE_BYTES = 65_536  # bytes of the largest message that is read as an event
-MAX_SHOWN_BYTES = 1_000  # bytes of a message that its dead letter shows
+MAX_MESSAGE_BYTES = 65_536  # maximum size of an event message
+MAX_SHOWN_BYTES = 1_000  # maximum number of bytes of a message in its dead letter
 _Message = AnyEvent | RawBundle
 
 M = TypeVar("M", _Message, AnyQuestion)
@@ -32,7 +32,7 @@ _decode_head = msgspec.json.Decoder(_MessageHead).decode
 
 
 MOST_REASONS = 5
-"""Reasons that the dead letter of a bundle counts at most."""
+"""Maximum number of reasons in the dead letter of a bundle."""
 
 
 class Unreadable(Exception):
@@ -170,11 +170,11 @@ def _diagnosis(value: bytes | msgspec.Raw, error: Exception, types: tuple[str, .
     return Unreadable("malformed", detail)
 
 
-EVENT_TYPES = tuple(kind.kind for kind in AnyEvent.__args__)  # the types of events there are
-MESSAGE_TYPES = (*EVENT_TYPES, "bundle")  # the types of messages of events
+EVENT_TYPES = tuple(kind.kind for kind in AnyEvent.__args__)  # all types of events
+MESSAGE_TYPES = (*EVENT_TYPES, "bundle")  # all types of event messages
 
 QUESTION_TYPES = tuple(str(kind.__struct_config__.tag) for kind in AnyQuestion.__args__)
-"""The types of questions there are."""
+"""All types of questions."""
 
 
 def dead_letter(

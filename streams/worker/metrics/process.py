@@ -24,7 +24,7 @@ from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.sites import SiteFamilies
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-SITES_PER_TURN = 5  # sites that are read for Prometheus before other tasks get their turn
+SITES_PER_TURN = 5  # sites per turn, between which other tasks run
 
 
 class Metrics:
@@ -73,7 +73,7 @@ class Metrics:
         self.age = gauge("checkpoint_age_seconds", "Age of the oldest event that is not durable yet.")
         self._sites = gauge("sites", "Sites that this worker serves.")
         self._told: tuple[Iterable[SiteHandle], EstimateGrids, Freshness, AnswerScores] | None = None
-        self.rejections: dict[str, int] = {}  # how many messages went to the dead letters, by reason
+        self.rejections: dict[str, int] = {}  # number of dead letters by reason
 
     def read(self, timestamp: float) -> None:
         """Count a message; `timestamp` is its broker timestamp."""
@@ -133,15 +133,15 @@ class Metrics:
                 self._lag.labels(str(place[1])).inc(unread)
 
 
-PATIENCE_S = 1.0  # seconds within which a server has to answer
-FRESH_S = 1.0  # seconds for which a result is used again, however often it is asked for
+PATIENCE_S = 1.0  # timeout of a check, seconds
+FRESH_S = 1.0  # lifetime of a cached result, seconds
 
 
 class Health:
     """Check the broker and Redis over separate connections, which no other work can block."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self.broker: str | None = None  # what was wrong with the broker at the last check; None when nothing was
+        self.broker: str | None = None  # the broker's problem at the last check; None without one
         self.store: str | None = None  # the same for Redis
         self._kafka = settings.kafka
         self._tls = settings.kafka.tls_context()
@@ -163,7 +163,7 @@ class Health:
     async def _store(self) -> str | None:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self._redis.hset(self._key, "last", b"1")  # one out of memory, or a replica, answers a ping
+                await self._redis.hset(self._key, "last", b"1")  # PING succeeds even without memory, or on a replica
         except TimeoutError:
             return f"redis: no answer within {PATIENCE_S:g} s"
         except AWAY as error:

@@ -17,10 +17,10 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import ASKED, AnswerScores
 from streams.worker.checkpoint.stored import SiteHandle
 
-MAX_SHOWN_PARTITIONS = 16  # partitions that a site may have for Prometheus to be shown them
+MAX_SHOWN_PARTITIONS = 16  # maximum number of partitions of a site with partition metrics
 
 MOST_LONG_WAITS = 1000
-"""Of so many jobs of a site, those that have queued longest, it is looked whether they wait unusually long."""
+"""Number of longest-waiting jobs per site that are checked for unusually long waits."""
 
 FAMILIES = """
 counter events site: Events applied.

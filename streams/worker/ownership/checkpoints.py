@@ -12,7 +12,7 @@ from streams.worker.checkpoint.crashes import CrashTracker
 from streams.worker.checkpoint.table import OwnedTable, Token
 from streams.worker.ownership.sites import PartitionSites
 
-Work = Callable[[], Awaitable[None]]  # what a task does; called when the task begins
+Work = Callable[[], Awaitable[None]]  # body of a task; called when the task starts
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Checkpoints:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     mending: set["asyncio.Task[None]"] = field(default_factory=set, init=False)
     _running: tuple[PendingBatch, "asyncio.Task[None]"] | None = field(default=None, init=False)
-    _due: "asyncio.Task[None] | None" = field(default=None, init=False)  # begins one
+    _due: "asyncio.Task[None] | None" = field(default=None, init=False)  # task that begins a checkpoint
 
     @property
     def since(self) -> float | None:

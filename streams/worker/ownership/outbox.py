@@ -20,9 +20,9 @@ from streams.worker.metrics.process import Metrics
 Headers = list[tuple[str, bytes]]
 
 Send = Callable[[str, bytes | None, bytes, int | None, Headers], Awaitable[Awaitable[Any]]]
-"""Sends to a topic a key, a value, to a partition (None: that of the key), headers; gives what is done on arrival."""
+"""Send a key, a value and headers to a partition of a topic (None: by key); the result is done on delivery."""
 
-MAX_BUNDLES = 64  # bundles of which it is remembered for which reasons parts were rejected
+MAX_BUNDLES = 64  # maximum number of bundles with recorded rejection reasons
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,7 +59,9 @@ class Outbox:
                 sends.append(await self._out(self._topics.predictions, raw, record, raw.partition, headers))
             elif isinstance(record, Outcome):
                 sends.append(await self._out(self._topics.outcomes, raw, record, raw.partition))
-                if record.method == self._method and not isinstance(event, Submit):  # by when it leaves the queue
+                if record.method == self._method and not isinstance(
+                    event, Submit
+                ):  # scored when the job leaves the queue
                     self._scores.left(record)
             elif record.rejected:
                 sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.implausible, part))

@@ -14,7 +14,7 @@ from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.checkpoint.table import keys_elsewhere, stored_sites
 from streams.worker.ownership.partition import Means, OwnedPartition
 
-CHECKPOINT_TURNS = 20  # times in `checkpoint_seconds` that it is looked which checkpoints are due
+CHECKPOINT_TURNS = 20  # polls for due checkpoints per `checkpoint_seconds`
 
 
 class Owner(Mapping[str, SiteHandle]):

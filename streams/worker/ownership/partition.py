@@ -31,13 +31,13 @@ from streams.worker.ownership.site_queues import Room, SiteQueues
 from streams.worker.ownership.sites import PartitionSites
 
 log = logging.getLogger(__name__)
-FIRST_S = 1.0  # seconds within which a partition that comes begins to read its sites back before it serves any
-EXCUSE_S = 1.0  # seconds within which Redis takes that no event is to blame for a worker's end
-HAND_OVER_S = 5.0  # seconds that a last checkpoint may take when a partition is revoked
-CLAIMS_AT_A_TIME = 8  # sites that are claimed in Redis at a time
+FIRST_S = 1.0  # time for restoring sites before the partition is served, seconds
+EXCUSE_S = 1.0  # timeout for restoring the crash marker, seconds
+HAND_OVER_S = 5.0  # timeout of the final checkpoint of a revoked partition, seconds
+CLAIMS_AT_A_TIME = 8  # concurrent claims in Redis
 
 READ_AT_A_TIME = 2
-"""Sites that are read back at a time while nothing else is done: one's entries come from Redis meanwhile."""
+"""Concurrent restores before a partition is served, so that one decodes while the other waits for Redis."""
 
 
 @dataclass
@@ -200,7 +200,7 @@ class OwnedPartition:
         await asyncio.wait([self._life])
         self._queues.clear()
         self.checkpoints.forget()
-        self.sites.handles.clear()  # engines are large, and not to be kept until Python looks for cycles
+        self.sites.handles.clear()  # engines are large, so free them before the next garbage collection
 
     async def excuse(self) -> None:
         """Record in Redis, if it responds, that this worker does not end because of its work."""

@@ -27,8 +27,8 @@ from streams.worker.ownership.site_queues import SiteQueues
 from streams.worker.ownership.sites import Behind, PartitionSites
 
 log = logging.getLogger(__name__)
-MAX_GAPS = 16  # gaps of a topic that are remembered
-TURN_S = 0.02  # seconds after which a bundle gives its turn to other sites
+MAX_GAPS = 16  # maximum number of recorded gaps per topic
+TURN_S = 0.02  # maximum duration of a bundle's turn, seconds
 
 
 class Pause(Enum):
@@ -37,7 +37,7 @@ class Pause(Enum):
     OTHERS_TURN = "others' turn"
 
 
-Rest = asyncio.Future[Any] | Pause | Behind | None  # what the rest of a message waits for; None: there is none
+Rest = asyncio.Future[Any] | Pause | Behind | None  # what the rest of a message waits for; None if all is processed
 
 
 class Remade(NamedTuple):
@@ -78,7 +78,7 @@ class Processing:
     remaking: asyncio.Semaphore
     _next: dict[str, int] = field(default_factory=dict, init=False)  # the offset of the next event, by topic
     _passed_over: list[tuple[str, int, int]] = field(default_factory=list, init=False)
-    _gaps: dict[str, list[int]] = field(default_factory=dict, init=False)  # the offset behind each, by topic
+    _gaps: dict[str, list[int]] = field(default_factory=dict, init=False)  # the offset after each gap, by topic
     _remade: dict[str, Remade] = field(default_factory=dict, init=False)
 
     def arrived(self, message: Fetched) -> None:
@@ -99,7 +99,7 @@ class Processing:
                     self.queues.hold(awaited)
                 else:
                     await self._process(message)
-            await asyncio.sleep(0)  # a backlog must not hold up what else the loop has to do
+            await asyncio.sleep(0)  # a backlog must not delay other tasks
 
     def _awaited(self, message: Fetched) -> "asyncio.Future[Any] | None":
         """Return what a message has to wait for; None if it can be processed."""
@@ -126,7 +126,7 @@ class Processing:
         operated, left = False, None
         try:
             what, own = self.intake.read(message)
-            if self.checkpoints.is_going(what.site):  # and comes back: all of it is deleted first
+            if self.checkpoints.is_going(what.site):  # a returning site: finish its deletion first
                 await self.checkpoints.make()
             if isinstance(what, AnyOperation):
                 left, operated = await self._operate_carefully(what, own, message), True
@@ -217,7 +217,7 @@ class Processing:
         except Unreadable as error:
             await self._refuse(error, part, handle, raw, begun)
         if self.checkpoints.crashes.is_careful:
-            await self.checkpoints.begin_one()  # what is stored of the event may be what workers crash on
+            await self.checkpoints.begin_one()  # storing the result of the event may cause the crash
         return None
 
     async def _operate_carefully(self, operation: AnyOperation, own: bool, raw: Fetched) -> Rest:
@@ -230,7 +230,7 @@ class Processing:
                 refused = error
             else:
                 if left is None and self.checkpoints.crashes.is_careful:
-                    await self.checkpoints.begin_one()  # what is stored may be what workers crash on
+                    await self.checkpoints.begin_one()  # storing the result may cause the crash
                 return left
         raise refused
 
@@ -263,7 +263,7 @@ class Processing:
             raise Unreadable("set_aside", f"the engine failed at {MOST_FAILURES} events of this site within an hour")
         try:
             records = handle.engine.apply(event, arrived(raw))
-        except Exception as error:  # a fault of ours must neither stop the other sites nor stay unseen
+        except Exception as error:  # a bug must not stop the other sites, but must be logged
             where = {"site": site, "partition": self.token.partition, "offset": raw.offset}
             log.exception("the engine failed", extra=where)
             raise EngineFailed(site, repr(error)) from None
@@ -311,7 +311,7 @@ class Processing:
             elif rebuilt_lately(handle, operation, raw.timestamp):
                 raise Unreadable("rebuilt_lately", "the site was rebuilt or begun anew less than ten minutes before")
             else:
-                await self.checkpoints.make()  # what is pending of the site: it may be away for several checkpoints
+                await self.checkpoints.make()  # store pending events: the site may be absent for several checkpoints
                 return self.sites.remake(site, partial(self._remake, operation, raw))
             handle.offset = raw.offset
         self.checkpoints.pending.batch.sites.add(site)

@@ -11,19 +11,19 @@ from typing import NamedTuple
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.event_logs import SomeMessages
 
-MAX_WAITING = 20_000  # places for messages that wait in all partitions: some 10 MB
-PLACE_BYTES = 500  # bytes of a message that take a place, in addition to the one that each message takes
+MAX_WAITING = 20_000  # places for waiting messages of all partitions, some 10 MB
+PLACE_BYTES = 500  # each message takes one place, plus one per this number of bytes
 
 REFILL_MESSAGES = 500
-"""Messages that are read again at a time of a site whose others were parked."""
+"""Parked messages of a site per read."""
 
 MAX_PARKED = 100_000
-"""Messages of a partition that may be parked: each is read twice. Beyond, no more are taken from the broker."""
+"""Maximum number of parked messages of a partition, each of which is read twice; then consumption pauses."""
 
-MAX_STRANGERS = 10_000  # places of messages with unknown keys in a partition; beyond, no more are taken either
-NEARER_S = 0.05  # seconds between two looks whether messages may be taken again
+MAX_STRANGERS = 10_000  # maximum places of unknown keys in a partition; then consumption pauses
+NEARER_S = 0.05  # polling interval while consumption is paused, seconds
 
-MAX_IDLE = 1024  # queues without messages that are remembered until they are looked through
+MAX_IDLE = 1024  # number of queues from which idle ones are dropped
 
 
 class Room:
@@ -128,14 +128,14 @@ class SiteQueues:
         self._note_taken, self._is_full, self._clock = taken, is_full, clock
         self._queues: dict[tuple[str, bytes | None], SiteQueue] = {}
         self._ready: list[tuple[float, int, SiteQueue]] = []
-        self._strangers: Counter[bytes] = Counter()  # keys of messages in queues of unknown keys
+        self._strangers: Counter[bytes] = Counter()  # number of messages of each unknown key
         self._number = 0
-        self._now_s = 0.0  # the time that the queue had taken whose turn came last
-        self._taken: tuple[SiteQueue, float] | None = None  # whose turn it is, and since when
+        self._now_s = 0.0  # virtual time: the service time of the last served queue
+        self._taken: tuple[SiteQueue, float] | None = None  # the queue being served, and the start of its turn
         self._parked = self._blocked = 0
         self._some, self._closed = asyncio.Event(), False
         self._first: _First | None = None
-        self._behind: list[SiteQueue] = []  # whose next messages came after it
+        self._behind: list[SiteQueue] = []  # queues whose next message came after `_first`
 
     def __len__(self) -> int:
         """Return the number of messages that are not processed yet, including parked ones."""
@@ -341,7 +341,7 @@ class SiteQueues:
         last = parked.last
         found = await self._read(parked.topic, key, parked.first, last, REFILL_MESSAGES)
         queue.reading = False
-        if queue.parked is not parked:  # forgotten meanwhile
+        if queue.parked is not parked:  # dropped meanwhile
             return
         for message in found.messages:
             self._append(queue, message)

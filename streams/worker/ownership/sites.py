@@ -51,11 +51,13 @@ class PartitionSites:
     most: int
     forget_s: float
     handles: dict[str, SiteHandle] = field(default_factory=dict, init=False)
-    # Sites that are stored, or being made again, with what brings them into memory; and the keys of the table that a
-    # site had when the partition came.
+    # Sites that are stored or being recreated, with the task that restores them; and the keys in the table that each
+    # site had when the partition was assigned.
     _unread: dict[str, asyncio.Task[None] | None] = field(default_factory=dict, init=False)
     _segments: dict[str, list[bytes]] = field(default_factory=dict, init=False)
-    _last: dict[str, float] = field(default_factory=dict, init=False)  # of those, without ones with their own topic
+    _last: dict[str, float] = field(
+        default_factory=dict, init=False
+    )  # last timestamps of these sites, without those with dedicated topics
 
     async def take_over(self, stored: StoredSites, claiming: asyncio.Semaphore) -> None:
         """Claim every stored site, so that no other worker can write its restored data.
@@ -70,7 +72,7 @@ class PartitionSites:
         behind = await self.gaps.look(self.partition, heads)
         latest_first = sorted(heads, key=lambda site: -heads[site].stamp)
         self._unread = dict.fromkeys(latest_first)
-        # Segments of a site without a state: their writer died before it had written the first.
+        # Segments of a site without a state: their writer crashed before it wrote the first head.
         await self.table.put({key: None for site, keys in stored.segments.items() if site not in heads for key in keys})
         self._segments = stored.segments
         self._last = {site: head.stamp for site, head in heads.items() if not head.own}
@@ -195,7 +197,7 @@ class PartitionSites:
             return await self.loader.begin(site, self.partition, own)
         handle, mended = await self.loader.load(site, decode_stored(value))
         handle.jobs.free_others(self._segments.pop(site, ()))
-        if mended:  # to be stored at once: what it took to mend it may not be there for long
+        if mended:  # store it immediately, because the data used for the repair may expire
             self.pending.batch.sites.add(site)
         return handle
 
