@@ -38,7 +38,7 @@ NO_DEPTH = 1 << 40  # rows that are kept before the size of the history is read
 
 
 class _Found(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A row: a job that started, by its number in the history, its size, estimated run time and wait, and its state."""
+    """A row: a job that started, with its number in the history, its request, its wait and the site's state."""
 
     number: int
     cpus: float
@@ -67,7 +67,7 @@ class QesperaDistributions(Qespera):
         self._layout = (0, 0)  # the size and the first job of the history for these places
 
     def notice(self, job: Job, context: SiteContext) -> None:
-        """Keep the state that the job finds until it starts."""
+        """Keep the site's state at a job's submission until the job starts."""
         self.per_job.put(job.key, samples_of(context.state, job.submit).tobytes())
 
     def distribution_distances(self, job: Job, context: SiteContext) -> Floats | None:
@@ -97,7 +97,7 @@ class QesperaDistributions(Qespera):
         return np.where(known, distance, 1.0)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """Keep the state that the job found beside its place in the history."""
+        """Add the state at the job's submission, with the job's place in the history."""
         samples = self.per_job.pop(job.key)
         if samples is None:
             return
@@ -127,7 +127,7 @@ class QesperaDistributions(Qespera):
         return np.concatenate(((found.cpus, found.run_s), norms(_samples(found.samples)[0], self.bins)))
 
     def _lay_out(self, history: History) -> None:
-        """Bring the arrays into the order of the history, which may be new or have another size than it had."""
+        """Sort the arrays in the order of the history, which may be new or of another size."""
         size, first = history.size, history.first
         if self._window is not None and self._layout == (size, first):
             return
@@ -153,7 +153,7 @@ def _samples(stored: bytes) -> Samples:
 
 
 def samples_of(state: SiteState, now: float) -> Samples:
-    """The six sets of table I as a job finds them at `now`; O(live jobs)."""
+    """Return the six sets of table I for the state at `now`; O(live jobs)."""
     found = np.full((SETS, SET_VALUES), np.nan, np.float32)
     for first, phase in ((0, Phase.QUEUED), (3, Phase.RUNNING)):
         jobs = list(state.in_phase(phase))

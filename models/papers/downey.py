@@ -32,7 +32,7 @@ MIN_RUN_S = 1.0  # clocks have a resolution of a second: a shorter run counts as
 
 
 class LogUniform(NamedTuple):
-    """Run times in seconds, log-uniform between two."""
+    """A log-uniform distribution of run times between two limits, in seconds."""
 
     least: float
     greatest: float
@@ -96,7 +96,7 @@ class Downey(RunMethod):
         self.lifetime = lifetime
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        """The lifetime, given that the job has run for `elapsed_s`."""
+        """Return the median or average, given that the job has run for `elapsed_s`."""
         for template in self.templates:
             kept = [run.run_s for run in runs.of(template.category(job))][-MAX_FITTED_RUNS:]
             if len(kept) >= MIN_QUEUE_RUNS or (kept and not template.attributes):

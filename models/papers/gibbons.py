@@ -96,7 +96,7 @@ def runs_longer(x: Sample, y: Sample, difference_s: float = 0.0, confidence: flo
 
 
 class ExecutionTime(NamedTuple):
-    """T(p) of a job, in seconds, and how sure it is.
+    """T(p) of a job, in seconds, with its uncertainty.
 
     `coefficients` are φW, α and β; `root` (3, 3) is R⁻¹ of X'V⁻¹X = R'R, `observations` the number of runs behind it.
     """
@@ -181,7 +181,7 @@ class RunEntry(msgspec.Struct):
     cpus: int = 0
 
     def add(self, time: int, cpus: int, sign: int) -> None:
-        """Count one run in (`sign` 1) or out (-1)."""
+        """Add one run (`sign` 1) or remove it (-1)."""
         self.count += sign
         self.time += sign * time
         self.squares += sign * time * time
@@ -215,7 +215,7 @@ class ExecEntry:
         self.ranges: dict[int, dict[tuple[int, int | None], RunEntry]] = {}
 
     def add(self, ran: Ran, time: int, sign: int) -> None:
-        """Count one run in (`sign` 1) or out (-1)."""
+        """Add one run (`sign` 1) or remove it (-1)."""
         place, kind = _cpus_range(ran.cpus), (_time_range(ran.run_s), _memory_range(ran.memory))
         entries = self.ranges.setdefault(place, {})
         entry = entries.setdefault(kind, RunEntry())
@@ -279,7 +279,7 @@ class Gibbons(RunMethod):
         return RunEstimate(run_s, found.reason, low, high)
 
     def get_exec_time_function(self, job: Job, elapsed_s: float = 0.0) -> ExecutionTime | None:
-        """Section 4.2's getExecTimeFunction: T(p) of such a job, of the first category that it can be fitted to."""
+        """Fit T(p) of such a job to the first category with enough runs (section 4.2, getExecTimeFunction)."""
         fits = (_fitted(entry.find_all(job, elapsed_s), unit) for _, entry, unit in self._entries(job))
         return next((function for function in fits if function is not None), None)
 
@@ -310,7 +310,7 @@ class Gibbons(RunMethod):
         self._count(ran, 1)
 
     def load(self, saved: bytes) -> None:
-        """Sum up the rows, which are back."""
+        """Compute the sums from the restored rows."""
         self._repository.clear()
         for ran in self.rows.read(_read):
             self._count(ran, 1)
@@ -325,7 +325,7 @@ class Gibbons(RunMethod):
                     del self._repository[relative, category]
 
     def _units(self, walltime: float | None) -> Iterator[tuple[bool, float]]:
-        """In what a run time is measured: shares of the walltime, where there is one, and seconds."""
+        """Return the units of run times: shares of the walltime, if there is one, and seconds."""
         if self.relative and walltime and walltime > 0:
             yield True, walltime
         yield False, 1.0
@@ -341,7 +341,7 @@ class Gibbons(RunMethod):
                     yield category, entry, unit
 
     def _find(self, job: Job, elapsed_s: float = 0.0, confidence: float = CONFIDENCE) -> Finding | None:
-        """Table 3: the finding of the first of the six templates that has one."""
+        """Return the result of the first of the six templates in table 3 that has one."""
         for category, entry, unit in self._entries(job):
             own = entry.find(_cpus_range(job.cpus), job, elapsed_s)
             if own.count >= MIN_RUNS:

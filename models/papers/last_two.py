@@ -17,8 +17,8 @@ CORRECTIONS_S = (0.0, *(60.0 * minutes for minutes in (1, 5, 15, 30, 60, 120, 30
 class LastTwo(RunMethod):
     """The mean of the user's last two run times, and no more than the requested walltime.
 
-    Of a user with fewer runs the request is taken, as in the paper. Where there is none either, which the paper's
-    schedulers do not allow, the user's one run is.
+    For a user with fewer runs it is the requested walltime, as in the paper. The paper's schedulers require one;
+    without it, the user's only run is used.
 
     >>> method = LastTwo()
     >>> history = RunHistory(method.templates)

@@ -89,7 +89,7 @@ class RunTemplate(msgspec.Struct, frozen=True):
         history: int = MAX_HISTORY_RUNS,
         elapsed: int | None = None,
     ) -> "RunTemplate":
-        """The template with its attributes in the order in which those of all templates stand."""
+        """Return the template with its attributes in the standard order."""
         order = list(ATTRIBUTES)
         kept = sorted(attributes, key=lambda name: order.index(name.partition("/")[0]))
         return cls(tuple(kept), predictor, relative, history, elapsed)
@@ -101,7 +101,7 @@ class RunTemplate(msgspec.Struct, frozen=True):
 
     @property
     def kept(self) -> Template:
-        """The categories' histories that it reads."""
+        """Histories of the categories that it reads."""
         return Template(self.attributes, self.history)
 
     def least_s(self, elapsed_s: float) -> int:

@@ -101,11 +101,11 @@ class Scheduler(ABC):
         return self._take_events()
 
     def withdraw(self, job: SimulatedJob, time: int) -> None:
-        """Have a job that still queues then leave the queue at a time, which is not in the past."""
+        """Schedule the withdrawal of a job, if it still queues then; the time must not be in the past."""
         heapq.heappush(self._withdrawals, (time, next(self._ordinals), job))
 
     def advance(self, until: int) -> list[AnyEvent]:
-        """Move the clock, and give what happened up to and including that second."""
+        """Advance the clock, and return the events up to and including that second."""
         self._advance(until)
         return self._take_events()
 
@@ -135,7 +135,7 @@ class Scheduler(ABC):
         return self.estimates.of(job)
 
     def _limit(self, job: SimulatedJob) -> int:
-        """Until when a job that starts now is left alone, if it does not end before."""
+        """Return the time at which a job that starts now reaches its limit, if it does not end before."""
         return NEVER
 
     def _expire(self, running: RunningJob) -> None:
@@ -177,7 +177,7 @@ class Scheduler(ABC):
         self._run(job, done=0)
 
     def _run(self, job: SimulatedJob, done: int) -> None:
-        """Have a queued job run, or run on after `done` seconds."""
+        """Start a queued job, or resume it after `done` seconds."""
         end = self.now + self._seconds(job) - done
         running = RunningJob(job, self.now, end, self._limit(job), next(self._ordinals), done)
         self._leave(job)
@@ -228,7 +228,7 @@ class Scheduler(ABC):
         return self.running.get(running.job.job) is running
 
     def _step(self, time: int) -> None:
-        """Process all ends of this second, and start the jobs that they make room for."""
+        """Process all ends of this second, and start the jobs that fit then."""
         self.now = time
         outlived = []
         while self._alarms and self._alarms[0][0] == time:

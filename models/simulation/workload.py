@@ -238,7 +238,7 @@ def day_cycle() -> Floats:
 
 
 def _at_most(limit: float, draw: Callable[[Ints], Floats], count: int) -> Floats:
-    """Drawn values, (count,), those above the limit drawn again."""
+    """Draw values, (count,); draw those above the limit again."""
     values = np.full(count, np.inf)
     while (above := np.flatnonzero(values > limit)).size:
         values[above] = draw(above)
@@ -278,7 +278,7 @@ def _applications(rng: Rng, users: int) -> tuple[Ints, Floats]:
 
 
 def _walltimes(rng: Rng, runs: Ints, session: Ints) -> Ints:
-    """Requested walltimes in seconds: a round value for the whole session; a few jobs ask for too little."""
+    """Return requested walltimes in seconds: a round value for the whole session; a few jobs request too little."""
     longest = np.zeros(session.max() + 1)
     np.maximum.at(longest, session, runs)
     asked = np.minimum(longest / rng.uniform(LEAST_USE, 1.0, longest.size), WALLTIMES[-1])
@@ -289,12 +289,12 @@ def _walltimes(rng: Rng, runs: Ints, session: Ints) -> Ints:
 
 
 def _submission_order(rng: Rng, session: Ints, spread: float) -> Ints:
-    """The jobs in the order of submission: a session begins anywhere, and its jobs follow close, among others'."""
+    """Return the jobs in the order of submission: sessions begin at random, and their jobs follow closely, interleaved."""
     begins = rng.uniform(0.0, session.size, session.max() + 1)
     return np.argsort(begins[session] + rng.exponential(spread, session.size), kind="stable")
 
 
 def _zipf(rng: Rng, kinds: int, count: int) -> Ints:
-    """Numbers below `kinds`, (count,), each as popular as its rank is low."""
+    """Draw numbers below `kinds`, (count,), with Zipf's distribution."""
     weights = 1 / np.arange(1, kinds + 1)
     return rng.choice(kinds, count, p=weights / weights.sum())

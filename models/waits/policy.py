@@ -74,13 +74,13 @@ class Policy(WaitMethod):
 
     @property
     def memory(self) -> Memory:
-        """The jobs of which as many were tried as errors follow."""
+        """Number of jobs within which the errors cover enough trials."""
         tried = round(self.every / (1 - self._decay))
         return Memory(tried, tried)
 
     @property
     def parts(self) -> Mapping[str, Method]:
-        """The policies, and what tries them."""
+        """The policies, and the method for the trials."""
         return {**self._policies, "trial": self._trial}
 
     @property
@@ -134,7 +134,7 @@ class Policy(WaitMethod):
         self.per_job.pop(key)
 
     def save(self) -> bytes:
-        """The errors so far."""
+        """Serialize the errors."""
         return encode(self._tried)
 
     def load(self, saved: bytes) -> None:

@@ -139,7 +139,7 @@ class Qespera(WaitMethod):
         ]
 
     def notice(self, job: Job, context: SiteContext) -> None:
-        """See a job come that this method need not predict and will learn from."""
+        """Note the submission of a job that needs no prediction, to learn from it."""
 
     def distribution_distances(self, job: Job, context: SiteContext) -> Floats | None:
         """Distances of the history's jobs by distributions, in ring order; None for this method, it uses summaries."""

@@ -1,7 +1,7 @@
-"""Attributes of jobs and states (Li, Groep and Wolters 2005, section 3), their extended HEOM distance (4.1.1).
+"""Attributes of jobs and states (Li, Groep and Wolters 2005, section 3), and their extended HEOM distance (4.1.1).
 
 As printed, overlap(x, y) is 0 for values that differ, and the sum of the vectors' distance lacks the absolute value;
-both are put right here. Two vectors without any job in them are equal. Ranges of scalars are those of the jobs compared
+both are corrected here. Two vectors without any job in them are equal. Ranges of scalars are those of the jobs compared
 with, the new one included, so that every distance is within 0 and 1.
 """
 

@@ -139,7 +139,7 @@ class InstanceMemory:
             self.push(learnt.instance, learnt.value_s)
 
     def push(self, instance: Instance, value: float) -> None:
-        """Add a job; the oldest leaves where there is no room."""
+        """Add a job; the oldest is dropped if there is no space."""
         request, state, place = instance.request, self._comparable(instance.state), self.count % self.size
         entries = 0 if state is None else len(state.categories)
         self._make_room(entries)
@@ -163,7 +163,7 @@ class InstanceMemory:
         return state if state is not None and state.policy == self._policy else None
 
     def _number(self, place: int, request: Request, missing: int | None = None) -> int:
-        """The number of a nominal value; a new one for a new value, or `missing` where that is given."""
+        """Return the number of a nominal value; for a new value `missing`, if given, or else a new number."""
         value = getattr(request, NOMINAL[place])
         if value is None:
             return UNKNOWN
@@ -275,7 +275,7 @@ _read_instance = reader(Instance, "a job's attributes")
 
 
 class Ibl(WaitMethod):
-    """Waits of the nearest jobs, by their attributes and the states they found; see the package."""
+    """Waits of the nearest jobs, by their attributes and the states at their submission; see the package."""
 
     name: ClassVar[str] = "ibl"
     tunable: ClassVar[Mapping[str, Any]] = get_type_hints(IblParameters, include_extras=True)
@@ -298,7 +298,7 @@ class Ibl(WaitMethod):
         return Estimate(None, "no history") if found is None else Estimate(found.value_s, _reason(found, p.middle))
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """Remember the job by the state that it found."""
+        """Add a job with the state at its submission."""
         instance = self.per_job.pop(job.key)
         if instance is not None:
             self._learnt.learn(_read_instance(instance), wait_s)
@@ -337,7 +337,7 @@ class IblRuns(RunMethod):
         return RunEstimate(max(run_s, elapsed_s), _reason(found, p.run_middle))
 
     def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
-        """Remember the job."""
+        """Add a job with its run time."""
         self._learnt.learn(Instance(request_of(job)), run_s)
 
     def load(self, saved: bytes) -> None:

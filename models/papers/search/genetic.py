@@ -168,7 +168,7 @@ def bred(problem: SearchProblem, parents: Generation, count: int, seed: int) -> 
 
 
 def fitnesses(errors: Sequence[float]) -> list[float]:
-    """Each individual's fitness: from the least for the greatest error, in proportion, to four times that."""
+    """Return each individual's fitness: proportional, from the least for the greatest error to four times that."""
     least, most = min(errors), max(errors)
     low, high = FITNESS
     if least == most:
@@ -179,9 +179,9 @@ def fitnesses(errors: Sequence[float]) -> list[float]:
 def crossover(
     problem: SearchProblem, one: Individual, other: Individual, dice: np.random.Generator
 ) -> tuple[Individual, Individual]:
-    """Two children: each begins as one of the parents and ends as the other, cut within a gene of each.
+    """Return two children: each begins as one of the parents and ends as the other, cut within a gene of each.
 
-    The cuts are drawn among those that give no child too many genes.
+    The cuts are drawn from those with which no child has too many genes.
     """
     cuts = [
         (i, j)

@@ -137,7 +137,7 @@ class GreedyStep(msgspec.Struct, frozen=True):
 
 
 def greedy(workload: Workload, evaluate: Evaluate, choice: Choice) -> Iterator[GreedyStep]:
-    """The sets as they grow, for each predictor and type of data; the one with the least error is the result."""
+    """Yield the growing sets, for each predictor and type of data; the one with the least error is the result."""
     for predictor in GREEDY_PREDICTORS:
         for relative in (False, True)[: 1 + workload.has_walltimes]:
             yield from _grow(workload, evaluate, choice, predictor, relative)

@@ -61,8 +61,10 @@ class TemplateEstimates(NamedTuple):
 
 
 class Workload:
-    """Jobs as they were submitted, the seconds that each ran, and the moments when each was to be predicted and ended,
-    in the order of the events. Raises ValueError: there is no prediction among the moments.
+    """The jobs as submitted, their run times in seconds, and their predictions and ends in the order of the events.
+
+    Raises:
+        ValueError: there is no prediction among the moments.
     """
 
     def __init__(self, jobs: Sequence[Job], run_s: Sequence[float], moments: Iterable[Moment]) -> None:

@@ -63,7 +63,7 @@ def in_force(waited_s: Floats, probabilities: Floats, bounds_s: Floats, median: 
 
 @njit(cache=True, nogil=True)
 def _share(value: float, shares: Floats, values: Floats, halving: float) -> float:
-    """The share of waits that are shorter."""
+    """Return the share of waits that are shorter."""
     place = 0
     while place < len(values) and values[place] < value:
         place += 1
@@ -77,7 +77,7 @@ def _share(value: float, shares: Floats, values: Floats, halving: float) -> floa
 
 @njit(cache=True, nogil=True)
 def _value(share: float, shares: Floats, values: Floats, halving: float) -> float:
-    """The inverse."""
+    """Return the value with this share of shorter waits: the inverse of `_share`."""
     place = 0
     while place < len(shares) and shares[place] <= share:
         place += 1

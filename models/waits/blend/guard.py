@@ -253,7 +253,7 @@ def judge(
 
 @njit(cache=True)
 def judge_for_user(errors: Floats, choices_s: Floats, wait_s: float) -> None:
-    """Add how wrong each choice was to the errors for a user."""
+    """Add each choice's error to the user's errors."""
     for place in range(len(errors)):
         said_s = choices_s[MIXTURE] if np.isnan(choices_s[place]) else choices_s[place]
         errors[place] = USER_KEEP * errors[place] + abs(wait_s - said_s)

@@ -165,7 +165,7 @@ class Blend(WaitMethod):
 
     @property
     def memory(self) -> Memory:
-        """The jobs that weights and bounds follow."""
+        """Number of jobs that weights and bounds follow."""
         return Memory(0, round(max(SITE_JOBS, KIND_JOBS, DEFICIT_JOBS)))
 
     @property
@@ -194,7 +194,7 @@ class Blend(WaitMethod):
         return estimate
 
     def notice(self, job: Job, context: SiteContext) -> None:
-        """Only the forests, and the order for them, see an old job come: what others would learn they will forget."""
+        """Note an old job for the forests and their order only; the other experts would drop it again."""
         self._boosted.see(job, context, self._order.predict(job, context).wait_s)
         self._pass(job.submit, context)
 
@@ -322,7 +322,7 @@ class Blend(WaitMethod):
             expert.observe(job, what, at, context)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A job started."""
+        """Learn from a job that started."""
         for expert in self._experts_with["learn"]:
             expert.learn(job, wait_s, context)
         assert job.start is not None
@@ -337,7 +337,7 @@ class Blend(WaitMethod):
         self._left(job, waited_s, job.ready + waited_s, context, started=False)
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
-        """A job ended."""
+        """Learn from a job that ended."""
         for expert in self._experts_with["ended"]:
             expert.ended(job, wait_s, run_s, context)
 
@@ -411,7 +411,7 @@ def evidence(job: Job, context: SiteContext) -> float:
 
 
 def consistent(at_once: float, bounds_s: Iterable[float]) -> float:
-    """A probability to start within a minute that does not contradict the bounds."""
+    """Limit the probability of an immediate start so that it agrees with the bounds."""
     for probability, bound_s in zip(PROBABILITIES, bounds_s, strict=True):
         at_once = max(at_once, probability) if bound_s < AT_ONCE_S else min(at_once, probability)
     return at_once

@@ -85,7 +85,7 @@ class Learnt(NamedTuple):
 
     @classmethod
     def nothing(cls, kinds: int, quantiles: int, experts: int) -> "Learnt":
-        """Before any job."""
+        """Return the state before any job."""
         each, shape = (kinds, quantiles, experts), (kinds, quantiles)
         shift = np.zeros((2 * kinds - 1, quantiles))
         return cls(np.zeros(each), np.zeros(each), np.full(each, MIN_EXTENT), np.zeros(shape), shift)
@@ -178,11 +178,11 @@ def _learn(
 
 @njit(cache=True)
 def follow(learnt: Learnt, row: int, q: int, probability: float, step: float, held: bool) -> None:
-    """Move the shift: up where a bound was exceeded, less far down where it held.
+    """Move the shift: up where a bound was exceeded, by a smaller step down where it held.
 
     A quantile tracker (A. Angelopoulos, E. Candès, R. Tibshirani, "Conformal PID control for time series prediction",
-    NeurIPS 2023; I. Gibbs, E. Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021): whatever
-    the waits do, the share that holds comes to the bound's probability, for each kind of job.
+    NeurIPS 2023; I. Gibbs, E. Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021). For any
+    sequence of waits, the coverage converges to the bound's probability, for each kind of job.
     """
     moved = step * (probability - 1.0 if held else probability)
     learnt.shift[0, q] += SITE_SHARE * moved

@@ -1,4 +1,4 @@
-"""The estimates in force of queued jobs: the latest published ones, as they stand while the jobs wait."""
+"""The estimates in force of queued jobs: the latest published ones, adjusted while the jobs wait."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -19,7 +19,7 @@ _UNKNOWN: Final = (np.nan,) * QUANTILES
 
 
 class Published:
-    """Reads what was published of queued jobs.
+    """Reader of the published estimates of queued jobs.
 
     Args:
         method: the name of the method that made the estimates.
@@ -30,7 +30,7 @@ class Published:
         self._read: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
 
     def forget(self) -> None:
-        """Read the bounds again: some are about to change."""
+        """Drop the cached bounds: some are about to change."""
         self._read = None, self._read[1]
 
     def latest(self, job: Job) -> Estimate | None:

@@ -326,7 +326,7 @@ def exceed(
 
 @njit(cache=True)
 def _schedule_of(medians: Floats, schedules: Ints) -> int:
-    """The place of the expert that keeps a share of these medians; -1: of none."""
+    """Return the place of the first schedule with an estimate among these medians; -1 if there is none."""
     for place in schedules:
         if not np.isnan(medians[place]):
             return int(place)
@@ -335,7 +335,7 @@ def _schedule_of(medians: Floats, schedules: Ints) -> int:
 
 @njit(cache=True)
 def _judge_schedule(errors: Floats, without: float, schedule: float, wait_s: float, weight: float) -> None:
-    """The errors with its share of the median, without it, and of the schedule alone."""
+    """Update the errors with the schedule's share of the median, without it, and of the schedule alone."""
     for place in range(3):
         value = without + SCHEDULE_SHARE * (schedule - without) if place == 0 else without if place == 1 else schedule
         errors[place] = errors[place] * (1.0 - weight / SCHEDULE_JOBS) + weight * abs(seconds(value) - wait_s)

@@ -54,7 +54,7 @@ class Said(NamedTuple):
 
     @property
     def marks(self) -> list[float]:
-        """Waits in seconds of which it matters whether the job's exceeds them: the bounds, then the mixtures."""
+        """Waits in seconds at which the job is scored when it exceeds them: the bounds, then the mixtures."""
         found: list[float] = _marks(self.table).tolist()
         return found
 
@@ -93,7 +93,7 @@ class Said(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "Said":
-        """The inverse."""
+        """Decode the bytes from `encode`."""
         table = np.empty((QUANTILES, experts + BEHIND))
         weight = read_said(np.frombuffer(value, np.uint8), table)
         return cls(table, value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG), weight)

@@ -42,7 +42,7 @@ class BoostedAlone(Boosted):
         return self._estimate(self.beside(job, context, self._order.predict(job, context).wait_s))
 
     def notice(self, job: Job, context: SiteContext) -> None:
-        """Note what the job finds. No training begins for old jobs."""
+        """Note the features of an old job. No training begins for old jobs."""
         self.see(job, context, self._order.predict(job, context).wait_s)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
@@ -60,7 +60,7 @@ class BoostedAlone(Boosted):
         return Estimate(said.quantiles[MEDIAN], reason, bounds, degraded=said.unlike)
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
-        """The order learns from it."""
+        """Pass the transition to the order."""
         self._order.observe(job, what, at, context)
 
     def save(self) -> bytes:

@@ -110,9 +110,9 @@ class _Encoded(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Binned:
-    """Features cut into bins, for forests that share them, how they are cut and what each row weighs.
+    """Features cut into bins, for forests that share them, with the edges of the bins and the weights of the rows.
 
-    That is a fifth of a forest's training.
+    Binning is a fifth of a forest's training.
 
     Raises:
         ValueError: there are no rows, or a value is not finite.
@@ -201,10 +201,10 @@ class Forest:
 
     @classmethod
     def of_text(cls, text: str, names: Sequence[str]) -> "Forest":
-        """The forest that LightGBM's text of a model describes.
+        """Parse a forest from LightGBM's text of a model.
 
         Raises:
-            ValueError: it has splits by category or by missing values, or is none.
+            ValueError: it has splits by category or by missing values, or is not a model.
         """
         exact = [np.concatenate(part) for part in zip(*_trees(text), strict=True)]
         if not exact:
@@ -225,21 +225,21 @@ class Forest:
         return said
 
     def encode(self) -> bytes:
-        """All of it, compressed: some 70 kB for 150 trees of 31 leaves; 10 ms."""
+        """Serialize the forest, compressed: some 70 kB for 150 trees of 31 leaves."""
         trees = [part.tobytes() for part in self.trees]
         return zlib.compress(msgspec.msgpack.encode(_Encoded(VERSION, list(self.names), trees)))
 
     @classmethod
     def decode(cls, encoded: bytes, names: Sequence[str], max_bytes: int = MAX_DECOMPRESSED_BYTES) -> "Forest":
-        """The inverse of `encode`.
+        """Deserialize a forest from `encode`.
 
         Args:
-            encoded: what `encode` returned.
+            encoded: the result of `encode`.
             names: the features that it must have.
-            max_bytes: how large it may be when decompressed.
+            max_bytes: its maximum size when decompressed.
 
         Raises:
-            ValueError: it is no forest, one of other features or of another version, or its trees are not sound.
+            ValueError: it is not a forest, has other features, or is of another version.
         """
         try:
             read = msgspec.msgpack.decode(decompress(encoded, max_bytes), type=_Encoded)
@@ -255,7 +255,7 @@ class Forest:
 
 
 def _check(trees: Trees, features: int) -> None:
-    """Check that a kernel can walk the trees: it trusts every index, and a walk must come to an end.
+    """Check that a kernel can walk the trees: it trusts every index, and a walk must end.
 
     Raises:
         ValueError: lengths do not fit, a child is not a later node or a leaf of its tree, or a value is not finite.
@@ -306,7 +306,7 @@ class Grove:
 
 
 def warm_up() -> None:
-    """Have compiled what reads a forest."""
+    """Compile the kernel that reads a forest."""
     Forest.empty([]).predict(np.zeros((0, 0), np.float32))
 
 

@@ -208,7 +208,7 @@ class Forests:
 
 
 def warm_up() -> None:
-    """Compile what reads the forests of several jobs."""
+    """Compile the kernel that reads the forests of several jobs."""
     Forests({aim: Forest.empty([]) for aim in POINT}, 0, Extent([], {})).quantiles(np.zeros((0, 0), np.float32))
 
 

@@ -111,7 +111,7 @@ class Boosted(WaitMethod):
         return fit
 
     def begin_with(self, prior: Prior | None, may_change: bool = False) -> None:
-        """Start from this prior, or from none; from another one that is stored with the notes where it `may_change`."""
+        """Start from this prior, or from none; if it `may_change`, a prior that is stored with the notes replaces it."""
         self._may_change = may_change
         self.training.begin_anew(self._starting_from(prior))
 
@@ -137,7 +137,7 @@ class Boosted(WaitMethod):
         return self._say(singles, context, begins)
 
     def see(self, job: Job, context: SiteContext, simulated_s: float | None) -> None:
-        """Note what an old job finds. No training begins for such."""
+        """Note the features of an old job. No training begins for old jobs."""
         self._note(job, context, simulated_s)
         self.training.step(begins=False)
 
@@ -180,7 +180,7 @@ class Boosted(WaitMethod):
         return self.training.pending()
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A job started, and waited so long."""
+        """Learn from a job that started after this wait."""
         assert job.start is not None
         self._settle(job, Left(wait_s, job.start, cancelled=False))
 
@@ -232,7 +232,7 @@ class Boosted(WaitMethod):
         return Forests.decode(encoded, NAMES, self._prior, self._aims)
 
     def learnt_rows(self) -> TrainingRows:
-        """The jobs that a training would learn from now."""
+        """Return the jobs that a training would use now."""
         return training_rows(self._notes.settled(), self.parameters.cancelled, self._prior)
 
 

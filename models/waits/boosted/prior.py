@@ -93,7 +93,7 @@ class Prior:
 
     @classmethod
     def fit(cls, lessons: Sequence[Lesson], parameters: Boosting) -> "Prior":
-        """Learn from several sites, each of which counts as much as any other."""
+        """Train on several sites, each of which has the same weight."""
         rows = np.concatenate([shares(lesson.features) for lesson in lessons])
         weights = np.concatenate([lesson.weights * (len(rows) / len(lesson.weights)) for lesson in lessons])
         binned, forests = Binned(rows, parameters, weights / len(lessons)), {}
@@ -112,7 +112,7 @@ class Prior:
         return self._grove.predict(shares(rows))
 
     def encode(self) -> bytes:
-        """All of it; 350 kB."""
+        """Serialize the prior; 350 kB."""
         return _encode(self._forests, self.jobs)
 
     @classmethod

@@ -116,7 +116,7 @@ def codes_of(job: Job) -> Codes:
 
 @lru_cache(1024)
 def code_of(name: str | None) -> int:
-    """A number that stands for a name, the same after a restart; 0 for none."""
+    """Return a number that represents a name, the same after a restart; 0 for None."""
     return 0 if name is None else crc32(name.encode())
 
 
@@ -172,7 +172,7 @@ class Recent:
         self._submissions.add(now)
 
     def left(self, codes: Codes, number: int, left: Left, rows: int) -> None:
-        """A job left the queue that had been noted as row `number`, when there were `rows`."""
+        """Add a job that left the queue; it was noted as row `number`, and there are `rows` now."""
         if not left.cancelled:
             self._site_starts.add(left.at)
             self._site_waits.add(log1p(left.wait_s / SCALE_S))
@@ -208,7 +208,7 @@ class Recent:
         return slot
 
     def _forget(self, rows: int) -> None:
-        """Forget the kinds of which no job is within the horizon."""
+        """Drop the kinds without a job within the horizon."""
         newest = np.where(self._kept.counts[:, None] > np.arange(KEPT), self._kept.numbers, -1).max(axis=1)
         for key, slot in list(self._slots.items()):
             if newest[slot] < rows - self._horizon:
@@ -234,7 +234,7 @@ class Recent:
         return RecentState(*(last.values.tolist() for last in (self._site_starts, self._site_waits, self._submissions)))
 
     def load(self, state: RecentState) -> None:
-        """Take it back."""
+        """Restore the state from `save`."""
         for last, values in (
             (self._site_starts, state.starts),
             (self._site_waits, state.waits),

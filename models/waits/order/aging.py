@@ -44,7 +44,7 @@ class Aging(NamedTuple):
 
 
 class Use(NamedTuple):
-    """CPU-seconds that users and accounts have used since the line was last put in order, by their codes."""
+    """CPU-seconds that users and accounts have used since the line was last sorted, by their codes."""
 
     users: Floats
     accounts: Floats

@@ -132,7 +132,7 @@ def _means(values: Floats, code: Ints, many: Floats) -> Floats:
 
 
 def _descending(values: Floats, weights: Floats) -> Floats:
-    """The nearest values by squares that nowhere rise, by pooling of adjacent ones that do."""
+    """Return the nearest non-increasing values by least squares, by pooling adjacent violators."""
     blocks: list[tuple[float, float, int]] = []
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
         mean, whole, length = value, weight, 1

@@ -81,7 +81,7 @@ def count_cpus(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int, 
 
 @njit(cache=True, nogil=True)
 def count_jobs(counts: Counts, runs: int, times: int) -> None:
-    """Add how many running jobs its user would have."""
+    """Add the number of running jobs that its user would then have."""
     counts[JOBS, min(runs + 1, STEPS)] += times
 
 

@@ -94,7 +94,7 @@ class Ordered:
 
     @property
     def begun_s(self) -> Floats:
-        """In how many seconds each of them starts, infinity for never; or has its turn, if it `is_gone` by then."""
+        """Seconds until each of them starts, infinity for never; if it `is_gone` by then, until it would have started."""
         return self._begun[0]
 
     @cached_property
@@ -150,9 +150,9 @@ class Ordered:
     def _schedule(
         self, sight: Sight, places: Ints, limits: Limits, asked: int = -1, only_now: bool = False
     ) -> tuple[Floats, bool]:
-        """Seconds until each job starts, in the order of `places` in `sight.queued`, as of `schedule`.
+        """Return the seconds until each job starts, in the order of `places` in `sight.queued`, as in `schedule`.
 
-        The scheduler's own priorities are taken to stay as they are, and so is the order of a deep queue.
+        The scheduler's own priorities are assumed to stay as they are, and so is the order of a deep queue.
         """
         queued, people = sight.queued, sight.people
         if sight.rooms is not None:
@@ -198,7 +198,7 @@ class Ordered:
 
 
 def _range(descending: Ints | Floats, value: float, first: int, end: int) -> tuple[int, int]:
-    """From where to where this value is, or would be, among those of a range, which descend."""
+    """Return the first and the end position of a value in a descending range, or the position where it would be."""
     left, right = (first + int(np.searchsorted(-descending[first:end], -value, side)) for side in ("left", "right"))
     return left, right
 
@@ -236,6 +236,6 @@ def _kinds(sight: Sight, last: bool = False) -> list[Hashable]:
 
 
 def scores_in(sight: Sight, jobs: Ints, before: Floats, preference: Preference, limits: Limits) -> Floats:
-    """The scores of some of the queued jobs; `before` as of `features_of`."""
+    """Return the scores of some of the queued jobs; `before` as in `features_of`."""
     limited = limits.several < np.inf  # then a user's usage matters as time passes
     return np.asarray(scores_of(sight.queued, jobs, before, sight.people, sight.cpus, preference.weights, limited))

@@ -169,7 +169,7 @@ class LearntOrder(WaitMethod):
         return Learnt(preference.weights, preference.squares, self.limits.counts, of_queues.counts, of_queues.places)
 
     def notice(self, job: Job, context: SiteContext) -> None:
-        """See which jobs were not started though they could have been."""
+        """Count the jobs that could have started and have not, at the submission of an old job."""
         if job.submit >= self._last_end + SETTLED_S:
             self._see_refused(self.ordered(context, job.submit), context, looks_of(job))
 
@@ -181,7 +181,7 @@ class LearntOrder(WaitMethod):
                 yield self._estimate(job, context, ordered)
 
     def ordered(self, context: SiteContext, now: float) -> Ordered:
-        """The site and the order of its queue `now` (Unix seconds), for `ahead` to ask of many jobs."""
+        """Return the site and the order of its queue `now` (Unix seconds), for many calls of `ahead`."""
         sight = look(context, now, self._sums, self.preference, self._runs.known)
         return Ordered.of(sight, self.preference, self._limits(context.cpus), self._priorities.trusted)
 
@@ -268,7 +268,7 @@ class LearntOrder(WaitMethod):
         self._sums.withdrawals.see(job.user, at - job.ready, withdrawn, tasks / (tasks + others), tasks)
 
     def _started(self, job: Job, context: SiteContext, is_task: bool) -> None:
-        """Compare a job that started with those that could have, as things were just before."""
+        """Compare a job that started with those that could have, in the state just before."""
         assert job.start is not None
         self.preference.see(job.queue)
         row = context.state.table.row(job.key)

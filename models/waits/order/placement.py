@@ -44,7 +44,7 @@ def stacked(layout: Layout, nodes: Nodes | None, found: Sequence[Floats]) -> Flo
 
 
 def in_parts(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind]) -> Ints:
-    """In how many parts kinds of jobs lie on nodes, (kinds, nodes); in pools any job is divisible."""
+    """Return the number of parts of each kind of job on each node, (kinds, nodes); in pools any job is divisible."""
     if nodes is None:
         return np.zeros((len(kinds), len(layout.rooms)), np.int64)
     by_room = np.array([one.parts for one in kinds], np.int64).reshape(len(kinds), len(layout.rooms))

@@ -333,7 +333,7 @@ def _add(room: Floats, other: Floats, sign: float) -> None:
 
 @njit(cache=True)
 def _rest(room: Floats, holds: Floats, used: Floats) -> None:
-    """Fill in what is left of what the rooms hold."""
+    """Fill in the free part of the rooms' capacity."""
     for where in range(room.shape[0]):
         for what in range(room.shape[1]):
             room[where, what] = holds[where, what] - used[where, what]
@@ -341,7 +341,7 @@ def _rest(room: Floats, holds: Floats, used: Floats) -> None:
 
 @njit(cache=True)
 def _take(taken: Floats, demand: Floats, shares: Floats) -> None:
-    """Fill in what a job takes of which these shares are in the rooms."""
+    """Fill in the resources of a job in each room, by its shares in the rooms."""
     for where in range(taken.shape[0]):
         for what in range(taken.shape[1]):
             taken[where, what] = shares[where] * max(demand[where, what], 0.0)
@@ -349,7 +349,7 @@ def _take(taken: Floats, demand: Floats, shares: Floats) -> None:
 
 @njit(cache=True)
 def _lessen(room: Floats, other: Floats) -> None:
-    """Take the lesser of both."""
+    """Reduce each value to the lesser of both."""
     for where in range(room.shape[0]):
         for what in range(room.shape[1]):
             room[where, what] = min(room[where, what], other[where, what])

@@ -45,7 +45,7 @@ class Rooms(NamedTuple):
         return starts_s, cut_short
 
     def repeated(self, line: Ints) -> tuple["Rooms", Ints]:
-        """The same with a job of its own for each place of the line, and these; a place may be there several times."""
+        """Return a copy with a separate job for each place of the line, and these; a place may occur several times."""
         first = len(self.occupied)
         which = np.concatenate((np.arange(first), first + line))
         jobs = Jobs._make(column[which] for column in self.jobs)

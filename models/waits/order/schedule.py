@@ -292,7 +292,7 @@ def are_full(queued: Queued, running: Running, limits: Limits) -> Flags:
 
 @njit(cache=True)
 def _least(line: Line, waiting: Ints, fewest: Ints, shortest: Floats) -> None:
-    """Set the least values of each job that waits and those behind it; once some have started, none is less."""
+    """Set the minimum CPUs and run time of each waiting job and those behind it; they stay valid as jobs start."""
     cpus, planned_s = np.iinfo(np.int64).max, np.inf
     for job in waiting[::-1]:
         cpus, planned_s = min(cpus, line.cpus[job]), min(planned_s, line.planned_s[job])

@@ -281,7 +281,7 @@ def with_new(
 
 
 def with_job(sight: Sight, job: Job, context: SiteContext, sums: Sums, preference: Preference) -> Sight:
-    """The site with one more queued job, which came last; O(queued)."""
+    """Return the site with one more queued job, the last; O(queued)."""
     new, tables = New.of(job, context, sight.now, sums, preference), (sums.users.table, sums.accounts.table)
     queued, people = with_new(sight.queued, sight.people, new, *tables, float(sight.now))
     rooms = None if sight.rooms is None else with_queued(sight.rooms, job, queued)

@@ -263,9 +263,9 @@ def first_due(due: Ints, order: Ints, kept: Flags) -> int:
 
 @njit(cache=True, nogil=True)
 def place_of(its: int, scores: Floats, many: Floats, kept: Flags) -> int:
-    """The place of a job in the order of these scores, from 1, among those that no limit keeps.
+    """Return the place of a job in the order of these scores, from 1, among those that no limit blocks.
 
-    Each stands for so `many` jobs, as in the schedule that is simulated.
+    Each represents `many` jobs, as in the simulated schedule.
     """
     place = 1.0
     for job in range(len(scores)):

@@ -23,7 +23,7 @@ LN_2 = float(np.log(2.0))
 
 
 class SavedUsage(msgspec.Struct, array_like=True):
-    """Names, when each was last added to, and the sums at that time, (names, half-lives)."""
+    """Names, the time of the last addition to each, and the sums at that time, (names, half-lives)."""
 
     names: list[str]
     times: Floats
@@ -73,7 +73,7 @@ class Usage:
         return slot
 
     def _name(self, names: Iterable[str]) -> None:
-        """These are the names of the rows."""
+        """Assign names to the rows."""
         self._slots.clear()
         self._slots.update({name: slot for slot, name in enumerate(names)})
         self.slots.forget()

@@ -157,7 +157,7 @@ def _until(age_s: float, hazards: Floats) -> float:
 
 @njit(cache=True, nogil=True)
 def _age_at(expected: float, hazards: Floats) -> float:
-    """The inverse of `_until`, seconds."""
+    """Return the age at which `_until` has this value, seconds."""
     for place in range(RANGES - 1):
         here = hazards[place] * WIDTHS_S[place]
         if expected <= here:

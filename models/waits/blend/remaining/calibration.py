@@ -1,4 +1,4 @@
-"""Bounds of remaining waits that cover what they should at every age."""
+"""Bounds of remaining waits with the right coverage at every age."""
 
 from typing import Final
 

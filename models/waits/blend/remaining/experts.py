@@ -108,7 +108,7 @@ class AgeExperts:
         )
 
     def load(self, state: ExpertsState) -> None:
-        """Restore what was learned."""
+        """Restore the learned state."""
         self.state = state
         for number in range(AGES):
             _update_median(self._medians_s, state.left_s, state.landmarks, number)

@@ -250,10 +250,10 @@ class RemainingWait(Method):
         return encode(_Saved(self._experts.state, self._calibration.state, self._training.save()))
 
     def load(self, saved: bytes) -> None:
-        """Restore what `save` returned, and lay out the rows.
+        """Restore the state from `save`, and lay out the rows.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not such a state.
         """
         found = _read(saved)
         check_alike((found.experts, found.calibration), (self._experts.state, self._calibration.state))

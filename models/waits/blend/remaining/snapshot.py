@@ -28,9 +28,9 @@ class QueueSnapshot(NamedTuple):
     """Queued jobs at a moment.
 
     Attributes:
-        ages_s: how long each has waited, (jobs,) seconds.
-        conditional_s: quantiles of what is left by their first predictions, (jobs, 4) seconds.
-        queue: what is queued and running around them, (jobs, `OF_QUEUE`).
+        ages_s: time that each has waited, (jobs,) seconds.
+        conditional_s: quantiles of the remaining waits by their first predictions, (jobs, 4) seconds.
+        queue: queued and running work around them, (jobs, `OF_QUEUE`).
         fits_in_s: seconds until enough CPUs are free by time limits if no other job starts, (jobs,).
         rows: their features as they are stored, (jobs, features).
     """
@@ -61,7 +61,7 @@ class QueueReader:
 
     Args:
         order: simulates the schedule.
-        boosted: knows what a job finds that is submitted now.
+        boosted: computes the features of a job that is submitted now.
     """
 
     def __init__(self, order: LearntOrder, boosted: Boosted) -> None:
