@@ -99,9 +99,11 @@ def test_who_falls_asleep_after_the_question_and_before_the_write_changes_nothin
         async with workers.store() as sleeper:
             await sleeper.claim(SITE)
             await sleeper.write(SITE, EARLY)
-            sleeper.claims._check = lambda: workers.redis.hset(workers.info, "claims", "2")
+            taken = {"claims": "2", "owner": "another"}
+            sleeper.claims._check = lambda: workers.redis.hset(workers.info, mapping=taken)
             with pytest.raises(redis.WatchError):
                 await sleeper.claim(SITE)
+            workers.redis.hset(workers.info, mapping={"claims": "1", "owner": sleeper.claims._owner})
             sleeper.claims._check = Taken(workers)
             with pytest.raises(redis.WatchError):
                 await sleeper.write(SITE, LATE)
@@ -109,6 +111,19 @@ def test_who_falls_asleep_after_the_question_and_before_the_write_changes_nothin
             assert workers.redis.hlen(f"{workers.settings.prefix}:{{{SITE}}}:runs:user:ada") == 1
             with pytest.raises(Superseded):  # when it is tried again
                 await sleeper.write(SITE, LATE)
+
+    asyncio.run(story())
+
+
+def test_claim_is_not_renewed_over_a_successor(workers: Workers) -> None:
+    async def story() -> None:
+        async with workers.store() as fenced, workers.store() as successor:
+            assert await fenced.claim(SITE) == 1
+            assert await fenced.claim(SITE) == 2, "its own claim it renews"
+            assert await successor.claim(SITE) == 3
+            with pytest.raises(Superseded):
+                await fenced.claim(SITE)
+            await successor.write(SITE, LATE)
 
     asyncio.run(story())
 

@@ -16,11 +16,12 @@ from tests.worker_simulation.workers import ReadEvents
 
 SEEDS = (0, 1, 2, 4, 5)
 CLEARED_SEED = 159  # a checkpoint ends while such a rebuild runs, which must not clear it of crashes
+RENEWED_SEED = 216  # a fenced worker restores a site after its successor has claimed it
 REBUILD_SEED = 31  # a rebuild comes to an event on which workers have crashed
 SEARCHED = 60  # seeds among which a defect must be found
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, REBUILD_SEED, CLEARED_SEED])
+@pytest.mark.parametrize("seed", [*SEEDS, REBUILD_SEED, CLEARED_SEED, RENEWED_SEED])
 def test_simulation_with_faults_equals_undisturbed_run(seed: int) -> None:
     check(seed)
 

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-from redis.exceptions import ResponseError
+from redis.exceptions import ResponseError, WatchError
 
 from streams.worker.checkpoint.client import Client, transaction
 
@@ -27,10 +27,9 @@ class WritesLost(Exception):
 
 
 class Claim(msgspec.Struct):
-    """A claim by this process: its number among the site's claims, a unique owner id, and its number of writes."""
+    """A claim by this process: its number among the site's claims, and its number of writes."""
 
     number: int
-    owner: str
     writes: int = 0
 
 
@@ -46,12 +45,15 @@ class Claims:
         self._check = check
         self._client = client
         self._key = key
+        self._owner = uuid4().hex.encode()  # unique for each assignment of a partition
         self._held: dict[str, Claim] = {}
 
     async def claim(self, site: str, after: int = 0) -> int:
         """Become the only writer of a site's entries; also for a site without earlier claims.
 
-        A delayed claim never overrides a later one.
+        A delayed claim never overrides a later one. A process that has claimed the site before renews its claim only if
+        no other process has claimed the site since: otherwise a fenced worker that restores a site late would fence its
+        successor.
 
         Args:
             after: Number of an earlier claim, in case Redis has lost it.
@@ -60,18 +62,21 @@ class Claims:
             The number of the claim, greater than those of all earlier ones.
 
         Raises:
+            Superseded: Another process has claimed the site since this one did.
             redis.WatchError: Another process claims the site at the same time.
         """
-        key, owner = self._key(site), uuid4().hex
+        key, held = self._key(site), self._held.get(site)
         async with transaction(self._client, key) as pipe:
             await pipe.watch(key)
-            found: Any = await pipe.hget(key, "claims")
-            number = max(int(found or 0), after) + 1
+            claims, claimed_by = await pipe.hmget(key, ["claims", "owner"])
+            if held is not None and int(claims or 0) >= held.number and claimed_by != self._owner:
+                raise _superseded(site)
+            number = max(int(claims or 0), after) + 1
             self._check()
             pipe.multi()
-            pipe.hset(key, mapping={"claims": number, "owner": owner, "writes": 0})
+            pipe.hset(key, mapping={"claims": number, "owner": self._owner, "writes": 0})
             await pipe.execute()
-        self._held[site] = Claim(number, owner)
+        self._held[site] = Claim(number)
         with suppress(ResponseError):  # a Redis user without this permission cannot set an expiry either
             await self._client.persist(key)
         return number
@@ -91,7 +96,7 @@ class Claims:
             await pipe.watch(key)
             found: Any = await pipe.hmget(key, ["claims", "owner", "writes"])
             self._check()
-            _compare(site, claim, *found)
+            self._compare(site, claim, *found)
             pipe.multi()
             fill(pipe)
             pipe.hset(key, "writes", str(claim.writes + 1))
@@ -100,13 +105,21 @@ class Claims:
         claim.writes += 1
         return results[:-1]
 
+    def _compare(
+        self, site: str, claim: Claim, claims: bytes | None, owner: bytes | None, writes: bytes | None
+    ) -> None:
+        """Compare a claim with the one in Redis."""
+        if owner == self._owner:
+            if int(claims or 0) > claim.number:
+                raise WatchError("this process is renewing its claim")
+            # Redis may have one write more: an attempt whose answer did not arrive.
+            if int(writes or 0) < claim.writes:
+                raise WritesLost(f"it has {int(writes or 0)} of {claim.writes} writes")
+        elif int(claims or 0) >= claim.number:
+            raise _superseded(site)
+        else:
+            raise WritesLost("it does not know of this worker")
 
-def _compare(site: str, claim: Claim, claims: bytes | None, owner: bytes | None, writes: bytes | None) -> None:
-    if owner == claim.owner.encode():
-        # Redis may have one more: the response to an earlier attempt was lost.
-        if int(writes or 0) < claim.writes:
-            raise WritesLost(f"it has {int(writes or 0)} of {claim.writes} writes")
-    elif int(claims or 0) >= claim.number:
-        raise Superseded(f"another worker has taken the site {site!r}; this one writes nothing of it any more")
-    else:
-        raise WritesLost("it does not know of this worker")
+
+def _superseded(site: str) -> Superseded:
+    return Superseded(f"another worker has taken the site {site!r}; this one writes nothing of it any more")
