@@ -28,7 +28,7 @@ STATES = frozenset(
         " revoked"
     )
 )
-"""Words for how a job ended that are kept: they name nobody."""
+"""Final job states that are kept: they identify no person."""
 
 KINDS = {
     "array": "job",
@@ -42,7 +42,7 @@ KINDS = {
     "gpu_types": "gpu",
     "gpus": "gpu",
 }
-"""What the names in a field are, where the field is not called so itself."""
+"""Kind of the names in a field, if it differs from the field's name."""
 
 KEPT = frozenset(("type", "per"))
 TIMES = frozenset(("time", "eligible", "expected", "start", "end"))

@@ -22,10 +22,10 @@ from streams.bulk.survey import Survey, Surveyor
 from streams.errors import UserError
 
 _STEPS = {"submit": 0, "start": 2, "suspend": 3, "resume": 3, "end": 4, "cancel": 4, "requeue": 4}
-"""Where each kind comes among the events of one attempt at one moment; all others are 1."""
+"""Order of each kind among simultaneous events of one attempt; all others are 1."""
 
 _TURNS = {"end": 0, "cancel": 0, "requeue": 0, "suspend": 0, "submit": 2}
-"""Where each kind comes among the jobs of one moment; all others are 1, and what follows a submit is 3."""
+"""Order of each kind among simultaneous events of different jobs; all others are 1, and events after a submit are 3."""
 
 
 def in_order(events: Iterable[AnyEvent]) -> Iterator[Event]:
@@ -72,7 +72,7 @@ CACHE_KIB = 64 * 1024  # the most memory that sorting takes, KiB; more goes to t
 
 _TABLES = f"""
     PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-{CACHE_KIB}; PRAGMA temp_store=FILE;
-    ATTACH '' AS spare;  -- a file that nobody else sees, and that is gone when this is closed
+    ATTACH '' AS spare;  -- a private temporary file, deleted on close
     CREATE TABLE spare.given (time REAL, event BLOB);
     CREATE TABLE events (event BLOB);
 """
@@ -82,14 +82,14 @@ _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
 
-Share = Callable[[], float | None]  # tells how much of the work is done; None where that is not known
+Share = Callable[[], float | None]  # returns the share of the work that is done; None if unavailable
 
 Shown = Callable[[str, int | None, Share], AbstractContextManager[Callable[[float], None]]]
-"""Shows how far something is: what its steps are, how many there are. What it gives is told the time of each."""
+"""Shows progress, from the unit of the steps and their number; the result is called with the time of each step."""
 
 
 OnInvalid = Callable[[str], None]
-"""Is told of each event that no record can carry, and why."""
+"""Receives the problem of each event that no record can carry."""
 
 
 def silent(_unit: str, _total: int | None, _share: Share) -> AbstractContextManager[Callable[[float], None]]:

@@ -34,7 +34,7 @@ from streams.sources.registry import format_of, options_for, source_named
 from streams.sources.run import cursor_file
 
 MARGIN = 1.2
-"""More jobs are sent, and predicted, than methods know: the first of them come to a site of which little is known."""
+"""Factor on the methods' memory: the first jobs sent meet a site with little history, so more are needed."""
 
 
 def needed(settings: EngineSettings, site: str) -> Memory:

@@ -17,17 +17,17 @@ from streams.process.scratch import scratch
 from streams.sources.contract import Cursor, LeftOut, OnSkipped, Skipped, Source
 from streams.sources.registry import format_of, is_own, options_for, source_named
 
-MAX_REASONS = 50  # how many reasons are told apart; parts that were skipped for others are counted together
+MAX_REASONS = 50  # maximum number of distinct reasons; further ones are counted together
 MAX_PLACES = 3  # how many lines are named for each reason
-TO_READ = 0.25  # what it takes to read rows, as a share of that and what it takes to put them together
+TO_READ = 0.25  # share of reading in the total time of reading and merging
 
 TO_LOOK_OVER = 0.25
-"""What it takes at most to look over the rows before, where old ones are to be passed over, as a share of it all."""
+"""Maximum share of the total time for a preliminary pass that detects old rows."""
 
 OTHER_REASONS = "other reasons"
 
 LOST = re.compile(r"jobs with|arrays whose")
-"""Kinds of records that are left out although they are of jobs; others say nothing of a job, or nothing new."""
+"""Kinds of omitted records that concern jobs; the others contain nothing about a job, or nothing new."""
 
 
 class ReadFile(msgspec.Struct):

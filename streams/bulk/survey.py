@@ -7,7 +7,7 @@ import msgspec
 from models.records import Cancel, Capacity, End, Event, ExpectedStart, JobKey, Requeue, Start, Submit
 
 SIZE_SHARE = 0.01
-"""What is in use for this share of the time, or more, is taken to be there.
+"""Amounts in use for at least this share of the time are counted as part of the machine.
 
 The very most at once is too much, since logs have jobs that overlap by mistake: on five traces whose machines are known
 it is 1.03 to 2.6 times their size, and this 0.95 to 1.06 times (338, 240, 100, 1152 and 128 processors: 341, 228, 100,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streams.settings import Settings
     from streams.sources.swf import Trace
 
-SILENCE_S = 4.0  # after how many seconds a command that waits for others says that nothing has come yet
+SILENCE_S = 4.0  # seconds without data after which a waiting command prints a notice
 TELL_S = 60.0  # seconds between two lines of how far a long command is
 
 
@@ -139,7 +139,7 @@ class _Way:
         done = min(self.done, self._total) if self._total else self.done
         share = done / self._total if self._total else self._share()
         of = f" of {self._total:,}" if self._total else ""
-        if share and not self._total and not self.done:  # such as rows, which are put together before they are told
+        if share and not self._total and not self.done:  # such as rows, which are merged before they become events
             parts = [f"{share:.0%} of the reading"]
         else:
             parts = [f"{done:,}{of} {self._unit}", f"{self.done / took_s:,.0f}/s"]

@@ -227,7 +227,7 @@ def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[st
                 before = left
     except NoWorker:
         tell("no worker is running; the events stay on the topic until one starts")
-    except UserError:  # whoever may only write events may not know
+    except UserError:  # a user with write permission only cannot read the lag
         return
     else:
         say(f"the worker caught up {time.monotonic() - began:.1f} s after the last event was sent")

@@ -27,13 +27,13 @@ from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)
-for _name in ("aiokafka", "kafka"):  # what they warn of comes as errors of ours, and to who has set up logging
+for _name in ("aiokafka", "kafka"):  # their warnings become our errors, or go to a configured log
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
-INITIAL_OUTCOMES = 200  # how many outcomes of each partition are read at the start
+INITIAL_OUTCOMES = 200  # number of outcomes per partition that are read at the start
 
 MAX_FETCH_WAIT_MS = 100
-"""How long a broker may hold back a fetch that has nothing new; with something new it answers at once."""
+"""Maximum time that a broker holds a fetch without new data; with new data it answers immediately."""
 
 REQUEST_TIMEOUT_MS = 5000  # how long a client waits for a broker's answer
 MAX_BATCH_MESSAGES = 500  # how many messages are taken in before other tasks get their turn
@@ -51,9 +51,9 @@ class QuestionClient:
     def __init__(self, settings: Settings, outcomes: bool = True) -> None:
         self.cache = EstimateCache(settings.topics.estimates_retention_hours)
         self.startup_problem: str | None = "reading the grid estimates"
-        """Why the client is not ready yet; None when it is."""
+        """Reason why the client is not ready yet; None when it is."""
         self.silent_since: dict[str, float] = {}
-        """Since when the worker of a site does not answer (Unix seconds), of those that did not when last asked."""
+        """By site, since when its worker has not answered (Unix seconds)."""
         self._kafka = settings.kafka
         _warn_in_the_clear(settings.kafka.bootstrap)
         self._tls = settings.kafka.tls_context()
@@ -123,7 +123,7 @@ class QuestionClient:
                 check_topics,  # with kafka-python, which takes longer to import than an answer
             )
 
-            await asyncio.to_thread(check_topics, self._settings, self._topics.asking)  # its errors say what to do
+            await asyncio.to_thread(check_topics, self._settings, self._topics.asking)  # its errors contain the remedy
             raise Unreachable(f"kafka at {self._kafka.bootstrap}: {error}") from None
         self.startup_problem = None
 

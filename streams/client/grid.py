@@ -25,13 +25,13 @@ from streams.errors import NotUnderstood, Unreachable, in_words, needing, place_
 from streams.settings import Settings
 from streams.text.quantities import bytes_of, seconds_of
 
-if TYPE_CHECKING:  # with aiokafka, which who asks over HTTP need not have
+if TYPE_CHECKING:  # requires aiokafka, which HTTP clients do not need
     from streams.client.client import QuestionClient
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-PATIENCE_S = 30.0  # for how long a client asks again where nobody answers
+PATIENCE_S = 30.0  # seconds for which a client retries without an answer
 MAX_PAUSE_S = 5.0  # the longest pause before it does
 
 

@@ -22,7 +22,7 @@ from streams.text.quantities import seconds_of
 T = TypeVar("T")
 
 TIMEOUT_S = 90.0
-"""How long to wait for a service, which itself waits `serve.answer_timeout_seconds` for workers, a minute at most."""
+"""Timeout of a request; the service itself waits `serve.answer_timeout_seconds` for workers, at most a minute."""
 
 
 class SiteSummary(msgspec.Struct, frozen=True):

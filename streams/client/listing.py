@@ -100,7 +100,7 @@ def answered(by_site: Mapping[str, T | None]) -> list[T]:
     return found
 
 
-LATEST = "0.9"  # the bound of which a start is told to be at the latest
+LATEST = "0.9"  # the bound that is shown as the latest start
 JOB_COLUMNS, SITE_COLUMNS = 14, 12  # how wide a job's and a site's name is in a table; a longer one is cut
 
 
@@ -264,9 +264,9 @@ def _state(ranked: RankedSite) -> str:
 
 def _why(ranked: RankedSite) -> str:
     standing = " [by a grid estimate: its worker is silent]" if ranked.source == "grid" else ""
-    stale = f"stale: {ranked.stale}"  # it is told with the site's state
+    stale = f"stale: {ranked.stale}"  # it is printed with the site's state
     told = "; ".join(filter(None, ((ranked.degraded or "").replace(stale, ""), ranked.low_confidence)))
-    problems = "; ".join(filter(None, dict.fromkeys(told.split("; "))))  # both may tell of the same
+    problems = "; ".join(filter(None, dict.fromkeys(told.split("; "))))  # both may contain the same problem
     behind = "ranked behind: " if ranked.low_confidence else ""
     reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
     return f"{reason}{standing} [{behind}{problems}]" if problems else f"{reason}{standing}"

@@ -17,7 +17,7 @@ MAX_NAMED = 20  # sites that an error names
 MAX_OPEN_QUESTIONS = 5000  # how many questions may be open at the same time; this bounds the memory
 
 asking_for: ContextVar[str | None] = ContextVar("asking_for", default=None)
-"""Whose questions these are, where one client asks for many; workers have askers take turns."""
+"""The client behind the questions of a shared connection; workers serve clients in turn."""
 
 
 class AnswerTimeout(UserError):
@@ -159,7 +159,7 @@ class PendingQuestions:
             if self._open.get(question.id) is answer:
                 del self._open[question.id]
             if answer.done() and not answer.cancelled():
-                answer.exception()  # asyncio warns of an exception that nobody has read
+                answer.exception()  # asyncio warns of an unretrieved exception
 
     def _make_room(self) -> None:
         while len(self._open) >= self._max_open:

@@ -26,10 +26,10 @@ from streams.text.terminal import minute, printable
 log = logging.getLogger(__name__)
 
 SHOWN_BOUND = "0.9"  # the bound that a line shows; JSON has all of them, and the reasons
-POLL_S = 5.0  # after so long without a message it is looked whether a broker answers at all
+POLL_S = 5.0  # seconds without a message after which the broker is probed
 
 Tell = Callable[[str], None]
-"""Told what is passed over, that Kafka went away, and that it is back."""
+"""Receives a line for each skipped message, and when Kafka becomes unreachable or available."""
 
 
 def kinds(settings: Settings, outcomes: bool) -> dict[str, type[Prediction] | type[Outcome]]:
@@ -75,7 +75,7 @@ async def follow(
         UserError: Kafka refuses.
     """
 
-    def consumer_of(*subscribed: str) -> Consumer:  # it goes on at the oldest where what would come next was deleted
+    def consumer_of(*subscribed: str) -> Consumer:  # resumes at the oldest message if its next ones were deleted
         options = settings.kafka.async_options() | {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
         return Consumer(*subscribed, **options, group_id=group)
 

@@ -12,17 +12,17 @@ from models.notices import Kind
 from streams.process.scraping import Families
 
 GONE, OUTDATED = "gone", "outdated"
-"""Why a notice that was due was not told: its job queues no longer; its start is not what it seemed."""
+"""Reasons to drop a due notice: its job is no longer pending, or its expected start has changed."""
 
 FAMILIES = """
 counter sent kind: Notices that were delivered, by kind.
-counter failed kind: Notices that the webhook did not take and that were given up.
-counter dropped reason: Notices that were due and not told: the job is gone, or its start another one (outdated).
-counter retries: Requests to the webhook after a first one.
-gauge waiting: Notices that are due and not told yet.
-gauge jobs: Jobs that queue of which notices may come.
-gauge lag topic: Messages of a topic that are still to be read.
-gauge webhook_failing_seconds: For how long the webhook has taken nothing; 0 where it took the last notice.
+counter failed kind: Notices that the webhook rejected and that were given up.
+counter dropped reason: Due notices that were dropped: the job is gone, or its expected start has changed (outdated).
+counter retries: Retried webhook requests.
+gauge waiting: Due notices that are not sent yet.
+gauge jobs: Pending jobs that may get notices.
+gauge lag topic: Consumer lag by topic, in messages.
+gauge webhook_failing_seconds: Time since the webhook started to fail; 0 if it accepted the last notice.
 """
 
 

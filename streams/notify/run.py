@@ -98,10 +98,10 @@ log = logging.getLogger(__name__)
 TICK_S = 2.0  # how often the jobs are looked through
 
 MAX_OPEN = 256
-"""How many notices may be on their way at once; others wait, and are not told where they are outdated by then."""
+"""Maximum number of notices in flight; others wait, and are dropped if they become outdated."""
 
 PARALLEL = 16  # how many requests to the webhook may be open at once
-PAUSE_S = 15.0  # the pause before a job is looked at again of which no worker says anything
+PAUSE_S = 15.0  # seconds before a retry for a job without a worker's answer
 
 
 async def run_notify(settings: Settings, wanted: NoticeFilter, tell: Callable[[Notice], None]) -> None:

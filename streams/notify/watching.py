@@ -22,11 +22,11 @@ from streams.notify.metrics import NotifyCounts
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)
-MAX_GONE = 200_000  # how many jobs are remembered that have left, lest a prediction that is read late brings one back
-MAX_USERS = 500_000  # how many jobs' users are remembered at most, where notices are for some users only
+MAX_GONE = 200_000  # maximum number of departed jobs kept, to ignore their late predictions
+MAX_USERS = 500_000  # maximum number of job owners kept if notices are for some users only
 
 MAX_EARLY = 200_000
-"""How many jobs with a prediction whose user is not known to be wanted are remembered: their Submit may come yet."""
+"""Maximum number of predicted jobs without a known user: their Submit may still arrive."""
 
 LIVE_S = 86_400.0  # a site whose events come within this time is live: its time is the clock's
 

@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _function: Callable[[Any], Any] | None = None
-"""What this process applies, where it is one of the processes of `process_map`."""
+"""The function that this worker process of `process_map` applies."""
 
 
 def _set_function(function: Callable[[Any], Any]) -> None:

@@ -16,7 +16,7 @@ from streams.sources.swf import Trace, events_of
 from streams.text.terminal import show_table
 
 DEFAULT_IDS = (16_000, 20_000)  # the job numbers to tune on by default: the paper's, just before those that it tests on
-MIN_JOBS = 500  # with fewer jobs than this the choice owes much to chance
+MIN_JOBS = 500  # with fewer jobs the choice is not significant
 
 
 class Stretch(msgspec.Struct, frozen=True):

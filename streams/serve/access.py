@@ -26,7 +26,7 @@ from streams.settings.sections import ServeToken
 log = logging.getLogger(__name__)
 LOOK_S = 1.0  # seconds between two looks whether the tokens' files have changed
 MAX_SHOWN = 200  # characters of a path that the log shows
-CLIENT = "queuecast_client"  # where a request's scope says whose token it came with
+CLIENT = "queuecast_client"  # key of the authenticated client in a request's scope
 Connection = ASGIConnection[Any, Any, Any, Any]
 
 
@@ -199,7 +199,7 @@ async def log_request(message: Message, scope: Scope) -> None:
         "user": next((str(user)[:MAX_SHOWN] for user in asked if user), None),
         "status": message["status"],
     }
-    log.info("asked", extra={name: value for name, value in about.items() if value is not None})
+    log.info("http_request", extra={name: value for name, value in about.items() if value is not None})
 
 
 def _asked_users(scope: Scope) -> Iterable[str]:

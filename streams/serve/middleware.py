@@ -78,7 +78,7 @@ async def add_security_headers(message: Message, _: Scope) -> None:
 
 
 OPEN_PATHS = ("/healthz", "/readyz", "/metrics")
-"""What supervisors and Prometheus ask for, under whatever name; there are no jobs and no users in it."""
+"""Paths for supervisors and Prometheus, allowed under any host name; they contain no jobs and no users."""
 
 
 class CheckHost:

@@ -19,7 +19,7 @@ FILES = Path(__file__).parent / "page"
 RUNBOOK = Path(__file__).parents[2] / "deploy" / "prometheus" / "RUNBOOK.md"
 
 CHARTS = ('<link rel="stylesheet" href="static/uPlot.min.css">', '<script src="static/uPlot.iife.min.js"></script>')
-"""What a page loads that has charts."""
+"""Scripts and styles of pages with charts."""
 
 
 class Page(msgspec.Struct, frozen=True):

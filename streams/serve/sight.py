@@ -28,7 +28,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = Sight()
 
 sight: ContextVar[Sight] = ContextVar("sight", default=NOTHING)
-"""What the request that is being answered may see; without one, nothing."""
+"""The visibility of the current request; without a request, no job is visible."""
 
 
 class ClientInSight:

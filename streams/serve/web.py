@@ -37,7 +37,7 @@ from streams.settings.sections import Rights
 from streams.version import __version__
 
 log = logging.getLogger(__name__)
-FIRST_JOBS = 20  # how many jobs of a site's queue are told
+FIRST_JOBS = 20  # number of jobs of a site's queue in an answer
 RETRY_S = 2  # seconds after which a client should try again when the service was not ready
 
 

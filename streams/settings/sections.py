@@ -25,7 +25,7 @@ PLACEHOLDER = re.compile(
     r"|example|default|todo|tbd|none|null|x{3,}|\.{3,}|…+|\*{3,}|0{3,}|1234\d*)\W*|<.*>|\$\w+|\$\{.*\}|\{\{.*\}\}",
     re.IGNORECASE,
 )
-"""What examples have in the place of a secret, and templates that nobody filled in."""
+"""Placeholders for secrets in examples and unfilled templates."""
 
 
 SECRETS = ("password", "token", "secret")  # fields that are not shown

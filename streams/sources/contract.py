@@ -12,25 +12,25 @@ from msgspec import Meta
 from models.records import AnyEvent
 from streams.errors import NotUnderstood, UserError
 
-IDLE_S = 1.0  # seconds within which a live source gives its next step, whether anything has happened or not
-HEAD_BYTES = 1 << 16  # the most of a file that is looked at to tell its format, bytes
+IDLE_S = 1.0  # maximum seconds between two steps of a live source, also without events
+HEAD_BYTES = 1 << 16  # bytes of a file that are read to detect its format
 
 MAX_EXAMPLE = 200  # characters of a record that is shown as an example
 
 MAX_CURSOR_BYTES = 1 << 24
-"""The largest cursor, bytes. It is written to a file up to once a second; most need less than 100 bytes.
+"""Maximum size of a cursor, bytes. It is written to a file up to once a second; most need less than 100 bytes.
 
-One that has live jobs in it needs some 20 bytes for each, and comes once a poll."""
+A cursor with live jobs needs some 20 bytes for each, and is written once a poll."""
 
 Cursor = bytes
-"""A place in a source's input, just after the event that it comes with.
+"""A place in a source's input, directly after the event that it comes with.
 
-Bytes, because whoever keeps it need not know what is in it: the source alone reads it. A source encodes a small struct
-as JSON (`encode_cursor`), so that a person can read the file it is kept in.
+It is opaque bytes that only the source interprets. A source encodes a small struct as JSON (`encode_cursor`), so that a
+person can read the file.
 """
 
 Step = tuple[AnyEvent | None, Cursor | None]
-"""An event, or None where there is none now, and the place after it, or None where one cannot begin after it."""
+"""An event (None if there is none now), and the cursor after it (None if the source cannot resume there)."""
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 OnSkipped = Callable[[Skipped], None]
-"""Told of each part of the input that is skipped; it may raise an error to stop the source."""
+"""Receives each skipped part of the input; it may raise an error to stop the source."""
 
 
 class CursorError(UserError):

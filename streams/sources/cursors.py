@@ -16,8 +16,8 @@ from msgspec import Meta
 from streams.errors import UserError
 from streams.sources.contract import Cursor, Source
 
-SECONDS_PER_WRITE = 1.0  # a file is written at most once in so many seconds, and when it is closed
-MAX_NAME = 120  # characters of a file's name that tell the sites; a longer one is cut and told apart by a hash
+SECONDS_PER_WRITE = 1.0  # minimum interval between two writes of a file, which is also written on close
+MAX_NAME = 120  # maximum length of the sites in a file name; longer ones are cut and get a hash
 BEGIN_ANEW = "remove the file to send from the beginning"
 
 

@@ -33,9 +33,9 @@ from streams.settings import Settings
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, Source
 from streams.sources.cursors import BEGIN_ANEW, CursorFile
 
-UNDERWAY = 10_000  # events that may be on their way to the broker: the bound on memory
+UNDERWAY = 10_000  # maximum number of events in flight to the broker, which bounds memory
 DELIVERY_MS = 30_000  # milliseconds after which a message that was not accepted is an error
-MAX_SLEEP_S = 0.2  # a sleep looks so often, in seconds, whether the program was told to stop
+MAX_SLEEP_S = 0.2  # seconds between two checks for a requested stop
 
 
 class QuietProducer(KafkaProducer):  # type: ignore[misc]  # kafka's classes are untyped

@@ -89,7 +89,7 @@ _FIRST = {
     b"\xff\xfe": _WIDE,
     b"\xfe\xff": _WIDE,
 }
-"""What no source reads, by its first bytes, and what to do about it."""
+"""Unsupported formats by their first bytes, with a remedy."""
 
 _WORKBOOK = re.compile(
     rb"PK\x03\x04.{26}(?:\[Content_Types\]\.xml|_rels/|docProps/|xl/|mimetypeapplication/vnd\.oasis)", re.DOTALL

@@ -18,20 +18,20 @@ from streams.sources.contract import Skipped, Source
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish
 
-REPORT_S = 600.0  # seconds from one line to the next that says what was sent and what the calls took
-MAX_TOLD = 20  # of what is skipped between two such lines, so many are told one by one; all of them are counted
+REPORT_S = 600.0  # interval of the report lines, in seconds
+MAX_TOLD = 20  # maximum number of skipped parts printed between two reports; all are counted
 
 FAMILIES = """
 counter records source,site: Records of the input that were read.
 counter events source,site,type: Events that were sent, by type.
 counter skipped source,site,reason: Records that gave no event, by reason.
-gauge lag source,site,unit: What is there and not read yet, by its unit.
-gauge last_record_age_seconds source,site: Since the last record was read.
-gauge last_event_age_seconds source,site: Since the newest event, by its own time.
+gauge lag source,site,unit: Input that is not read yet, by unit.
+gauge last_record_age_seconds source,site: Time since the last record was read.
+gauge last_event_age_seconds source,site: Time since the newest event, by its own time.
 counter calls source,site,call: Calls to the scheduler.
-counter failed_calls source,site,call: Calls that gave nothing.
-counter call_seconds source,site,call: What the calls took, in all.
-gauge last_call_seconds source,site,call: What the last call took.
+counter failed_calls source,site,call: Failed calls to the scheduler.
+counter call_seconds source,site,call: Total duration of the calls.
+gauge last_call_seconds source,site,call: Duration of the last call.
 """
 
 

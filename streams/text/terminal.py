@@ -9,7 +9,7 @@ from unicodedata import east_asian_width
 
 from models.durations import duration
 
-DEFAULT_COLUMNS = 80  # how wide tables are where no terminal, and no COLUMNS in the environment, says how wide it is
+DEFAULT_COLUMNS = 80  # width of tables without a terminal and without COLUMNS in the environment
 GAP = 2  # the space between two columns of a table
 
 

@@ -18,7 +18,7 @@ from streams.text.terminal import minute, printable
 
 FEW_JOBS = 2000  # with fewer jobs than this a method has hardly learnt when the log ends
 MAX_LOST = 0.01  # the share of records without an event above which the verdict states it first
-MANY = 0.5  # what fewer jobs than this share say is called missing
+MANY = 0.5  # a field that fewer than this share of the jobs have is reported as missing
 MAX_PARTITIONS = 12  # how many partitions are listed, those with the most jobs
 COLUMNS = 80
 
@@ -201,16 +201,16 @@ def _capacity(log: EventLog, site: str) -> Capacity:
     return said or Capacity(site=site, time=log.surveys[site].begin, cpus=0)
 
 
-MIN_JOBS = 30  # of fewer jobs nothing is said: it would be chance
-MAX_LOSSES = 4  # how many queues, and how many classes of waits, are named where a trivial rule is better
+MIN_JOBS = 30  # with fewer jobs no verdict is given, because it would not be significant
+MAX_LOSSES = 4  # maximum number of queues and wait classes listed where a baseline is better
 
 COVERAGE_SLACK = 0.02
-"""How far the share of jobs within a bound may be from the promised one and still be called as promised."""
+"""Maximum difference between the coverage of a bound and its probability that counts as on target."""
 
 BOUND = "0.9"
 SAME = 0.5  # percent by which errors differ that are called the same
 WORTH = 5.0  # percent by which an error is smaller that is called worth it
-RULES = {"zero": "always zero", "median": "the recent median"}  # the trivial rules in words
+RULES = {"zero": "always zero", "median": "the recent median"}  # names of the baselines in text
 
 
 def better_rule(breakdowns: Mapping[str, Breakdown]) -> str | None:

@@ -20,7 +20,7 @@ WIDTH, HEIGHT = 720, 260
 LEFT, RIGHT, TOP, BOTTOM = 64, 40, 12, 44
 
 STEPS_S = (60, 300, 900, 1800, 3600, 7200, 4 * 3600, 6 * 3600, 12 * 3600, 86_400, 2 * 86_400, 7 * 86_400, 28 * 86_400)
-"""How far apart the marks of an axis are: by one of these."""
+"""Possible distances between the ticks of an axis."""
 
 
 class Series(msgspec.Struct, frozen=True):

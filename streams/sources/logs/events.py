@@ -14,7 +14,7 @@ from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.source import LogSource, Records
 
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
-FIRST_LINES = 10  # among so many lines an event is looked for
+FIRST_LINES = 10  # number of first lines searched for an event
 
 
 class EventRecords(Records):

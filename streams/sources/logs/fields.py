@@ -25,7 +25,7 @@ MAX_SHOWN = 40  # characters of a wrong field that are shown
 _UNITS = {"": 0, "b": 0, "w": 0, "k": 10, "kb": 10, "kw": 10, "m": 20, "mb": 20, "mw": 20, "g": 30, "gb": 30}
 _UNITS |= {"gw": 30, "t": 40, "tb": 40, "tw": 40, "p": 50, "pb": 50, "pw": 50}
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]{0,2})", re.ASCII)
-WORD_BYTES = 8  # bytes of a word, in which PBS and Torque may say memory
+WORD_BYTES = 8  # bytes of a word, a unit of memory in PBS and Torque
 
 Object = dict[str, Any]  # an object of JSON
 

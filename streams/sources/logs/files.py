@@ -19,12 +19,12 @@ from typing import IO, Any, NamedTuple, cast
 from streams.errors import UserError, of_file
 
 HEAD_BYTES = 1024
-"""A file is known again by so many of its first bytes, or by those that were read of it where these are fewer."""
+"""Number of first bytes that identify a file, or fewer if less was read of it."""
 
-LOOK_BYTES = 1 << 16  # within so many first bytes of a file the time of its first record is looked for
+LOOK_BYTES = 1 << 16  # first bytes of a file that are searched for its first time
 
 BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
-"""What reading a file may raise; a zipped one that is broken or cut short too."""
+"""Exceptions of reading a file, including a damaged or truncated compressed one."""
 
 _Unzipped = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 
@@ -138,7 +138,7 @@ class LogFiles:
         found: dict[tuple[str, int], float] = {}
         for path, inode in self._names():
             begin = self._known.get((path, inode))
-            if begin is None or path == str(self.location):  # whoever truncates a file begins it again
+            if begin is None or path == str(self.location):  # a truncated file has a new beginning
                 begin = self._begin(Path(path))
             if begin is not None:
                 found[path, inode] = begin

@@ -21,7 +21,7 @@ from streams.sources.logs.files import LogFiles, written
 from streams.sources.logs.lines import LinePosition, Lines
 from streams.sources.logs.stories import Known, Stories, told_late
 
-STEPS_WITHOUT_EVENT = 1000  # after so many lines without an event the place is told, so that whoever reads can stop
+STEPS_WITHOUT_EVENT = 1000  # lines without an event after which the place is yielded, so that the reader can stop
 
 EVENTS_PER_KNOWN = 16
 """A cursor comes once in as many events as there are known jobs divided by this: writing it is O(known jobs)."""

@@ -20,11 +20,11 @@ import msgspec
 
 from models.records import Alter, AnyEvent, Cancel, End, Hold, Release, Requeue, Resume, Start, Submit, Suspend
 
-MAX_KNOWN_BYTES = 500_000  # of what is remembered, as it stands in a cursor: some twenty thousand jobs
-STORY_BYTES = 30  # what a job takes in a cursor beside its name
+MAX_KNOWN_BYTES = 500_000  # maximum size of the lifecycles in a cursor: about 20,000 jobs
+STORY_BYTES = 30  # size of a job in a cursor, without its name
 QUEUED, BARE, HELD, RUNNING, SUSPENDED, GONE = "queued", "bare", "held", "running", "suspended", "gone"
 ALL_STARTED = -1  # the tasks left of an array when all have started
-Asked = Callable[[], Submit | None]  # how a job was submitted, as far as a record says; None where it does not say that
+Asked = Callable[[], Submit | None]  # the submission that a record describes; None if it does not
 
 
 def unsaid() -> None:

@@ -251,7 +251,7 @@ class FluxRecords(Records):
 
 
 OVERLAP_S = 5.0
-"""The journal is asked again for so many seconds before the cursor: its entries are nearly in the order of time."""
+"""Seconds before the cursor that are read again: the journal's entries are only nearly in time order."""
 
 
 HERE = "local"  # the location of the Flux instance of this machine or job

@@ -39,10 +39,10 @@ FIRST = re.compile(
     rb'|\{"job_number":\d+,"task_number":\d+,[^\n]{0,9999}?"(?:submission|start)_time":(\d{9,17}))',
     re.MULTILINE,
 )
-"""How a line of either file begins, with its time."""
+"""Beginning of a line of either file, with its time."""
 
 FIELDS = 43  # fields that each version of `accounting` has, up to maxvmem
-CATEGORY = 39  # the place of what a job asked for
+CATEGORY = 39  # column of a job's request
 LEAST = {"new_job": 13, "job_log": 18}  # how many fields such a line of `reporting` has at least
 USUAL = {"new_job": 13, "job_log": 20}  # how many it has where no name has a colon
 WALLCLOCK = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
@@ -51,11 +51,11 @@ FRACTION = re.compile(r"\d+\.\d+", re.ASCII)
 
 NONE = "NONE"
 NO_TASK = {NONE, "none", ""}
-"""What stands in a record of a job as a whole, where one of its parallel tasks would be named."""
+"""Values of the parallel task in a record of the whole job."""
 
 RESCHEDULED = {"24", "25"}  # codes in the field `failed` of a run after which the job goes back into the queue
 BEFORE_START = set(map(str, range(1, 12))) | {"26", "28"}  # such codes of a run that never began
-RUNS_ON = {"-1", "4294967295"}  # the exit status of a run that goes on, as the master writes it
+RUNS_ON = {"-1", "4294967295"}  # exit status of a continuing run, as the master writes it
 SIGNALLED = 128
 MEMORY = ("h_vmem", "m_mem_free", "mem_free", "s_vmem", "virtual_free")  # resources of memory, for each slot
 NO_LIMIT = "INFINITY"  # a limit that is none
@@ -76,7 +76,7 @@ PLACES = {
         ),
     )
 }
-"""Where each field stands in a line of text, from 0."""
+"""Column of each field in a line of text, from 0."""
 
 UNSET = {"project": "NONE", "pe_taskid": "NONE"}
 

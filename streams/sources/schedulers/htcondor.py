@@ -221,7 +221,7 @@ class HTCondorRecords(Records):
     def _of_event(self) -> list[AnyEvent]:
         lines = self._taken()
         header = HEADER.match(lines[0])
-        assert header is not None  # looked at when the record began
+        assert header is not None  # checked when the record began
         ad = classad(lines[1:-1]) | requested(lines[1:-1])
         ad["Text"] = header[5]
         ended = next((line for line in lines[1:-1] if "termination (" in line), "")

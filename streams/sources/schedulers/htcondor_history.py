@@ -57,7 +57,7 @@ def _last_run(
 
 
 def _several(stories: Stories, submit: Submit, runs: RunTimes, left: float, state: str) -> list[AnyEvent]:
-    assert runs.first is not None and runs.last is not None  # looked at before
+    assert runs.first is not None and runs.last is not None  # checked before
     job, site = submit.job, submit.site
     last_s = left - runs.last if runs.last_s is None else runs.last_s
     before_s = None if runs.total_s is None else runs.total_s - last_s

@@ -36,7 +36,7 @@ PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 
 EXCLUSIVE, INTERACTIVE = 0x40, 0x4000000  # bits of a job's options
 
 LIMIT_CHARS = 100
-"""Within so many characters before the resource requirement in force stands the walltime of a finished job."""
+"""Maximum distance of a finished job's walltime before its effective resource requirement, characters."""
 
 HOLD = 0x1  # a bit of its further options: it is submitted held
 
@@ -57,7 +57,7 @@ class LsfRecords(Records):
 
     def take(self, line: str) -> list[AnyEvent]:
         """The events of a record; some 15 µs."""
-        if not line.strip() or line.startswith("#"):  # the first line of lsb.events tells a place in it
+        if not line.strip() or line.startswith("#"):  # the first line of lsb.events is an offset
             return []
         kind, _, _ = line[1:].partition('"')
         make = getattr(self, f"_{kind.lower()}") if kind in KINDS and line[0] == '"' else None

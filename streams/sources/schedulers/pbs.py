@@ -44,12 +44,12 @@ HEADER = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];[^;\n]*;", re.MU
 COBALT = re.compile(
     rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;(?:(?:TS|TE|QA|HA|HR|YA);|[A-Za-z];[^;\n]*;(?:[^\n]* )?resource=)", re.MULTILINE
 )
-"""A record of Cobalt: it has types of two letters, and says which resource it is of. It counts nodes, not CPUs."""
+"""A record of Cobalt: its types have two letters, and it names its resource. It counts nodes, not CPUs."""
 
 SECONDS_PER_ZONE_STEP = 900  # time zones differ by quarters of an hour
 ARRAY = re.compile(r"\d+\[\]", re.ASCII)  # the id of an array as a whole begins so
 MAX_OFFSET_S = 15 * 3600
-SECONDS_TO_WRITE = 60  # a record is written at most so long after what it tells, where it is used to tell the time zone
+SECONDS_TO_WRITE = 60  # maximum delay of a record that may show the time zone, seconds
 TIMEOUTS = {"-11", "-29"}  # exit statuses of jobs that ran into their walltime (Torque, PBS)
 SIGNALLED = 256  # exit statuses from here on: the job was ended by the signal of that number, less this
 
@@ -59,7 +59,7 @@ class PbsRecords(Records):
 
     def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: LeftOut) -> None:
         super().__init__(site, memory, zone, left_out)
-        self._bare: dict[str, Submit] = {}  # of a log that is read whole: submissions that say the queue alone
+        self._bare: dict[str, Submit] = {}  # in a bulk read: submissions that have only the queue
 
     def take(self, line: str) -> list[AnyEvent]:
         """The events of a record; some 15 µs."""
@@ -149,7 +149,7 @@ class PbsRecords(Records):
         if not changes:
             return self.leave_out("changes without a counterpart in events")
         if f"{LIST}select" in fields or f"{LIST}nodes" in fields:
-            changes.setdefault("node_features", [])  # it asks for other nodes, of any kind
+            changes.setdefault("node_features", [])  # the new request has no node features
         events = self.stories.alter(job, at, **changes)
         return events or self.leave_out("changes of jobs without a submission")
 

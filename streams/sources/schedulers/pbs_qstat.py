@@ -29,7 +29,7 @@ NAMES = by_name(
 """qstat's names of attributes, and the accounting's."""
 
 TIMES = by_name("ctime qtime etime stime:start mtime:end obittime:end")
-"""The same of times, the later ones before the earlier where both are told."""
+"""The same for times; where both are given, the later one comes first."""
 
 RUNS, LEFT, SUSPENDED, QUEUES = frozenset("REBSU"), frozenset("FXM"), frozenset("SU"), frozenset("QHW")
 """States of jobs that run (or stand still), that have left, that stand still, and that queue."""
@@ -37,7 +37,7 @@ RUNS, LEFT, SUSPENDED, QUEUES = frozenset("REBSU"), frozenset("FXM"), frozenset(
 NOT_ELIGIBLE = frozenset("HW")
 """States of jobs that are held, or wait for the time before which they may not start (`qsub -a`)."""
 
-KINDS = "k"  # stands in a job's note before the fingerprint of a request for nodes of some kind
+KINDS = "k"  # prefix of the fingerprint in a job's note if the request has node features
 
 
 class _Answer(msgspec.Struct):
@@ -123,7 +123,7 @@ class QstatRecords(PbsRecords):
     def _job(self, job: str, told: Object, at: float) -> list[AnyEvent]:
         state, fields = str(told.get("job_state", "")), self._fields(told)
         if state in LEFT and state != "M" and "start" in fields:
-            return self.ended(job, at, fields)  # which tells the submission, too
+            return self.ended(job, at, fields)  # which also emits the submission
         known = self.stories.phase(job)
         events = self.queued(job, at, fields) if known is None else []
         if state in LEFT:

@@ -149,7 +149,7 @@ def allocation(fields: Fields) -> dict[str, Any]:
     return {name: value for name, value in found.items() if 0 < value <= MAX_COUNT}
 
 
-@lru_cache(4096)  # a job's end tells again where it started
+@lru_cache(4096)  # a job's end repeats its allocation
 def _slots(hosts: str) -> tuple[int, int]:
     """Processors and nodes of `c1/0*13+c2/0*13` (PBS), `n1/7+n1/6` or `n1/0-19,24+n2/0-19` (Torque)."""
     slots, names = 0, set()

@@ -96,7 +96,7 @@ EXPECTED = {
     "start_time": "a time, in the record of a start",
     "end_time": "a time after the submission, for a job that has ended",
 }
-"""What should be in the fields of `AttemptFields` that can be wrong."""
+"""Expected values of the fields of `AttemptFields` that can be wrong."""
 
 
 class AttemptFields(msgspec.Struct, gc=False):
@@ -181,7 +181,7 @@ class RequestFields(NamedTuple):
     asked: dict[str, Any]
     row: dict[str, Any]
     given: dict[str, Any]
-    has_cpus: bool  # it is told of processors that were allocated
+    has_cpus: bool  # the number of allocated CPUs is given
 
 
 def asked_of(told: AttemptFields) -> RequestFields:
@@ -320,7 +320,7 @@ def _left_queue(told: AttemptFields, state: str, has_cpus: bool) -> bool:
 def _identity(told: AttemptFields, number: int, ran: bool) -> tuple[str, str | None, int | None]:
     """Return the job, its array if it is a task, and the number of tasks that are pending as this row."""
     array, task, tasks = count(told.array_job_id), number_of(told.array_task_id), told.array_task_string
-    if tasks and ran:  # tasks that ran, told in one row
+    if tasks and ran:  # tasks that ran, in one row
         return f"{array or number}_{tasks}"[:256], str(array or number), None
     if tasks:
         return str(array or number), None, array_of(tasks)[0] or 1

@@ -18,21 +18,21 @@ from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
 from streams.sources.slurm.machine import ASSOCIATION_COLUMNS, QOS_COLUMNS, read_text
 from streams.sources.slurm.text import read_sacct
 
-TIMEOUT_S = 120.0  # seconds after which a call is given up: slurmctld is overloaded, or gone
+TIMEOUT_S = 120.0  # timeout of a call in seconds: slurmctld is overloaded or down
 
 ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0"}
-"""What its programs are told: the format of times, and not to cut the list of an array's tasks short."""
+"""Environment of the programs: the format of times, and untruncated lists of array tasks."""
 
-ZONE_S = 900.0  # zones differ by multiples of so many seconds
+ZONE_S = 900.0  # smallest difference between time zones, seconds
 _AS_OF = re.compile(r"Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
-SEPARATOR = "\x1f"  # stands between sacct's columns: nobody has it in a name
+SEPARATOR = "\x1f"  # separator of sacct's columns, which no name contains
 
 COLUMNS = (
     "JobID JobIDRaw JobName Cluster Partition QOS Account Group User Submit Eligible Start End Restarts TimelimitRaw "
     "NNodes NCPUS ReqCPUS ReqMem ReqTRES AllocTRES NodeList Reservation Constraints Priority Reason SLUID "
     "OriginalSLUID State"
 )
-"""The columns that are asked for, as far as this release has them. A name may have line breaks: it is not the last."""
+"""The requested columns, if this release has them. A name may have line breaks, so it is not the last column."""
 
 
 _SHOW, _MANAGED = ("scontrol", "--oneliner", "show"), ("sacctmgr", "--noheader", "--parsable2", "show")
@@ -43,7 +43,7 @@ _MACHINE = {
     "qos": (*_MANAGED, "qos", f"format={','.join(QOS_COLUMNS)}"),
     "associations": (*_MANAGED, "associations", f"format={','.join(ASSOCIATION_COLUMNS)}"),
 }
-"""The programs that print what there is of the machine."""
+"""The programs that print the state of the machine."""
 
 
 class CallFailed(Exception):

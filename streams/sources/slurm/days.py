@@ -16,7 +16,7 @@ _DAY = re.compile(rb"\d{4}-\d\d-\d\d", re.ASCII)
 _LENGTH = len("2024-05-01")
 _NUMBER = re.compile(rb"\d+", re.ASCII)
 _NO_DAY = b"~"  # of a row of a job that has not ended, or is no plain one: later than any day
-MORE_NUMBERS = 10_000  # so many more numbers are noted before those are dropped that turned out to be of old jobs
+MORE_NUMBERS = 10_000  # additional job numbers stored before those of old jobs are dropped
 
 
 class DayCounts(NamedTuple):

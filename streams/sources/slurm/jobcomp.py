@@ -24,7 +24,7 @@ from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of
 from streams.text.toml import read_toml
 
 REFRESH_S = 60.0  # seconds after which new partitions of the topics are looked for
-MOST = 500  # records that are given before the source goes on with something else
+MOST = 500  # maximum number of records yielded before other inputs get their turn
 
 _NAMES = by_name(
     "job_id:jobid job_state:state submit_time:@submit eligible_time:@eligible start_time:@start end_time:@end"

@@ -35,11 +35,11 @@ _PLACES = {
         " original_sluid"
     ).items()
 }
-"""Where the fields of `AttemptFields` are in a job."""
+"""Paths of the fields of `AttemptFields` in a job."""
 
 _PARTS = {place[0] for place in _PLACES.values()} | {"reservation", "tres"}
 AccountingJob = msgspec.defstruct("AccountingJob", [(name, Any, None) for name in sorted(_PARTS)], gc=False)
-"""A job with the parts that are looked at, as they are."""
+"""The fields of a job that are read, unconverted."""
 
 
 def row_of_accounting(job: Any) -> JobRow | str:

@@ -74,9 +74,9 @@ class Way(ABC):
 
 
 OVERLAP_S = 300.0
-"""Seconds that a look at the accounting goes back behind the one before: slurmdbd is told late where it was away."""
+"""Overlap of accounting polls in seconds: after an outage slurmdbd receives data late."""
 
-LIMITS_S = 3600.0  # seconds between two looks at the limits
+LIMITS_S = 3600.0  # seconds between two polls of the limits
 
 
 class Polling(Way):

@@ -30,7 +30,7 @@ from streams.sources.slurm.rows import (
 
 QOS_COLUMNS = ("Name", "GrpTRES", "GrpJobs", "MaxTRESPU", "MaxJobsPU", "MaxTRESPA", "MaxJobsPA")
 ASSOCIATION_COLUMNS = ("Cluster", "Account", "User", "ParentName", "GrpTRES", "GrpJobs", "MaxJobs")
-"""What `sacctmgr --noheader --parsable2 show … format=…` is asked for."""
+"""Columns requested from `sacctmgr --noheader --parsable2 show … format=…`."""
 
 
 class Most(NamedTuple):
@@ -373,14 +373,14 @@ _RESERVATION = by_name(
     "ReservationName:name StartTime:start_time EndTime:end_time Nodes:node_list Users:users Accounts:accounts"
     " Flags:flags TRES:tres CoreCnt:core_count"
 )
-"""Where scontrol's words are in JSON: the first of these places that is there."""
+"""Paths of scontrol's keys in JSON; the first existing one is used."""
 
 _QOS = by_name(
     "name limits.max.tres.total limits.max.active_jobs.count limits.max.tres.per.user"
     " limits.max.jobs.active_jobs.per.user limits.max.tres.per.account limits.max.jobs.active_jobs.per.account"
 )
 _ASSOCIATION = by_name("cluster account user parent_account max.tres.total max.jobs.per.count max.jobs.active")
-"""Where the columns are that sacctmgr is asked for."""
+"""Paths of the columns requested from sacctmgr."""
 
 
 _PLACES = {

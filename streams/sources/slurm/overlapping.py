@@ -36,7 +36,7 @@ _BY_JOB = """
 """
 
 _SAYS = {QUEUED: 0, UNCLEAR: 1, RUNNING: 2, SUSPENDED: 2, REQUEUED: 3, ENDED: 3}
-"""How much a row says of an attempt, by its phase."""
+"""Information content of a row about an attempt, by its phase."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(JobRow).decode

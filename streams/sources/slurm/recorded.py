@@ -21,11 +21,11 @@ from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
 BLOCK_BYTES = 1 << 20
-LARGE_BYTES = 64 << 20  # an answer with more bytes is read job by job
+LARGE_BYTES = 64 << 20  # a larger response is read job by job
 OTHERS = "jobs of other clusters"
 
 SURE_ROWS, FEW_ROWS = 2, 10
-"""So many rows make sure that there is a cluster of this name; in a file of few rows one does."""
+"""Number of rows that confirm a cluster's name; in a file with few rows one is enough."""
 NEWLINE = b"\n"
 
 _NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)(\.gz|\.bz2|\.xz)?$")

@@ -14,7 +14,7 @@ from models.records import Alter, JobEvent, Submit
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_NAME, by_name, in_turn, numbers_in
 
 QUEUED, RUNNING, SUSPENDED, REQUEUED, ENDED, UNCLEAR = "queued", "running", "suspended", "requeued", "ended", "unclear"
-"""The phases of a row. `requeued`: this attempt is over and another one follows. `unclear`: the next look will tell."""
+"""The phases of a row. `requeued`: this attempt is over and another one follows. `unclear`: the next poll decides."""
 
 MIB = 1 << 20
 NO_TIME = 0xFFFF_FFF0  # numbers from here to 2^32 are Slurm's words for "not set" and "infinite"
@@ -224,7 +224,7 @@ def gres_of(text: str) -> dict[str, int]:
 
 
 NO_LIMIT = frozenset({"UNLIMITED", "INFINITE", "4294967295", "-1"})
-"""What stands for no time limit, in capitals."""
+"""Values that mean no time limit, in capitals."""
 
 
 @lru_cache(4096)

@@ -18,8 +18,8 @@ FREE = frozenset(
 )
 """Columns into which users can write a separator, in lower case."""
 
-MAX_WAYS = 64  # so many ways to put a row together are compared
-MAX_STEPS = 20_000  # so many cells are tried
+MAX_WAYS = 64  # maximum number of ways to split a row that are compared
+MAX_STEPS = 20_000  # maximum number of cells that are tried
 
 Fits = Callable[[str], bool]
 

@@ -32,7 +32,7 @@ MAX_JOBS_BYTES = 512 * 2**20  # of a cursor's jobs when decompressed: two millio
 PAUSE_S = 0.2  # seconds between two looks whether something is there
 
 EVENTS_PER_CURSOR = 500
-"""After so many events there is a cursor at least, where each look gives few: packing the table is O(jobs)."""
+"""Maximum number of events without a cursor if each poll gives few: packing the table is O(jobs)."""
 
 REST = ("http://", "https://", "unix://")
 HELP = (
@@ -101,7 +101,7 @@ class SlurmSource(contract.Source):
         self._options |= {"kafka_options": kafka_options, "zone": zone, "cluster": cluster, "access": access}
         self._old = NO_ROWS
         self._ways = [location] if path.is_file() else location.split("+")
-        for way in self._opened():  # what cannot be read is told now
+        for way in self._opened():  # unreadable inputs are reported now
             way.close()
 
     @classmethod
@@ -198,7 +198,7 @@ class _Following:
         self._site = site
         self._accounting = next((way for way in ways if isinstance(way, AccountingPolling)), None)
         self._table = JobTable(site, entries, accounted=self._accounting is not None)
-        # and how many looks at the accounting had begun by then
+        # and the number of accounting polls that had begun by then
         self._missing = dict.fromkeys(self.place.missing, 0)
         self._cursors = self.place.events // EVENTS_PER_CURSOR
 

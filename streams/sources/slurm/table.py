@@ -37,14 +37,14 @@ QUEUING, HELD, RUNS, STILL, GONE = range(5)  # the phases of an entry: queued, h
 BY = "slurm"  # under this name Slurm's own estimates are scored
 
 REMEMBER_S = 3600.0
-"""Seconds for which a job that has left is remembered. Longer than any way of looking tells the same again."""
+"""Seconds for which a departed job is kept, longer than any poller repeats its records."""
 
 PRIORITY_SHARE = 0.25
-"""A priority is told again at once when it has changed by so much: it grows with every look where age counts."""
+"""Relative change above which a priority is reported immediately: with an age factor it grows with every poll."""
 
 ORDER_S = 1800.0
-"""After so many seconds all priorities that have changed are told again, where those that were told are in another
-order than those of now: who goes first counts, by however little."""
+"""Interval in seconds after which all changed priorities are reported if their order has changed: the order decides
+which job starts first, even by a small difference."""
 
 
 class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
@@ -237,7 +237,7 @@ class JobTable:
         if entry is not None and int(row.submit) < entry.submit < (row.start or row.end or 0.0):
             row = msgspec.structs.replace(
                 row, submit=float(entry.submit)
-            )  # told as submitted when the first attempt was
+            )  # reported with the submission of the first attempt
         if entry is not None and entry.awaited and int(row.submit) >= entry.submit:
             entry.submit, entry.awaited = int(row.submit), False
             before = eligible_again(self.site, row, entry.attempt)
@@ -284,7 +284,7 @@ class JobTable:
         submit = int(row.submit)
         entry = Entry(attempt, submit, QUEUING, submit, depends=row.phase == QUEUED and "dependency" in row.asked)
         entry.featured = bool(row.asked.get("node_features"))
-        if queue and row.phase == QUEUED:  # the submission says it all
+        if queue and row.phase == QUEUED:  # the submission contains everything
             entry.request, entry.reason, entry.priority = fingerprint(request_of(row)), reason_of(row), priority_of(row)
         self.entries[row.job] = entry
         return entry
@@ -334,7 +334,7 @@ class _Steps:
         entry.depends, entry.featured = "dependency" in row.asked, bool(row.asked.get("node_features"))
         told = {name: x for name, x in request.items() if x is not None and (x or kept.get(name, True))}
         changed = {} if before == entry.request else told
-        if not before:  # the accounting reported it, with fewer fields
+        if not before:  # another input reported it, with fewer fields
             changed = {name: row.asked[name] for name in ("dependency",) if name in row.asked}
         if row.phase == QUEUED:
             if (reason := reason_of(row)) != entry.reason:

@@ -25,8 +25,8 @@ COLUMNS = tuple(
 """The columns of a file without a header: the 26 that XDMoD's collectors write."""
 
 MAX_RECORD = 1 << 16  # characters of one record; what is longer is no record
-MAX_PLAIN = 500  # rows that are kept to tell names by, where separators in others hide which column is which
-NEEDED = ("State", "Submit", "Start", "End")  # columns without which nothing can be said of a job
+MAX_PLAIN = 500  # rows kept as samples of names, to resolve rows with ambiguous separators
+NEEDED = ("State", "Submit", "Start", "End")  # required columns
 _HEADER = re.compile(r"^(?:[A-Za-z]+)([^A-Za-z0-9_%./ ]+)[A-Za-z]")
 _BLANKS = re.compile(r"\s*JobID(?:Raw)?\s+\w", re.IGNORECASE)
 
@@ -93,7 +93,7 @@ def read_sacct(
 
 
 DELIMITER = "--delimiter=$'\\x1f'"
-"""A delimiter that no user types, as a shell is told it."""
+"""A delimiter that no user types, in shell syntax."""
 
 _USUAL = "JobID,User,Partition,Submit,Eligible,Start,End,State,TimelimitRaw,…"
 COMMAND = f"TZ=UTC sacct -XDP -a {DELIMITER} -S now-180days -o {_USUAL}"
@@ -258,7 +258,7 @@ def _identity(text: str, raw: str) -> dict[str, str] | None:
 
 
 _STEP = re.compile(r"[^.\[]+\.")
-"""How the id of a step begins; a list of tasks that Slurm cut has dots too: `302_[1,3,...]`."""
+"""Beginning of a step's id; a list of tasks truncated by Slurm has dots too: `302_[1,3,...]`."""
 
 
 def _elapsed(text: str, in_seconds: bool) -> float | None:

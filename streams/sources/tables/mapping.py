@@ -52,7 +52,7 @@ Field = (
     Literal["job", "submit", "eligible", "start", "end", "wait", "run", "state", "walltime"]
     | Literal["user", "group", "account", "queue", "qos", "executable", "cpus", "nodes", "gpus", "memory"]
 )
-"""What is known of a job."""
+"""The fields of a job."""
 
 
 class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
