@@ -160,7 +160,7 @@ def curl_config(settings: Settings) -> str:
     """Return input for `curl --config` with the HTTP token. On a command line other users could read the token."""
     token = settings.serve.token
     if token is None:
-        return "# the HTTP service asks for no token\n"
+        return "# the HTTP service requires no token\n"
     return f"header = {json.dumps(f'Authorization: Bearer {token}')}\n"
 
 
@@ -173,7 +173,7 @@ def kafka_properties(settings: Settings, java: bool) -> str:
     kafka = settings.kafka
     found = {"bootstrap.servers": kafka.bootstrap, "security.protocol": kafka.protocol}
     if java and kafka.protocol.endswith("SSL"):
-        raise UserError("kafka: where there is TLS, Java's clients need stores of keys, which are not in the settings")
+        raise UserError("kafka: with TLS, Java clients need key stores, which the settings do not contain")
     if kafka.sasl:
         found["sasl.mechanism"] = kafka.mechanism
         found |= _java_login(kafka.mechanism, kafka.username, kafka.password) if java else {}

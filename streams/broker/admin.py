@@ -282,13 +282,13 @@ def explain(error: KafkaError, heard: Iterable[KafkaError], settings: KafkaSetti
         if isinstance(known, SaslAuthenticationFailedError):
             return _refused(settings)
         if isinstance(known, UnsupportedSaslMechanismError):
-            return f"{place}: {settings.mechanism} is not spoken there; set kafka.mechanism to what is"
+            return f"{place}: {settings.mechanism} is not supported there; set kafka.mechanism to a supported one"
         if found := UNTRUSTED.search(str(known)):
             return f"{place}: its certificate is not trusted: {found[1]}; is ca_file the authority that signed it?"
     if isinstance(error, AuthorizationError):
         return f"{place}: {who(settings)} may not do this: {error}; {PERMISSIONS}"
     if isinstance(error, UnknownBrokerIdError):
-        return f"{place}: brokers come and go: broker {error.args[0]} is not known to all of them yet; try again"
+        return f"{place}: broker {error.args[0]} is not registered with all brokers yet; retry later"
     if not isinstance(error, KafkaTimeoutError):
         return f"{place}: {error}"
     if any(sign in str(known) for known in errors for sign in ("Handshake failed", "frame length", "disconnected")):
@@ -318,7 +318,7 @@ def _starting(settings: KafkaSettings) -> str | None:
     if settings.bootstrap != KafkaSettings().bootstrap or settings.sasl or since_s is None:
         return None
     begun = f"`queuecast up` has been starting here for {duration(since_s)}"
-    return f"kafka: no broker answers yet; {begun}; wait until it says what runs"
+    return f"kafka: no broker answers yet; {begun}; wait until it is ready"
 
 
 def _away(settings: KafkaSettings) -> str:
@@ -326,7 +326,7 @@ def _away(settings: KafkaSettings) -> str:
     if (begun := _starting(settings)) is not None:
         return begun
     ask = "is it running, and is it this address?"
-    todo = "`queuecast up` runs one here, and kafka.bootstrap says where another is" if unset else ask
+    todo = "start one with `queuecast up`, or set kafka.bootstrap" if unset else ask
     return f"kafka: no broker answers at {settings.bootstrap}; {todo}"
 
 

@@ -60,5 +60,5 @@ async def _position(consumer: Any, place: Any) -> int:
             return int(await consumer.position(place))
     except TimeoutError:
         raise Unreachable(
-            f"kafka: {place.topic}, partition {place.partition}: no broker says where it begins"
+            f"kafka: {place.topic}, partition {place.partition}: no broker returned its start offset"
         ) from None

@@ -102,8 +102,8 @@ def events_topic_of(settings: Settings, site: str) -> str:
 def more_partitions(topic: str, found: int, before: int) -> str:
     """Return the message for an events topic whose partition count differs from the one of the stored site states."""
     return (
-        f"{topic} has {found} partitions, and the sites' states are for {before}: sites would begin anew in other "
-        "partitions; stop all workers and sources, then `queuecast topics repartition` moves the sites"
+        f"{topic} has {found} partitions, and the sites' states are for {before}: sites would lose their history in "
+        "other partitions; stop all workers and sources, then run `queuecast topics repartition`"
     )
 
 

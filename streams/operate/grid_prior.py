@@ -52,7 +52,7 @@ def taught_by_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) ->
         on_event(event)
     lessons = {site: found for site, found in teachers.lessons().items() if len(found.weights) >= MATURE_JOBS}
     if not lessons:
-        raise UserError(f"of no site do the topics have {MATURE_JOBS} jobs that started; give logs instead")
+        raise UserError(f"no site has {MATURE_JOBS} started jobs in Kafka yet; pass log files instead")
     return prior_of(lessons[site] for site in sorted(lessons)), sorted(lessons)
 
 

@@ -172,7 +172,7 @@ def _send_again(
             _await_sent(pending)
     _await_sent(pending)
     if any(end - ends[partition] != sent[partition] for partition, end in ends_of(settings, topic).items()):
-        raise UserError(f"events came to {topic} meanwhile; stop the sources, then do it again")
+        raise UserError(f"events came to {topic} meanwhile; stop the sources, then repeat the command")
 
 
 def _await_sent(pending: list[Any]) -> None:
@@ -238,7 +238,7 @@ def _copy_segments(site: str, state: StoredState, segments: Mapping[bytes, bytes
     """
     keys = list(keys_of(site, state.runs))
     if any(key not in segments for key in keys):
-        raise UserError(f"parts of the state of {site!r} are missing; start the workers once, which mend that")
+        raise UserError(f"parts of the state of {site!r} are missing; start the workers once to repair it")
     writer = new_writer()
     state.runs = [SegmentRange(writer, 0, len(keys) - 1)] if keys else []
     for new, old in zip(keys_of(site, state.runs), keys, strict=True):

@@ -103,15 +103,15 @@ class Processes:
             try:
                 return self._ask(pickled, kept, patience_s)
             except ChildHangs as error:
-                log.error("the process for training hangs (%s); another one begins again", error)
+                log.error("Training process hangs (%s); retrying in a new one", error)
                 patience_s = min(2 * patience_s, MOST_PATIENCE_S)
             except ChildDied as error:
                 deaths += 1
                 if deaths == MOST_DEATHS:
                     raise
-                log.warning("the process for training died (%s); another one begins again", error)
+                log.warning("Training process crashed (%s); retrying in a new one", error)
             except OSError as error:
-                log.warning("trained in this process, for no other can be started: %s", error)
+                log.warning("Training in-process: cannot start the training process: %s", error)
                 return self._here(work, kept)
 
     def _here(self, work: Work, items: Iterable[bytes]) -> bytes:
@@ -204,7 +204,7 @@ def _pickled(work: Work) -> bytes | None:
     try:
         pickled = pickle.dumps(work)
     except (pickle.PicklingError, AttributeError, TypeError) as error:  # pickle also raises built-in errors
-        log.info("trained in this process, for the work cannot be sent to another: %s", error)
+        log.info("Training in-process: cannot pickle the work: %s", error)
         return None
     return None if b"__main__" in pickled else pickled
 

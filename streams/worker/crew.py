@@ -98,7 +98,7 @@ class Member:
             try:
                 await asyncio.wait_for(self._process.wait(), GRACE_S)
             except TimeoutError:
-                log.warning("%s has not stopped within %.0f s, and is killed", self.name, GRACE_S)
+                log.warning("%s did not stop within %.0f s; killing it", self.name, GRACE_S)
                 self._process.kill()
                 await self._process.wait()
 
@@ -182,7 +182,7 @@ class Crew:
             ends = 0 if time.monotonic() - since > STEADY_S else ends
             pause_s = PAUSES_S[min(ends, len(PAUSES_S) - 1)]
             ends += 1
-            log.error("%s has ended with %d; it is started again in %g s", member.name, code, pause_s)
+            log.error("%s ended with exit code %d; restarting it in %g s", member.name, code, pause_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
                 return

@@ -250,9 +250,9 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         if is_own_reason(error):
             await self.excuse()
         if isinstance(error, UserError):
-            log.error("the worker stops: %s", error)
+            log.error("Stopping the worker: %s", error)
         else:
-            log.error("the worker stops: %r", error, exc_info=None if isinstance(error, KafkaError) else error)
+            log.error("Stopping the worker: %r", error, exc_info=None if isinstance(error, KafkaError) else error)
         await self.crash(error)
 
     async def stop(self) -> None:
@@ -266,7 +266,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         await super().stop()
 
     def _end(self) -> None:
-        log.warning("not stopped within %.0f s, so ended; events that are not committed will be seen again", STOP_S)
+        log.warning("Forced exit: not stopped within %.0f s; uncommitted events will be redelivered", STOP_S)
         shutil.rmtree(self.conf.datadir, ignore_errors=True)
         logging.shutdown()
         os._exit(1 if self.failed else 0)

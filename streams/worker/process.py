@@ -76,7 +76,7 @@ def run_process(
         # With a backlog, the first training is needed sooner than the process can start.
         trainer.begin(begin_to_train, (), bytes, first=True)
     _collect_seldom()
-    log.info("compiled in %.1f s", time.perf_counter() - started)
+    log.info("Compiled kernels in %.1f s", time.perf_counter() - started)
     with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:
         app = build_app(settings, directory, partitions, web_socket)
         failed = run_until_stopped(app, loglevel=settings.worker.log_level, logging_config=logging_config)

@@ -39,7 +39,10 @@ def await_servers(settings: Settings, sleep: Callable[[float], None] = time.slee
     def tell(state: RetryCallState) -> None:
         error = state.outcome and state.outcome.exception()
         log.warning(
-            "not yet: %s (next look in %.0f s, the last one in %.0f s)", error, state.upcoming_sleep, left(state)
+            "Waiting for server: %s (next check in %.0f s, last one in %.0f s)",
+            error,
+            state.upcoming_sleep,
+            left(state),
         )
 
     attempts = Retrying(

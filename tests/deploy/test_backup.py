@@ -125,7 +125,7 @@ def test_kafka_and_redis_go_on_together_and_not_apart(
     said = take(settings, directory, second, expected)
     assert of(SITE, said) == of(SITE, expected)
     # An early state, stored before any job had started, needs no entry: if there is one, all is made good from there.
-    if "made again from the events" in (directory / "server.log").read_text():
+    if "recovered from the events" in (directory / "server.log").read_text():
         assert of(APART, said) == of(APART, expected)
     else:
         assert None not in degraded(of(APART, said), last=10)

@@ -325,7 +325,7 @@ def test_a_worker_that_was_asleep_while_another_took_over_writes_nothing_of_its_
         here.await_outputs(sum(map(len, expected.values())))
         os.kill(pid, signal.SIGCONT)
         until(lambda: not here.worker.running)
-        assert here.log.count("] streams.worker.faust_compat: the worker stops: this process stood still") == 1
+        assert here.log.count("] streams.worker.faust_compat: Stopping the worker: this process stood still") == 1
         assert "Traceback" not in here.log and "Event loop is closed" not in here.log
         until(lambda: ready(other))
     with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as changelog:
@@ -349,7 +349,7 @@ def test_a_broker_that_closes_its_connections_ends_a_worker_that_starts_with_one
 ) -> None:
     with ThreadPoolExecutor(1) as beside:
         starting = beside.submit(here.worker.start)
-        until(lambda: here.worker.running and "compiled in" in here.log)
+        until(lambda: here.worker.running and "Compiled kernels in" in here.log)
         stack.kafka.kill()
         with closing_at(stack.kafka.bootstrap):
             until(starting.done)

@@ -74,10 +74,10 @@ def test_every_line_of_the_log_is_the_workers_own_whatever_events_say(deploy: De
     assert here.log.replace("\n", "").isprintable()
     if log_format == "text":
         assert not [line for line in lines if line.startswith(FORGED)]
-        assert [line for line in lines if 'the site goes on, 1 live jobs site="alder" partition=' in line]
+        assert [line for line in lines if 'Restored site with 1 live jobs site="alder" partition=' in line]
         return
     told = [json.loads(line) for line in lines]
-    goes_on = [one for one in told if one["message"] == "the site goes on, 1 live jobs"]
+    goes_on = [one for one in told if one["message"] == "Restored site with 1 live jobs"]
     assert {one["site"] for one in goes_on} == {"alder"}, "the others are in the dead letters"
     assert {type(one["partition"]) for one in goes_on} == {type(one["offset"]) for one in goes_on} == {int}
     assert {one["instance"] for one in told} == {here.worker.directory.name}
@@ -208,7 +208,10 @@ def test_a_worker_that_starts_before_its_servers_waits_for_them(
         assert gives_up.err.splitlines()[-1].startswith("queuecast: kafka: no broker answers at ")
     with worker() as waits:
         said: list[str] = []
-        for server, what in ((stack.kafka, "not yet: kafka: "), (stack.redis, "not yet: redis at ")):
+        for server, what in (
+            (stack.kafka, "Waiting for server: kafka: "),
+            (stack.redis, "Waiting for server: redis at "),
+        ):
             until(lambda what=what: what in waits.err)  # type: ignore[misc]
             said.append(what)
             server.start()

@@ -39,7 +39,7 @@ def test_a_process_that_is_killed_comes_back_and_the_records_are_those_of_a_repl
     assert {where: unique(values) for where, values in here.said().items()} == expected
     for site in SITES:
         assert here.stored(site) == here.expected_in_redis(events, site)
-    assert f"{here.worker.directory.name}-1 has ended with -9" in here.log and "Traceback" not in here.log
+    assert f"{here.worker.directory.name}-1 ended with exit code -9" in here.log and "Traceback" not in here.log
     name = here.worker.directory.name
     assert f'instance="{name}-1"' in here.log and f'instance="{name}-2"' in here.log
 

@@ -94,8 +94,8 @@ def test_partitions_that_are_added_stop_the_workers_who_say_what_to_do(
     add_partitions(here, *partitions_of(here.settings))
     until(lambda: not here.worker.running)
     assert f"{here.topics.events} has {AFTER} partitions, and the sites' states are for {BEFORE}" in here.log
-    assert "`queuecast topics repartition` moves the sites" in here.log
-    with pytest.raises(UserError, match=r"repartition` moves the sites"):
+    assert "then run `queuecast topics repartition`" in here.log
+    with pytest.raises(UserError, match=r"then run `queuecast topics repartition`"):
         check_partitions(here.settings)
     found = looked(capsys, 1)["partitions"]
     assert (found["state"], "repartition" in found["found"]) == ("fail", True)
@@ -127,7 +127,7 @@ def test_sites_move_with_all_that_they_know(
         patched.setattr(repartitioning, "_move", crash)
         with pytest.raises(KeyboardInterrupt):
             repartitioning.repartition(here.settings)
-    with pytest.raises(UserError, match=r"repartition` moves the sites"):
+    with pytest.raises(UserError, match=r"then run `queuecast topics repartition`"):
         check_partitions(here.settings)
 
     capsys.readouterr()
@@ -176,6 +176,6 @@ def test_a_source_that_still_sends_is_noticed(
 
     monkeypatch.setattr(repartitioning, "_await_sent", meanwhile)
     assert main(["topics", "repartition", "--partitions", str(AFTER)]) == 1
-    assert "meanwhile; stop the sources, then do it again" in capsys.readouterr().err
+    assert "meanwhile; stop the sources, then repeat the command" in capsys.readouterr().err
     assert main(["topics", "repartition", "--partitions", str(BEFORE)]) == 2
     assert f"cannot reduce partitions from {AFTER} to {BEFORE}" in capsys.readouterr().err

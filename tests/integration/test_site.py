@@ -104,7 +104,7 @@ def test_a_young_site_begins_with_what_the_deployment_s_others_taught(
     assert main(["prior"]) == 1
     assert "say --out FILE, --send, or both" in capsys.readouterr().err
     assert main(["prior", "--send"]) == 1
-    assert "of no site do the topics have 1000 jobs that started" in capsys.readouterr().err
+    assert "no site has 1000 started jobs in Kafka yet" in capsys.readouterr().err
     monkeypatch.setattr(grid_prior, "MATURE_JOBS", 120)
     here.send(simulated("alder", 180, seed=1))
 

@@ -59,10 +59,10 @@ def test_commands_say_that_up_is_starting() -> None:
     with starting():
         assert 0 <= (starting_since_s() or 0.0) < 60
         for said in (_away(KafkaSettings()), _refused(KafkaSettings())):
-            assert "`queuecast up` has been starting here for" in said and "runs one here" not in said
+            assert "`queuecast up` has been starting here for" in said and "start one with" not in said
         assert "starting" not in _away(LOCKED)
     assert starting_since_s() is None
-    assert "`queuecast up` runs one here" in _away(KafkaSettings())
+    assert "start one with `queuecast up`" in _away(KafkaSettings())
 
 
 def test_it_is_found_while_it_runs(config: Path) -> None:
@@ -178,7 +178,7 @@ def test_tools_of_kafka_get_the_password_in_their_own_words() -> None:
         "sasl.username=me",
         'sasl.password=a"b\\c',
     ]
-    with pytest.raises(UserError, match="stores of keys"):
+    with pytest.raises(UserError, match="key stores"):
         kafka_properties(Settings(kafka=KafkaSettings(security="tls")), java=True)
     tls = Settings(kafka=KafkaSettings(security="tls", ca_file="ca.pem"))
     assert kafka_properties(tls, java=False).endswith("ssl.ca.location=ca.pem\n")

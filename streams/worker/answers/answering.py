@@ -99,13 +99,13 @@ class Answering:
                 self.scores.asked(question, told)
             return told
         except Exception as error:  # a bug must not stop other answers, but must be logged
-            log.exception("a question could not be answered", extra={"site": question.site})
+            log.exception("Cannot answer question", extra={"site": question.site})
             return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))
 
     def _answer(self, question: AnyQuestion) -> AnyAnswer:
         handle = self.handles.get(question.site)
         if handle is None and self.is_unread(question.site):
-            detail = "the site is being read back; ask again later"
+            detail = "the site is being restored; retry later"
             return NoAnswer(id=question.id, site=question.site, reason=BUSY, detail=detail)
         if handle is None:
             detail = f"no event of a site {question.site!r} has been seen"

@@ -189,9 +189,9 @@ class EstimateGrids:
                 if may:
                     await self.refresh(handle)
         except (KafkaError, NotReady) as error:  # not ready: this worker is stopping, and its producer has stopped
-            log.warning("grid estimates could not be sent: %r", error, extra={"site": handle.engine.site})
+            log.warning("Cannot send grid estimates: %r", error, extra={"site": handle.engine.site})
         except Exception:
-            log.exception("grid estimates failed", extra={"site": handle.engine.site})
+            log.exception("Cannot compute grid estimates", extra={"site": handle.engine.site})
 
     async def refresh(self, handle: SiteHandle) -> None:
         """Compute and send a site's estimates; delete those of shapes that are no longer offered."""

@@ -129,7 +129,7 @@ class Questions:
             try:
                 await self._listen()
             except Exception as error:
-                log.warning("questions cannot be read: %r; tried again in %.0f s", error, PAUSE_S)
+                log.warning("Cannot read questions: %r; retrying in %.0f s", error, PAUSE_S)
                 await asyncio.sleep(PAUSE_S)
 
     async def _listen(self) -> None:
@@ -193,7 +193,7 @@ class Questions:
         except KafkaError as error:
             if error.retriable:
                 raise
-            log.warning("a question could not be answered: %r", error, extra=_place_of(message))
+            log.warning("Cannot answer question: %r", error, extra=_place_of(message))
             self.count.labels("failed").inc()
 
     async def take(self, message: ConsumerRecord) -> None:
@@ -244,7 +244,7 @@ class Questions:
         if sent.cancelled():
             return
         if error := sent.exception():
-            log.warning("an answer was not taken by the broker: %r", error, extra=_place_of(message))
+            log.warning("Cannot send answer: %r", error, extra=_place_of(message))
             return
         self.latency.observe(max(sent.result().timestamp - message.timestamp, 0) / 1000)
 

@@ -225,7 +225,7 @@ class Histories:
             try:
                 return await self._until_done(what, site, work, site, *more)
             except WritesLost as error:
-                log.error("Redis has lost what was written last: %s", error, extra={"site": site})
+                log.error("Redis lost acknowledged writes: %s", error, extra={"site": site})
                 await self._make_good(site)
 
     async def _make_good(self, site: str) -> None:

@@ -245,7 +245,7 @@ class LogGaps:
         """
         log.error(
             "the events topic was recreated or cut short: it ends at %d here, the states go further; "
-            "they go on with what it holds now",
+            "processing continues from its beginning",
             end,
             extra={"site": place.site, "partition": place.partition},
         )

@@ -24,6 +24,8 @@ async def set_aside(client: Client, keys: Iterable[str]) -> None:
         answer = await client.type(key)
         found = answer.decode() if isinstance(answer, bytes) else answer
         if found not in (expected, "none"):
-            log.error("%s in Redis is a %s, not a %s: renamed, and what it held counts as lost", key, found, expected)
+            log.error(
+                "Renamed Redis key %s: its type is %s, expected %s; its data counts as lost", key, found, expected
+            )
             await client.rename(key, f"{key}:aside")
             await client.expire(f"{key}:aside", ASIDE_S)

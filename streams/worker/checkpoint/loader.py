@@ -124,7 +124,7 @@ class SiteLoader:
             try:
                 return await self._load(site, stored)
             except WritesLost as error:  # lost during the restore
-                log.error("Redis has lost what was written last: %s", error, extra=_where(site, stored))
+                log.error("Redis lost acknowledged writes: %s", error, extra=_where(site, stored))
 
     async def _load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
         read = await asyncio.to_thread(read_state, site, stored, self.segment)
@@ -136,7 +136,7 @@ class SiteLoader:
             await asyncio.to_thread(handle.jobs.fill, handle.engine, keys_of(site, stored.runs))
         else:
             handle.jobs = read.jobs
-        log.info("the site goes on, %d live jobs", len(handle.engine.context.state), extra=_where(site, stored))
+        log.info("Restored site with %d live jobs", len(handle.engine.context.state), extra=_where(site, stored))
         return handle, mended
 
     async def _handle(
@@ -176,17 +176,15 @@ class SiteLoader:
     ) -> SiteHandle:
         """Recover from lost Redis entries: from the events if possible, else with the remaining entries."""
         if again := await self._go_back(site, stored, saved, entries):
-            log.warning("Redis has lost entries (%s); made again from the events", error, extra=_where(site, stored))
+            log.warning("Redis lost entries (%s): recovered from the events", error, extra=_where(site, stored))
             return again
         generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
         if entries.started or entries.runs:
-            log.error("Redis has lost entries (%s); the rest is kept, degraded", error, extra=_where(site, stored))
+            log.error("Redis lost entries (%s): kept the rest, degraded", error, extra=_where(site, stored))
             left = (saved, entries.started, entries.runs, entries.rows, self.settings)
             engine = await asyncio.to_thread(salvage, *left)
         else:
-            log.error(
-                "Redis has lost entries, all of them; the histories begin again, degraded", extra=_where(site, stored)
-            )
+            log.error("Redis lost all entries: histories restart empty, degraded", extra=_where(site, stored))
             engine = await asyncio.to_thread(Engine.load, saved, None, None, self.settings)
         handle = _handle(engine, stored)
         handle.generation = generation
@@ -195,9 +193,9 @@ class SiteLoader:
     async def _mend_jobs(self, site: str, stored: StoredState, read: ReadState, entries: StoredHistories) -> SiteHandle:
         """Recover from lost live jobs: from the events if possible, else with the remaining jobs."""
         if again := await self._go_back(site, stored, read.saved, entries):
-            log.warning("live jobs are lost (%s); made again from the events", read.fault, extra=_where(site, stored))
+            log.warning("Lost live jobs (%s): recovered from the events", read.fault, extra=_where(site, stored))
             return again
-        log.error("live jobs are lost (%s); the rest is kept, degraded", read.fault, extra=_where(site, stored))
+        log.error("Lost live jobs (%s): kept the rest, degraded", read.fault, extra=_where(site, stored))
         try:
             handle = _handle(await asyncio.to_thread(self._engine, read.saved, entries), stored)
         except ValueError as error:  # entries in Redis are lost too

@@ -241,7 +241,7 @@ class SiteStore:
             async for keys in self._keys(site, generation):
                 await self.claims.execute(site, partial(_expire, keys))
         except ResponseError as error:  # a Redis user without this permission; nothing depends on it
-            log.warning("old entries stay in Redis: %s", error, extra={"site": site})
+            log.warning("Cannot set expiry of old entries in Redis: %s", error, extra={"site": site})
 
     async def take_back(self, site: str, generation: int) -> None:
         """Remove the expiry of a retired generation, because a state counts it after all."""

@@ -135,7 +135,7 @@ class Retries:
         def failed(state: RetryCallState) -> None:
             error = state.outcome and state.outcome.exception()
             self.obstacle = f"{what} failed: {error}" if site is None else f"{what} {site} failed: {error}"
-            log.warning("%s failed (%s); again in %.1f s", what, error, state.upcoming_sleep, extra={"site": site})
+            log.warning("%s failed (%s); retrying in %.1f s", what, error, state.upcoming_sleep, extra={"site": site})
 
         attempts = AsyncRetrying(
             retry=retry_if_exception_type(AWAY),

@@ -125,7 +125,7 @@ class UnknownFields:
         counts = self._sites.setdefault(site, Counter())
         name = _tally(counts, name)
         if counts[name] == 1:
-            log.warning("events have a field %r, which is ignored; is it misspelt?", name, extra={"site": site})
+            log.warning("Ignored unknown event field %r: check its spelling", name, extra={"site": site})
 
 
 def _tally(counts: Counter[str], name: str) -> str:

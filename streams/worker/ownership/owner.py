@@ -129,7 +129,7 @@ class Owner(Mapping[str, SiteHandle]):
             raise UserError(
                 f"the state of {site!r} is in partition {partition}, to which its key does not belong: partitions were "
                 "added, or its events were partitioned by another hash than murmur2; stop all workers and sources, "
-                "then `queuecast topics repartition` moves the sites"
+                "then run `queuecast topics repartition`"
             )
 
     async def hand_over(self, partitions: Collection[int]) -> None:

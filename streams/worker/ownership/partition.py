@@ -193,7 +193,7 @@ class OwnedPartition:
             self._leaving.set()
             await asyncio.wait([self._life], timeout=HAND_OVER_S)
         if not self._life.done():
-            log.warning("no last checkpoint; the next owner will see those events again", extra=self._where)
+            log.warning("Final checkpoint skipped; the next owner will reprocess these events", extra=self._where)
             await self.excuse()
         self.token.revoke()
         self._life.cancel()
@@ -251,7 +251,7 @@ class OwnedPartition:
         place = (TP(topic, self.number), key, first, last, most)
         found = await self._retries.until_done("kafka: reading events", site, self._means.events.read_some, *place)
         if found.lost:
-            log.error("events were deleted before they were read", extra={"site": site, "partition": self.number})
+            log.error("Events were deleted before they were read", extra={"site": site, "partition": self.number})
             self.sites.pass_over(site)
         return found
 

@@ -186,7 +186,7 @@ class PartitionSites:
             raise Behind(silent)
         await self._read(silent)
         where = {"site": silent, "partition": self.partition}
-        log.warning("the site has been silent for long and gives its place to another", extra=where)
+        log.warning("Evicted idle site to make room for a new one", extra=where)
         gone = self.handles.pop(silent)
         self.pending.batch.sites.discard(silent)
         self.pending.batch.gone[silent] = Gone(gone.generation, gone.jobs.all_keys)

@@ -24,7 +24,7 @@ GIVEN_UP = KafkaTimeoutError("Unable to bootstrap")
 
 
 def test_where_no_broker_is_named_it_says_how_to_have_one() -> None:
-    with pytest.raises(Unreachable, match="`queuecast up` runs one here"), kafka_errors(KafkaSettings()):
+    with pytest.raises(Unreachable, match="start one with `queuecast up`"), kafka_errors(KafkaSettings()):
         raise GIVEN_UP
 
 
@@ -44,7 +44,7 @@ def test_where_no_broker_is_named_it_says_how_to_have_one() -> None:
             GIVEN_UP,
             REFUSED,
         ),
-        (UnsupportedSaslMechanismError(), GIVEN_UP, "SCRAM-SHA-512 is not spoken there; set kafka.mechanism"),
+        (UnsupportedSaslMechanismError(), GIVEN_UP, "SCRAM-SHA-512 is not supported there; set kafka.mechanism"),
         (UNTRUSTED, GIVEN_UP, "its certificate is not trusted: self-signed certificate; is ca_file the authority"),
         (None, TopicAuthorizationFailedError("x.events"), "user 'ada' may not do this: .*x.events; .*Permissions"),
         (UNTRUSTED, KafkaError("odd"), "not trusted"),

@@ -90,7 +90,7 @@ def test_an_error_that_says_what_to_do_has_no_traceback(log: logging.Logger) -> 
         ("[^-App]: Crashed reason=%r", RuntimeError("a fault"), True),
         ("[^Worker]: Error: %r", NodeNotReadyError(), False),
         ("[^Worker]: We experienced a crash! Reraising original exception...", None, False),
-        ("the worker stops: %s", None, True),
+        ("Stopping the worker: %s", None, True),
     ],
 )
 def test_why_the_worker_ends_is_told_once(message: str, error: Exception | None, shown: bool) -> None:

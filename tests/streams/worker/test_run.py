@@ -48,7 +48,7 @@ def test_servers_that_cannot_be_reached_are_waited_for_and_that_is_said(
     waits = Waits(monkeypatch, *(Unreachable(f"away {n}") for n in range(6)))
     assert run.await_servers(settings(), waits.sleep) == PARTITIONS
     assert waits.pauses == [1.0, 2.0, 5.0, 10.0, 10.0, 10.0]
-    assert caplog.records[0].getMessage().startswith("not yet: away 0 (next look in 1 s")
+    assert caplog.records[0].getMessage().startswith("Waiting for server: away 0 (next check in 1 s")
     assert len(caplog.records) == 6
 
 

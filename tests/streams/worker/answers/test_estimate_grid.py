@@ -236,10 +236,10 @@ def test_a_site_that_is_taken_away_meanwhile_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (RuntimeError("a flaw"), "grid estimates failed\nTraceback"),
-        (ConnectionError("away"), "grid estimates failed\nTraceback"),
-        (NodeNotReadyError(), "grid estimates could not be sent: NodeNotReadyError"),
-        (NotReady("ended"), "grid estimates could not be sent: NotReady('ended')\n"),
+        (RuntimeError("a flaw"), "Cannot compute grid estimates\nTraceback"),
+        (ConnectionError("away"), "Cannot compute grid estimates\nTraceback"),
+        (NodeNotReadyError(), "Cannot send grid estimates: NodeNotReadyError"),
+        (NotReady("ended"), "Cannot send grid estimates: NotReady('ended')\n"),
     ],
 )
 def test_what_fails_at_one_site_does_not_stop_the_others(

@@ -46,7 +46,7 @@ def test_they_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> N
     assert found.of("birch") == {}
     assert counted == ["wallclock"] * 4
     assert [record.getMessage() for record in caplog.records] == [
-        "events have a field 'wallclock', which is ignored; is it misspelt?"
+        "Ignored unknown event field 'wallclock': check its spelling"
     ]
 
 
