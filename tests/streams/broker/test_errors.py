@@ -49,7 +49,7 @@ def test_where_no_broker_is_named_it_says_how_to_have_one() -> None:
         (None, TopicAuthorizationFailedError("x.events"), "user 'ada' may not do this: .*x.events; .*Permissions"),
         (UNTRUSTED, KafkaError("odd"), "not trusted"),
         (None, KafkaError("odd"), "kafka at b:1: .*odd"),
-        (None, UnknownBrokerIdError(1), "broker 1 is not known to all of them yet; try again"),
+        (None, UnknownBrokerIdError(1), "broker 1 is not registered with all brokers yet; retry later"),
     ],
 )
 def test_the_reason_is_told(logged: KafkaError | None, raised: KafkaError, said: str) -> None:
