@@ -289,7 +289,7 @@ def _walltimes(rng: Rng, runs: Ints, session: Ints) -> Ints:
 
 
 def _submission_order(rng: Rng, session: Ints, spread: float) -> Ints:
-    """Return the jobs in the order of submission: sessions begin at random, and their jobs follow closely, interleaved."""
+    """Return the jobs in the order of submission: random sessions, whose jobs are close and interleaved."""
     begins = rng.uniform(0.0, session.size, session.max() + 1)
     return np.argsort(begins[session] + rng.exponential(spread, session.size), kind="stable")
 

@@ -111,7 +111,7 @@ class Boosted(WaitMethod):
         return fit
 
     def begin_with(self, prior: Prior | None, may_change: bool = False) -> None:
-        """Start from this prior, or from none; if it `may_change`, a prior that is stored with the notes replaces it."""
+        """Start from this prior, or from none; if it `may_change`, a prior in the notes replaces it."""
         self._may_change = may_change
         self.training.begin_anew(self._starting_from(prior))
 

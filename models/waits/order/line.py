@@ -94,7 +94,7 @@ class Ordered:
 
     @property
     def begun_s(self) -> Floats:
-        """Seconds until each of them starts, infinity for never; if it `is_gone` by then, until it would have started."""
+        """Seconds until each of them starts, infinity for never; if it `is_gone`, until it would have started."""
         return self._begun[0]
 
     @cached_property

@@ -131,7 +131,9 @@ def _combine(errors: Floats, counts: Floats, numbers: Ints, estimates_s: Floats)
 
 @njit(cache=True, nogil=True)
 def _expected(errors: Floats, count: float) -> Floats:
-    """Return the errors to expect of the experts, (EXPERTS,): those of so many landmarks, and the first ones."""
+    """Return the expected errors of the experts, (EXPERTS,): the mean of those of `count` landmarks and the initial
+    ones.
+    """
     unit_s = 0.0
     for expert in range(len(errors)):
         unit_s += errors[expert] / FIRST_ERRORS[expert] / len(errors)
