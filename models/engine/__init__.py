@@ -1,4 +1,4 @@
-"""One site as a fold: an event goes in, predictions and outcomes come out; what is asked, scored and saved.
+"""Engine of one site, a fold over its events: predictions and outcomes, questions, scores, checkpoints.
 
-No method of prediction lives here (see `models.waits`, `models.runtimes`), and nothing that reads a clock or a file.
+Prediction methods are in `models.waits` and `models.runtimes`. No code here reads a clock or a file.
 """

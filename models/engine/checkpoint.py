@@ -1,4 +1,4 @@
-"""An engine's state as it is stored: what it holds, how it is encoded, and how it is read back."""
+"""Stored state of an engine: its content, encoding, and decoding."""
 
 from collections.abc import Iterable, Iterator
 from math import isfinite
@@ -26,10 +26,13 @@ otherwise than before."""
 
 
 class Cut(NamedTuple):
-    """What is to be stored of an engine between two events, where what was stored before is still there.
+    """Incremental snapshot of an engine between two events; it extends the stored snapshots before it.
 
-    `state` is what is bounded, encoded: a `SavedState` without live jobs. `jobs` are the live jobs that may have
-    changed, each an encoded `StoredJob` by its number, and `left` the numbers of those that have left.
+    Attributes:
+        state: the bounded part, encoded: a `SavedState` without live jobs.
+        jobs: the live jobs that may have changed, by number, each an encoded `StoredJob`.
+        left: the numbers of the jobs that have left.
+        changes: the new entries of the histories.
     """
 
     state: bytes
@@ -39,7 +42,7 @@ class Cut(NamedTuple):
 
 
 class SavedState(msgspec.Struct):
-    """An engine's state, each part as it saves itself; of the histories, and of rows, it says which are included."""
+    """State of an engine, part by part. Of the histories and rows it only states which entries are included."""
 
     v: int
     site: str
@@ -60,21 +63,21 @@ class SavedState(msgspec.Struct):
 
 
 class _SavedVersion(msgspec.Struct):
-    """The one field of a saved state that every version has."""
+    """The only field that all versions of a saved state have."""
 
     v: int
 
 
 def encode(state: SavedState) -> bytes:
-    """The state as MessagePack."""
+    """Encode the state as MessagePack."""
     return msgspec.msgpack.encode(state, enc_hook=encode_array)
 
 
 def read_saved(saved: bytes) -> SavedState:
-    """The inverse of `encode`.
+    """Decode a state written by `encode`.
 
     Raises:
-        ValueError: it is of another version, or not such a state at all.
+        ValueError: the state has another version, or is invalid.
     """
     try:
         version = msgspec.msgpack.decode(saved, type=_SavedVersion).v
@@ -90,10 +93,10 @@ def read_saved(saved: bytes) -> SavedState:
 
 
 def read_jobs(encoded: Iterable[bytes]) -> Iterator[StoredJob]:
-    """The inverse of `encode_job`, of many; 8 µs each.
+    """Decode jobs written by `encode_job`.
 
     Raises:
-        ValueError: one is no such job.
+        ValueError: a job is invalid.
     """
     shared = Shared()
     try:
@@ -106,14 +109,14 @@ def read_jobs(encoded: Iterable[bytes]) -> Iterator[StoredJob]:
 
 
 def encode_array(value: Any) -> Any:
-    """Arrays of features as bytes, for msgspec."""
+    """Encode arrays of features as bytes, for msgspec."""
     if isinstance(value, np.ndarray):
         return value.tobytes()
     raise TypeError(f"cannot store {type(value).__name__}")
 
 
 def decode_array(kind: type, value: Any) -> Any:
-    """The inverse of `encode_array`."""
+    """Decode an array written by `encode_array`."""
     if kind is np.ndarray:
         features = np.frombuffer(value, dtype=np.float64).copy()
         if len(features) != COUNT:

@@ -1,4 +1,4 @@
-"""What a site's own word decides, whatever a method says: jobs that cannot run, nodes down, reservations ahead."""
+"""Constraints that the site declares, which override all methods: impossible jobs, nodes down, reservations."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from models.site.topology import ask_of, cannot_run
 
 
 def obstacle(job: Job, context: SiteContext, max_down_fraction: float) -> str | None:
-    """Why no wait is predicted of a job: it can run nowhere, or too many nodes are down where it competes."""
+    """Explain why no wait is predicted for a job: it can never run, or too many nodes of its area are down."""
     if context.areas is None:
         return nodes_down(context.capacity, max_down_fraction)
     never = cannot_run(context.areas.topology, job)
@@ -23,10 +23,11 @@ def default_walltime(context: SiteContext, job: Job) -> float | None:
 
 
 def no_earlier(estimate: Estimate, job: Job, context: SiteContext, now: float) -> Estimate:
-    """The estimate of a job's wait `now`, no earlier than the site's reservations let it start.
+    """Return the estimate of a job's wait at `now`, no earlier than the site's reservations allow.
 
-    Parameters:
-        job, context: as methods see them.
+    Args:
+        job: the job as seen by methods.
+        context: the context as seen by methods.
     """
     if context.layout is None or estimate.wait_s is None:
         return estimate

@@ -1,8 +1,7 @@
-"""The engine of one site: an event goes in, predictions and outcomes come out.
+"""Engine of one site: it consumes events, and emits predictions and outcomes.
 
-`state(n) = apply(state(n-1), event n)`. There is no clock here and no chance, so whoever applies the same events from
-the same state gets the same records, to the last bit. The stream, the replay and the tests all come in through
-`Engine.apply`.
+`state(n) = apply(state(n-1), event n)`. The engine reads no clock and no random numbers. So the same events from the
+same state give the same records, to the last bit. The stream, the replay and the tests all use `Engine.apply`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,7 +46,7 @@ EVENTS_PER_SWEEP = 64  # events between two looks for jobs to give up
 
 
 class Engine:
-    """One site's state, history and methods.
+    """The state, history and methods of one site.
 
     >>> from models.engine.settings import EngineSettings
     >>> engine = Engine("ctc", EngineSettings(method="median"))
@@ -85,11 +84,11 @@ class Engine:
         }
 
     def apply(self, event: AnyEvent, arrived: float | None = None) -> list[Record]:
-        """Take one event in; gives the records it leads to. O(1) in the live jobs, plus what the methods cost.
+        """Apply one event and return the records that it causes. O(1) in the live jobs, plus the cost of the methods.
 
-        Parameters:
+        Args:
             arrived: when the event arrived at the broker (Unix seconds, by the broker's clock); None offline. It is
-                stored with the message, so an event that is delivered again has the same.
+                stored with the message, so a redelivered event has the same value.
         """
         self.events += 1
         implausible = doubt(event, arrived, self.clock, self.context)
@@ -104,7 +103,7 @@ class Engine:
         return records
 
     def _take(self, event: AnyEvent, arrived: float | None) -> list[Record]:
-        """Take a plausible event in; one that changes no job leaves the clock alone too, and nothing follows it."""
+        """Apply a plausible event. An event that changes no job does not advance the clock either."""
         parts, live = self.parts, self.parts.live
         parts.arrived, live.event_time = arrived, event.time
         if isinstance(event, JobEvent) and live.may_be_forgotten(event.key, event.time):
@@ -124,7 +123,7 @@ class Engine:
         return records
 
     def forget_job(self, key: JobKey) -> str:
-        """A live job is taken out by an operator; returns in words what was done."""
+        """Remove a live job on an operator's request; return a description of the result."""
         job = self.parts.live.get(key)
         if job is None:
             return f"job {key[0]} is not here"
@@ -136,42 +135,42 @@ class Engine:
 
     @property
     def clock(self) -> SiteClock:
-        """Tells the site's time, and which times are not believed."""
+        """The site's clock, which also rejects implausible times."""
         return self.parts.live.clock
 
     @property
     def time(self) -> float:
-        """The site's time: the latest that is believed, Unix seconds; 0 before the first event."""
+        """The site's time: the latest plausible event time, Unix seconds; 0 before the first event."""
         return self.clock.now
 
     @property
     def degraded(self) -> str | None:
-        """Why predictions are worse than usual now, if they are."""
+        """The reason why predictions are currently degraded; None if they are not."""
         return self.parts.degraded
 
     def pending(self) -> Future[Any] | None:
-        """What `apply` would have to wait for, such as the end of a training in another thread; None: nothing."""
+        """Return what `apply` would wait for, such as a training in another thread; None if nothing."""
         return self.methods.pending()
 
     def miss_events(self) -> None:
-        """Note that events were lost on their way here; predictions say so until enough jobs have started since."""
+        """Record that events were lost; predictions are marked as degraded until enough jobs have started."""
         self.parts.gaps.miss_events(self.context.history.count)
 
     def open_queues(self, most: int) -> list[str]:
-        """The queues with live jobs or with a submission in the last week; of more than `most`, the busiest."""
+        """Return the queues with live jobs or a submission in the last week; of more than `most`, the busiest."""
         return self.queues.open(self.context.state, self.time, most)
 
     # How it is stored and taken back.
 
     def take_changes(self) -> Changes:
-        """What was learnt since this was last called. Callers that store nothing call it too, lest it grows."""
+        """Return the changes since the last call. Call it even if nothing is stored, so that they do not accumulate."""
         self.parts.live.take_changes()
         return self.parts.histories.take_changes()
 
     def checkpoint(self) -> tuple[bytes, Changes]:
-        """The whole state now, and what was learnt since changes were last taken, which the state does not repeat.
+        """Return the complete state, and the changes since the last call, which the state does not contain.
 
-        O(live jobs), 3 µs each; a worker takes a `cut` instead.
+        O(live jobs); a worker uses `cut` instead.
         """
         changes, live = self.take_changes(), self.parts.live
         saved = live.save()
@@ -179,9 +178,9 @@ class Engine:
         return encode(self._save(changes, saved)), changes
 
     def cut(self) -> Cut:
-        """What has changed since changes were last taken, and of the rest what is bounded.
+        """Return an incremental snapshot: the changes since the last call, and the complete bounded part of the state.
 
-        O(events since then), whatever is live: 3 µs for each job that they changed, and 0.5 ms.
+        O(events since then), independent of the number of live jobs.
         """
         live = self.parts.live
         marks = live.take_changes()
@@ -190,11 +189,11 @@ class Engine:
         return Cut(encode(self._save(changes, live.save())), jobs, marks.left, changes)
 
     def encoded_job(self, number: int) -> bytes:
-        """A live job as it is stored, by its number, whether or not it has changed; 3 µs."""
+        """Return a live job by its number as it is stored, changed or not."""
         return encode_job(self.parts.live.stored(number, self.parts.live.by_number[number]))
 
     def everything(self) -> Iterator[tuple[int, bytes]]:
-        """All live jobs as they are stored, with their numbers; from now on none of them has changed."""
+        """Return all live jobs as they are stored, with their numbers, and mark all as unchanged."""
         live = self.parts.live
         live.take_changes()
         return ((number, encode_job(live.stored(number, job))) for number, job in live.by_number.items())
@@ -229,14 +228,14 @@ class Engine:
         settings: EngineSettings | None = None,
         rows: Mapping[str, Iterable[Row]] | None = None,
     ) -> Self:
-        """An engine that goes on from where the one that was saved had come.
+        """Restore an engine from a saved state.
 
-        Rows beyond those the saved state counts are ignored: the stores may be ahead of it. Without rows (None: they
-        are lost) it goes on with the live jobs, begins both histories empty, and says so in its predictions until
+        Rows beyond those in the saved state are ignored, because the stores may be ahead of it. If the rows are lost
+        (None), the engine continues with the live jobs and empty histories. Its predictions are then degraded until
         `MIN_JOBS_TO_RECOVER` jobs have started.
 
         Raises:
-            ValueError: the state is of another version, or rows of the history are missing.
+            ValueError: the state has another version, or rows of the history are missing.
         """
         state = read_saved(saved) if isinstance(saved, bytes) else saved
         engine = cls(state.site, settings)
@@ -254,7 +253,7 @@ class Engine:
         return engine
 
     def _restore(self, state: SavedState) -> None:
-        """Take back everything but the histories and what the methods keep for themselves."""
+        """Restore everything except the histories and the state of the methods."""
         parts = self.parts
         self.events, self.anomalies = state.events, state.anomalies
         parts.live.restore(state.live)

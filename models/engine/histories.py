@@ -1,4 +1,4 @@
-"""What is stored of a site entry by entry: the jobs that started, run times, and the rows of methods."""
+"""Histories of a site that are stored entry by entry: started jobs, run times, and rows of methods."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,9 +16,9 @@ MIN_JOBS_TO_RECOVER = 1000
 
 
 class Changes(msgspec.Struct):
-    """What was learnt since the stores were last written: rows that are new, and entries that fell out.
+    """Changes of the histories since the last write to the stores: new entries and removed entries.
 
-    `rows` are the methods' own, by their key (`SiteMethods.rows`); `oldest` says which of each are kept.
+    `rows` are those of the methods by their key (`SiteMethods.rows`); `oldest` is the first row to keep of each.
     """
 
     started: list[Started] = msgspec.field(default_factory=list)
@@ -29,8 +29,12 @@ class Changes(msgspec.Struct):
 
 
 class Gaps(msgspec.Struct):
-    """What a site's knowledge lacks for a while: whether its histories were `lost` lately; until how many jobs have
-    started they have a gap, and until how many events are missing (0: none).
+    """Temporary gaps in the data of a site.
+
+    Attributes:
+        lost: whether the histories were lost recently.
+        gap_until: number of started jobs until which the histories have a gap; 0 for none.
+        missed_until: number of started jobs until which events are missing; 0 for none.
     """
 
     lost: bool = False
@@ -38,27 +42,33 @@ class Gaps(msgspec.Struct):
     missed_until: int = 0
 
     def see_started(self, count: int) -> None:
-        """So many jobs have started."""
+        """Update the gaps after `count` jobs have started."""
         self.lost = self.lost and count < MIN_JOBS_TO_RECOVER
 
     def miss_events(self, count: int) -> None:
-        """Events were lost after so many jobs had started."""
+        """Record that events were lost after `count` jobs had started."""
         self.missed_until = count + MIN_JOBS_TO_RECOVER
 
 
 class RowRange(msgspec.Struct, array_like=True, frozen=True):
-    """Which rows of a method a state includes: those from number `oldest`, and before number `count`."""
+    """Range of a method's rows in a state: from number `oldest` to before number `count`."""
 
     count: int
     oldest: int
 
 
 class SavedHistories(msgspec.Struct):
-    """Which of the stored entries a state includes.
+    """The stored entries that a state includes.
 
-    `started` jobs have started, and the last `history` of them are kept, but none before number `first`; `runs` run
-    times were learnt, and `runs_kept` of them are kept. `forgotten` are the numbers of the runs that fell out since the
-    state before: the stores delete them only once this state is durable, so whoever reads it may still find them.
+    Attributes:
+        started: number of jobs that have started.
+        first: number of the oldest entry that may be kept.
+        history: maximum number of started jobs that are kept.
+        runs: number of run times learnt.
+        runs_kept: number of run times kept.
+        forgotten: numbers of the runs removed since the previous state. The stores delete them only after this state is
+            durable, so readers may still find them.
+        rows: the range of rows of each method by its key.
     """
 
     started: int
@@ -71,21 +81,21 @@ class SavedHistories(msgspec.Struct):
 
     @property
     def window(self) -> range:
-        """The numbers of the jobs that started and are kept."""
+        """The numbers of the started jobs that are kept."""
         return range(max(self.started - self.history, self.first), self.started)
 
     def kept_runs(self, runs: Iterable[Run]) -> list[Run]:
-        """Those of the stored runs that the state includes."""
+        """Return the stored runs that the state includes."""
         forgotten = set(self.forgotten)
         return [run for run in runs if run.number <= self.runs and run.number not in forgotten]
 
 
 class SiteHistories:
-    """Keeps what is new in a site's histories until it is taken to be stored.
+    """Collects new entries of a site's histories until they are stored.
 
-    Parameters:
-        context: the site's, which has the histories of jobs that started and of run times.
-        rows: those of methods, and which jobs have left, by their keys.
+    Args:
+        context: the context of the site, with the histories of started jobs and of run times.
+        rows: the rows of methods and of departed jobs, by their keys.
     """
 
     def __init__(self, context: SiteContext, rows: Mapping[str, Rows]) -> None:
@@ -94,19 +104,19 @@ class SiteHistories:
         self._changes = Changes()
 
     def add_started(self, job: Job, wait_s: float) -> None:
-        """A job has started after `wait_s` seconds."""
+        """Add a job that started after `wait_s` seconds."""
         self._changes.started.append(self._context.history.learn(job, wait_s))
 
     def add_run(self, job: Job, run_s: float) -> None:
-        """A job has run for `run_s` seconds."""
+        """Add a job that ran for `run_s` seconds."""
         new, gone = self._context.runs.learn(job, run_s)
         self._changes.runs.extend(new)
         self._changes.forgotten_runs.extend(gone)
 
     def take_changes(self) -> Changes:
-        """What is new since this was last called.
+        """Return the changes since the last call.
 
-        Runs that fell out again are not among the new ones, but forgotten: a checkpoint that failed may have them.
+        New runs that were removed again are returned as forgotten, because a failed checkpoint may have stored them.
         """
         changes, self._changes = self._changes, Changes()
         gone = {run.number for run in changes.forgotten_runs}
@@ -116,7 +126,7 @@ class SiteHistories:
         return changes
 
     def save(self, changes: Changes) -> SavedHistories:
-        """Which entries there are, these changes included."""
+        """Return which entries exist, including these changes."""
         history, runs = self._context.history, self._context.runs
         return SavedHistories(
             started=history.count,
@@ -129,7 +139,7 @@ class SiteHistories:
         )
 
     def restore(self, saved: SavedHistories, started: list[Started], runs: list[Run]) -> None:
-        """Take the jobs that started and the run times back; runs of categories that no method reads are forgotten.
+        """Restore the started jobs and the run times; runs of categories that no method uses are removed.
 
         Raises:
             ValueError: entries are missing.
@@ -147,14 +157,18 @@ class SiteHistories:
         self._context.runs.restore(read, saved.runs)
 
     def store_anew(self) -> None:
-        """Have all entries stored once more."""
+        """Mark all entries as new, so that they are stored again."""
         self._changes.started, self._changes.runs = self._context.history.stored(), list(self._context.runs)
         for rows in self._rows.values():
             rows.store_anew()
 
 
 def restore_rows(saved: SavedHistories, own: Mapping[str, Rows], rows: Mapping[str, Iterable[Row]]) -> None:
-    """Give methods their stored rows back. Raises ValueError: rows are missing."""
+    """Restore the stored rows of methods.
+
+    Raises:
+        ValueError: rows are missing.
+    """
     for name, kept in own.items():
         included = saved.rows.get(name)
         if included is not None:

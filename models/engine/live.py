@@ -1,4 +1,4 @@
-"""The live jobs of a site as events move them, and which jobs have left."""
+"""The live jobs of a site, updated by events, and the jobs that have left."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -22,15 +22,19 @@ RENEW_S = 60.0  # a job that stands still may seem to have run for so much longe
 
 
 class Touched(NamedTuple):
-    """What has changed of the live jobs since a state was last taken: the jobs that are here and may be others than
-    they were, by their numbers; and the numbers of those that have left."""
+    """Changes of the live jobs since the last snapshot.
+
+    Attributes:
+        jobs: live jobs that may have changed, by number.
+        left: numbers of the jobs that have left.
+    """
 
     jobs: dict[int, Job]
     left: list[int]
 
 
 class StoredJob(msgspec.Struct, array_like=True, gc=False):
-    """A live job with its number, and with what methods keep of it, by their keys."""
+    """A live job with its number, and with the per-job values of methods, by their keys."""
 
     number: int
     job: Job
@@ -38,10 +42,16 @@ class StoredJob(msgspec.Struct, array_like=True, gc=False):
 
 
 class SavedLive(msgspec.Struct):
-    """What is stored of the live jobs. They are in the order in which they came; `numbers` are theirs, and `kept` is
-    what methods keep of them, by number and key. `entered` jobs have ever come.
+    """Stored form of the live jobs.
 
-    In a `Cut` the jobs are not here, but `count` says how many there are.
+    In a `Cut` the jobs are missing here, but `count` is their number.
+
+    Attributes:
+        entered: number of jobs that have ever entered.
+        count: number of live jobs.
+        jobs: the live jobs in the order of their arrival.
+        numbers: their numbers.
+        kept: the per-job values of methods, by number and key.
     """
 
     clock: SiteClock
@@ -55,10 +65,10 @@ class SavedLive(msgspec.Struct):
     unsubmitted_starts: UnsubmittedStarts = msgspec.field(default_factory=UnsubmittedStarts)
 
     def take_in(self, jobs: Iterable[StoredJob]) -> str | None:
-        """Have the live jobs that are stored apart, in the order of their numbers.
+        """Add live jobs that are stored separately, in the order of their numbers.
 
         Returns:
-            What is missing, if anything is.
+            A description of what is missing; None if all jobs are there.
         """
         self.jobs, self.numbers, self.kept = [], [], {}
         for one in jobs:  # of which none stays: to free a million at once would stop all other threads
@@ -70,15 +80,15 @@ class SavedLive(msgspec.Struct):
 
 
 class LiveJobs:
-    """Keeps the state of a site, what is watched in it, and which jobs have left in step with each other.
+    """Keeps the state of a site, its timers, and the set of departed jobs consistent.
 
-    Jobs are numbered in the order in which they come. What may have changed of which job is marked here, so that a
-    checkpoint need not look at the others: whoever asks for a job by its key may change it.
+    Jobs are numbered in the order of their arrival. This class marks jobs that may have changed, so that a checkpoint
+    can skip the others: a caller that gets a job by its key may change it.
 
-    Parameters:
-        context: the site's, whose state holds the jobs.
-        most: how many jobs may be live.
-        per_job: what methods keep of the jobs here, by their keys.
+    Args:
+        context: the context of the site, whose state holds the jobs.
+        most: maximum number of live jobs.
+        per_job: the per-job values of methods, by their keys.
     """
 
     def __init__(self, context: SiteContext, most: int, per_job: Mapping[str, PerJob[Any]]) -> None:
@@ -103,18 +113,18 @@ class LiveJobs:
         self.event_time = 0.0  # of the event that is being applied
 
     def get(self, key: JobKey) -> Job | None:
-        """The live job of this identity, which may be changed."""
+        """Return the live job with this key for reading or changing it; None if there is none."""
         job = self._state.jobs.get(key)
         if job is not None:
             self._touched.add(key)
         return job
 
     def touch(self, job: Job) -> None:
-        """A live job may be changed."""
+        """Mark a live job as changed."""
         self._touched.add(job.key)
 
     def take_changes(self) -> Touched:
-        """What has changed since this was last called."""
+        """Return the changes since the last call."""
         touched = self._touched.union(*(kept.take_changed() for kept in self._per_job.values()))
         jobs = {self.numbers[key]: self._state.jobs[key] for key in touched if key in self.numbers}
         marks = Touched(dict(sorted(jobs.items())), self._left)
@@ -122,21 +132,21 @@ class LiveJobs:
         return marks
 
     def has_left(self, key: JobKey) -> bool:
-        """Whether a job of this identity was here, as far back as is remembered."""
+        """Return whether a job with this key has left, as far as departed jobs are remembered."""
         return key in self.learnt
 
     def may_be_forgotten(self, key: JobKey, time: float) -> bool:
-        """Whether an event of this time may be of a job that was here and that nobody remembers."""
+        """Return whether an event of this time may belong to a departed job that is no longer remembered."""
         may_have_left = self.learnt.may_have_left(time, self.clock.now)
         return may_have_left and key not in self._state.jobs and not self.has_left(key)
 
     @property
     def full(self) -> bool:
-        """Whether the live jobs are as many as there may be; one with much text counts as several."""
+        """True if the maximum number of live jobs is reached; a job with much text counts as several."""
         return len(self._state) + self._heavy_total >= self._most
 
     def enter(self, job: Job) -> None:
-        """A job comes in, in the phase that it has."""
+        """Add a job in its phase."""
         key = self._state.enter(job)
         self._number(key, job, self.entered)
         self._touched.add(key)
@@ -151,7 +161,7 @@ class LiveJobs:
         self.entered = number + 1
 
     def _weigh(self, job: Job) -> None:
-        """Count a job with much text as several jobs. 1 µs where it has any extras, else 50 ns."""
+        """Count a job with much text as several jobs."""
         if job.extras is not EXTRAS or job.key in self._heavy:
             weight = len(msgspec.msgpack.encode(job.extras)) // JOB_BYTES
             self._heavy_total += weight - self._heavy.pop(job.key, 0)
@@ -159,11 +169,11 @@ class LiveJobs:
                 self._heavy[job.key] = weight
 
     def no_room(self, job: str) -> Anomaly:
-        """What a job is for which there is no room."""
+        """Return the anomaly for a job beyond the maximum number of live jobs."""
         return Anomaly("state_full", f"job {job} comes on top of {len(self._state)} live ones", rejected=True)
 
     def run(self, job: Job, event: Start) -> None:
-        """A job starts; the event may say what it was given."""
+        """Start a job; the event may contain its allocation."""
         self.touch(job)
         job.allocated = event.cpus
         progress = progress_at_start(event, job.progress)
@@ -174,22 +184,22 @@ class LiveJobs:
         self.expiry.watch(job, job.key)
 
     def unsubmitted(self) -> Iterator[Job]:
-        """The running jobs that were never seen submitted."""
+        """Return the running jobs whose submission is missing."""
         return (self._state.jobs[key] for key in self._unsubmitted)
 
     def move(self, job: Job, phase: Phase) -> None:
-        """A job is held or released."""
+        """Move a job to another phase, when it is held or released."""
         self.touch(job)
         self._state.move(job, phase)
 
     def end_before_start(self, job: Job, at: float) -> None:
-        """A job has ended before its start was seen, which may still come."""
+        """End a job whose start is missing; the start may come later."""
         job.end = at
         self.move(job, Phase.ENDED_BEFORE_START)
         self.expiry.watch(job, job.key)
 
     def alter(self, job: Job, **changes: object) -> None:
-        """A job's fields change."""
+        """Change fields of a job."""
         self.touch(job)
         self._state.alter(job, **changes)
         self._weigh(job)
@@ -198,14 +208,14 @@ class LiveJobs:
         self.expiry.watch(job, job.key)
 
     def watch_still(self, job: Job) -> None:
-        """A job was suspended."""
+        """Track a suspended job that keeps its CPUs."""
         if job.keeps_still:
             self._still[job.key] = None
 
     def keep_still(self, now: float) -> None:
-        """Have the jobs that stand still with their processors be no nearer to their ends; 10 µs each.
+        """Update suspended jobs that keep their CPUs, so that their expected ends do not come nearer.
 
-        Methods tell how long a job has run from when it began, so its beginning moves on with the time.
+        Methods compute the elapsed run time of a job from its start, so its start is shifted with time.
         """
         for key in list(self._still):
             job = self.get(key)
@@ -215,7 +225,7 @@ class LiveJobs:
                 self.alter(job, progress=job.progress.but(suspended_at=now, suspended_s=job.stood_s(now)))
 
     def leave(self, job: Job) -> None:
-        """A job leaves."""
+        """Remove a job."""
         self._state.leave(job)
         self._touched.discard(job.key)
         number = self.numbers.pop(job.key)
@@ -228,7 +238,7 @@ class LiveJobs:
         self.learnt.add(job.key, max(self.clock.now, self.event_time))
 
     def _count_unsubmitted(self, job: Job) -> None:
-        """Know a running job that was never seen submitted, with the processors that it has now."""
+        """Track a running job whose submission is missing, with its current CPUs."""
         if job.requested:
             self._unsubmitted_cpus -= self._unsubmitted.pop(job.key, 0)
         else:
@@ -236,22 +246,22 @@ class LiveJobs:
             self._unsubmitted[job.key] = job.counted_cpus
 
     def note_left(self, key: JobKey) -> None:
-        """A job that is not here has left, or will never come."""
+        """Mark a job that is not live as departed, so that later events of it are rejected."""
         if key not in self.learnt:
             self.learnt.add(key, max(self.clock.now, self.event_time))
 
     def give_up(self) -> Iterator[Job]:
-        """Jobs whose end was never reported leave."""
+        """Remove and yield jobs whose end was never reported."""
         for job in self.expiry.overdue(self._state):
             self.leave(job)
             yield job
 
     def crowd_out(self) -> Iterator[Job]:
-        """Where more processors are in use than the site has, running jobs leave that were never seen submitted.
+        """Remove running jobs with a missing submission while more CPUs are in use than the site has.
 
-        Their ends were lost, or they are made up. The first to come leaves first, and none within an hour of its
-        start: its submit may only have been overtaken. But all of them together never have more than the site has,
-        those included that are not confirmed.
+        Their ends were lost, or the jobs never existed. The oldest job is removed first. A job that started less than
+        an hour ago stays, because its submit event may only be late, as long as these jobs together, including the
+        unconfirmed ones, do not exceed the site.
         """
         context, now = self._context, max(self.clock.now, self.event_time)
         if not self._unsubmitted or context.history.count < MIN_STARTED_JOBS:
@@ -277,13 +287,13 @@ class LiveJobs:
             self.expiry.watch(job, job.key)
 
     def stored(self, number: int, job: Job) -> StoredJob:
-        """A live job as it is to be stored."""
+        """Return the stored form of a live job."""
         key = job.key
         kept = {name: kept.encoded(key) for name, kept in self._per_job.items() if key in kept}
         return StoredJob(number, job, kept or None)
 
     def save(self) -> SavedLive:
-        """What is to be stored, without the jobs."""
+        """Return the stored form, without the jobs."""
         return SavedLive(
             clock=self.clock,
             times=list(self.expiry.times),
@@ -294,7 +304,7 @@ class LiveJobs:
         )
 
     def restore(self, saved: SavedLive) -> None:
-        """Take back what was stored, but for which jobs have left; 10 µs a job."""
+        """Restore the stored state, except for the departed jobs."""
         self.clock, self.expiry = saved.clock, Expiry(saved.times)
         self.unsubmitted_starts = saved.unsubmitted_starts
         alike: dict[Estimate, Estimate] = {}
@@ -314,7 +324,7 @@ class LiveJobs:
         self.entered = saved.entered
 
     def restore_learnt(self, saved: LearntState, rows: Iterable[Row] | None, count: int, oldest: int) -> None:
-        """Take back which jobs have left; where the rows are lost (None), any that is unknown may have, up to now.
+        """Restore the departed jobs. If the rows are lost (None), any unknown job up to now may have left.
 
         Raises:
             ValueError: rows are missing.

@@ -1,4 +1,4 @@
-"""The methods that run at one site, made from its settings."""
+"""The methods that run at one site, created from its settings."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -25,7 +25,7 @@ from models.waits.simulated import SimulatedEasy
 
 
 class SavedMethods(msgspec.Struct):
-    """What methods for waits and for run times saved, by their names."""
+    """Saved state of the methods for waits and for run times, by their names."""
 
     waits: dict[str, bytes]
     runs: dict[str, bytes]
@@ -34,12 +34,12 @@ class SavedMethods(msgspec.Struct):
 class SiteMethods:
     """The methods that run at one site.
 
-    `waits` and `runs` predict every job and are by name, the one that counts first; `counting` is that for waits.
-    `what_if_method` is the one of `waits` that answers for jobs that are only considered. `rows` are the
-    methods' own, by the key under which they are stored, and `per_job` is what they keep of live jobs.
+    `waits` and `runs` predict every job; they are by name, the default method first. `counting` is the default method
+    for waits, and `what_if_method` the one for considered jobs. `rows` are the rows of methods by their storage keys,
+    and `per_job` the values that they keep for each live job.
 
     Raises:
-        ValueError: there is no such method or parameter, or a method cannot be loaded.
+        ValueError: a method or parameter does not exist, or a method cannot be loaded.
     """
 
     def __init__(self, site: str, settings: EngineSettings) -> None:
@@ -64,14 +64,14 @@ class SiteMethods:
 
     @property
     def trains(self) -> bool:
-        """Whether any of them has trainings."""
+        """True if any of the methods is trained."""
         return bool(self._forests)
 
     def use_prior(self, encoded: bytes) -> int:
-        """Have forests start from this prior; gives how many jobs it knows.
+        """Start the forests from this pre-trained model; return the number of jobs that it was trained on.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the model is invalid.
         """
         prior = Prior.decode(encoded)
         for forests in self._forests:
@@ -79,34 +79,34 @@ class SiteMethods:
         return prior.jobs
 
     def learning_from(self, job: Job) -> list[WaitMethod]:
-        """Those that learn what became of a job: the ones that predicted or noticed it."""
+        """Return the methods that learn from a job: those that predicted or noticed it."""
         return [method for name, method in self.waits.items() if job.progress.old or name in job.estimates]
 
     def learn_late(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A job started that was not known before: those learn from its wait that go by waits alone."""
+        """Learn the wait of a job that was reported only at its start, by the methods that use waits only."""
         for method in self.waits.values():
             if method.by_waits_alone:
                 method.learn(job, wait_s, context)
 
     def run_history(self) -> RunHistory:
-        """An empty history of run times, with the categories that the methods read."""
+        """Return an empty history of run times, with the categories that the methods use."""
         return RunHistory(template for method in self.runs.values() for template in method.templates)
 
     def predict_run(self, job: Job, context: SiteContext) -> None:
-        """Note in the job what each method says of its run time, and what is planned with."""
+        """Store each method's estimate of the run time in the job, and the run time to plan with."""
         for name, method in self.runs.items():
             job.run_estimates[name] = method.predict(job, context.runs)
         plan_run(job, self._runtimes)
 
     def predict_wait(self, job: Job, context: SiteContext) -> None:
-        """Note in the job the state that it finds and what each method says of its wait."""
+        """Store the features of the current state and each method's estimate of the wait in the job."""
         seen, there = context.of(job)
         job.features = seen.features = features_of(seen, there.state, job.submit)
         for name, method in self.waits.items():
             job.estimates[name] = no_earlier(method.predict(seen, there), seen, there, job.submit)
 
     def notice(self, job: Job, context: SiteContext) -> None:
-        """Note in the job the state that it finds; methods see it come, and will learn from it."""
+        """Store the features of the current state in the job, and notify the methods, which will learn from it."""
         seen, there = context.of(job)
         job.features = seen.features = features_of(seen, there.state, job.submit)
         for method in self.waits.values():
@@ -114,13 +114,13 @@ class SiteMethods:
                 method.notice(seen, there)
 
     def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
-        """Return the estimate in force of a queued job, by the method that counts."""
+        """Return the estimate in force of a pending job, by the default method."""
         seen, there = context.of(job)
         estimate = self.counting.re_estimate(seen, there, now)
         return None if estimate is None else no_earlier(estimate, seen, there, now)
 
     def refresh(self, jobs: Sequence[Job], context: SiteContext, now: float) -> Iterator[Estimate | None]:
-        """Yield estimates of queued jobs from the state of the site now, by the method that counts, area by area."""
+        """Yield estimates of pending jobs from the current state of the site, by the default method, area by area."""
         found = dict[JobKey, Estimate | None]()
         for _, some in groupby(sorted(map(context.of, jobs), key=_area_number), key=_area_number):
             seen, theres = zip(*some, strict=True)
@@ -129,9 +129,9 @@ class SiteMethods:
         return (found[job.key] for job in jobs)
 
     def starts(self, context: SiteContext, now: float) -> Floats:
-        """When the jobs of an area that are looked at will start as things are `now` (Unix seconds); nan: unknown.
+        """Return the expected starts of the visible jobs of an area as of `now` (Unix seconds); nan if unknown.
 
-        By the method that answers, and no earlier than the site's reservations let them.
+        The what-if method estimates them, and none is earlier than the site's reservations allow.
         """
         starts = self.what_if_method.starts(context, now)
         if context.layout is not None:
@@ -147,62 +147,62 @@ class SiteMethods:
         return starts
 
     def start(self, job: Job, context: SiteContext, now: float) -> float | None:
-        """When a queued job will start, as it is seen in its area, where it is not among those that are looked at."""
+        """Return the expected start of a pending job that is not visible in its area."""
         estimate = self.what_if_method.re_estimate(job, context, now)
         if estimate is None or estimate.wait_s is None:
             return None
         return max(job.ready + estimate.wait_s, context.earliest(job, now))
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
-        """Something has befallen an attempt, whether or not it is scored."""
+        """Report a transition of an attempt to the methods, whether or not the attempt is scored."""
         seen, there = context.of(job)
         for method in self.waits.values():
             method.observe(seen, what, at, there)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A job started whose wait is scored."""
+        """Learn from a started job whose wait is scored."""
         seen, there = context.of(job)
         for method in self.learning_from(job):
             method.learn(seen, wait_s, there)
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
-        """A job was cancelled in the queue whose wait is scored."""
+        """Report a job that was cancelled while pending and whose wait is scored."""
         seen, there = context.of(job)
         for method in self.learning_from(job):
             method.cancelled(seen, waited_s, there)
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
-        """A job that was predicted ended."""
+        """Report the end of a predicted job."""
         seen, there = context.of(job)
         for method in self.learning_from(job):
             method.ended(seen, wait_s, run_s, there)
 
     def last_task_s(self, job: Job, context: SiteContext) -> float | None:
-        """Of an array that queues as one row: how many seconds after its first task the last one starts, under EASY."""
+        """Return the seconds between the starts of the first and the last task of an array row, under EASY."""
         if job.extras.array_size is None:
             return None
         seen, there = context.of(job)
         return SimulatedEasy().last_task_s(seen, job.extras.array_size, job.extras.array_limit, there)
 
     def pending(self) -> Future[Any] | None:
-        """What the next event would have to wait for; of several things the first. 1 µs."""
+        """Return what the next event would wait for, the first of several; None if nothing."""
         found = (method.pending() for method in self.waits.values())
         return next((future for future in found if future is not None), None)
 
     def forget(self, key: JobKey) -> None:
-        """A job left the queue and its wait will not be known."""
+        """Report a job that left the queue with an unknown wait."""
         for method in self.waits.values():
             method.forget(key)
 
     def save(self) -> SavedMethods:
-        """What the methods keep for themselves, beside their rows and what they keep of live jobs."""
+        """Return the state of the methods, without their rows and per-job values."""
         waits = {name: method.save() for name, method in self.waits.items()}
         return SavedMethods(waits, {name: method.save() for name, method in self.runs.items()})
 
     def load(self, saved_methods: SavedMethods, with_rows: bool) -> None:
-        """Take back what the methods saved; one that has rows, or a part with rows, goes on only with these.
+        """Restore the state of the methods; a method with rows, its own or those of a part, is restored only with them.
 
-        Else it begins empty: what it saved counts rows that are not there any more.
+        Otherwise it starts empty, because its saved state counts rows that are missing.
         """
         every: list[tuple[Method, bytes | None]]
         every = [(method, saved_methods.waits.get(name)) for name, method in self.waits.items()]
@@ -213,7 +213,7 @@ class SiteMethods:
 
 
 def _with_parts(name: str, method: Method) -> Iterator[tuple[str, Method]]:
-    """A method and those that it is made of, by the keys under which their rows are stored."""
+    """Yield a method and its parts, with the keys under which their rows are stored."""
     yield name, method
     for part, inner in method.parts.items():
         yield from _with_parts(f"{name}.{part}", inner)
@@ -225,11 +225,11 @@ def _area_number(job_in_area: tuple[Job, SiteContext]) -> int:
 
 
 def plan_run(job: Job, runtimes: str) -> None:
-    """Take the run time that counts from the job's estimates: that of the method `runtimes`."""
+    """Set the run time of the job to the estimate of the method `runtimes`."""
     job.run_s = job.run_estimates[runtimes].run_s
     job.planned_run_s = planned_run_s(job.walltime, job.run_s)
 
 
 def planned_run_s(walltime: float | None, run_s: float | None) -> float:
-    """The run time to plan with, seconds: the requested walltime (0 is none), else the predicted run time, else 0."""
+    """Return the run time to plan with, in seconds: the time limit (0 for none), else the predicted run time, else 0."""
     return walltime or run_s or 0.0

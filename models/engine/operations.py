@@ -1,4 +1,4 @@
-"""What an operator may change at a site, beside what its events say."""
+"""Operator commands that change a site, in addition to its events."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from models.site.job import REQUEST
 
 
 def operate(engine: Engine, operation: ForgetJob | SetCapacity | LoadPrior) -> str:
-    """Change the site as the operator says; returns in words what was done. O(1), a prior takes 20 ms."""
+    """Apply an operator command to the site and return a description of the result. O(1)."""
     if isinstance(operation, SetCapacity):
         return _set_capacity(engine, operation)
     if isinstance(operation, LoadPrior):
@@ -29,9 +29,9 @@ def _use_prior(engine: Engine, prior: bytes) -> str:
 
 
 def _set_capacity(engine: Engine, operation: SetCapacity) -> str:
-    """The site's own next `capacity` event counts again: this one is as old as the site's last event.
+    """Set the capacity with the time of the site's last event, so that the next `capacity` event takes effect again.
 
-    What the site said of pools and partitions stays.
+    Pools and partitions that the site reported are kept.
     """
     known = engine.context.capacity or Capacity(site=engine.site, time=0.0, cpus=0)
     size = {"cpus": operation.cpus, "nodes": operation.nodes, "down_nodes": operation.down_nodes}
@@ -40,10 +40,10 @@ def _set_capacity(engine: Engine, operation: SetCapacity) -> str:
 
 
 def begun_anew(engine: Engine) -> Iterator[Engine]:
-    """Yield a site that has learnt nothing yet, with the size and ever more of the live jobs of another; the last one
-    has them all. O(live jobs).
+    """Yield an engine without history that takes over the size and, step by step, the live jobs of another one.
 
-    The jobs are told as a source does that has just begun: their waits are neither scored nor learnt.
+    The last engine yielded has all jobs. O(live jobs). The jobs are submitted as late, as by a source that has just
+    started: their waits are neither scored nor learnt.
     """
     fresh = Engine(engine.site, engine.settings)
     fresh.context.resize(engine.context.capacity)

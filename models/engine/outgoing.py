@@ -1,4 +1,4 @@
-"""What goes out of an engine: predictions, outcomes, and anomalies; and why there is no estimate or a degraded one."""
+"""Records that an engine emits: predictions, outcomes, and anomalies; and why an estimate is missing or degraded."""
 
 from collections.abc import Collection, Iterator
 
@@ -11,9 +11,9 @@ from models.site.job import Estimate, Job, LaterEstimate, RunEstimate
 
 
 class Anomaly(msgspec.Struct, frozen=True):
-    """An event that did not fit what was known. A `rejected` one changed nothing; the others had a defined effect.
+    """An event that does not match the state. A `rejected` one changed nothing; the others had a defined effect.
 
-    `implausible` marks a rejected one that fits no site: its time or size is not believed.
+    `implausible` marks a rejected event whose time or size is implausible for any site.
     """
 
     reason: str
@@ -43,7 +43,7 @@ EFFECTIVE = frozenset(
 
 
 def stale(event: Event) -> Anomaly:
-    """What a change is that was overtaken by a later one."""
+    """Return the anomaly for an event that came after a later change."""
     return Anomaly(f"stale_{event.kind}", f"the {event.kind} of {event.time} came after a later change", rejected=True)
 
 
@@ -51,10 +51,10 @@ Record = Prediction | Outcome | Anomaly  # what an event leads to
 
 
 class Outgoing:
-    """Makes the predictions and outcomes of a site's jobs, for each method that is published.
+    """Creates the predictions and outcomes of a site's jobs, for each published method.
 
-    Parameters:
-        rivals: whose expectations have outcomes too where shadows are published; more may come to it.
+    Args:
+        rivals: names of external estimates, whose outcomes are published too if shadows are; names may be added later.
     """
 
     def __init__(self, site: str, settings: EngineSettings, rivals: Collection[str] = ()) -> None:
@@ -69,10 +69,10 @@ class Outgoing:
         )
 
     def predictions(self, job: Job, degraded: str | None, last_task_s: float | None = None) -> Iterator[Prediction]:
-        """The predictions of a job that was just submitted.
+        """Yield the predictions of a job that was just submitted.
 
-        Parameters:
-            last_task_s: of an array, how many seconds after its first task the last one starts.
+        Args:
+            last_task_s: for an array, the seconds between the starts of its first and its last task.
         """
         for name in (*self._waits, *self._only_runs):
             told = self.prediction(job, name, degraded)
@@ -82,7 +82,7 @@ class Outgoing:
                 yield msgspec.structs.replace(told, last_task_wait_s=told.predicted_wait_s + last_task_s)
 
     def prediction(self, job: Job, name: str, degraded: str | None) -> Prediction:
-        """What the method `name` says of a job; a method for run times alone says nothing of the wait."""
+        """Return the prediction of the method `name`; a method for run times only has no wait."""
         run = job.run_estimates.get(name, job.run_estimates[self._runtimes])
         estimate = job.estimates.get(name) or Estimate(None, run.reason)
         return Prediction(
@@ -102,7 +102,7 @@ class Outgoing:
         )
 
     def again(self, job: Job, later: LaterEstimate, degraded: str | None) -> Prediction:
-        """A later estimate of a job that still queues, by the method that counts."""
+        """Return a later estimate of a pending job, by the default method."""
         first, estimate = self.prediction(job, self._waits[0], degraded), later.estimate
         assert estimate.wait_s is not None
         return msgspec.structs.replace(
@@ -125,7 +125,7 @@ class Outgoing:
         censored: bool = False,
         preempted: bool = False,
     ) -> Iterator[Outcome]:
-        """The job's predictions beside what happened: its wait is known, `run_s` too where it has ended."""
+        """Yield the job's predictions with the actual wait, and with the run time `run_s` if it has ended."""
         only_runs = self._only_runs if run_s is not None else ()
         for name in (*self._waits, *only_runs, *self._rivals):
             if name in job.estimates or name in job.run_estimates:  # else submitted before this method ran
@@ -157,12 +157,12 @@ class Outgoing:
 
 
 def start_of(job: Job, wait_s: float | None) -> float | None:
-    """When a job starts that waits so long, Unix seconds; None where it is not known from when its wait counts."""
+    """Return the start of a job with this wait, Unix seconds; None if its eligible time is unknown."""
     return None if wait_s is None or job.depends else job.ready + wait_s
 
 
 def count_from_eligible(job: Job) -> None:
-    """Have a job's estimates say from when they count, where that is not its submission."""
+    """Add to the reasons of a job's estimates that they count from the eligible time, if that is not the submission."""
     if job.depends:
         since = "counted from when its dependency is met"
     elif job.ready > job.submit:
@@ -175,7 +175,7 @@ def count_from_eligible(job: Job) -> None:
 
 
 def bounds_of(job: Job, name: str, lender: str) -> dict[str, float] | None:
-    """The bounds that go with the estimate of the method `name`: its own, else those of the method `lender`."""
+    """Return the bounds of the method `name`: its own, else those of the method `lender`."""
     estimate = job.estimates.get(name)
     if estimate is None or estimate.wait_s is None or name in TRIVIAL:
         return None
@@ -184,7 +184,7 @@ def bounds_of(job: Job, name: str, lender: str) -> dict[str, float] | None:
 
 
 def withhold(job: Job, reason: str | None) -> None:
-    """Take the job's estimates of its wait back, if there is a reason to."""
+    """Remove the job's estimates of its wait, if a reason is given."""
     if reason is not None:
         for name, estimate in job.estimates.items():
             job.estimates[name] = msgspec.structs.replace(
@@ -193,7 +193,7 @@ def withhold(job: Job, reason: str | None) -> None:
 
 
 def nodes_down(capacity: Capacity | None, max_down_fraction: float) -> str | None:
-    """Why no wait is predicted now: more than the share `max_down_fraction` of the nodes is down."""
+    """Return why no wait is predicted: more than the share `max_down_fraction` of the nodes is down."""
     if capacity is None or not capacity.nodes:
         return None
     return "nodes down" if capacity.down_nodes > max_down_fraction * capacity.nodes else None

@@ -1,4 +1,4 @@
-"""What an engine consists of: each part knows and changes its own; and what those have in common who work on them."""
+"""Components of an engine, and the base class of its event handlers. Each component changes only its own state."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,8 +24,10 @@ LEARNT_ROWS = "engine.learnt"  # the key of the rows that say which jobs have le
 
 
 class Parts:
-    """The parts of an engine. `context` is what is known of the site, `methods` predict and learn from it, `scores`
-    measure how well, and `live` has the jobs that queue or run.
+    """The components of an engine.
+
+    `context` is the knowledge about the site, `methods` predict and learn from it, `scores` measure their accuracy, and
+    `live` holds the pending and running jobs.
     """
 
     def __init__(self, site: str, settings: EngineSettings) -> None:
@@ -51,7 +53,7 @@ class Parts:
 
     @property
     def degraded(self) -> str | None:
-        """Why predictions are worse than usual now, if they are."""
+        """The reason why predictions are currently degraded; None if they are not."""
         started, gaps, capacity = self.context.history.count, self.gaps, self.context.capacity
         down = 0 if capacity is None else capacity.down_nodes
         found = (
@@ -65,7 +67,7 @@ class Parts:
 
 
 class AttemptHandler:
-    """Does what some kinds of events do to an attempt."""
+    """Base class of the handlers for attempt events."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -77,7 +79,7 @@ class AttemptHandler:
         self._observe = parts.observe
 
     def _predict_run(self, job: Job) -> None:
-        """How long a job will run is predicted, before anything else is."""
+        """Predict the run time of a job, before any other prediction."""
         self._methods.predict_run(job, self._context)
         if not job.progress.historical:
             self._scores.count_runs()

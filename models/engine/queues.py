@@ -1,4 +1,4 @@
-"""Which queues a site has, by the names that its jobs were submitted with."""
+"""The queues of a site, by the names in its submit events."""
 
 import msgspec
 
@@ -10,14 +10,14 @@ MAX_QUEUES = 256  # queues that are known by name; the one that has been silent 
 
 
 class QueueSeen(msgspec.Struct, array_like=True):
-    """A queue: how many jobs were submitted to it, and when the last one was (Unix seconds)."""
+    """A queue: the number of jobs submitted to it, and the time of the last one (Unix seconds)."""
 
     jobs: int = 0
     last: float = 0.0
 
 
 class Queues:
-    """The queues of a site, the one heard of most lately last.
+    """The queues of a site, the most recently used last.
 
     >>> queues = Queues()
     >>> queues.see(Job(id="1", attempt=0, submit=10.0, queue="batch"))
@@ -29,7 +29,7 @@ class Queues:
         self.seen: dict[str, QueueSeen] = {}  # what is stored
 
     def see(self, job: Job) -> None:
-        """A job was submitted."""
+        """Count a submitted job."""
         if job.queue is None:
             return
         seen = self.seen.pop(job.queue, None) or QueueSeen()
@@ -39,7 +39,7 @@ class Queues:
             del self.seen[next(iter(self.seen))]
 
     def open(self, state: SiteState, now: float, most: int) -> list[str]:
-        """The queues with live jobs or with a submission in the week before `now`; of more than `most`, the busiest."""
+        """Return the queues with live jobs or a submission in the week before `now`; of more than `most`, the busiest."""
         found = [
             name
             for name, seen in self.seen.items()

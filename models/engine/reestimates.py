@@ -1,4 +1,4 @@
-"""Which queued jobs are estimated again after an event, and whether the new estimate is published."""
+"""Select the pending jobs to estimate again after an event, and decide whether to publish the new estimate."""
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
@@ -47,7 +47,7 @@ UPPER_BOUND = "0.9"
 
 
 class EstimateBudget(msgspec.Struct, array_like=True, frozen=True):
-    """The estimates that are left `at` a time (Unix seconds). It is stored."""
+    """The remaining estimates at the time `at` (Unix seconds). It is stored."""
 
     left: float = 0.0
     at: float = 0.0
@@ -58,14 +58,14 @@ class EstimateBudget(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Reestimates:
-    """The queued jobs by when they are due to be estimated again (`Job.due`). O(log queued) an estimate.
+    """The pending jobs by the due time of their next estimate (`Job.due`). O(log queued) per estimate.
 
-    What is due follows from the jobs alone, so a restored site goes on with the same ones: an entry of the heap counts
-    while its job queues and is due at that time; the others are dropped when they come up.
+    The due times are stored in the jobs, so a restored site continues with the same ones. An entry of the heap is valid
+    while its job is pending and has that due time; invalid entries are dropped when they come up.
 
     Args:
         state: the live jobs of the site.
-        active: whether the site's method estimates queued jobs again; without it nothing is kept.
+        active: whether the site's method estimates pending jobs again; otherwise the heap stays empty.
         touch: marks a job as changed, so that it is stored.
     """
 
@@ -75,7 +75,7 @@ class Reestimates:
         self._heap: list[tuple[float, JobKey]] = []
 
     def watch(self, job: Job, at: float | None = None) -> None:
-        """Estimate a job again `at` a time (Unix seconds), by default after its first minutes in the queue."""
+        """Schedule the next estimate of a job (Unix seconds), by default after its first minutes in the queue."""
         if not self._active:
             return
         job.due = job.ready + FIRST_S if at is None else max(at, job.ready)
@@ -95,13 +95,13 @@ class Reestimates:
         self._rebuild()
 
     def news(self, now: float) -> None:
-        """Estimate the first queued jobs again: something changed that concerns all of them."""
+        """Estimate the first pending jobs again after a change that affects all of them."""
         for job in [*islice(self._state.in_phase(Phase.QUEUED), MAX_NEWS_JOBS)]:
             if job.due > now:
                 self.watch(job, now)
 
     def left_queue(self, job: Job, now: float) -> None:
-        """A job left the queue without a start, which is news for the others if it was a large one."""
+        """Estimate the pending jobs again after a large job left the queue without a start."""
         rest = self._state.totals(SITE, Phase.QUEUED)
         if job.cpus * job.planned_run_s >= LARGE_SHARE * rest.work / 1e6:
             self.news(now)
@@ -111,9 +111,9 @@ class Reestimates:
         return bool(self._heap) and self._heap[0][0] <= now
 
     def take(self, now: float) -> Iterator[Job]:
-        """Yield the jobs that are due at `now` (Unix seconds), those first that have been due for longest.
+        """Yield the jobs that are due at `now` (Unix seconds), the longest overdue first.
 
-        The caller says with `plan` or `watch` when each is due next.
+        The caller schedules the next estimate of each with `plan` or `watch`.
         """
         left = self.budget.until(now)
         while left >= 1.0 and self.any_due(now):
@@ -127,7 +127,7 @@ class Reestimates:
             yield job
 
     def plan(self, job: Job, estimate: Estimate | None, now: float) -> None:
-        """Estimate a job again when its next estimate may differ from the one just made."""
+        """Schedule the next estimate of a job for when it may differ from the current one."""
         age_s = max(now - job.ready, 0.0)
         least_s, most_s = (
             max(MIN_INTERVAL_S, MIN_INTERVAL_SHARE * age_s),

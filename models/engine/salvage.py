@@ -1,4 +1,4 @@
-"""An engine that goes on with those entries of its histories that the stores have not lost."""
+"""Recover an engine from the history entries that the stores have not lost."""
 
 from collections.abc import Iterable, Mapping
 
@@ -21,10 +21,10 @@ def salvage(
     rows: Mapping[str, Iterable[Row]],
     settings: EngineSettings | None = None,
 ) -> Engine:
-    """The engine of a state, some of whose entries are lost.
+    """Restore the engine of a state with lost entries.
 
-    It says in its predictions that there is a gap until that has left the history. Its next changes hold all entries,
-    under new numbers: they must not be stored over the old ones, which the stored state counts. `state` is changed.
+    Its predictions report a gap until the gap has left the history. Its next changes contain all entries under new
+    numbers. They must not be stored over the old entries, which the stored state counts. `state` is modified.
     """
     left = _renumber(state, started, runs, rows)
     engine = Engine.load(state, left.started, left.runs, settings, left.rows)
@@ -33,10 +33,13 @@ def salvage(
 
 
 def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: Mapping[str, Iterable[Row]]) -> Changes:
-    """Make a state go on with those of its entries that are left; the state is changed to count these alone.
+    """Renumber the remaining entries of a state, and modify the state to count only these.
 
-    What is left moves together: entries are numbered without a gap up to the last number that the state counts. The
-    numbers are new, so all have to be stored again, away from the old ones; they are what is returned.
+    The remaining entries get consecutive numbers up to the last number that the state counts. Because of the new
+    numbers all of them must be stored again, separately from the old ones.
+
+    Returns:
+        The renumbered entries.
     """
     counted, window = state.histories, state.histories.window
     found = sorted((row for row in started if row.number in window), key=lambda row: row.number)

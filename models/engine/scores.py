@@ -1,4 +1,4 @@
-"""How good a site's methods have been: their accuracy, the sums by week, and how many predictions were made."""
+"""Accuracy of a site's methods: totals, sums by week, and the number of predictions."""
 
 from collections.abc import Iterable
 from typing import Self
@@ -18,17 +18,17 @@ OTHER = "other"  # the name of all queues, and of all accounts, beyond those tha
 
 
 class Week(msgspec.Struct, array_like=True):
-    """The methods' sums, started and cancelled jobs together, as they were when a week began (Unix seconds)."""
+    """The methods' sums at the beginning of a week (Unix seconds), started and cancelled jobs together."""
 
     begin: float
     tallies: dict[str, Tally]
 
 
 class ActualWaits(msgspec.Struct, array_like=True):
-    """Histograms of the waits of the jobs that started, of those alone that are scored; the edges are ERROR_BUCKETS.
+    """Histograms of the scored waits of started jobs; the edges are ERROR_BUCKETS.
 
-    `queues` are by queue or partition, `accounts` by account; `before` is of the time before jobs became eligible: by a
-    dependency, a begin time or a hold.
+    `queues` are by queue or partition, `accounts` by account. `before` is the ineligible time: a dependency, a begin
+    time or a hold.
     """
 
     queues: dict[str, Histogram] = {}
@@ -36,11 +36,11 @@ class ActualWaits(msgspec.Struct, array_like=True):
     before: Histogram = msgspec.field(default_factory=lambda: Histogram.over(ERROR_BUCKETS))
 
     def add(self, job: Job, wait_s: float, most: int) -> None:
-        """A job has started after `wait_s` seconds.
+        """Add a job that started after `wait_s` seconds.
 
-        Parameters:
-            most: so many names, the first ones, have a histogram of their own: one that moved out of `other` later
-                would have that count backwards.
+        Args:
+            most: maximum number of names with their own histogram, the first ones. A name stays in `other`, because
+                moving it would decrease that counter.
         """
         for known, name in ((self.queues, job.queue), (self.accounts, job.account)):
             if name is not None:
@@ -51,20 +51,24 @@ class ActualWaits(msgspec.Struct, array_like=True):
 
 
 class Scores(msgspec.Struct, kw_only=True):
-    """What is counted and measured of each method of a site. It is stored as it is.
+    """Counters and accuracy of the methods of a site. It is stored unchanged.
 
-    `accuracy` measures each method for waits over the jobs that started; `cancelled` over those cancelled in the queue,
-    scored as the literature does: as if they had started then and run for no time. `run_accuracy` measures the methods
-    for run times over the jobs that ended. `predictions` and `run_predictions` count the estimates that were made, and
-    `degraded` those for waits of which the method itself said that they are worse than usual.
-    `later` measures the last estimate of the jobs that were estimated again while they queued, by the method that
-    counts, and `later_first` the first estimate of the same jobs. `considered` measures `what_if`, the method that
-    answers for jobs that are only considered, where that is another one, and `considered_first` the one that counts
-    over the same jobs.
-    `rivals` are those whose expectations are measured as the methods' estimates are, by name: for each the accuracy of
-    the method that counts over the same jobs, those that started.
-    `waits` are the waits that jobs had, whatever was predicted. `waiting` measures the estimates in force
-    at fixed ages.
+    Attributes:
+        accuracy: the accuracy of each method for waits over the started jobs.
+        cancelled: the same over jobs cancelled while pending, scored as in the literature: as if they had started at
+            that time and run for no time.
+        run_accuracy: the accuracy of each method for run times over the ended jobs.
+        predictions: number of wait estimates of each method.
+        run_predictions: number of run time estimates of each method.
+        degraded: number of wait estimates that the method itself marked as degraded.
+        later: the last estimates of jobs that were estimated again while pending, by the default method.
+        later_first: the first estimates of the same jobs.
+        considered: the estimates of `what_if`, the method for considered jobs, if it is not the default method.
+        considered_first: the estimates of the default method for the same jobs.
+        rivals: the accuracy of the default method over the started jobs with an external estimate, by the name of the
+            estimate's source. The accuracy of the external estimates is in `accuracy` and `cancelled`.
+        waits: the actual waits, independent of predictions.
+        waiting: the accuracy of the estimates in force at fixed ages.
     """
 
     method: str
@@ -88,7 +92,7 @@ class Scores(msgspec.Struct, kw_only=True):
 
     @classmethod
     def of(cls, site: str, settings: EngineSettings) -> Self:
-        """Those of a new site."""
+        """Create the scores of a new site."""
         methods = settings.methods_at(site)
         return cls(
             method=settings.method,
@@ -104,30 +108,31 @@ class Scores(msgspec.Struct, kw_only=True):
         )
 
     def add_rival(self, name: str) -> None:
-        """Somebody's expectations are measured from now on."""
+        """Measure the external estimates by this name from now on."""
         self.rivals[name] = Accuracy()
         self.accuracy[name], self.cancelled[name] = Accuracy(), Accuracy()
 
     def _bounds(self, job: Job, name: str) -> dict[str, float] | None:
-        """The bounds of an estimate; a rival has none, and borrows none."""
+        """Return the bounds of an estimate; an external estimate has none."""
         return None if name in self.rivals else bounds_of(job, name, self.lender)
 
     def count_waits(self, job: Job) -> None:
-        """Each method for waits has predicted this job."""
+        """Count the predictions of all methods for the wait of a job."""
         for name in self.predictions:
             self.predictions[name] += 1
             self.degraded[name] += job.estimates[name].degraded is not None
 
     def count_runs(self) -> None:
-        """Each method for run times has predicted a job."""
+        """Count the predictions of all methods for the run time of a job."""
         for name in self.run_predictions:
             self.run_predictions[name] += 1
 
     def add_started(self, job: Job, wait_s: float, noted: Iterable[Landmark] = ()) -> None:
-        """A job has started after `wait_s` seconds. A method that ran no longer, or not yet, is left out.
+        """Add a job that started after `wait_s` seconds. Methods that did not predict it, or no longer run, are left
+        out.
 
-        Parameters:
-            noted: what held of the job at fixed ages.
+        Args:
+            noted: the state of the job at fixed ages.
         """
         self.waiting.add(noted, wait_s)
         for name, estimate in job.estimates.items():
@@ -148,7 +153,7 @@ class Scores(msgspec.Struct, kw_only=True):
             ours.add_wait(first.wait_s, wait_s, self._bounds(job, self.method))
 
     def add_ended(self, job: Job, wait_s: float, run_s: float) -> None:
-        """A job has ended after it waited for `wait_s` and ran for `run_s` seconds."""
+        """Add a job that ended after `wait_s` seconds in the queue and `run_s` seconds of run time."""
         for name, estimate in job.estimates.items():
             if name in self.accuracy:
                 self.accuracy[name].add_response(estimate.wait_s, wait_s, run_s)
@@ -157,7 +162,7 @@ class Scores(msgspec.Struct, kw_only=True):
                 self.run_accuracy[name].add(run_estimate.run_s, run_s, run_estimate.interval)
 
     def add_cancelled(self, job: Job, waited_s: float, noted: Iterable[Landmark] = ()) -> None:
-        """A job was cancelled in the queue, after `waited_s` seconds."""
+        """Add a job that was cancelled after `waited_s` seconds in the queue."""
         self.waiting.add(noted, waited_s)
         for name, accuracy in self.cancelled.items():
             if name in job.estimates:
@@ -170,13 +175,13 @@ class Scores(msgspec.Struct, kw_only=True):
         return {name: self.accuracy[name].tally() + self.cancelled[name].tally() for name in self.accuracy}
 
     def lately(self, weeks: int) -> Tally:
-        """The sums of the method that counts over the last so many weeks that have begun; less where it is newer."""
+        """Return the sums of the default method over the last `weeks` weeks, or since it started."""
         now = self.accuracy[self.method].tally() + self.cancelled[self.method].tally()
         begins = [week.tallies[self.method] for week in self.weeks[-weeks:] if self.method in week.tallies]
         return now.since(begins[0]) if begins else now
 
     def begin_week(self, now: float) -> None:
-        """Note the sums as they are `now` (Unix seconds), if a week has passed since this was last done."""
+        """Record the sums at `now` (Unix seconds), if a week has passed since the last record."""
         while self.weeks and self.weeks[-1].begin > now + WEEK_S:  # begun by a clock that was wrong
             self.weeks.pop()
         if not self.weeks or now >= self.weeks[-1].begin + WEEK_S:
@@ -184,7 +189,7 @@ class Scores(msgspec.Struct, kw_only=True):
             del self.weeks[:-MAX_WEEKS]
 
     def restore(self, saved: "Scores") -> None:
-        """Take back what was stored, of the methods that still run, and of the rivals."""
+        """Restore the stored scores of the methods that still run, and of the external estimates."""
         for name in saved.rivals:
             if name not in self.accuracy and name not in self.run_accuracy:
                 self.add_rival(name)

@@ -1,5 +1,7 @@
-"""How a site has been: its queue by the hour, and predicted beside actual waits by the day and the week. Bounded, and
-part of its state, so that it is the same after a crash."""
+"""Trends of a site: its queue by the hour, and predicted and actual waits by the day and the week.
+
+They are bounded, and part of the site's state, so a restart does not change them.
+"""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -24,7 +26,7 @@ SavedTrends = tuple[list[tuple[float, int, int, int, int]], list[SavedSums], lis
 
 
 class _Period:
-    """The jobs that left the queue in a day or week, and how many waited, or were to wait, for how long."""
+    """The jobs that left the queue in a day or week, with the distributions of their predicted and actual waits."""
 
     def __init__(self, sums: DepartedJobs, predicted: WaitCounts, waited: WaitCounts) -> None:
         self.sums = sums
@@ -32,7 +34,7 @@ class _Period:
         self.waited = waited
 
     def add(self, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
-        """Add a job; no estimate counts as a prediction of none."""
+        """Add a job; a missing estimate counts as a predicted wait of 0."""
         sums, said_s = self.sums, predicted_s or 0.0
         sums.jobs += 1
         sums.predicted_s += said_s
@@ -45,12 +47,12 @@ class _Period:
             sums.covered += waited_s <= bound_s
 
     def record(self) -> DepartedJobs:
-        """The sums with the medians as they are now."""
+        """Return the sums with the current medians."""
         medians = {"predicted_median_s": self.predicted.median_s(), "waited_median_s": self.waited.median_s()}
         return msgspec.structs.replace(self.sums, **medians)
 
     def save(self) -> SavedSums:
-        """What there is, to be stored."""
+        """Return the stored form."""
         one = self.sums
         sums = (one.begin, one.jobs, one.predicted_s, one.waited_s, one.error_s, one.bounded, one.covered)
         return *sums, self.predicted.counts, self.waited.counts
@@ -63,7 +65,7 @@ def _restored(saved: SavedSums) -> _Period:
 
 
 class Trends:
-    """The last hours, days, weeks of a site; an event costs a comparison, a job that leaves the queue additions."""
+    """The last hours, days and weeks of a site. O(1) per event and per job that leaves the queue."""
 
     def __init__(self) -> None:
         self._hours: list[HourState] = []
@@ -73,17 +75,17 @@ class Trends:
 
     @property
     def kept(self) -> SiteTrends:
-        """What there is, the oldest first."""
+        """The trends, the oldest first."""
         days, weeks = ([period.record() for period in periods] for periods in (self._days, self._weeks))
         return SiteTrends(hours=list(self._hours), days=days, weeks=weeks)
 
     def save(self) -> SavedTrends:
-        """What there is, to be stored; 0.1 ms."""
+        """Return the stored form."""
         hours = [*map(msgspec.structs.astuple, self._hours)]
         return hours, [day.save() for day in self._days], [week.save() for week in self._weeks]
 
     def restore(self, saved: SavedTrends) -> None:
-        """Take back what was saved."""
+        """Restore the stored form."""
         hours, days, weeks = saved
         self._hours[:] = (_filled(HourState, hour) for hour in hours)
         self._days[:] = map(_restored, days)
@@ -91,7 +93,7 @@ class Trends:
         self._next = _begin(hours[-1][0], HOUR_S) + HOUR_S if hours else 0.0
 
     def pass_to(self, now: float, state: SiteState) -> None:
-        """Note how the site is `now` (Unix seconds), if an hour has begun since this was last done."""
+        """Record the state of the site at `now` (Unix seconds), if an hour has begun since the last record."""
         if now < self._next - HOUR_S:  # a clock was wrong, and is not any more
             self._hours[:] = [hour for hour in self._hours if hour.time <= now]
         elif now < self._next:
@@ -109,7 +111,7 @@ class Trends:
         self._next = _begin(now, HOUR_S) + HOUR_S
 
     def left(self, now: float, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
-        """A job left the queue `now` after `waited_s`; no estimate counts as a prediction of none."""
+        """Add a job that left the queue `now` after `waited_s`; a missing estimate counts as a predicted wait of 0."""
         for kept, length_s, most in ((self._days, DAY_S, MAX_DAYS), (self._weeks, WEEK_S, MAX_WEEKS)):
             begin = _begin(now, length_s)
             if not kept or begin > kept[-1].sums.begin:

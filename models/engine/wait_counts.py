@@ -1,4 +1,4 @@
-"""Counts of waits by their length, from which medians are told; bounded, and the same whatever the machine."""
+"""Histogram of waits for computing medians; bounded, and identical on every machine."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ LONGEST_S = 3 * 365 * 86_400
 
 
 def _begins() -> Iterator[int]:
-    """When each class begins but the first, in whole seconds, so that no rounding of a machine's changes a count."""
+    """Yield the lower edge of each class except the first, in whole seconds, so that rounding cannot change a count."""
     yield from (1, 15, 30, 45)
     at = 60.0
     while at < LONGEST_S:
@@ -20,7 +20,7 @@ BEGINS = tuple(_begins())
 
 
 class WaitCounts:
-    """How many waits lie in each of some 60 classes; those that hold none take no room."""
+    """The number of waits in each of some 60 classes; empty classes need no memory."""
 
     def __init__(self, counts: dict[int, int] | None = None) -> None:
         self.counts = counts or {}
@@ -31,9 +31,9 @@ class WaitCounts:
         self.counts[place] = self.counts.get(place, 0) + 1
 
     def median_s(self) -> float | None:
-        """The median wait within its class as if its waits lay evenly there; None where there is none.
+        """Return the median wait, interpolated within its class; None without waits.
 
-        Off by less than a tenth from a minute on, by less than 8 s below.
+        The error is less than a tenth from a minute on, and less than 8 s below.
         """
         left = sum(self.counts.values()) / 2
         for place, count in sorted(self.counts.items()):

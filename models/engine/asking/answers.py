@@ -1,4 +1,4 @@
-"""What an engine answers to a question. Asking changes nothing."""
+"""Answers of an engine to questions. Read-only: answers do not change state."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -70,7 +70,7 @@ def answer(question: AnyQuestion, engine: Engine, now: float) -> AnyAnswer:
 
 
 def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[GridEstimate]:
-    """The estimates of these shapes at `now`, worked out one by one as they are taken."""
+    """Yield the estimates of these shapes at `now`, computed lazily."""
     considered, gpus = list(shapes), gpus_of(engine.context)
     predictions = consider(engine, (shape.job(now) for shape in considered))
     for shape, prediction in zip(considered, predictions, strict=True):
@@ -88,7 +88,11 @@ def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[Gr
 
 
 def live_state(engine: Engine, gpus: tuple[int, int] | None = None) -> LiveState:
-    """The live state in few numbers; `gpus` are all and those that are free (`gpus_of`), where they are to be told."""
+    """Return the live state in a few numbers.
+
+    Args:
+        gpus: the total and the free GPUs (`gpus_of`); None to leave them out.
+    """
     queued, running = (engine.context.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
     every, free = gpus or (msgspec.UNSET, msgspec.UNSET)
     return LiveState(
@@ -101,10 +105,13 @@ def live_state(engine: Engine, gpus: tuple[int, int] | None = None) -> LiveState
 
 
 def work_left_s(engine: Engine, now: float) -> float | None:
-    """How long the site's processors need for what is left of the live jobs; None where their number is unknown.
+    """Return the remaining work of the live jobs divided by the CPUs of the site, in seconds.
 
-    As if they could be packed without a gap, and by the run times as they were predicted; suspended jobs are left out.
-    O(live jobs), as far as they are looked at (`models.site.seen`).
+    It assumes perfect packing and the predicted run times; suspended jobs are left out. O(visible live jobs), see
+    `models.site.seen`.
+
+    Returns:
+        The time in seconds, or None if the number of CPUs is unknown.
     """
     if engine.context.cpus == 0:
         return None
@@ -144,7 +151,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
 
 
 def _implausible(prediction: Considered, job: Job, engine: Engine, now: float) -> Considered:
-    """The prediction for a considered job, with a doubt where it starts soon and others of its user are held back."""
+    """Add a doubt to a prediction of an early start if other jobs of the user are blocked."""
     wait_s = prediction.predicted_wait_s
     if wait_s is None or wait_s > PROMISE_S or (job.user is None and job.account is None):
         return prediction
@@ -154,7 +161,7 @@ def _implausible(prediction: Considered, job: Job, engine: Engine, now: float) -
 
 
 def _answered(prediction: Considered) -> dict[str, Any]:
-    """The fields of a prediction that every answer repeats."""
+    """Return the prediction fields that all answers share."""
     names = ("made_at", "predicted_wait_s", "predicted_run_s", "predicted_start", "bounds", "method", "reason")
     return {name: getattr(prediction, name) for name in (*names, "degraded", "p_immediate_start", "cautious_wait_s")}
 
@@ -197,7 +204,7 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
 
 
 def _estimates(engine: Engine, job: Job) -> Iterator[tuple[float, float | None, dict[str, float] | None]]:
-    """The estimates of a job that went out, the first one first: when, the wait, and its bounds."""
+    """Yield the published estimates of a job, the first one first: time, wait, and bounds."""
     method, later, again = engine.settings.method, job.later, list[LaterEstimate]()
     if (first := job.estimates.get(method)) is not None:
         yield job.submit, first.wait_s, bounds_of(job, method, engine.settings.bounds)
@@ -213,7 +220,7 @@ def _published_start(job: Job, at: float, wait_s: float | None, bounds: Mapping[
 
 
 def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
-    """Live jobs, with what was predicted of them by the method that counts, and what is expected now."""
+    """Describe live jobs with the estimates of the default method and the start expected now."""
     orders, blocked_by = Orders(engine, now), BlockedBy(engine, now)
     return [_live_job(engine, job, orders, blocked_by) for job in jobs]
 
@@ -259,14 +266,14 @@ def _live_job(engine: Engine, job: Job, orders: Orders, blocked_by: BlockedBy) -
 
 
 def passed(job: Job, bounds: Mapping[str, float] | None, now: float) -> float:
-    """The highest of the bounds of its submission beyond which a job that queues has waited; 0 where there is none."""
+    """Return the highest bound at submission that a pending job's wait has exceeded; 0 if none."""
     if job.phase is not Phase.QUEUED:
         return 0.0
     return max((float(q) for q, bound_s in (bounds or {}).items() if now - job.ready > bound_s), default=0.0)
 
 
 def waits_unusually(engine: Engine, most: int) -> int:
-    """How many of the `most` jobs that have queued longest have waited longer than nearly all alike; 0.4 µs a job."""
+    """Count how many of the `most` longest-pending jobs have exceeded their upper bound (`UNUSUAL`)."""
     method, lender, now = engine.settings.method, engine.settings.bounds, engine.time
     count = 0
     for job in engine.context.state.first_queued(most):
@@ -283,7 +290,7 @@ def _known(value: T | None) -> T | msgspec.UnsetType:
 
 
 def _expected_by(job: Job, engine: Engine) -> dict[str, float] | msgspec.UnsetType:
-    """When others expected a job that queues to start, as they first said."""
+    """Return the first external estimates of the start of a pending job, by name."""
     rivals = () if job.start is not None else engine.scores.rivals
     told = {name: estimate for name, estimate in job.estimates.items() if name in rivals}
     return {name: job.ready + (estimate.wait_s or 0.0) for name, estimate in told.items()} or msgspec.UNSET
@@ -318,14 +325,18 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
 
 
 def _acted(engine: Engine) -> list[AnswerAccuracy]:
-    """How right was what people act on, as far as the engine can tell."""
+    """Return the accuracy of the estimates that users act on, as far as the engine can measure it."""
     return [answer_accuracy(kind, *both) for kind, both in acted_on(engine).items()]
 
 
 def acted_on(engine: Engine) -> dict[str, tuple[Accuracy, Accuracy]]:
-    """By kind, as of `AnswerAccuracy`, what was measured over one job or more: the last estimates of those that were
-    estimated again while they queued, and what each would have been told by a what-if question right before it came;
-    and of the same jobs what was predicted at their submission.
+    """Return the accuracy of estimates made at other times than submission, by the kinds of `AnswerAccuracy`.
+
+    "expected" is the last estimate of jobs that were estimated again while pending. "what-if" is the answer that a
+    what-if question would have received immediately before the submission. Kinds without a job are left out.
+
+    Returns:
+        By kind, the accuracy of these estimates, and of the predictions at submission for the same jobs.
     """
     scores = engine.scores
     ours = scores.accuracy[scores.method]
@@ -335,7 +346,7 @@ def acted_on(engine: Engine) -> dict[str, tuple[Accuracy, Accuracy]]:
 
 
 def answer_accuracy(kind: str, told: Accuracy, predicted: Accuracy, regret_s: float | None = None) -> AnswerAccuracy:
-    """How right answers of a kind were, beside what was `predicted` of the same jobs; there was one at least."""
+    """Compare the accuracy of a kind of answer with that of the predictions for the same jobs (at least one)."""
     return AnswerAccuracy(
         kind=kind,
         jobs=told.jobs,
@@ -348,12 +359,12 @@ def answer_accuracy(kind: str, told: Accuracy, predicted: Accuracy, regret_s: fl
 
 
 def recent(engine: Engine) -> MethodAccuracy:
-    """The accuracy of the method that counts in the week that is and the one before; less where it is not so long."""
+    """Return the accuracy of the default method in the current week and the previous one, or since it started."""
     return _accuracy(engine.settings.method, engine.scores.lately(weeks=2))
 
 
 def while_waiting(engine: Engine) -> list[WaitingAgeAccuracy]:
-    """The accuracy of the estimates in force at each age that a job has reached."""
+    """Return the accuracy of the estimates in force at each age that a job has reached."""
     return [_at_age(age_s, row) for age_s, row in engine.scores.waiting.rows().items()]
 
 
@@ -372,7 +383,7 @@ def _at_age(age_s: float, row: Mapping[str, float]) -> WaitingAgeAccuracy:
 
 
 def weeks(engine: Engine, now: float) -> list[WeekAccuracy]:
-    """The accuracy of each method week by week, the oldest first; the last week lasts until `now`."""
+    """Return the accuracy of each method by week, the oldest first; the last week ends `now`."""
     names = [engine.settings.method, *(name for name in engine.scores.accuracy if name != engine.settings.method)]
     measured = []
     for week, after in pairwise([*engine.scores.weeks, Week(now, engine.scores.tallies())]):

@@ -1,8 +1,8 @@
-"""Which jobs are held back: they were promised a start that did not come, and there is room for them.
+"""Detect blocked jobs: their predicted start has passed, although there is room for them.
 
-What holds them is not in the events: a limit of the site's that it does not tell, or a priority. So as long as such a
-job queues no start is promised to it, and none within minutes to other jobs of its user in its queue. Where there is no
-room, a job that is as late is not said to start now.
+The events do not contain the cause: a limit that the site does not report, or a priority. While such a job is pending,
+answers predict no start for it. Nor do they predict a start within minutes for other jobs of the same user in the same
+queue. An overdue job without room is not blocked, but answers do not predict that it starts immediately.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ _Group = tuple[str | None, str | None, str | None]
 
 
 class _Oldest(NamedTuple):
-    """Of the held-back jobs of a group: about how many there are, since when the first of them is, and its reason."""
+    """The blocked jobs of a group: their approximate number, the time since when, and the first reason."""
 
     jobs: float
     since: float
@@ -41,9 +41,9 @@ class _Oldest(NamedTuple):
 
 
 class BlockedBy:
-    """The jobs of a site that are held back `now` (Unix seconds), as far as they are looked at (`models.site.seen`).
+    """The blocked jobs of a site at `now` (Unix seconds), among the visible jobs (`models.site.seen`).
 
-    O(live jobs), 2 µs each of those that are overdue and not larger than what is free.
+    O(live jobs), most of it for overdue jobs that are not larger than the free CPUs.
     """
 
     def __init__(self, engine: Engine, now: float) -> None:
@@ -63,10 +63,10 @@ class BlockedBy:
                     del self._groups[group]  # one of them has started since: what held them may be over
 
     def of(self, job: Job, expected_start: float | None) -> str | None:
-        """Why a queued job is promised no start, in words; None where it may be.
+        """Explain why no start is predicted for a pending job; None if one may be.
 
-        Parameters:
-            expected_start: when it is expected to start otherwise, Unix seconds.
+        Args:
+            expected_start: the expected start without this check, Unix seconds.
         """
         blocked = obstacle(job, self._engine.context, self._engine.settings.max_down_fraction)
         if blocked is not None:
@@ -81,12 +81,12 @@ class BlockedBy:
         return self.beside(job)
 
     def _overdue_since(self, job: Job) -> float | None:
-        """Since when the start that was promised to a job is overdue; None where it is not."""
+        """Return since when the predicted start of a job is overdue; None if it is not."""
         since = broken_at(self._engine, job)
         return since if since is not None and since <= self._now else None
 
     def _has_room(self, job: Job) -> bool:
-        """Whether what a job asks for is free where it competes, and no reservation is ahead of it."""
+        """Return whether the requested resources of a job are free in its area and no reservation is ahead of it."""
         seen, there = self._engine.context.of(job)
         free = there.cpus - there.state.totals(SITE, Phase.RUNNING).cpus
         if free < seen.cpus or there.earliest(seen, self._now) > self._now:
@@ -99,7 +99,7 @@ class BlockedBy:
         return self._vacant[number].has_room(ask_of(seen))
 
     def beside(self, job: Job) -> str | None:
-        """Why a start within minutes is not promised to a job: others of its user in its queue are held back."""
+        """Explain why no start within minutes is predicted for a job: others of its user in its queue are blocked."""
         found = self._groups.get(group_of(job))
         if found is None or (job.user is None and job.account is None):
             return None
@@ -112,20 +112,20 @@ class BlockedBy:
 
 
 def group_of(job: Job) -> _Group:
-    """Whose job it is and where: what is alike in jobs that the same limit holds back."""
+    """Return the key of jobs that the same limit would block: user, account and queue."""
     return job.user, job.account, job.queue
 
 
 def because(job: Job) -> str:
-    """What holds a job back, by the scheduler's own word where it is known."""
+    """Return why a job is blocked: the scheduler's pending reason, if known."""
     told = "" if job.extras.pending_reason is None else plainly(job.extras.pending_reason)
     return told or UNKNOWN
 
 
 def broken_at(engine: Engine, job: Job) -> float | None:
-    """From when on the start that was promised to a job at its submission is overdue; None where none was promised.
+    """Return the time after which the predicted start of a job is overdue; None if none was predicted.
 
-    The promise is the greatest of its bounds, and ten minutes beyond the expected start at least.
+    It is the greatest of the bounds at submission, and at least ten minutes after the predicted start.
     """
     method = engine.settings.method
     first = job.estimates.get(method)
@@ -136,9 +136,9 @@ def broken_at(engine: Engine, job: Job) -> float | None:
 
 
 def _overdue(context: SiteContext, now: float) -> Iterator[tuple[Job, float]]:
-    """Queued jobs that may be held back: they have waited for long enough, and as many processors are free.
+    """Yield pending jobs that may be blocked, each with the number of jobs that it represents.
 
-    And how many jobs each of them stands for.
+    They have waited long enough, and enough CPUs are free.
     """
     for view in context.views():
         table, free = view.state.table, view.cpus - view.state.totals(SITE, Phase.RUNNING).cpus

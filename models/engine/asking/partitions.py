@@ -1,4 +1,4 @@
-"""What a site's partitions mean for a job that is only considered, and how they are now."""
+"""Partitions of a site: their current state, and whether a considered job can run in them."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ from models.waits.order.placement import lie
 
 
 def considered(question: WaitQuestion, now: float) -> Job:
-    """The job that a question is about, as if it came now."""
+    """Return the job of a question as if it were submitted now."""
     rare = {name: getattr(question, name) for name in Extras.__struct_fields__ if hasattr(question, name)}
     extras = Extras(**rare)
     request = {name: getattr(question, name) for name in REQUEST}
@@ -26,7 +26,7 @@ def considered(question: WaitQuestion, now: float) -> Job:
 
 
 def never(engine: Engine, job: Job) -> str | None:
-    """Why a job can never run at the site; None where it can, and where the site has no topology."""
+    """Explain why a job can never run at the site; None if it can, or if the site has no topology."""
     topology = Topology.of(engine.context.capacity)
     if topology is None:
         return None
@@ -37,7 +37,7 @@ def never(engine: Engine, job: Job) -> str | None:
 
 
 def left_out(engine: Engine, job: Job) -> dict[str, str]:
-    """Of the partitions that a job names, those where it can never run, and why."""
+    """Return the requested partitions where a job can never run, with the reasons."""
     topology = Topology.of(engine.context.capacity)
     found: dict[str, str] = {}
     if topology is None:
@@ -51,7 +51,7 @@ def left_out(engine: Engine, job: Job) -> dict[str, str]:
 
 
 def partition_states(context: SiteContext, now: float) -> list[PartitionState]:
-    """Each partition as it is `now` (Unix seconds); none where the site has no topology. O(live jobs)."""
+    """Return the state of each partition at `now` (Unix seconds); empty without a topology. O(live jobs)."""
     areas = context.areas
     if areas is None:
         return []
@@ -88,9 +88,9 @@ def partition_states(context: SiteContext, now: float) -> list[PartitionState]:
 
 
 def gpus_of(context: SiteContext) -> tuple[int, int] | None:
-    """The GPUs of nodes that are not down, and how many of them no job has; None where the site tells of none.
+    """Return the GPUs of nodes that are not down, and how many of them are free; None if the site reports none.
 
-    O(running jobs), 0.2 µs each.
+    O(running jobs).
     """
     topology = Topology.of(context.capacity)
     if topology is None:
@@ -104,7 +104,7 @@ def gpus_of(context: SiteContext) -> tuple[int, int] | None:
 
 
 def _free(areas: Areas, number: int, asks: list[Ask], now: float) -> dict[int, tuple[int, int]]:
-    """The processors and GPUs that are free in each pool of an area, by its place, if jobs run that ask for these."""
+    """Return the free CPUs and GPUs of each pool of an area, by pool index, while jobs with these requests run."""
     layout = areas.layouts[number]
     holds: Floats = layout.timeline(now).holds[0]
     known = {ask: code for code, ask in enumerate(dict.fromkeys(asks))}

@@ -1,4 +1,4 @@
-"""Why a job waits by the scheduler's own account, in plain English."""
+"""Explain the scheduler's pending reasons in plain English."""
 
 from models.site.job import Job, Phase
 from models.site.reasons import LIMIT, word_of
@@ -43,7 +43,7 @@ _WHAT |= {"jobs": "running jobs", "submit": "jobs", "submitjobs": "jobs", "wall"
 
 
 def plainly(reason: str) -> str:
-    """What a scheduler's reason means; the word itself where it is not known.
+    """Explain a scheduler's pending reason; quote an unknown one.
 
     >>> plainly("QOSMaxCpuPerUser")
     'held back by a limit of the QOS on your CPUs'
@@ -65,7 +65,7 @@ def plainly(reason: str) -> str:
 
 
 def told_of(job: Job) -> str:
-    """What is known of why a job that has not started waits, beside the queue; empty where nothing is."""
+    """Explain why a pending job waits, apart from the queue; empty without a known reason."""
     if job.start is not None:
         return ""
     told = [f"it was {job.progress.requeued} and queues again"] if job.progress.requeued else []

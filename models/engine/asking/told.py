@@ -1,4 +1,4 @@
-"""When a job starts, in one line for whoever has just submitted it."""
+"""Describe in one line when a job starts, for the user who submitted it."""
 
 from collections.abc import Mapping
 
@@ -24,14 +24,15 @@ def told(
     reason: str = "",
     blocked_by: str | None = None,
 ) -> str:
-    """When a job starts, as it stands now.
+    """Describe when a job is expected to start.
 
-    Parameters:
-        phase: of the job, as in `LiveJob`.
-        left_s: seconds until it is expected to start; None where there is no estimate, and `reason` says why.
-        bounds_s: seconds from now within which it starts, by probability.
-        ahead: queued jobs that are expected to start before.
-        blocked_by: why no start is promised.
+    Args:
+        phase: the phase of the job, as in `LiveJob`.
+        left_s: seconds until the expected start; None without an estimate, see `reason`.
+        bounds_s: upper bounds of the start, in seconds from now, by probability.
+        ahead: number of pending jobs that are expected to start earlier.
+        reason: why there is no estimate.
+        blocked_by: why no start is predicted.
 
     >>> told("queued", 2400, {"0.9": 7200}, 12)
     'starts in about 40m, 90 % within 2h; 12 jobs ahead'

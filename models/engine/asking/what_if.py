@@ -1,4 +1,4 @@
-"""What would be predicted of jobs that are only considered. Asking changes nothing."""
+"""Predictions for considered jobs, which are not submitted (what-if). Read-only: they do not change state."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,10 +29,10 @@ MAX_NAMED_QUEUES = 8
 
 
 def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Considered]:
-    """What would be predicted of jobs that came at their `submit`, each as if it alone did.
+    """Yield the predictions for considered jobs, each as if only this job arrived at its `submit` time.
 
-    They have a key that no submitted job has, and are taken one by one, as their predictions are. A method that
-    simulates looks at the site once for all jobs of one moment, so events may come in between.
+    Considered jobs have a key that no submitted job has. They are processed lazily, one for each prediction. A method
+    that simulates takes one snapshot of the site for all jobs of the same time, so events may be applied in between.
     """
     settings, context, what_if = engine.settings, engine.context, engine.methods.what_if_method
     for job, where, estimates in _considered(engine, jobs):
@@ -47,7 +47,7 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Considered]:
 
 
 def _considered(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Considered]:
-    """Each job, the area that it was looked at in, and what is said of it there: of several areas the soonest."""
+    """Yield each job with its area and its estimates there; of several areas the one with the earliest start."""
     settings, what_if = engine.settings, engine.methods.what_if_method
     methods = {what_if.name: what_if}
     if settings.bounds:
@@ -67,14 +67,14 @@ def _considered(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Considered]:
 
 
 def _soonest(one: "_Described", methods: Mapping[str, WaitMethod], name: str) -> _Considered:
-    """What is said of a job in that of its areas where it would start first by the method of this name."""
+    """Return the job in the area with the earliest start by the method `name`, with its estimates there."""
     told = [(one.job, where, next(_told(methods, [seen], where))) for seen, where in one.seen]
     waits_s = [math.inf if said[name].wait_s is None else said[name].wait_s or 0.0 for _, _, said in told]
     return told[waits_s.index(min(waits_s))]
 
 
 def _told(methods: Mapping[str, WaitMethod], jobs: Iterable[Job], where: SiteContext) -> Iterator[dict[str, Estimate]]:
-    """What the methods say of jobs in one area."""
+    """Yield the estimates of all methods for jobs in one area."""
     asked, *copies = tee(jobs, 1 + len(methods))
     answers = [method.what_ifs(copy, where) for method, copy in zip(methods.values(), copies, strict=True)]
     for job, *estimates in zip(asked, *answers, strict=True):
@@ -83,7 +83,7 @@ def _told(methods: Mapping[str, WaitMethod], jobs: Iterable[Job], where: SiteCon
 
 
 class _Described(NamedTuple):
-    """A job, and how it is seen in each area in which it may start."""
+    """A job, and its view in each area where it may start."""
 
     job: Job
     seen: list[tuple[Job, SiteContext]]
@@ -94,7 +94,7 @@ class _Described(NamedTuple):
 
 
 def _described(job: Job, engine: Engine) -> _Described:
-    """A job that is only considered, with its run time and the state that it finds."""
+    """Return a considered job with its run time and the features of the current state."""
     runtimes, context = engine.settings.runtimes, engine.context
     job.run_estimates = {runtimes: context.runtimes.predict(job, context.runs)}
     plan_run(job, runtimes)
@@ -106,7 +106,7 @@ def _described(job: Job, engine: Engine) -> _Described:
 
 
 def too_large(job: Job, context: SiteContext) -> str | None:
-    """Why a job cannot run at a site that has no topology: it asks for more processors than there are."""
+    """Explain why a job cannot run at a site without a topology: it requests too many CPUs."""
     if context.layout is not None or not 0 < context.cpus < job.cpus:
         return None
     if context.capacity is None:
@@ -115,7 +115,7 @@ def too_large(job: Job, context: SiteContext) -> str | None:
 
 
 def unknown_queue(job: Job, engine: Engine) -> str | None:
-    """That no job of the site has named the queue that this one names."""
+    """Explain that no job of the site was submitted to the queue of this job; None if one was."""
     known, areas = engine.queues.seen, engine.context.areas
     if job.queue is None or job.queue in known or (areas is not None and job.queue in areas.topology.partitions):
         return None
@@ -128,7 +128,7 @@ SETTLED_JOBS = 100
 
 
 def low_confidence(context: SiteContext, bounds: Mapping[str, float] | None) -> str | None:
-    """Why an estimate of a site rests on little, so that a ranking puts it behind; None where it rests on enough."""
+    """Explain why an estimate is based on little data, which lowers its rank; None if the data is enough."""
     started = context.history.count
     if bounds and (started >= SETTLED_JOBS or (started >= KNOWN_JOBS and context.capacity is not None)):
         return None
@@ -136,7 +136,7 @@ def low_confidence(context: SiteContext, bounds: Mapping[str, float] | None) -> 
 
 
 def not_told(job: Job, context: SiteContext) -> Iterator[str]:
-    """What a job asks for and the site does not tell whether it has it, which counts for nothing then."""
+    """Yield the requested resources that the site does not report; these do not affect the estimate."""
     if job.gpus and context.areas is None:
         yield "whether it has such GPUs is not told"
     known = context.areas.topology.features if context.areas is not None else frozenset[str]()
@@ -146,7 +146,7 @@ def not_told(job: Job, context: SiteContext) -> Iterator[str]:
 
 
 def guesses(context: SiteContext) -> Iterator[str]:
-    """What an answer about a site is based on and is not well known yet."""
+    """Yield the inputs of an answer that are still uncertain."""
     if context.capacity is None:
         yield "size guessed from the jobs that ran"
     if context.history.count < KNOWN_JOBS:

@@ -1,4 +1,4 @@
-"""Why a job waits, in words and numbers, and what it could ask for instead to start sooner. Asking changes nothing."""
+"""Explain why a job waits, in words and numbers, and suggest requests that would start sooner. Read-only."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -31,7 +31,7 @@ MUCH_LONGER = 2.0
 
 
 class WorkAhead(NamedTuple):
-    """The queued jobs that are expected to start before another: how many, those of its queue, and their work."""
+    """The pending jobs that are expected to start before another: their number, those in its queue, and their work."""
 
     jobs: int
     same_queue: int
@@ -39,10 +39,12 @@ class WorkAhead(NamedTuple):
 
 
 class FreeNow(NamedTuple):
-    """What is free where a job competes.
+    """The free resources of an area.
 
-    `cpus` are processors. `left` is what is free of all resources, as `cpus` of jobs are counted in an area: by the
-    resource of which a job takes most. `place` are the words for the area, none where it is the whole machine.
+    Attributes:
+        cpus: free CPUs.
+        left: the free part of the area in units of `Job.cpus` there, which counts the dominant resource of a job.
+        place: the name of the area; empty if it is the whole machine.
     """
 
     cpus: int
@@ -50,17 +52,17 @@ class FreeNow(NamedTuple):
     place: str
 
     def words(self) -> str:
-        """`16 processors are free`, and where."""
+        """Return `16 CPUs are free`, with the area."""
         return f"{counted(self.cpus, 'CPU')} {self.are_free()}"
 
     def are_free(self) -> str:
-        """`are free`, and where."""
+        """Return `are free`, with the area."""
         verb = "is" if self.cpus == 1 else "are"
         return f"{verb} free in {self.place}" if self.place else f"{verb} free"
 
 
 def _free(there: SiteContext) -> FreeNow:
-    """What is free in an area, or at a site that has none. O(running jobs)."""
+    """Return the free resources of an area, or of a site without areas. O(running jobs)."""
     left = max(there.cpus - there.state.totals(SITE, Phase.RUNNING).cpus, 0)
     if there.layout is None:
         return FreeNow(left, left, "")
@@ -70,7 +72,7 @@ def _free(there: SiteContext) -> FreeNow:
 
 
 def _names(partitions: tuple[str, ...]) -> str:
-    """The names of partitions; of many the first."""
+    """Join the names of partitions; of many, only the first ones."""
     if len(partitions) <= MAX_NAMES:
         return " and ".join(filter(None, (", ".join(partitions[:-1]), partitions[-1])))
     shown = MAX_NAMES - 1
@@ -78,10 +80,10 @@ def _names(partitions: tuple[str, ...]) -> str:
 
 
 class Order:
-    """The queued jobs of an area by when they are expected to start. O(n · log n) of those that are looked at.
+    """The pending jobs of an area by expected start. O(n · log n) in the visible jobs.
 
-    Parameters:
-        starts: when each of them is expected to start, Unix seconds, as of `WaitMethod.starts`; nan is left out.
+    Args:
+        starts: the expected start of each, Unix seconds, as of `WaitMethod.starts`; nan is left out.
     """
 
     def __init__(self, state: SiteState, starts: Floats) -> None:
@@ -97,7 +99,7 @@ class Order:
         self._same: dict[str | None, Floats] = {}
 
     def start(self, job: Job) -> float | None:
-        """When a job is expected to start; None where that is not known, or the job is not looked at."""
+        """Return the expected start of a job; None if it is unknown or the job is not visible."""
         row = self._table.row(job.key)
         place = int(np.searchsorted(self._rows, row))
         if place == len(self._rows) or self._rows[place] != row or np.isnan(self._by_row[place]):
@@ -105,7 +107,7 @@ class Order:
         return float(self._by_row[place])
 
     def ahead(self, queue: str | None, start: float) -> WorkAhead:
-        """Those that start before `start` (Unix seconds); of a queue not all of which is looked at, about."""
+        """Return the jobs that start before `start` (Unix seconds); approximate if not all jobs are visible."""
         jobs = int(np.searchsorted(self._starts, start))
         if queue not in self._same:
             code = self._table.code("queue", queue)
@@ -116,12 +118,12 @@ class Order:
 
 
 def _sums(values: Floats) -> Floats:
-    """Of the values before each, and of all; (values + 1,)."""
+    """Return the cumulative sums of the values, from 0 on; (values + 1,)."""
     return np.concatenate(([0.0], np.cumsum(values)))
 
 
 class Orders:
-    """The order of each area of a site, or of the whole where it has no topology; made as they are asked for."""
+    """The order of each area of a site, or of the whole site without a topology; created on demand."""
 
     def __init__(self, engine: Engine, now: float) -> None:
         self._engine, self.now = engine, now
@@ -129,7 +131,7 @@ class Orders:
         self._free_now: dict[int, FreeNow] = {}
 
     def of(self, job: Job) -> tuple[Order, Job, SiteContext]:
-        """The order in which a job is, how the job is seen there, and what else is known of its area."""
+        """Return the order that contains a job, the view of the job there, and the context of its area."""
         seen, there = self._engine.context.of(job)
         number = _number(there)
         if number not in self._orders:
@@ -137,14 +139,14 @@ class Orders:
         return self._orders[number], seen, there
 
     def free_now(self, there: SiteContext) -> FreeNow:
-        """What is free in an area."""
+        """Return the free resources of an area."""
         number = _number(there)
         if number not in self._free_now:
             self._free_now[number] = _free(there)
         return self._free_now[number]
 
     def start(self, job: Job) -> float | None:
-        """When a live job is expected to start, Unix seconds; None where it does not queue, or it is not known."""
+        """Return the expected start of a live job, Unix seconds; None if it is not pending, or unknown."""
         if job.phase is not Phase.QUEUED:
             return None
         order, seen, there = self.of(job)
@@ -157,9 +159,9 @@ def _number(there: SiteContext) -> int:
 
 
 def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
-    """Why a job that is only considered would wait, and what would start sooner.
+    """Explain why a considered job would wait, and which changes would start it sooner.
 
-    Costs the simulation of the queue, and one what-if for each alternative that is tried: 12 at most.
+    Costs a simulation of the queue, and one what-if query for each alternative, at most 12.
     """
     found = explained(Orders(engine, job.submit), job, prediction.predicted_wait_s, prediction.reason)
     guessed = not found.ahead_jobs and found.free_cpus >= job.cpus and _is_new(engine.context)
@@ -167,14 +169,18 @@ def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
 
 
 def _is_new(there: SiteContext) -> bool:
-    """Whether so few jobs have started that nothing of how the site schedules can be told from them."""
+    """Return whether too few jobs have started to infer how the site schedules."""
     return len(there.history) < EVIDENCE_JOBS
 
 
 def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") -> Why:
-    """Why a job waits that is expected to wait `wait_s` seconds in all; `reason` says why there is no estimate.
+    """Explain the wait of a job.
 
-    Where a site has a topology, all numbers are those of the area in which the job competes.
+    At a site with a topology, all numbers are those of the area in which the job competes.
+
+    Args:
+        wait_s: the expected total wait in seconds.
+        reason: why there is no estimate.
     """
     order, seen, there = orders.of(job)
     site_cpus = there.cpus
@@ -198,7 +204,7 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
 def _words(
     job: Job, wait_s: float, left_s: float, here: FreeNow, ahead: WorkAhead, work_s: float | None, is_new: bool
 ) -> str:
-    """The reason in a sentence or two, of a job that is expected to start in `left_s` seconds."""
+    """Explain in one or two sentences the wait of a job that is expected to start in `left_s` seconds."""
     beside = NEW if is_new else MAY_BE_HELD
     fits = here.left >= job.cpus
     wanted = job.cpus if job.asked_cpus is None else job.asked_cpus
@@ -220,14 +226,14 @@ def _words(
 
 
 def _beside(fits: bool, beside: str) -> str:
-    """What a job waits for beside the work ahead of it."""
+    """Return what a job waits for apart from the work ahead of it."""
     if fits:
         return f", but {beside}"
     return ", so running jobs must end first"
 
 
 def _in_line(job: Job, ahead: WorkAhead, work_s: float | None, place: str) -> str:
-    """What is ahead: `12 jobs ahead of it, 7 of them in batch, need 3,400 CPU-hours, about 3h6m of the machine`."""
+    """Describe the queue: `12 jobs ahead of it, 7 of them in batch, need 3,400 CPU-hours, about 3h6m of the machine`."""
     one = ahead.jobs == 1
     part = "all" if ahead.same_queue == ahead.jobs else f"{ahead.same_queue} of them"
     among = f", {part} in {job.queue}," if ahead.same_queue and job.queue and not one else ""
@@ -240,7 +246,7 @@ def _in_line(job: Job, ahead: WorkAhead, work_s: float | None, place: str) -> st
 
 
 def _sooner(engine: Engine, job: Job, prediction: Prediction) -> list[Alternative]:
-    """What would start sooner by enough, the best first."""
+    """Return the alternatives that start sooner by a significant time, the best first."""
     wait_s = prediction.predicted_wait_s
     if wait_s is None or wait_s <= AT_ONCE_S:
         return []
@@ -257,7 +263,7 @@ def _sooner(engine: Engine, job: Job, prediction: Prediction) -> list[Alternativ
 
 
 def _variants(engine: Engine, job: Job) -> Iterator[Job]:
-    """The same job, shorter, smaller, or in another queue."""
+    """Yield the same job with a shorter time limit, with fewer CPUs, or in another queue."""
     for share in (0.5, 0.25):
         if job.limit_s is not None and job.limit_s * share >= MIN_WALLTIME_S:
             yield _like(job, walltime=job.limit_s * share)
@@ -271,12 +277,12 @@ def _variants(engine: Engine, job: Job) -> Iterator[Job]:
 
 
 def _like(job: Job, **changes: object) -> Job:
-    """A job that is considered, with another request and nothing predicted yet."""
+    """Return a considered job with a changed request and without predictions."""
     return Job(job.id, job.attempt, job.submit, **job.request | changes)
 
 
 def _alternative(job: Job, variant: Job, wait_s: float, sooner_s: float) -> Alternative:
-    """What it is that differs, and what it saves."""
+    """Return the changed fields of an alternative, and the time that it saves."""
     differing = {
         name: getattr(variant, name)
         for name in ("cpus", "walltime", "queue")

@@ -1,1 +1,1 @@
-"""What events do to a job on its way: it enters the queue, starts, and leaves."""
+"""Event handlers for job attempts: submission, changes, start, and end."""

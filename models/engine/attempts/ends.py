@@ -1,4 +1,4 @@
-"""A job leaves: it ends, is cancelled in the queue, or is given up."""
+"""A job leaves: it ends, is cancelled while pending, or expires."""
 
 from collections.abc import Iterator
 
@@ -16,15 +16,15 @@ INTERRUPTED = (PREEMPTED, "node_fail")  # the states of ends that say nothing of
 
 
 def end_of(tells_run_time: bool) -> Happened:
-    """What the end of an attempt is."""
+    """Classify how an attempt ended."""
     return Happened.ENDED if tells_run_time else Happened.INTERRUPTED
 
 
 class Ends(AttemptHandler):
-    """Jobs that leave; what they waited and ran is learnt where it is known."""
+    """Handle jobs that leave, and learn from their wait and run time if these are known."""
 
     def end(self, event: End) -> Iterator[Record]:
-        """A job has left its processors, as far as it had them."""
+        """Handle the end of a job, which releases its CPUs."""
         job = self._live.get(event.key)
         if job is None and self._live.has_left(event.key):
             yield Anomaly("duplicate_end", f"job {event.job} has left already")
@@ -52,14 +52,14 @@ class Ends(AttemptHandler):
             yield from self.finish(job, event.time, event.state)
 
     def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
-        """The end of a job that is queued as far as is known: it leaves the queue, and its start may still come."""
+        """Handle the end of a job that is still pending as far as known: it leaves the queue; its start may come later."""
         self._live.end_before_start(job, event.time)
         if event.state in INTERRUPTED:
             job.progress = job.progress.but(interrupted=event.state)
         yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
 
     def finish(self, job: Job, end: float, state: str | None) -> Iterator[Record]:
-        """A running job has ended: its run time is known; that of one that was interrupted says nothing of the job."""
+        """End a running job, and learn its run time unless the job was interrupted."""
         assert job.start is not None
         preempted = state == PREEMPTED
         if not job.requested:
@@ -83,13 +83,13 @@ class Ends(AttemptHandler):
             yield from self._outgoing.outcomes(job, end, wait_s, run_s, preempted=preempted)
 
     def leave(self, job: Job) -> None:
-        """A job that has started is live no more."""
+        """Remove a started job from the live jobs."""
         self._live.leave(job)
         if not job.requested:
             self._arrays.left(job.extras.array)
 
     def cancel(self, event: Cancel) -> Iterator[Record]:
-        """A job has left the queue without having started."""
+        """Handle the cancellation of a job that has not started."""
         job = self._live.get(event.key)
         if job is None:
             known, row = self._live.has_left(event.key), self._arrays.row_of(event)
@@ -113,7 +113,7 @@ class Ends(AttemptHandler):
             yield from self._abandon(job, event.time)
 
     def _cancel_task(self, row: Job, event: Cancel) -> Iterator[Record]:
-        """A task of an array is cancelled in its row; with the last one the array is."""
+        """Cancel a task of an array that is queued as one row; the last task removes the row."""
         if row.tasks_left == 1:
             yield from self._abandon(row, event.time)
         else:
@@ -121,7 +121,7 @@ class Ends(AttemptHandler):
             self._observe(task_of(row, event), Happened.WITHDRAWN, event.time)
 
     def _abandon(self, job: Job, at: float) -> Iterator[Record]:
-        """A queued job leaves without having started: its wait is censored."""
+        """Remove a pending job that did not start: its wait is censored."""
         waited_s = max(at - job.ready, 0.0)
         if not job.unscored:
             self._methods.cancelled(job, waited_s, self._context)  # first, while there is what they keep of it
@@ -139,7 +139,7 @@ class Ends(AttemptHandler):
         yield from self._outgoing.outcomes(job, at, waited_s, censored=True)
 
     def note_past(self, job: Job, waited_s: float) -> None:
-        """A job has left the queue: what was predicted beside what happened, by the method that counts."""
+        """Add the predicted and the actual wait of a job that left the queue to the trends, by the default method."""
         if job.progress.old:
             return
         method = self._settings.method
@@ -148,7 +148,7 @@ class Ends(AttemptHandler):
         self._past.left(self._live.clock.now, None if told is None else told.wait_s, bound_s, waited_s)
 
     def give_up(self) -> Iterator[Record]:
-        """Jobs whose end was never reported leave: unscored, and history for no method."""
+        """Remove jobs whose end was never reported: they are not scored, and methods do not learn from them."""
         for job in self._live.give_up():
             if job.start is None:
                 self._methods.forget(job.key)

@@ -1,5 +1,4 @@
-"""What changes while a job stays where it is: its request, whether it may start or stands still, when others expect its
-start; and the site's size."""
+"""Changes of a job in its phase: request, holds, suspensions, external estimates; and of the site's capacity."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,13 +27,13 @@ EMPTIED = ("node_features", "pending_reason")  # those of them that an empty val
 
 
 class InPlace(AttemptHandler):
-    """Requests that are altered, holds, suspensions, starts that others expect, and what the site has.
+    """Handle altered requests, holds, suspensions, external estimates, and the capacity of the site.
 
     A job is held by its owner or an operator, by its dependency, or by both.
     """
 
     def alter(self, event: Alter) -> Iterator[Record]:
-        """A live job's request is another now, so it is estimated again; of one that runs also what was allocated."""
+        """Change the request of a live job and estimate it again; of a running job also change its allocation."""
         job = self._live.get(event.key)
         if job is None:
             yield Anomaly("alter_of_unknown_job", f"job {event.job} is not here")
@@ -46,7 +45,7 @@ class InPlace(AttemptHandler):
         self._reestimates.watch(job, self._live.clock.now)
 
     def _alter(self, job: Job, event: Alter) -> Iterator[Record]:
-        """What the event leaves out stays as it was."""
+        """Change the fields that the event contains; the others keep their values."""
         overtaken = event.time < job.alter_time
         job.alter_time = max(job.alter_time, event.time)
         if overtaken:
@@ -70,7 +69,7 @@ class InPlace(AttemptHandler):
         self._depend(job, event)
 
     def _depend(self, job: Job, event: Alter) -> None:
-        """A job's dependency was set, or is met: it is held, or counts as queued from now on."""
+        """Hold a job whose dependency was set, or queue it once the dependency is met."""
         if job.start is not None or job.phase is Phase.ENDED_BEFORE_START:
             return
         depended = job.depends
@@ -93,7 +92,7 @@ class InPlace(AttemptHandler):
         self._landmarks.watch(job)
 
     def hold(self, event: Hold) -> Iterator[Record]:
-        """A job that has not started may not start until it is released."""
+        """Hold a pending job until it is released."""
         job = self._live.get(event.key)
         overtaken = job is not None and _hold_overtaken(job, event.time)
         free = job is not None and (job.phase is Phase.QUEUED or (job.depends and not job.progress.held))
@@ -108,7 +107,7 @@ class InPlace(AttemptHandler):
             job.progress = job.progress.but(held=True)
 
     def release(self, event: Release) -> Iterator[Record]:
-        """A held job may start again, unless its dependency is not met yet."""
+        """Release a held job; it stays held while its dependency is unmet."""
         job = self._live.get(event.key)
         overtaken = job is not None and _hold_overtaken(job, event.time)
         if job is None or job.phase is not Phase.HELD or (job.depends and not job.progress.held):
@@ -121,7 +120,7 @@ class InPlace(AttemptHandler):
             self._enqueue(job, event.time)
 
     def suspend(self, event: Suspend) -> Iterator[Record]:
-        """A running job stands still; it counts as running still where it keeps its processors."""
+        """Suspend a running job; it still counts as running if it keeps its CPUs."""
         job = self._live.get(event.key)
         overtaken = job is not None and _suspension_overtaken(job, event.time)
         if job is None or job.start is None or job.phase not in STARTED or job.progress.suspended_at is not None:
@@ -136,7 +135,7 @@ class InPlace(AttemptHandler):
             self._observe(job, Happened.SUSPENDED, event.time)
 
     def resume(self, event: Resume) -> Iterator[Record]:
-        """A suspended job runs on; its run time is without the time that it stood still."""
+        """Resume a suspended job; its run time excludes the time in suspension."""
         job = self._live.get(event.key)
         overtaken = job is not None and _suspension_overtaken(job, event.time)
         if job is None or job.progress.suspended_at is None:
@@ -149,9 +148,9 @@ class InPlace(AttemptHandler):
             self._observe(job, Happened.RESUMED, event.time)
 
     def expect(self, event: ExpectedStart) -> Iterator[Record]:
-        """Somebody expects a job to start, which is scored beside the methods' estimates of its wait; 3 µs.
+        """Record an external estimate of a job's start, which is scored next to the methods' estimates of its wait.
 
-        What the same one says of it later changes nothing.
+        Later estimates of the same job by the same source are ignored.
         """
         job, name = self._live.get(event.key), event.by
         if job is None or job.phase not in (Phase.QUEUED, Phase.HELD):
@@ -164,7 +163,7 @@ class InPlace(AttemptHandler):
             job.estimates[name] = Estimate(max(event.expected - job.ready, 0.0), "")
 
     def _is_rival(self, name: str) -> bool:
-        """Whether this one's expectations are kept."""
+        """Return whether external estimates by this name are recorded; a new name is added if there is room."""
         if name in self._scores.rivals:
             return True
         if len(self._scores.rivals) == MAX_RIVALS:
@@ -173,7 +172,7 @@ class InPlace(AttemptHandler):
         return True
 
     def take_capacity(self, event: Capacity) -> Iterator[Record]:
-        """The site says what it has, unless it has said something later."""
+        """Set the site's capacity, unless a later capacity event was applied already."""
         known, latest = self._context.capacity, max(self._live.clock.now, self._parts.arrived or 0.0) + MAX_AHEAD_S
         if known is not None and event.time < known.time <= latest:
             yield stale(event)
@@ -184,13 +183,13 @@ class InPlace(AttemptHandler):
 
 
 def _hold_overtaken(job: Job, time: float) -> bool:
-    """Whether a later hold or release was seen, which this one must not undo; the latest one's time is noted."""
+    """Return whether a later hold or release was applied, which this one must not undo. Records the later time."""
     latest, job.hold_time = job.hold_time, max(job.hold_time, time)
     return time < latest
 
 
 def _suspension_overtaken(job: Job, time: float) -> bool:
-    """The same of suspending and resuming."""
+    """Return the same for suspensions and resumptions."""
     latest = job.progress.suspend_time
     if time > latest:
         job.progress = job.progress.but(suspend_time=time)
@@ -202,7 +201,7 @@ def _changes(event: Alter, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _resized(job: Job, event: Alter) -> dict[str, Any]:
-    """What changes of what a running job was given; an event from before its start changed the request only."""
+    """Return the changes to a running job's allocation; an event from before its start changed only the request."""
     assert job.start is not None
     changes: dict[str, Any] = {}
     if event.time <= job.start:

@@ -1,1 +1,1 @@
-"""What single kinds of events do: their part of the fold, where it is more than a few lines of the engine."""
+"""Handlers for single kinds of events, where these take more than a few lines of the engine."""

@@ -1,4 +1,4 @@
-"""Job arrays that queue as one row: their tasks leave it one by one, as jobs of their own."""
+"""Job arrays that are queued as one row: their tasks leave it one by one, as separate jobs."""
 
 from collections.abc import Callable
 
@@ -12,13 +12,13 @@ MAX_EARLY = 256  # arrays of which tasks were seen before the array; the one hea
 
 
 class Arrays:
-    """Knows which task is of which row, and takes it out.
+    """Tracks the rows of array tasks, and removes tasks from their rows.
 
-    The first task's wait is the array's, so that task has what was predicted of the row; the waits of the others are
-    unscored. What befalls each of them is observed all the same, and how long each runs is learnt.
+    The wait of the first task is that of the array, so this task gets the predictions of the row; the waits of the
+    other tasks are not scored. Methods observe the transitions of every task, and learn its run time.
 
-    Parameters:
-        forget: called with the key of a row of which no task is left.
+    Args:
+        forget: called with the key of a row without remaining tasks.
     """
 
     def __init__(self, live: LiveJobs, forget: Callable[[JobKey], None]) -> None:
@@ -28,25 +28,25 @@ class Arrays:
         """How many tasks of an array that was never seen submitted have left already; it is stored."""
 
     def row_of(self, event: Submit | Start | End | Cancel) -> Job | None:
-        """The row of which a task is, while it queues."""
+        """Return the pending row of a task; None if there is none."""
         if event.array is None or event.attempt:  # a later attempt queues by itself
             return None
         row = self._live.get((event.array, 0))
         return row if row is not None and is_row(row) else None
 
     def left(self, array: str | None) -> None:
-        """A task has left whose row was never seen: it will not be in it when it comes."""
+        """Count a task that left before its row was submitted: the row will not contain it."""
         if array is not None and not self._live.has_left((array, 0)):
             self.early[array] = self.early.pop(array, 0) + 1
             if len(self.early) > MAX_EARLY:
                 del self.early[next(iter(self.early))]
 
     def began(self, row: str) -> list[Job]:
-        """The tasks of an array that run already though it was never seen submitted."""
+        """Return the running tasks of an array whose submission is missing."""
         return [job for job in self._live.unsubmitted() if job.extras.array == row]
 
     def begin(self, row: Job, event: Start, phase: Phase, scored: bool) -> Job:
-        """A task starts, and the row goes on in its phase without it; it leaves with its last task. Gives the task."""
+        """Start a task and return it. The row stays in its phase with one task less, and leaves with its last task."""
         task = task_of(row, event)
         task.phase, task.start, task.allocated = Phase.RUNNING, event.time, event.cpus
         known = PROGRESS.but(historical=row.progress.historical, old=row.progress.old)
@@ -61,7 +61,7 @@ class Arrays:
         return task
 
     def lose(self, row: Job, **changes: object) -> None:
-        """A row has one task less."""
+        """Remove one task from a row."""
         gone = row.progress.tasks_gone + 1
         progress = row.progress.but(tasks_gone=gone, partition=None, nodes=None, gpus=None)
         self._live.alter(row, progress=progress, **changes)
@@ -71,24 +71,24 @@ class Arrays:
 
 
 def is_row(job: Job) -> bool:
-    """Whether it is an array that queues as one row."""
+    """Return whether the job is an array that is queued as one row."""
     return job.extras.array_size is not None and job.start is None
 
 
 def task_of(row: Job, event: Start | Cancel) -> Job:
-    """A task of the row, in the same phase, as the job of its own that it is when it leaves."""
+    """Return a task of the row as a separate job in the same phase."""
     task = Job(event.job, event.attempt, row.submit, eligible=row.eligible, **row.request)
     task.extras, task.phase = extras_of_task(row), row.phase
     return task
 
 
 def extras_of_task(row: Job) -> Extras:
-    """What a task of the row asks for."""
+    """Return the extras of a task of the row."""
     return row.extras.but(array=row.id, array_size=None, array_limit=None, dependency=None, pending_reason=None)
 
 
 def scored_as(job: Job) -> Job:
-    """The job whose prediction is scored when this one starts and ends: of the first task of an array its row."""
+    """Return the job whose prediction is scored for this one: for the first task of an array, its row."""
     if job.progress.row is None:
         return job
     name, attempt = job.progress.row

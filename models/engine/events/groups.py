@@ -1,4 +1,4 @@
-"""Heterogeneous jobs: the members of a group start together, so none starts before the last of them could."""
+"""Heterogeneous jobs: the members of a group start together, when the last of them can."""
 
 from collections.abc import Iterable
 
@@ -10,35 +10,35 @@ from models.site.job import Estimate, Job
 
 
 class Groups:
-    """Knows the live members of each group; O(members) a job that is in one."""
+    """Tracks the live members of each group. O(members) for each job in a group."""
 
     def __init__(self, live: LiveJobs) -> None:
         self._live = live
         self._members: dict[str, dict[JobKey, None]] = {}  # some may have left since
 
     def join(self, job: Job) -> None:
-        """A job has entered the queue."""
+        """Add a submitted job to its group."""
         name = job.extras.het_group
         if name is not None:
             self._members.setdefault(name, {})[job.key] = None
 
     def watch(self, jobs: Iterable[Job]) -> None:
-        """Know the jobs that were read back."""
+        """Track restored jobs."""
         self._members = {}
         for job in jobs:
             self.join(job)
 
     def wait_together(self, job: Job) -> None:
-        """Have each method say of a new job the latest of what it said of the members that are known."""
+        """Replace each estimate of a new job by the latest one of the known group members."""
         if job.extras.het_group is not None:
             for name, estimate in job.estimates.items():
                 job.estimates[name] = self.latest(job, name, estimate)
 
     def latest(self, job: Job, method: str, own: Estimate, again: bool = False) -> Estimate:
-        """What a method says of a job, or what it said of the member of its group that starts latest.
+        """Return a method's estimate of a job, or that of the group member with the latest start.
 
-        Parameters:
-            again: whether the members' later estimates count, which are of the method that counts.
+        Args:
+            again: whether to use the later estimates of members, which only the default method makes.
         """
         found, start = own, job.ready + (own.wait_s or 0.0)
         if own.wait_s is None:
@@ -52,7 +52,7 @@ class Groups:
         return found
 
     def _others(self, job: Job) -> list[Job]:
-        """The other members that have not started."""
+        """Return the other members that have not started."""
         members = self._members.get(job.extras.het_group or "", {})
         known = [(key, self._live.get(key)) for key in members]
         found = [member for _, member in known if member is not None and member.start is None]
@@ -65,7 +65,7 @@ class Groups:
 
 
 def _seen_from(job: Job, member: Job, told: Estimate) -> Estimate:
-    """What was told of a member's wait, as a wait of the job."""
+    """Convert the estimate of a member to a wait of the job."""
     later_s = member.ready - job.ready
     bounds = None if told.bounds is None else {q: max(s + later_s, 0.0) for q, s in told.bounds.items()}
     reason = f"starts with job {member.id} of its group: {told.reason}"

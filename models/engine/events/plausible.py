@@ -1,4 +1,4 @@
-"""Which events are believed. One that is implausible is a dead letter, and changes nothing at the site."""
+"""Plausibility checks of events. An implausible event is sent to the dead-letter queue and changes no state."""
 
 from models.engine.outgoing import Anomaly
 from models.method import SiteContext
@@ -10,9 +10,9 @@ _WITH_ELIGIBLE, _WITH_SIZE = (Submit, Alter), (Submit, Start, Alter, Capacity)  
 
 
 def doubt(event: AnyEvent, arrived: float | None, clock: SiteClock, context: SiteContext) -> Anomaly | None:
-    """Why an event is not believed, by its time and by the sizes that it names; None where it is. 2 µs.
+    """Return why an event is implausible, by its time and the sizes that it contains; None if it is plausible.
 
-    Parameters:
+    Args:
         arrived: when it arrived at the broker, Unix seconds; None offline.
     """
     reason = clock.doubt(event.time, arrived) or _implausible_eligible(event)
@@ -27,7 +27,7 @@ def _implausible(reason: str, detail: str) -> Anomaly:
 
 
 def _implausible_eligible(event: AnyEvent) -> str | None:
-    """What an event says of a time to come is no more than 400 days later."""
+    """Check that future times in an event are at most 400 days after it."""
     if isinstance(event, ExpectedStart):
         ahead = event.expected > event.time + MAX_AGE_S
         return f"expected at {event.expected:.0f}, more than 400 days later" if ahead else None
