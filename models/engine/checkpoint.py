@@ -21,8 +21,8 @@ from models.site.size import SizeSeen
 from models.waiting_accuracy import SavedRemaining
 
 STATE_VERSION = 30
-"""Version of what `encode` writes, and the only one that is read: raise it with whatever the engine or a method saves
-otherwise than before."""
+"""Version that `encode` writes, and the only one that can be read. Increase it whenever the saved state of the engine
+or of a method changes."""
 
 
 class Cut(NamedTuple):
@@ -82,10 +82,10 @@ def read_saved(saved: bytes) -> SavedState:
     try:
         version = msgspec.msgpack.decode(saved, type=_SavedVersion).v
         if version != STATE_VERSION:
-            raise ValueError(f"state of version {version}, of another queuecast; this one reads {STATE_VERSION}")
+            raise ValueError(f"state has version {version}, of another queuecast release; expected {STATE_VERSION}")
         state = msgspec.msgpack.decode(saved, type=SavedState, dec_hook=decode_array)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"not a saved state: {error}") from error
+        raise ValueError(f"invalid saved state: {error}") from error
     shared = Shared()
     for job in state.live.jobs:
         shared.settle(job)
@@ -105,7 +105,7 @@ def read_jobs(encoded: Iterable[bytes]) -> Iterator[StoredJob]:
             shared.settle(stored.job)
             yield stored
     except msgspec.MsgspecError as error:
-        raise ValueError(f"not a stored job: {error}") from error
+        raise ValueError(f"invalid stored job: {error}") from error
 
 
 def encode_array(value: Any) -> Any:

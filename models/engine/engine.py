@@ -42,7 +42,7 @@ from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
 
-EVENTS_PER_SWEEP = 64  # events between two looks for jobs to give up
+EVENTS_PER_SWEEP = 64  # events between two scans for expired jobs
 
 
 class Engine:
@@ -67,7 +67,7 @@ class Engine:
         self._ends = ends = Ends(parts)
         self._submits = submits = Submits(parts, ends)
         in_place = InPlace(parts)
-        # None of these knows the engine: one that is not needed any more is gone at once, with all that it holds.
+        # None of these references the engine, so an unused engine is freed immediately, without a cycle.
         self._handlers: Mapping[type, Callable[[Any], Iterable[Record]]] = {
             Submit: submits.submit,
             Start: Starts(parts, ends).start,
@@ -96,7 +96,7 @@ class Engine:
         times = self.parts.live.expiry.times
         if self.events % EVENTS_PER_SWEEP == 0 and times:
             records.extend(self._ends.give_up())
-            self.scores.begin_week(median(times))  # some of these events may have come late
+            self.scores.begin_week(median(times))  # the median, because some events may be late
         for record in records:
             if isinstance(record, Anomaly):
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
@@ -107,13 +107,13 @@ class Engine:
         parts, live = self.parts, self.parts.live
         parts.arrived, live.event_time = arrived, event.time
         if isinstance(event, JobEvent) and live.may_be_forgotten(event.key, event.time):
-            return [Anomaly("forgotten_job", f"job {event.job} is not known, and may have left before", rejected=True)]
+            return [Anomaly("forgotten_job", f"job {event.job} is unknown, and may have left before", rejected=True)]
         records = list(self._handlers[type(event)](event))
         for record in records:
             if isinstance(record, Anomaly) and record.reason not in EFFECTIVE:
                 return records
         if isinstance(event, Submit) and event.late:
-            return records  # it says nothing of the time
+            return records  # a late event does not advance the clock
         live.expiry.tick(self.clock.of(event.time, arrived))
         self.clock.tick(event.time, arrived)
         self.trends.pass_to(self.clock.now, self.context.state)
@@ -126,12 +126,12 @@ class Engine:
         """Remove a live job on an operator's request; return a description of the result."""
         job = self.parts.live.get(key)
         if job is None:
-            return f"job {key[0]} is not here"
+            return f"job {key[0]} is not live"
         self.parts.live.leave(job)
         self.methods.forget(key)
         return f"job {key[0]}, {job.phase}, is forgotten"
 
-    # What may be read.
+    # Read access.
 
     @property
     def clock(self) -> SiteClock:
@@ -157,10 +157,10 @@ class Engine:
         self.parts.gaps.miss_events(self.context.history.count)
 
     def open_queues(self, most: int) -> list[str]:
-        """Return the queues with live jobs or a submission in the last week; of more than `most`, the busiest."""
+        """Return the queues with live jobs or a submission in the last week, at most the `most` busiest."""
         return self.queues.open(self.context.state, self.time, most)
 
-    # How it is stored and taken back.
+    # Saving and restoring.
 
     def take_changes(self) -> Changes:
         """Return the changes since the last call. Call it even if nothing is stored, so that they do not accumulate."""
@@ -245,7 +245,7 @@ class Engine:
             engine.parts.histories.restore(state.histories, started, runs)
             restore_rows(state.histories, engine.methods.rows, rows or {})
         else:
-            engine.parts.gaps = Gaps(lost=True)  # the jobs are counted from 0
+            engine.parts.gaps = Gaps(lost=True)  # jobs are counted from 0 again
         included = state.histories.rows.get(LEARNT_ROWS, RowRange(0, 0))
         left = ({} if lost else rows or {}).get(LEARNT_ROWS, None if included.count else ())
         engine.parts.live.restore_learnt(state.live.learnt, left, included.count, included.oldest)

@@ -10,9 +10,9 @@ from models.site.job import Job
 from models.site.rows import Row, Rows
 from models.site.runs import Run
 
-MAX_ROWS = 1 << 62  # rows that a state may count
+MAX_ROWS = 1 << 62  # maximum row number of a state
 MIN_JOBS_TO_RECOVER = 1000
-"""Jobs that must start after histories or events were lost before predictions are no longer called degraded."""
+"""Jobs that must start after a loss of histories or events until predictions are no longer marked as degraded."""
 
 
 class Changes(msgspec.Struct):
@@ -147,11 +147,11 @@ class SiteHistories:
         self._context.history.restore(started, saved.started, saved.first, saved.history)
         kept = saved.kept_runs(runs)
         if len(kept) != saved.runs_kept:
-            raise ValueError(f"history of run times has {len(kept)} of {saved.runs_kept} entries")
+            raise ValueError(f"history of run times has {len(kept)} entries; expected {saved.runs_kept}")
         read: list[Run] = []
         for run in kept:
             if not run.category:
-                raise ValueError(f"run time {run.number} is of no category")
+                raise ValueError(f"run time {run.number} has no category")
             known = run.category[0] in self._context.runs.templates
             (read if known else self._changes.forgotten_runs).append(run)
         self._context.runs.restore(read, saved.runs)
@@ -173,5 +173,5 @@ def restore_rows(saved: SavedHistories, own: Mapping[str, Rows], rows: Mapping[s
         included = saved.rows.get(name)
         if included is not None:
             if not 0 <= included.oldest <= included.count < MAX_ROWS:
-                raise ValueError(f"{name} counts rows from {included.oldest} to {included.count}")
+                raise ValueError(f"{name} has an invalid range of rows, from {included.oldest} to {included.count}")
             kept.restore(rows.get(name, ()), included.count, included.oldest)

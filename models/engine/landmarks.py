@@ -1,4 +1,4 @@
-"""Notes the estimates in force of queued jobs at fixed ages, to be scored when their waits are known."""
+"""Record the estimates in force of pending jobs at fixed ages, to score them when the waits are known."""
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
@@ -10,30 +10,30 @@ from models.site.state import SiteState
 from models.waiting_accuracy import WAITING_AGES_S, Landmark, RecentRemaining, SavedRemaining
 
 MIN_ENTRIES = 256
-"""The heap is rebuilt when it has more than so many entries, and two a live job, of which most no longer count."""
+"""The heap is rebuilt when it has more than this many entries plus two per live job, as most are then invalid."""
 
 _WAITING = (Phase.QUEUED, Phase.HELD)
 
 
 class Landmarks:
-    """The queued jobs by when each reaches the next of `WAITING_AGES_S`. O(log queued) a landmark.
+    """The pending jobs by the time when each reaches the next of `WAITING_AGES_S`. O(log queued) per landmark.
 
     Args:
         state: the live jobs of the site.
         method: the method whose estimates are scored.
-        lender: the method whose bounds go with an estimate that has none.
+        lender: the method whose bounds complete an estimate without bounds.
         touch: marks a job as changed, so that it is stored.
     """
 
     def __init__(self, state: SiteState, method: str, lender: str, touch: Callable[[Job], None]) -> None:
         self.recent = RecentRemaining()
         self.latest: tuple[JobKey | None, tuple[Landmark, ...]] = (None, ())
-        """The job that left the queue last, and what was noted of it."""
+        """The last job that left the queue, and its landmarks."""
         self._state, self._method, self._lender, self._touch = state, method, lender, touch
         self._heap: list[tuple[float, JobKey, int]] = []
 
     def watch(self, job: Job) -> None:
-        """Note a job that begins to wait, or whose wait was restarted."""
+        """Track a job whose wait starts or restarts."""
         if job.landmarks:
             job.landmarks = ()
             self._touch(job)
@@ -60,7 +60,7 @@ class Landmarks:
         self._rebuild()
 
     def pass_to(self, now: float) -> None:
-        """Note the jobs that reached an age before `now` (Unix seconds)."""
+        """Record the jobs that reached an age before `now` (Unix seconds)."""
         while self._heap and self._heap[0][0] < now:
             at, key, age = heappop(self._heap)
             job = self._state.jobs.get(key)
@@ -81,7 +81,7 @@ class Landmarks:
         return Landmark(age, first_s, in_force.wait_s, self.recent.median(age, at), bounds)
 
     def left(self, job: Job, at: float, wait_s: float) -> tuple[Landmark, ...]:
-        """Return what was noted of a job that leaves the queue `at` (Unix seconds), while it is still in the queue."""
+        """Return the landmarks of a job that leaves the queue `at` (Unix seconds); call this before it leaves."""
         self.pass_to(at)
         self.recent.add(at, wait_s)
         noted, job.landmarks = job.landmarks, ()
@@ -90,5 +90,5 @@ class Landmarks:
 
 
 def _next(job: Job) -> int:
-    """Return the number of the age that a job reaches next."""
+    """Return the index of the age that a job reaches next."""
     return job.landmarks[-1].age + 1 if job.landmarks else 0

@@ -17,8 +17,8 @@ from models.site.size import MIN_STARTED_JOBS
 from models.site.state import SITE
 from models.site.unsubmitted import UnsubmittedStarts
 
-JOB_BYTES = 1000  # bytes of a job's extras with which it counts as one more job
-RENEW_S = 60.0  # a job that stands still may seem to have run for so much longer than it has
+JOB_BYTES = 1000  # bytes of extras that count as one more job
+RENEW_S = 60.0  # maximum error of the run time of a suspended job
 
 
 class Touched(NamedTuple):
@@ -71,7 +71,7 @@ class SavedLive(msgspec.Struct):
             A description of what is missing; None if all jobs are there.
         """
         self.jobs, self.numbers, self.kept = [], [], {}
-        for one in jobs:  # of which none stays: to free a million at once would stop all other threads
+        for one in jobs:  # none is kept: freeing a million objects in one step would block all other threads
             self.jobs.append(one.job)
             self.numbers.append(one.number)
             if one.kept is not None:
@@ -98,19 +98,19 @@ class LiveJobs:
         self._per_job = per_job
         self.numbers: dict[JobKey, int] = {}
         self.by_number: dict[int, Job] = {}
-        self.entered = 0  # how many jobs have ever come: the number of the next one
+        self.entered = 0  # number of jobs that have ever entered, and the number of the next one
         self._touched: set[JobKey] = set()
         self._left: list[int] = []
         self.expiry = Expiry()
         self.clock = SiteClock()
         self.learnt = LearntJobs()
-        self._unsubmitted: dict[JobKey, int] = {}  # that run, with their processors
+        self._unsubmitted: dict[JobKey, int] = {}  # CPUs of running jobs without a submit event
         self._unsubmitted_cpus = 0
         self.unsubmitted_starts = UnsubmittedStarts()
-        self._heavy: dict[JobKey, int] = {}  # jobs with much text: for how many others each counts
+        self._heavy: dict[JobKey, int] = {}  # number of additional jobs that each job with much text counts as
         self._heavy_total = 0
-        self._still: dict[JobKey, None] = {}  # that keep their processors; some may have left or run on since
-        self.event_time = 0.0  # of the event that is being applied
+        self._still: dict[JobKey, None] = {}  # suspended jobs that keep their CPUs; some may have left or resumed
+        self.event_time = 0.0  # time of the current event
 
     def get(self, key: JobKey) -> Job | None:
         """Return the live job with this key for reading or changing it; None if there is none."""
@@ -170,7 +170,11 @@ class LiveJobs:
 
     def no_room(self, job: str) -> Anomaly:
         """Return the anomaly for a job beyond the maximum number of live jobs."""
-        return Anomaly("state_full", f"job {job} comes on top of {len(self._state)} live ones", rejected=True)
+        return Anomaly(
+            "state_full",
+            f"job {job}: site is full with {len(self._state)} live jobs",
+            rejected=True,
+        )
 
     def run(self, job: Job, event: Start) -> None:
         """Start a job; the event may contain its allocation."""
@@ -310,7 +314,7 @@ class LiveJobs:
         alike: dict[Estimate, Estimate] = {}
         for job, number in zip(saved.jobs, saved.numbers, strict=True):
             for name, estimate in job.estimates.items():
-                if estimate.bounds is None:  # many are the same, and were one until they were stored
+                if estimate.bounds is None:  # many are equal: share one object, as before they were stored
                     job.estimates[name] = alike.setdefault(estimate, estimate)
             key = self._state.enter(job)
             self._number(key, job, number)

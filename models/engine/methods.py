@@ -231,5 +231,5 @@ def plan_run(job: Job, runtimes: str) -> None:
 
 
 def planned_run_s(walltime: float | None, run_s: float | None) -> float:
-    """Return the run time to plan with, in seconds: the time limit (0 for none), else the predicted run time, else 0."""
+    """Return the run time to plan with, in seconds: time limit (0 for none), else predicted run time, else 0."""
     return walltime or run_s or 0.0

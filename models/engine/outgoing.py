@@ -39,7 +39,7 @@ EFFECTIVE = frozenset(
         "gave_up_unsubmitted",
     )
 )
-"""The reasons of events that changed a live job; an event with any other must not set the site's clock."""
+"""Reasons of anomalies that changed a live job; events with other reasons must not set the site's clock."""
 
 
 def stale(event: Event) -> Anomaly:
@@ -47,7 +47,7 @@ def stale(event: Event) -> Anomaly:
     return Anomaly(f"stale_{event.kind}", f"the {event.kind} of {event.time} came after a later change", rejected=True)
 
 
-Record = Prediction | Outcome | Anomaly  # what an event leads to
+Record = Prediction | Outcome | Anomaly  # emitted for an event
 
 
 class Outgoing:
@@ -63,7 +63,7 @@ class Outgoing:
         self._runtimes, self._lender = settings.runtimes, settings.bounds
         shadows = settings.publish_shadows
         self._waits = settings.methods_at(site) if shadows else (settings.method,)
-        # Shadows for run times alone: their records go out under their own names, without a wait.
+        # Shadows for run times only are published under their own names, without a wait.
         self._only_runs = tuple(
             name for name in (settings.run_methods[1:] if shadows else ()) if name not in self._waits
         )
@@ -128,7 +128,7 @@ class Outgoing:
         """Yield the job's predictions with the actual wait, and with the run time `run_s` if it has ended."""
         only_runs = self._only_runs if run_s is not None else ()
         for name in (*self._waits, *only_runs, *self._rivals):
-            if name in job.estimates or name in job.run_estimates:  # else submitted before this method ran
+            if name in job.estimates or name in job.run_estimates:  # not if submitted before this method ran
                 told = self._outcome(job, name, at, wait_s, run_s, censored)
                 yield msgspec.structs.replace(told, run_error_s=None, preempted=True) if preempted else told
 

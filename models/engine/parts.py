@@ -20,7 +20,7 @@ from models.site.history import History
 from models.site.job import Job
 from models.site.state import SiteState
 
-LEARNT_ROWS = "engine.learnt"  # the key of the rows that say which jobs have left, beside those of the methods
+LEARNT_ROWS = "engine.learnt"  # storage key of the rows of departed jobs
 
 
 class Parts:
@@ -45,11 +45,11 @@ class Parts:
         self.reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates, self.live.touch)
         self.landmarks = Landmarks(self.context.state, settings.method, settings.bounds, self.live.touch)
         self.observe: Callable[[Job, Happened, float], None] = partial(self.methods.observe, context=self.context)
-        """Called with what befalls an attempt, whether or not it is scored, and when: methods see it."""
+        """Reports a transition of an attempt and its time to the methods, whether or not the attempt is scored."""
         self.arrays = Arrays(self.live, self.methods.forget)
         self.groups = Groups(self.live)
         self.histories = SiteHistories(self.context, {**self.methods.rows, LEARNT_ROWS: self.live.learnt.rows})
-        self.arrived: float | None = None  # when the event that is being applied arrived at the broker
+        self.arrived: float | None = None  # when the current event arrived at the broker
 
     @property
     def degraded(self) -> str | None:

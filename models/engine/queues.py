@@ -6,7 +6,7 @@ from models.site.clock import WEEK_S
 from models.site.job import Job, Phase
 from models.site.state import SiteState
 
-MAX_QUEUES = 256  # queues that are known by name; the one that has been silent for longest goes first
+MAX_QUEUES = 256  # maximum number of tracked queues; the least recently used one is removed first
 
 
 class QueueSeen(msgspec.Struct, array_like=True):
@@ -26,7 +26,7 @@ class Queues:
     """
 
     def __init__(self) -> None:
-        self.seen: dict[str, QueueSeen] = {}  # what is stored
+        self.seen: dict[str, QueueSeen] = {}  # the stored state
 
     def see(self, job: Job) -> None:
         """Count a submitted job."""
@@ -39,7 +39,7 @@ class Queues:
             del self.seen[next(iter(self.seen))]
 
     def open(self, state: SiteState, now: float, most: int) -> list[str]:
-        """Return the queues with live jobs or a submission in the week before `now`; of more than `most`, the busiest."""
+        """Return the queues with live jobs or a submission in the week before `now`, at most the `most` busiest."""
         found = [
             name
             for name, seen in self.seen.items()

@@ -25,8 +25,8 @@ BOUND_SHARE = 0.8
 """The next estimate is due before this share of the time until the upper bound has passed."""
 
 SECONDS_PER_ESTIMATE, MAX_ESTIMATES = 2.0, 64
-"""One estimate is allowed for so much of the site's time, and those that are not used add up to so many, for news that
-concerns many jobs. Time, and not events, so that a duplicate changes nothing."""
+"""Rate limit: one estimate per this many seconds of the site's time, and the maximum burst for news that affects many
+jobs. It is based on time and not on events, so that a duplicate event changes nothing."""
 
 MAX_NEWS_JOBS = 512
 """Queued jobs that are due immediately after news about the whole queue: the first ones."""
@@ -35,13 +35,13 @@ LARGE_SHARE = 0.2
 """A job that leaves the queue without a start is news for the others if it has this share of the queued work."""
 
 MIN_ENTRIES = 256
-"""The heap is rebuilt when it has more than so many entries, and two a live job, of which most no longer count."""
+"""The heap is rebuilt when it has more than this many entries plus two per live job, as most are then invalid."""
 
 MIN_MOVE_S, MIN_MOVE_RATIO = 300.0, 0.25
-"""An estimate or a bound is published when it moved by both: seconds, and a share of what is left until it."""
+"""An estimate or a bound is published when it moved by both: seconds, and a share of the time until it."""
 
 MAX_SILENCE_S = DAY_S
-"""At least one record a day is published of a job that waits."""
+"""Maximum time between published records of a pending job."""
 
 UPPER_BOUND = "0.9"
 
@@ -123,7 +123,7 @@ class Reestimates:
                 continue
             left -= 1.0
             self.budget = EstimateBudget(left, max(self.budget.at, now))
-            job.due = 0.0  # it may have a second entry of this time
+            job.due = 0.0  # the heap may have a second entry with this time
             yield job
 
     def plan(self, job: Job, estimate: Estimate | None, now: float) -> None:

@@ -45,7 +45,7 @@ def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: 
     found = sorted((row for row in started if row.number in window), key=lambda row: row.number)
     there = {row.number for row in found}
     missing = [number for number in window if number not in there]
-    # From there on the gap has left the history; without one there, it is among the run times or a method's rows.
+    # From this job on, the gap has left the history. Without a gap there, run times or rows of a method are missing.
     until = missing[-1] + 1 + counted.history if missing else counted.started + MIN_JOBS_TO_RECOVER
     state.gaps.gap_until = max(state.gaps.gap_until, until)
     counted.first = counted.started - len(found)
@@ -55,7 +55,7 @@ def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: 
     for name, kept in counted.rows.items():
         there_of = [row for row in rows.get(name, ()) if kept.oldest <= row.number < kept.count]
         there_of.sort(key=lambda row: row.number)
-        if name == LEARNT_ROWS and len(there_of) < kept.count - kept.oldest:  # any that is unknown may have left
+        if name == LEARNT_ROWS and len(there_of) < kept.count - kept.oldest:  # any unknown job may have left
             state.live.learnt.lose(state.live.clock.now)
         counted.rows[name] = RowRange(kept.count, kept.count - len(there_of))
         own[name] = [Row(number, row.value) for number, row in enumerate(there_of, kept.count - len(there_of))]

@@ -12,9 +12,9 @@ from models.site.clock import WEEK_S
 from models.site.job import Job
 from models.waiting_accuracy import Landmark, WaitingAccuracy
 
-MAX_RIVALS = 8  # so many others' expectations are scored at a site, at most
-MAX_WEEKS = 8  # for so many weeks the accuracy is kept by week
-OTHER = "other"  # the name of all queues, and of all accounts, beyond those that are counted by name
+MAX_RIVALS = 8  # maximum number of external estimators that are scored per site
+MAX_WEEKS = 8  # retention of the accuracy by week
+OTHER = "other"  # label of the queues and accounts without a histogram of their own
 
 
 class Week(msgspec.Struct, array_like=True):
@@ -182,7 +182,7 @@ class Scores(msgspec.Struct, kw_only=True):
 
     def begin_week(self, now: float) -> None:
         """Record the sums at `now` (Unix seconds), if a week has passed since the last record."""
-        while self.weeks and self.weeks[-1].begin > now + WEEK_S:  # begun by a clock that was wrong
+        while self.weeks and self.weeks[-1].begin > now + WEEK_S:  # started by a wrong clock
             self.weeks.pop()
         if not self.weeks or now >= self.weeks[-1].begin + WEEK_S:
             self.weeks.append(Week(now, self.tallies()))

@@ -44,7 +44,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Every method for waits that runs at any site, the one that counts first."""
+        """Every method for waits that runs at any site, the default method first."""
         return tuple(dict.fromkeys((self.method, *self.shadows, *filter(None, [self.bounds]))))
 
     def methods_at(self, site: str) -> tuple[str, ...]:
@@ -52,12 +52,12 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.methods, self.what_if_at(site))))
 
     def what_if_at(self, site: str) -> str:
-        """The method that answers at a site for jobs that are only considered."""
+        """Return the method that answers questions about considered jobs at a site."""
         return self.policy_by_site.get(site) or self.what_if_method or self.method
 
     @property
     def run_methods(self) -> tuple[str, ...]:
-        """Every method for run times that runs, the one that counts first."""
+        """Every method for run times that runs, the default method first."""
         return tuple(dict.fromkeys((self.runtimes, *self.run_shadows)))
 
 

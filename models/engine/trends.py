@@ -17,12 +17,12 @@ from models.site.state import SITE, SiteState
 S = TypeVar("S", bound=msgspec.Struct)
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-TREND_BOUND = "0.9"  # the bound whose coverage is kept
-MAX_HOURS, MAX_DAYS, MAX_WEEKS = 168, 28, 53  # so many hours, days and weeks are kept: a week, four weeks, and a year
-MONDAY_S = 4 * DAY_S  # when the first week began, which hours and days are counted from too (Unix seconds, UTC)
+TREND_BOUND = "0.9"  # the bound whose coverage is measured
+MAX_HOURS, MAX_DAYS, MAX_WEEKS = 168, 28, 53  # retention: a week of hours, four weeks of days, a year of weeks
+MONDAY_S = 4 * DAY_S  # beginning of the first week; hours and days are aligned to it too (Unix seconds, UTC)
 SavedSums = tuple[float, int, float, float, float, int, int, dict[int, int], dict[int, int]]
 SavedTrends = tuple[list[tuple[float, int, int, int, int]], list[SavedSums], list[SavedSums]]
-"""As it is stored: the fields of the hours, days and weeks; 20 bytes an hour, some 150 a day or week."""
+"""Stored form: the fields of the hours, days and weeks; 20 bytes per hour, about 150 per day or week."""
 
 
 class _Period:
@@ -94,7 +94,7 @@ class Trends:
 
     def pass_to(self, now: float, state: SiteState) -> None:
         """Record the state of the site at `now` (Unix seconds), if an hour has begun since the last record."""
-        if now < self._next - HOUR_S:  # a clock was wrong, and is not any more
+        if now < self._next - HOUR_S:  # a wrong clock was corrected
             self._hours[:] = [hour for hour in self._hours if hour.time <= now]
         elif now < self._next:
             return
@@ -117,7 +117,7 @@ class Trends:
             if not kept or begin > kept[-1].sums.begin:
                 kept.append(_Period(DepartedJobs(begin=begin), WaitCounts(), WaitCounts()))
                 del kept[:-most]
-            kept[-1].add(predicted_s, bound_s, waited_s)  # also an event that comes late
+            kept[-1].add(predicted_s, bound_s, waited_s)  # including late events
 
 
 def _filled(kind: type[S], values: Iterable[Any]) -> S:

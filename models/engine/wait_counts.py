@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
-RATIO = 1.25992104989487  # of a class's length to that of the one before it, from a minute on
+RATIO = 1.25992104989487  # of the widths of adjacent classes, from a minute on
 LONGEST_S = 3 * 365 * 86_400
 
 

@@ -1,4 +1,4 @@
-"""Compiling beforehand what the methods compile."""
+"""Compile the numba functions of the methods in advance."""
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from models.waits.simulated import SimulatedEasy
 
 
 def warm_up(settings: EngineSettings | None = None) -> None:
-    """Have the methods compile what they compile, so that no real event or question has to wait for it.
+    """Compile the functions of the methods, so that no event or question has to wait for it.
 
-    On a new machine that is a minute or so of one core, then 2 s: numba keeps what it has compiled.
+    This takes a minute or so of one CPU on a new machine; numba caches the result.
     """
     linear.warm_up()
     seen.warm_up()
@@ -35,7 +35,7 @@ def warm_up(settings: EngineSettings | None = None) -> None:
 
 
 def _run(settings: EngineSettings | None, *pools: Pool) -> None:
-    """Have some jobs come, start and end at a site, which consists of these pools where there are any."""
+    """Run some jobs at a site, which consists of these pools if there are any."""
     engine = Engine("warm-up", settings)
     if pools:
         engine.apply(Capacity(site=engine.site, time=0.0, cpus=16, pools=list(pools)))
@@ -46,7 +46,7 @@ def _run(settings: EngineSettings | None, *pools: Pool) -> None:
         engine.apply(Start(site=engine.site, time=time + number, job=job))
         engine.apply(End(site=engine.site, time=time + 99.0, job=job))
     _ask(engine)
-    for number in range(3):  # what could have started waits on, beyond its bounds
+    for number in range(3):  # jobs that could have started wait longer than their bounds
         later = engine.time + 3600.0
         engine.apply(Submit(site=engine.site, time=later, job=f"late{number}", user="u", cpus=1, walltime=60.0))
         engine.apply(Start(site=engine.site, time=later, job=f"late{number}"))
@@ -56,7 +56,7 @@ def _run(settings: EngineSettings | None, *pools: Pool) -> None:
 
 
 def _ask(engine: Engine) -> None:
-    """Ask of a queue, and of a policy that answers for many jobs at once."""
+    """Query a queue, and a policy that answers for many jobs in one call."""
     site, now = engine.site, engine.time + 100.0
     for number in range(3):
         engine.apply(Submit(site=site, time=now, job=f"queued{number}", user="u", cpus=1 + 8 * number, walltime=60.0))

@@ -25,6 +25,6 @@ def test_a_state_of_another_version_is_left_alone_and_named(deploy: Deploy) -> N
     with suppress(StackError):  # it may end before or after it is seen to run
         here.worker.start()
     until(lambda: not here.worker.running)
-    assert f"state of version {STATE_VERSION + 1}, of another queuecast" in here.log
+    assert f"state has version {STATE_VERSION + 1}, of another queuecast release" in here.log
     here.read_all()
     assert not here.said()

@@ -223,7 +223,7 @@ def test_a_standing_estimate_knows_no_kinds_of_nodes_and_ranks_behind() -> None:
 def test_rank_site_without_stated_gpus_comes_last() -> None:
     asked = JobRequest(gpus=4, gpu_type="a100", walltime=7200.0)
     unsure = msgspec.structs.replace(
-        said(0.0), low_confidence="whether it has such GPUs is not told", unverified="GPUs"
+        said(0.0), low_confidence="the site does not report whether it has such GPUs", unverified="GPUs"
     )
     low_confidence = msgspec.structs.replace(said(7200.0), low_confidence="only 3 of its jobs started so far")
     found = rank(asked, {"cpus": unsure, "stands": stands(0.0), "mute": said(None), "gpus": low_confidence}, {})

@@ -49,13 +49,13 @@ from models.site.table import RUNNING
 T = TypeVar("T")
 
 LIVE = (Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.SUSPENDED)
-"""The phases of jobs that are told of."""
+"""Phases of the jobs in answers."""
 
 UNUSUAL = 0.9
-"""The bound beyond which a job is said to have waited unusually long."""
+"""Bound beyond which the wait of a job is unusually long."""
 
 MAX_OPEN_QUEUES = 32
-"""Open queues that an answer names at most."""
+"""Maximum number of open queues in an answer."""
 
 
 def answer(question: AnyQuestion, engine: Engine, now: float) -> AnyAnswer:
@@ -119,7 +119,7 @@ def work_left_s(engine: Engine, now: float) -> float | None:
     columns, seen = table.columns(), table.seen()
     rows = seen.rows
     ran_s = np.where(columns.phase[rows] == RUNNING, np.maximum(now - columns.start[rows], 0.0), 0.0)
-    run_s = np.where(columns.planned_s[rows] > 0.0, columns.run_s[rows], 0.0)  # nothing is counted for the unknown
+    run_s = np.where(columns.planned_s[rows] > 0.0, columns.run_s[rows], 0.0)  # unknown run times count as no work
     tasks = np.maximum(columns.tasks[rows], 1)
     work = columns.cpus[rows] * tasks * np.maximum(run_s - ran_s, 0.0) * seen.stands_for
     return float(work.sum()) / engine.context.cpus
@@ -176,7 +176,7 @@ def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
 def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
     answered = JobAnswer(id=question.id, site=engine.site, made_at=now, job=question.job, text=NOT_LIVE)
     name = question.job
-    names = [name, f"ƒ{name[1:]}"] if name.startswith("f") else [name]  # Flux' ids, for who cannot type them
+    names = [name, f"ƒ{name[1:]}"] if name.startswith("f") else [name]  # Flux ids in ASCII
     attempts = [job for one in names for job in engine.context.state.attempts_of(one) if job.phase in LIVE]
     if not attempts:
         return answered

@@ -20,14 +20,14 @@ from models.site.table import QUEUED
 from models.site.topology import ask_of
 from models.waits.order.placement import Vacancy
 
-OVERDUE_S = 600.0  # a promise is broken so many seconds after the start that was expected, at the earliest
-PROMISE_S = 600.0  # a start that is expected within so many seconds is a promise
+OVERDUE_S = 600.0  # a job is overdue at the earliest this many seconds after its predicted start
+PROMISE_S = 600.0  # starts within this many seconds need a check for blocked jobs
 
 UNKNOWN = "held back by a limit or a priority"
-"""Why a job does not start for which there is room, where its scheduler does not say."""
+"""Why a job does not start although there is room, if its scheduler gives no reason."""
 
 OVERDUE = "it should have started long ago, and what it asks for is not free yet"
-"""Why no start is promised to a job for which there is no room, and which would be said to start now at each look."""
+"""Why no start is predicted for an overdue job without room, whose estimate would always be now."""
 
 _Group = tuple[str | None, str | None, str | None]
 
@@ -60,7 +60,7 @@ class BlockedBy:
             for job in state.in_phase(Phase.RUNNING):
                 group = group_of(job)
                 if group in self._groups and (job.start or 0.0) > self._groups[group].since:
-                    del self._groups[group]  # one of them has started since: what held them may be over
+                    del self._groups[group]  # one of them has started since, so they may no longer be blocked
 
     def of(self, job: Job, expected_start: float | None) -> str | None:
         """Explain why no start is predicted for a pending job; None if one may be.

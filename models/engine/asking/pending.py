@@ -25,10 +25,10 @@ REASONS = {
     "InvalidAccount": "its account is not valid",
     "InvalidQOS": "its QOS is not valid",
     "Prolog": "it is about to start",
-    "Cleaning": "it is about to queue again",
+    "Cleaning": "it is being requeued",
     "None": "",
 }
-"""Slurm's words for why a job waits; those for limits are read by their parts."""
+"""Slurm's pending reasons; those for limits are parsed (`LIMIT`)."""
 
 _OF = {"QOS": "the QOS", "Assoc": "the account", None: "the site"}
 _WHOSE = {
@@ -68,7 +68,7 @@ def told_of(job: Job) -> str:
     """Explain why a pending job waits, apart from the queue; empty without a known reason."""
     if job.start is not None:
         return ""
-    told = [f"it was {job.progress.requeued} and queues again"] if job.progress.requeued else []
+    told = [f"it was {job.progress.requeued} and requeued"] if job.progress.requeued else []
     if job.extras.pending_reason is not None:
         told.append(plainly(job.extras.pending_reason))
     elif job.depends:

@@ -6,7 +6,7 @@ from models.durations import counted, duration
 from models.site.job import Phase
 
 NOT_LIVE = "no such job queues or runs here, as far as is known"
-SHOWN_BOUND = "0.9"  # the bound that the line tells
+SHOWN_BOUND = "0.9"  # the bound that the line contains
 
 _PHASES = {
     Phase.HELD.value: "is held: it may not start yet",

@@ -19,13 +19,13 @@ from models.site.history import features_of
 from models.site.job import Estimate, Job
 
 KNOWN_JOBS = 10
-"""Answers about a site of which fewer jobs have started say that little is known of it."""
+"""Started jobs below which answers about a site state that little data is available."""
 
 
 _Considered = tuple[Job, SiteContext, dict[str, Estimate]]
 
 MAX_NAMED_QUEUES = 8
-"""Queues that an answer names at most when it does not know the one that was asked for."""
+"""Maximum number of queue names in an answer about an unknown queue."""
 
 
 def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Considered]:
@@ -110,7 +110,7 @@ def too_large(job: Job, context: SiteContext) -> str | None:
     if context.layout is not None or not 0 < context.cpus < job.cpus:
         return None
     if context.capacity is None:
-        return f"larger than the site, as far as is known: no more than {context.cpus} CPUs were in use at once"
+        return f"larger than the site, as far as known: no more than {context.cpus} CPUs were in use at once"
     return f"larger than the site: {job.cpus} of {context.cpus} CPUs"
 
 
@@ -124,7 +124,7 @@ def unknown_queue(job: Job, engine: Engine) -> str | None:
 
 
 SETTLED_JOBS = 100
-"""So many jobs of a site have started before its estimates rest on enough, where its size is guessed too."""
+"""Started jobs needed for confidence in the estimates of a site with an unknown capacity."""
 
 
 def low_confidence(context: SiteContext, bounds: Mapping[str, float] | None) -> str | None:
@@ -138,11 +138,11 @@ def low_confidence(context: SiteContext, bounds: Mapping[str, float] | None) -> 
 def not_told(job: Job, context: SiteContext) -> Iterator[str]:
     """Yield the requested resources that the site does not report; these do not affect the estimate."""
     if job.gpus and context.areas is None:
-        yield "whether it has such GPUs is not told"
+        yield "the site does not report whether it has such GPUs"
     known = context.areas.topology.features if context.areas is not None else frozenset[str]()
     unknown = {name for one in job.extras.node_features or () for name in one} - known
     if unknown:
-        yield f"which nodes have {' and '.join(sorted(unknown))} is not told"
+        yield f"the site does not report which nodes have {' and '.join(sorted(unknown))}"
 
 
 def guesses(context: SiteContext) -> Iterator[str]:

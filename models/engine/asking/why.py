@@ -16,18 +16,18 @@ from models.site.job import Job, Phase
 from models.site.shapes import HOUR_S
 from models.site.state import SITE, SiteState
 
-MIN_WALLTIME_S = 600.0  # a walltime is not shortened below this
-MAX_QUEUES, MAX_ALTERNATIVES = 4, 3  # other queues that are tried, and alternatives that are named, at most
-MAX_NAMES = 3  # partitions that are named where what is free in them is told
-EVIDENCE_JOBS = 32  # after how many started jobs it may be told how a site treats jobs
+MIN_WALLTIME_S = 600.0  # minimum walltime of an alternative
+MAX_QUEUES, MAX_ALTERNATIVES = 4, 3  # maximum number of queues to try and of alternatives to suggest
+MAX_NAMES = 3  # maximum number of partitions in the name of an area
+EVIDENCE_JOBS = 32  # started jobs needed to infer how a site schedules
 MAY_BE_HELD = "jobs like it have waited longer: a limit or a priority may hold it back"
 NEW = "few jobs have started here yet, so how long it waits is a guess"
 
 MIN_SOONER_S, MIN_SOONER_RATIO = 300.0, 0.2
-"""What an alternative must save to be named: seconds, and a share of the wait."""
+"""Minimum saving of an alternative: seconds, and a share of the wait."""
 
 MUCH_LONGER = 2.0
-"""A job that is expected to wait so many times as long as the work ahead takes waits for something else too."""
+"""Ratio of wait to work ahead above which a job also waits for something else."""
 
 
 class WorkAhead(NamedTuple):
@@ -91,7 +91,7 @@ class Order:
         told = np.flatnonzero(~np.isnan(starts))
         order = told[np.argsort(starts[told], kind="stable")]
         rows = seen.rows[order]
-        known = columns.planned_s[rows] > 0.0  # nothing is counted for those of which nothing is known
+        known = columns.planned_s[rows] > 0.0  # jobs without a known run time count as no work
         work = columns.cpus[rows] * columns.tasks[rows] * np.where(known, columns.run_s[rows], 0.0)
         self._rows, self._by_row, self._stands_for = seen.rows, starts, seen.stands_for[order]
         self._starts, self._queues = starts[order], columns.queue[rows]
@@ -210,7 +210,9 @@ def _words(
     wanted = job.cpus if job.asked_cpus is None else job.asked_cpus
     if wait_s <= AT_ONCE_S:
         return (
-            f"{here.words()}: it starts at once" if here.cpus >= wanted else "it starts at once, as a running job ends"
+            f"{here.words()}: it starts immediately"
+            if here.cpus >= wanted
+            else "it starts immediately, as a running job ends"
         )
     if ahead.jobs:
         more = work_s is not None and left_s > max(MUCH_LONGER * work_s, AT_ONCE_S)
@@ -233,7 +235,7 @@ def _beside(fits: bool, beside: str) -> str:
 
 
 def _in_line(job: Job, ahead: WorkAhead, work_s: float | None, place: str) -> str:
-    """Describe the queue: `12 jobs ahead of it, 7 of them in batch, need 3,400 CPU-hours, about 3h6m of the machine`."""
+    """Describe the queue: `12 jobs ahead of it, 7 of them in batch, need 3,400 CPU-hours, about 3h of the machine`."""
     one = ahead.jobs == 1
     part = "all" if ahead.same_queue == ahead.jobs else f"{ahead.same_queue} of them"
     among = f", {part} in {job.queue}," if ahead.same_queue and job.queue and not one else ""

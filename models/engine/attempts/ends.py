@@ -11,8 +11,8 @@ from models.method import Happened
 from models.records import Cancel, End
 from models.site.job import Job, Phase
 
-PREEMPTED = "preempted"  # the state of an end or a requeue by which a job made room for others
-INTERRUPTED = (PREEMPTED, "node_fail")  # the states of ends that say nothing of how long a job would have run
+PREEMPTED = "preempted"  # state of an end or a requeue after preemption
+INTERRUPTED = (PREEMPTED, "node_fail")  # states of ends that do not show the run time of the job
 
 
 def end_of(tells_run_time: bool) -> Happened:
@@ -27,22 +27,22 @@ class Ends(AttemptHandler):
         """Handle the end of a job, which releases its CPUs."""
         job = self._live.get(event.key)
         if job is None and self._live.has_left(event.key):
-            yield Anomaly("duplicate_end", f"job {event.job} has left already")
+            yield Anomaly("duplicate_end", f"job {event.job} has already left")
         elif job is None:
             self._live.note_left(event.key)
             row = self._arrays.row_of(event)
             if row is None:
                 self._arrays.left(event.array)
             else:
-                row.unscored = True  # its first task may have been this one
+                row.unscored = True  # this may have been its first task
                 self._arrays.lose(row)
-            yield Anomaly("end_without_start", f"job {event.job} was never seen submitted or started")
+            yield Anomaly("end_without_start", f"job {event.job}: no submit or start event received")
         elif job.phase is Phase.ENDED_BEFORE_START:
-            yield Anomaly("duplicate_end", f"job {event.job} has ended already")
+            yield Anomaly("duplicate_end", f"job {event.job} has already ended")
         elif is_row(job):
             self._live.leave(job)
             self._methods.forget(job.key)
-            yield Anomaly("end_of_array", f"job {event.job}: what is left of the array has ended")
+            yield Anomaly("end_of_array", f"job {event.job}: the remaining tasks of the array have ended")
         elif job.start is None:
             yield from self._end_before_start(job, event)
         elif event.time < job.start - SKEW_S:
@@ -52,11 +52,11 @@ class Ends(AttemptHandler):
             yield from self.finish(job, event.time, event.state)
 
     def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
-        """Handle the end of a job that is still pending as far as known: it leaves the queue; its start may come later."""
+        """Handle the end of a job that is pending as far as known: it leaves the queue; its start may come later."""
         self._live.end_before_start(job, event.time)
         if event.state in INTERRUPTED:
             job.progress = job.progress.but(interrupted=event.state)
-        yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
+        yield Anomaly("end_seen_before_start", f"job {event.job} ended before its start event was received")
 
     def finish(self, job: Job, end: float, state: str | None) -> Iterator[Record]:
         """End a running job, and learn its run time unless the job was interrupted."""
@@ -66,7 +66,7 @@ class Ends(AttemptHandler):
             self._live.confirm(job)
         run_s = job.ran_s(end)
         self.leave(job)
-        clear = job.start >= job.submit - SKEW_S  # else it is unknown which of its times is right
+        clear = job.start >= job.submit - SKEW_S  # otherwise it is unknown which of its times is correct
         told = clear and state not in INTERRUPTED
         if told:
             for run_method in self._methods.runs.values():
@@ -99,11 +99,11 @@ class Ends(AttemptHandler):
                 return
             if not known:
                 self._arrays.left(event.array)
-            yield Anomaly("duplicate_cancel" if known else "cancel_without_submit", f"job {event.job} is not here")
+            yield Anomaly("duplicate_cancel" if known else "cancel_without_submit", f"job {event.job} is not live")
         elif job.phase is Phase.ENDED_BEFORE_START:
-            yield Anomaly("cancel_after_end", f"job {event.job} has ended already")
+            yield Anomaly("cancel_after_end", f"job {event.job} has already ended")
         elif job.start is not None:
-            yield Anomaly("cancel_while_running", f"job {event.job} is running: taken for its end")
+            yield Anomaly("cancel_while_running", f"job {event.job} is running: handled as its end")
             yield from self.end(End(site=event.site, time=event.time, job=event.job, attempt=event.attempt))
         elif event.time < job.submit - SKEW_S:
             self._live.leave(job)
@@ -124,7 +124,7 @@ class Ends(AttemptHandler):
         """Remove a pending job that did not start: its wait is censored."""
         waited_s = max(at - job.ready, 0.0)
         if not job.unscored:
-            self._methods.cancelled(job, waited_s, self._context)  # first, while there is what they keep of it
+            self._methods.cancelled(job, waited_s, self._context)  # before it leaves: methods need their per-job values
             noted = self._landmarks.left(job, at, waited_s)
         self._live.leave(job)
         self._observe(job, Happened.WITHDRAWN, at)
@@ -152,4 +152,4 @@ class Ends(AttemptHandler):
         for job in self._live.give_up():
             if job.start is None:
                 self._methods.forget(job.key)
-            yield Anomaly(f"gave_up_{job.phase}", f"job {job.id} has been {job.phase} for too long to be true")
+            yield Anomaly(f"gave_up_{job.phase}", f"job {job.id} removed: {job.phase} for an implausibly long time")

@@ -18,12 +18,12 @@ from models.site.job import NO_LIMIT_S, REQUEST, STARTED, Estimate, Extras, Job,
 _ALTERED = Alter.__struct_fields__
 
 PLAIN = tuple(name for name in _ALTERED if name in (*REQUEST, "eligible") and name != "walltime")
-"""What a job itself has, by the fields' names in an alter event; its walltime may also become unlimited."""
+"""Fields of an alter event that change the job itself; its walltime may also become unlimited."""
 
 RARE = tuple(name for name in _ALTERED if name in Extras.__struct_fields__ and name != "dependency")
-"""What its extras have; what follows from its `dependency` is in `_depend`."""
+"""Fields that change the extras of a job; `_depend` handles `dependency`."""
 
-EMPTIED = ("node_features", "pending_reason")  # those of them that an empty value takes away
+EMPTIED = ("node_features", "pending_reason")  # fields that an empty value removes
 
 
 class InPlace(AttemptHandler):
@@ -36,7 +36,7 @@ class InPlace(AttemptHandler):
         """Change the request of a live job and estimate it again; of a running job also change its allocation."""
         job = self._live.get(event.key)
         if job is None:
-            yield Anomaly("alter_of_unknown_job", f"job {event.job} is not here")
+            yield Anomaly("alter_of_unknown_job", f"job {event.job} is not live")
             return
         ready = job.ready
         yield from self._alter(job, event)
@@ -55,7 +55,9 @@ class InPlace(AttemptHandler):
         if event.walltime is not None or event.unlimited:
             unlimited = event.unlimited or (event.walltime or 0.0) > self._settings.max_walltime_s
             if unlimited and not event.unlimited:
-                yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
+                yield Anomaly(
+                    "unlimited_walltime", f"job {job.id}: walltime {event.walltime} s is handled as unlimited"
+                )
             changes["walltime"] = NO_LIMIT_S if unlimited else event.walltime
             changes["planned_run_s"] = planned_run_s(changes["walltime"], job.run_s)
         rare = _changes(event, RARE)
@@ -158,7 +160,10 @@ class InPlace(AttemptHandler):
         elif name in METHODS or name in RUN_METHODS:
             yield Anomaly("expected_start_by_a_method", f"job {event.job}: {name!r} is a method's name")
         elif not self._is_rival(name):
-            yield Anomaly("too_many_rivals", f"job {event.job}: by {name!r}, and {MAX_RIVALS} others do already")
+            yield Anomaly(
+                "too_many_rivals",
+                f"job {event.job}: {name!r} exceeds the limit of {MAX_RIVALS} names",
+            )
         elif name not in job.estimates:
             job.estimates[name] = Estimate(max(event.expected - job.ready, 0.0), "")
 

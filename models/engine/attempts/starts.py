@@ -12,18 +12,18 @@ from models.site.job import EXTRAS, Job, Phase, progress_at_start
 
 
 class Starts(AttemptHandler):
-    """Jobs that start, in their order or out of it."""
+    """Handle job starts, in order or out of order."""
 
     def __init__(self, parts: Parts, ends: Ends) -> None:
         super().__init__(parts)
         self._ends = ends
 
     def start(self, event: Start) -> Iterator[Record]:
-        """A job, or a task of an array, gets its processors."""
+        """Handle the start of a job, or of a task of an array."""
         job = self._live.get(event.key)
         row = self._arrays.row_of(event) if job is None else None
         if job is None and self._live.has_left(event.key):
-            yield Anomaly("duplicate_start", f"job {event.job} has left already")
+            yield Anomaly("duplicate_start", f"job {event.job} has already left")
         elif job is None and self._live.full:
             yield self._live.no_room(event.job)
         elif row is not None:
@@ -32,7 +32,7 @@ class Starts(AttemptHandler):
             yield self._first_seen_running(event)
             yield from self._crowd_out()
         elif job.start is not None:
-            yield Anomaly("duplicate_start", f"job {event.job} is running already")
+            yield Anomaly("duplicate_start", f"job {event.job} is already running")
         elif job.end is not None and event.time > job.end + SKEW_S:
             yield Anomaly("start_after_end", f"job {event.job}: start {event.time} > end {job.end}", rejected=True)
         elif event.time < job.submit - SKEW_S:
@@ -47,7 +47,7 @@ class Starts(AttemptHandler):
             yield from self._begin(job, event)
 
     def _start_task(self, row: Job, event: Start) -> Iterator[Record]:
-        """A task of an array leaves its row; the first one's wait is that of the array."""
+        """Start a task of an array, which leaves its row; the wait of the first task is that of the array."""
         phase, scored = row.phase, not row.unscored
         if event.time < row.submit - SKEW_S:
             scored = False
@@ -72,10 +72,10 @@ class Starts(AttemptHandler):
             job.extras = EXTRAS.but(array=event.array)
         self._predict_run(job)
         self._live.enter(job)
-        return Anomaly("start_without_submit", f"job {event.job} was never seen submitted")
+        return Anomaly("start_without_submit", f"job {event.job}: no submit event received")
 
     def _begin_unscored(self, job: Job, event: Start) -> None:
-        """A start whose wait is unknown, or not to be learnt."""
+        """Start a job whose wait is unknown, or excluded from learning."""
         job.unscored = True
         self._methods.forget(job.key)
         if job.end is None:
@@ -90,15 +90,15 @@ class Starts(AttemptHandler):
 
     def _crowd_out(self) -> Iterator[Record]:
         for job in self._live.crowd_out():
-            yield Anomaly("gave_up_unsubmitted", f"job {job.id} cannot run still, beside those that do")
+            yield Anomaly("gave_up_unsubmitted", f"job {job.id} removed: the running jobs exceed the site's CPUs")
 
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
-        """A queued job starts: its wait is known, and the methods learn from it."""
+        """Start a pending job: its wait is known, and the methods learn from it."""
         wait_s = max(event.time - job.ready, 0.0)
         noted = self._landmarks.left(job, event.time, wait_s)
         self._live.run(job, event)
         yield from self._crowd_out()
-        if job.extras.array_size is None:  # else it is a row: its task is what starts
+        if job.extras.array_size is None:  # otherwise a task of the row starts, not the row
             self._observe(job, Happened.STARTED, event.time)
         self._methods.learn(job, wait_s, self._context)
         self._ends.note_past(job, wait_s)

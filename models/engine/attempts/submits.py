@@ -1,4 +1,4 @@
-"""A job enters the queue: it is submitted, or requeued. Those that queue are estimated again."""
+"""A job enters the queue by a submission or a requeue, and pending jobs are estimated again."""
 
 from collections.abc import Iterator
 
@@ -15,27 +15,27 @@ from models.site.job import NO_LIMIT_S, PROGRESS, Job, Phase
 
 
 class Submits(AttemptHandler):
-    """Jobs that enter the queue are predicted, and so are those that queue on."""
+    """Predict jobs that enter the queue, and estimate pending jobs again."""
 
     def __init__(self, parts: Parts, ends: Ends) -> None:
         super().__init__(parts)
         self._ends = ends
 
     def submit(self, event: Submit) -> Iterator[Record]:
-        """A job is submitted, or an array of them."""
+        """Handle the submission of a job or an array."""
         job = Job.of(event)
         if event.historical:
             job.progress = job.progress.but(historical=True, old=event.old)
         if self._live.clock.too_late(event.time, self._parts.arrived):
             job.unscored = True
-            yield Anomaly("late_submit", f"job {job.id} was submitted long ago: its wait is neither scored nor learnt")
+            yield Anomaly("late_submit", f"job {job.id}: submit is too late; its wait is neither scored nor learnt")
         elif event.late:
             job.unscored, job.progress = True, job.progress.but(late=True)
         if job.walltime is None:
             job.walltime = default_walltime(self._context, job)
         elif job.walltime > self._settings.max_walltime_s and not event.unlimited:
             job.walltime = NO_LIMIT_S
-            yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
+            yield Anomaly("unlimited_walltime", f"job {job.id}: walltime of {event.walltime} s is handled as unlimited")
         if event.array_size is not None and event.key not in self._context.state.jobs:
             yield from self._submit_of_tasks(job)
         if job.tasks_left:
@@ -45,25 +45,25 @@ class Submits(AttemptHandler):
             self._arrays.lose(row)
 
     def _submit_of_tasks(self, row: Job) -> Iterator[Record]:
-        """An array is submitted of which tasks have started: their request is known now; its row is without them."""
+        """Submit an array with started tasks: complete their requests, and exclude them from its row."""
         tasks, gone = self._arrays.began(row.id), self._arrays.early.pop(row.id, 0)
         if not tasks and not gone:
             return
         for task in tasks:
             self._fill_in(task, Job(task.id, task.attempt, row.submit, **row.request | {"extras": extras_of_task(row)}))
-            yield Anomaly("submit_after_start", f"job {task.id}: its array was submitted after it had started")
+            yield Anomaly("submit_after_start", f"job {task.id}: submit event of its array came after its start")
         row.progress, row.unscored = row.progress.but(tasks_gone=gone + len(tasks)), True
         if not row.tasks_left:
             self._live.note_left(row.key)
 
     def _admit(self, job: Job) -> Iterator[Record]:
-        """A job enters the queue, unless it is known already."""
+        """Add a job to the queue, unless it is live or has left already."""
         known = self._context.state.jobs.get(job.key)
         if known is not None and not known.requested:
             self._fill_in(known, job)
-            yield Anomaly("submit_after_start", f"job {job.id} was submitted after it had started")
+            yield Anomaly("submit_after_start", f"job {job.id}: submit event came after its start")
         elif known is not None or self._live.has_left(job.key):
-            yield Anomaly("duplicate_submit", f"job {job.id} was submitted before")
+            yield Anomaly("duplicate_submit", f"job {job.id} was already submitted")
         elif self._live.full:
             yield self._live.no_room(job.id)
         elif job.progress.late:
@@ -75,7 +75,7 @@ class Submits(AttemptHandler):
             yield from self._enter(job)
 
     def _enter(self, job: Job) -> Iterator[Record]:
-        """A new job: predict it from the state that it finds, then add it to that state."""
+        """Predict a new job from the state before it, then add it to that state."""
         context = self._context
         self._live.keep_still(job.submit)
         self._predict_run(job)
@@ -100,7 +100,7 @@ class Submits(AttemptHandler):
             yield from self._outgoing.predictions(job, self._parts.degraded, last_task_s)
 
     def _fill_in(self, job: Job, request: Job) -> None:
-        """A submit that comes after its start: the request is known now, the wait stays unscored."""
+        """Complete a job whose submit event comes after its start: its wait stays unscored."""
         self._live.confirm(job)
         self._predict_run(request)
         self._live.alter(
@@ -114,24 +114,24 @@ class Submits(AttemptHandler):
         )
 
     def requeue(self, event: Requeue) -> Iterator[Record]:
-        """A job goes back to the queue, as the next attempt."""
+        """Handle a job that returns to the queue as the next attempt."""
         job = self._live.get(event.key)
         if job is None:
             known = self._live.has_left(event.key)
             self._live.note_left(event.key)
-            yield Anomaly("duplicate_requeue" if known else "requeue_of_unknown_job", f"job {event.job} is not here")
+            yield Anomaly("duplicate_requeue" if known else "requeue_of_unknown_job", f"job {event.job} is not live")
         elif job.phase is Phase.ENDED_BEFORE_START:
-            yield Anomaly("requeue_after_end", f"job {event.job} has ended already")
+            yield Anomaly("requeue_after_end", f"job {event.job} has already ended")
         elif event.time < (job.submit if job.start is None else job.start) - SKEW_S:
             yield Anomaly("requeue_before_start", f"job {event.job}: requeue at {event.time}", rejected=True)
         else:
             yield from self._enter_again(job, event)
 
     def _enter_again(self, job: Job, event: Requeue) -> Iterator[Record]:
-        """This attempt is over, whether or not its start was seen; the next one enters the queue."""
+        """End this attempt, started or not, and add the next one to the queue."""
         if job.start is None:
             self._methods.forget(job.key)
-            yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
+            yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued before its start event was received")
         self._ends.leave(job)
         self._observe(job, Happened.INTERRUPTED, event.time)
         again = Job(job.id, job.attempt + 1, event.time, **job.request)
@@ -142,7 +142,7 @@ class Submits(AttemptHandler):
         yield from self._admit(again)
 
     def estimate_again(self) -> Iterator[Record]:
-        """Estimate the queued jobs that are due after an event; yield the estimates that have moved."""
+        """Estimate the pending jobs that are due after an event; yield the estimates that have moved."""
         context, method, now = self._context, self._methods.counting, self._live.clock.now
         max_down_fraction = self._settings.max_down_fraction
         if context.areas is None and nodes_down(context.capacity, max_down_fraction) is not None:
@@ -160,6 +160,6 @@ class Submits(AttemptHandler):
             later = worth_publishing(job, method.name, estimate, now)
             if later is not None and not job.unscored:
                 job.later = later
-                if not job.progress.historical:  # else it is of the site's history, which is learnt and not told of
+                if not job.progress.historical:  # estimates of the site's history are not published
                     yield self._outgoing.again(job, later, self._parts.degraded)
             self._reestimates.plan(job, estimate, now)

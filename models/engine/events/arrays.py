@@ -8,7 +8,7 @@ from models.engine.live import LiveJobs
 from models.records import Cancel, End, JobKey, Start, Submit
 from models.site.job import PROGRESS, Extras, Job, Phase, progress_at_start
 
-MAX_EARLY = 256  # arrays of which tasks were seen before the array; the one heard of longest ago is forgotten first
+MAX_EARLY = 256  # arrays whose tasks came before the array; the least recently seen one is removed first
 
 
 class Arrays:
@@ -25,11 +25,11 @@ class Arrays:
         self._live = live
         self._forget = forget
         self.early: dict[str, int] = {}
-        """How many tasks of an array that was never seen submitted have left already; it is stored."""
+        """Number of departed tasks of each array without a submit event; it is stored."""
 
     def row_of(self, event: Submit | Start | End | Cancel) -> Job | None:
         """Return the pending row of a task; None if there is none."""
-        if event.array is None or event.attempt:  # a later attempt queues by itself
+        if event.array is None or event.attempt:  # later attempts are separate jobs
             return None
         row = self._live.get((event.array, 0))
         return row if row is not None and is_row(row) else None

@@ -14,7 +14,7 @@ class Groups:
 
     def __init__(self, live: LiveJobs) -> None:
         self._live = live
-        self._members: dict[str, dict[JobKey, None]] = {}  # some may have left since
+        self._members: dict[str, dict[JobKey, None]] = {}  # some members may have left
 
     def join(self, job: Job) -> None:
         """Add a submitted job to its group."""

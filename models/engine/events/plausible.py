@@ -6,7 +6,10 @@ from models.records import Alter, AnyEvent, Capacity, ExpectedStart, Start, Subm
 from models.site.clock import MAX_AGE_S, SiteClock
 from models.site.size import MIN_STARTED_JOBS, implausible_capacity, implausible_job, implausible_request
 
-_WITH_ELIGIBLE, _WITH_SIZE = (Submit, Alter), (Submit, Start, Alter, Capacity)  # a union would be made at each event
+_WITH_ELIGIBLE, _WITH_SIZE = (
+    (Submit, Alter),
+    (Submit, Start, Alter, Capacity),
+)  # not unions: slower
 
 
 def doubt(event: AnyEvent, arrived: float | None, clock: SiteClock, context: SiteContext) -> Anomaly | None:

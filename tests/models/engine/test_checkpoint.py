@@ -236,7 +236,7 @@ def test_every_row_is_needed() -> None:
 @pytest.mark.parametrize("version", [STATE_VERSION - 1, STATE_VERSION + 1])
 def test_a_state_of_another_version_is_refused(version: int) -> None:
     state = msgspec.msgpack.encode({"v": version, "something": ["quite", "different"]})
-    with pytest.raises(ValueError, match=f"version {version}, of another queuecast; this one reads {STATE_VERSION}"):
+    with pytest.raises(ValueError, match=f"version {version}, of another queuecast release; expected {STATE_VERSION}"):
         Engine.load(state, [], [], SMALL)
 
 
@@ -245,7 +245,7 @@ def test_garbage_is_refused(garbage: bytes, cut: int) -> None:
     whole = kept().state
     assert whole is not None
     for state in (garbage, whole[: cut % len(whole)]):
-        with pytest.raises(ValueError, match=r"not a saved state|state of version"):
+        with pytest.raises(ValueError, match=r"invalid saved state|state has version"):
             Engine.load(state, [], [], SMALL)
 
 
@@ -256,7 +256,7 @@ def test_features_of_another_shape_are_refused(features: Any) -> None:
     place = [field.name for field in msgspec.structs.fields(Job)].index("features")
     assert len(saved["live"]["jobs"][0][place]) == 16 * 8
     saved["live"]["jobs"][0][place] = features
-    with pytest.raises(ValueError, match="not a saved state"):
+    with pytest.raises(ValueError, match="invalid saved state"):
         Engine.load(msgspec.msgpack.encode(saved), [], [], MEDIAN)
 
 

@@ -81,7 +81,7 @@ def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
     assert too_large(job(cpus=8), said) is None
     assert too_large(job(cpus=9), said) == "larger than the site: 9 of 8 CPUs"
     assert too_large(job(cpus=5), seen) == (
-        "larger than the site, as far as is known: no more than 4 CPUs were in use at once"
+        "larger than the site, as far as known: no more than 4 CPUs were in use at once"
     )
     assert too_large(job(cpus=5), context()) is None, "nothing is known"
     assert list(guesses(said)) == ["none of its jobs started so far"]

@@ -186,7 +186,7 @@ def test_what_is_hardly_known_is_said_to_be() -> None:
     assert told.degraded == "size guessed from the jobs that ran; only 1 of its jobs started so far"
     large = answer(WaitQuestion(id="1", site="alder", cpus=9), engine, 3.0)
     assert isinstance(large, WaitAnswer) and large.predicted_wait_s is None
-    assert large.reason == "larger than the site, as far as is known: no more than 8 CPUs were in use at once"
+    assert large.reason == "larger than the site, as far as known: no more than 8 CPUs were in use at once"
     known = after(workload()[:100])
     sure = answer(WaitQuestion(id="1", site="alder"), known, known.time)
     assert isinstance(sure, WaitAnswer) and sure.degraded is None
@@ -383,7 +383,7 @@ def test_a_site_that_does_not_tell_of_gpus_ranks_behind_for_who_asks_for_some(po
     for gpus in (0, 1):
         told = answer(WaitQuestion(id="q", site="alder", cpus=1, gpus=gpus, walltime=60.0), engine, 5.0)
         assert isinstance(told, WaitAnswer)
-        doubts.append("GPUs is not told" in (told.low_confidence or ""))
+        doubts.append("whether it has such GPUs" in (told.low_confidence or ""))
     assert doubts == [False, not pools]
 
 

@@ -128,14 +128,16 @@ def test_kinds_of_nodes_count_where_the_site_tells_them() -> None:
     assert "not told" not in str(asked([["ib"]]).low_confidence)
     misspelt = asked([["ib", "hrd"]])
     assert misspelt.cannot_run is msgspec.UNSET and str(misspelt.low_confidence).endswith(
-        "which nodes have hrd is not told"
+        "the site does not report which nodes have hrd"
     )
 
 
 def test_of_a_site_without_kinds_of_nodes_the_estimate_is_weak() -> None:
     engine = Engine("a", EngineSettings(method="median", shadows=()))
     found = answer(WaitQuestion(id="1", site="a", node_features=[["ib"]]), engine, 10.0)
-    assert isinstance(found, WaitAnswer) and str(found.low_confidence).endswith("which nodes have ib is not told")
+    assert isinstance(found, WaitAnswer) and str(found.low_confidence).endswith(
+        "the site does not report which nodes have ib"
+    )
 
 
 def test_missing_partition_cannot_run() -> None:
@@ -150,4 +152,4 @@ def test_gpus_not_stated_are_unverified() -> None:
     engine = Engine("a", EngineSettings(method="median", shadows=()))
     engine.apply(Capacity(site="a", time=0.0, cpus=128))
     found = answer(WaitQuestion(id="1", site="a", gpus=4), engine, 10.0)
-    assert isinstance(found, WaitAnswer) and found.unverified == "whether it has such GPUs is not told"
+    assert isinstance(found, WaitAnswer) and found.unverified == "the site does not report whether it has such GPUs"

@@ -62,7 +62,7 @@ def test_of_a_job_that_may_not_start_it_is_all_there_is(events: list[AnyEvent], 
 
 def test_a_preempted_job_says_so() -> None:
     told = live_job(event("submit@100"), event("start@150"), event("requeue@200", state="preempted"))
-    assert told.why is not None and told.why.endswith("it was preempted and queues again")
+    assert told.why is not None and told.why.endswith("it was preempted and requeued")
 
 
 def test_tasks_and_what_others_expect_are_shown() -> None:

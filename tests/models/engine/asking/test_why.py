@@ -77,7 +77,7 @@ def test_what_would_start_no_sooner_is_not_named(busy: Engine) -> None:
 
 def test_a_job_that_starts_at_once_needs_no_reason(busy: Engine) -> None:
     told = why(busy, cpus=16, walltime=0.5 * HOUR)
-    assert told.text == "16 CPUs are free: it starts at once"
+    assert told.text == "16 CPUs are free: it starts immediately"
     assert told.instead == []
 
 
@@ -186,7 +186,7 @@ def test_what_is_free_in_partitions_is_not_taken_for_what_the_site_has_free() ->
 def test_processors_that_are_free_are_counted_as_such_where_memory_is_scarce() -> None:
     engine = partitioned({"cpus": 2, "memory": 120 * 2**30, "queue": "cpu"})
     assert why(engine, cpus=16, walltime=HOUR, queue="cpu").text == (
-        "30 CPUs are free in cpu and debug: it starts at once"
+        "30 CPUs are free in cpu and debug: it starts immediately"
     )
     told = why(engine, cpus=16, walltime=HOUR, queue="cpu", memory=64 * 2**30)
     assert told.free_cpus == 30
@@ -200,9 +200,9 @@ def test_of_many_partitions_the_first_are_named() -> None:
     engine = Engine("s", EngineSettings(method="order", shadows=(), runtimes="walltime"))
     engine.apply(capacity(40, nodes=5, pools=pools, partitions=[*partitions, Partition(name="alone", pools=["other"])]))
     text = why(engine, cpus=8, walltime=HOUR, queue="a").text
-    assert text == "32 CPUs are free in a, b and 2 other partitions: it starts at once"
+    assert text == "32 CPUs are free in a, b and 2 other partitions: it starts immediately"
     text = why(engine, cpus=8, walltime=HOUR, queue="alone").text
-    assert text == "8 CPUs are free in alone: it starts at once"
+    assert text == "8 CPUs are free in alone: it starts immediately"
 
 
 @pytest.mark.parametrize(("hours", "share"), [(0.5, 0.0), (1.5, 0.5), (2.5, 0.9), (3.5, 0.95)])

@@ -192,7 +192,7 @@ def test_a_state_of_another_version_is_not_read() -> None:
     stored = msgspec.msgpack.decode(world.table[b"alder"], type=StoredState)
     stored.state = zlib.compress(msgspec.msgpack.encode({"v": 99}))
     world.table[b"alder"] = msgspec.msgpack.encode(stored)
-    with pytest.raises(ValueError, match="state of version 99"):
+    with pytest.raises(ValueError, match="state has version 99"):
         asyncio.run(taken_over(world, 0))
 
 
