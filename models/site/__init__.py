@@ -1,1 +1,1 @@
-"""What is known of one site: live jobs, histories of starts and run times, features. Nothing here predicts."""
+"""State of one site: live jobs, histories of starts and run times, features. No predictions here."""

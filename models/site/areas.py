@@ -1,4 +1,4 @@
-"""The live jobs of a site by area, as methods see them: each area is a site of its own."""
+"""The live jobs of a site by area. Methods see each area as a separate site."""
 
 from copy import copy
 from functools import lru_cache
@@ -13,13 +13,12 @@ MAX_PLACED = 4096  # what so many kinds of jobs ask for is known by heart
 
 
 class Areas:
-    """One state an area, kept in step with that of the whole site.
+    """One state per area, kept consistent with that of the whole site.
 
-    A job is seen in the area of the first of its partitions, and once it runs in that of the partition where it does.
-    There its `cpus` are its dominant share of the area (`Topology.size_in`), and `allocated` likewise: so whoever
-    compares processors compares what is scarce. What is here follows from the topology and from the jobs of the whole
-    state in their order, so nothing of it is stored. An event costs 10 µs; a job that goes to another area, and a
-    capacity event that changes the areas, O(live jobs).
+    A pending job belongs to the area of its first partition, a running job to that of its actual partition. There its
+    `cpus` and `allocated` are its dominant share of the area (`Topology.size_in`). So code that compares CPUs compares
+    the scarce resource. The states follow from the topology and from the order of the jobs in the whole state, so they
+    are not stored. A job that moves to another area, and a capacity event that changes the areas, cost O(live jobs).
     """
 
     def __init__(self, topology: Topology, whole: SiteState) -> None:
@@ -33,7 +32,7 @@ class Areas:
         whole.follower = self
 
     def take(self, topology: Topology) -> None:
-        """Go by another topology."""
+        """Switch to another topology."""
         begin = not topology.same_areas(self.topology)
         self.topology = topology
         self.layouts = [Layout(topology, area) for area in topology.areas]
@@ -48,16 +47,16 @@ class Areas:
             self.enter(job)
 
     def _place(self, ask: Ask) -> tuple[int, int]:
-        """In which area that is which asks for this, and how large it is there."""
+        """Return the area of jobs with this request, and their size there."""
         area = self.topology.area_of(ask)
         return area.number, self.topology.size_in(ask, area)
 
     def area_of(self, job: Job) -> Area:
-        """The area in which a job is seen."""
+        """Return the area of a job."""
         return self.topology.areas[self._placed(_ask(job))[0]]
 
     def seen(self, job: Job, area: Area | None = None) -> Job:
-        """The job as methods see it, in its area or in another: a copy that shares what was predicted of it; 3 µs."""
+        """Return the job as methods see it in its area or another one: a copy that shares its predictions."""
         other, ask = copy(job), ask_of(job)
         other.asked_cpus = job.cpus
         other.cpus = self._placed(ask)[1] if area is None else self.topology.size_in(ask, area)
@@ -66,24 +65,24 @@ class Areas:
         return other
 
     def capacity_of(self, area: Area) -> Capacity:
-        """An area's size, as the site would say it of itself."""
+        """Return the capacity of an area, in the form of a site's capacity."""
         known = self.topology.capacity
         return Capacity(site=known.site, time=known.time, cpus=area.cpus, nodes=area.nodes, down_nodes=area.down_nodes)
 
     # What befalls the jobs of the whole.
 
     def enter(self, job: Job) -> None:
-        """A job came in."""
+        """Add a job."""
         number = self._where[job.key] = self.area_of(job).number
         self.states[number].enter(self.seen(job), _ask(job))
 
     def leave(self, job: Job) -> None:
-        """A job has left."""
+        """Remove a job."""
         state = self.states[self._where.pop(job.key)]
         state.leave(state.jobs[job.key])
 
     def change(self, job: Job) -> None:
-        """A job's phase or request has changed."""
+        """Update a job whose phase or request has changed."""
         number, before = self.area_of(job).number, self._where[job.key]
         if number == before:
             self.states[number].replace(self.seen(job), _ask(job))
@@ -94,7 +93,7 @@ class Areas:
         self._order(number)
 
     def _order(self, number: int) -> None:
-        """Have an area's jobs in the order of the whole, as they are after a restart."""
+        """Rebuild the state of an area in the job order of the whole, as after a restart."""
         state = self.states[number] = SiteState()
         for job in self._whole.jobs.values():
             if self._where[job.key] == number:
@@ -102,7 +101,7 @@ class Areas:
 
 
 def _ask(job: Job) -> Ask:
-    """What counts of what a job asks for: where it runs, with what it got, once it does."""
+    """Return the request of a job; once it runs, with its actual partition and allocation."""
     if job.start is None:
         return ask_of(job)
     return ask_of(job, job.progress.partition, job.counted_cpus)

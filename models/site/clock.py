@@ -1,4 +1,4 @@
-"""What time it is at a site, which times are not believed, and when a job is given up whose end was never told."""
+"""Clock of a site, checks of event times, and expiry of jobs whose end was never reported."""
 
 from collections import deque
 from functools import cached_property
@@ -37,9 +37,9 @@ EVENTS_TO_SET_BACK = 32
 class SiteClock(msgspec.Struct, array_like=True, dict=True):
     """The time of a site. It is a part of the stored state.
 
-    A site is *live* while the broker's time minus the events' time is, by the median, under a day; otherwise it is
-    *replayed* (or offline: there is no broker). At a live site an event's time is compared with the broker's. At the
-    others it is compared with `now`, and a jump is believed only once many events in a row agree on it.
+    A site is *live* while the median of the broker's time minus the events' time is under a day; otherwise it is
+    *replayed* (or offline: there is no broker). At a live site the clock compares an event's time with the broker's. At
+    the others it compares it with `now`, and accepts a jump only once many events in a row agree on it.
 
     >>> clock = SiteClock()
     >>> clock.tick(1000.0, arrived=1001.0)
@@ -65,13 +65,16 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
 
     @cached_property
     def live(self) -> bool:
-        """Whether events come as they happen. Worked out once a change of the lags; it is not stored."""
+        """True if events arrive in real time. It is computed when the lags change, and not stored."""
         return bool(self.lags) and abs(median(self.lags)) < DAY_S
 
     def doubt(self, time: float, arrived: float | None) -> str | None:
-        """Why an event's time is not believed; None where it is. Nothing but the count of doubts changes.
+        """Return why an event's time is implausible; None if it is plausible. Changes only the counters of implausible
+        times.
 
-        Times are Unix seconds; `arrived`: at the broker, None offline.
+        Args:
+            time: the time of the event, Unix seconds.
+            arrived: when it arrived at the broker, Unix seconds; None offline.
         """
         reason = self._doubt(time, arrived)
         return None if reason is None or self._confirmed(time, arrived) else reason
@@ -84,7 +87,7 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
         return _outside(time - self.now, MAX_STEP_S, "the site's time")
 
     def _confirmed(self, time: float, arrived: float | None) -> bool:
-        """Count an implausible time; whether so many in a row agree that the site's time was wrong."""
+        """Count an implausible time; return whether enough in a row agree that the site's time was wrong."""
         if self.implausible == 0 or abs(time - self.implausible_time) > MAX_STEP_S:
             self.implausible, self.implausible_since = 0, arrived or 0.0
         self.implausible, self.implausible_time = self.implausible + 1, time
@@ -99,7 +102,7 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
         return enough
 
     def tick(self, time: float, arrived: float | None = None) -> None:
-        """An event was accepted."""
+        """Update the clock by an accepted event."""
         if arrived is not None and (len(self.lags) < MAX_LAGS or arrived >= self.lag_noted + LAG_EVERY_S):
             self._set_lags([*self.lags[1 - MAX_LAGS :], arrived - time])
             self.lag_noted = arrived
@@ -110,7 +113,7 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
         self.now = max(self.now, time)
 
     def _fall_behind(self, time: float) -> None:
-        """Set a replayed site's time back where most events lie behind it: to the latest of these."""
+        """Set a replayed site's time back if most events are earlier: to the latest of these."""
         if self.live or time >= self.now - DAY_S:
             self.behind = max(self.behind - 1, 0)
             return
@@ -125,11 +128,11 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
         self.__dict__.pop("live", None)
 
     def of(self, time: float, arrived: float | None) -> float:
-        """What an accepted event says of the time: at a live site no more than its arrival does."""
+        """Return the time of an accepted event; at a live site it is limited to the arrival."""
         return min(time, arrived) if arrived is not None and self.live else time
 
     def too_late(self, time: float, arrived: float | None) -> bool:
-        """Whether an event comes so late that nothing is learnt of the wait that begins with it."""
+        """Return whether an event is too late to learn from the wait that begins with it."""
         now = arrived if arrived is not None and self.live else self.now
         return time < now - MAX_LATE_S
 
@@ -155,7 +158,7 @@ MAX_STALE_ENTRIES = 1024  # entries that may be kept of jobs that have left or m
 
 
 def due(job: Job) -> float:
-    """When a job in its present phase is given up, Unix seconds; far beyond what any scheduler lets it take."""
+    """Return when a job expires in its present phase, Unix seconds; this is far beyond any scheduler's limits."""
     if job.phase is Phase.RUNNING:
         assert job.began is not None
         return job.began + (MAX_WALLTIMES * job.limit_s + WEEK_S if job.limit_s else MAX_LIVE_S)
@@ -165,7 +168,7 @@ def due(job: Job) -> float:
 
 
 class Expiry:
-    """Watches the live jobs of a site. O(log live jobs) for a job that enters or starts.
+    """Tracks when live jobs of a site expire. O(log live jobs) for a job that enters or starts.
 
     >>> expiry, state = Expiry(), SiteState()
     >>> job = Job(id="1", attempt=0, submit=0.0, start=0.0, walltime=60.0, phase=Phase.RUNNING)
@@ -181,20 +184,20 @@ class Expiry:
         self._due: list[tuple[float, JobKey]] = []
 
     def tick(self, time: float) -> None:
-        """An event says that it is `time`."""
+        """Record the time of an event."""
         self.times.append(time)
 
     def watch(self, job: Job, key: JobKey) -> None:
-        """A job has entered, started, or been altered."""
+        """Track a job that has entered, started, or been altered."""
         heappush(self._due, (due(job), key))
 
     def watch_all(self, state: SiteState) -> None:
-        """Watch every job of a state, and no other; O(live jobs)."""
+        """Track the jobs of a state, and no others. O(live jobs)."""
         self._due = [(due(job), key) for key, job in state.jobs.items()]
         heapify(self._due)
 
     def overdue(self, state: SiteState) -> list[Job]:
-        """The jobs to give up now, the longest overdue first."""
+        """Return the expired jobs, the longest overdue first."""
         if len(self._due) > 2 * len(state) + MAX_STALE_ENTRIES:
             self.watch_all(state)
         if len(self.times) < MIN_AGREEING_EVENTS:

@@ -1,4 +1,4 @@
-"""The last jobs that started: their sixteen features at submission, and how long they waited."""
+"""The last started jobs: their sixteen features at submission, and their waits."""
 
 from array import array
 from bisect import bisect_left, insort
@@ -34,9 +34,9 @@ COUNT = len(FEATURES)
 
 
 def features_of(job: Job, state: SiteState, now: float) -> np.ndarray:
-    """The features of `job` (float64[16]) in the state it finds at `now`, itself not counted; O(1), 8 µs.
+    """Return the features (float64[16]) of `job` in the state at `now`, without the job itself. O(1).
 
-    They are those of Murali and Vadhiyar 2015, section 3.1, table II.
+    See Murali and Vadhiyar 2015, section 3.1, table II.
     """
     queued, running = state.totals(SITE, Phase.QUEUED), state.totals(SITE, Phase.RUNNING)
     values = [
@@ -55,7 +55,7 @@ def features_of(job: Job, state: SiteState, now: float) -> np.ndarray:
 
 
 def _user_features(job: Job, state: SiteState, phase: Phase) -> tuple[float, float, float, float]:
-    """Features 9 to 12 or 13 to 16: work, processors, estimated run times and number of the user's jobs."""
+    """Return features 9 to 12 or 13 to 16: work, CPUs, estimated run times and number of the user's jobs."""
     own = state.totals(("user", job.user), phase) if job.user is not None else Totals()
     return own.work / MICRO, own.cpus, own.planned_run_us / MICRO, own.count
 
@@ -64,7 +64,7 @@ LATEST_JOBS = 1000  # jobs of which `History.latest` has the waits
 
 
 class Started(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One job of the history, as it is stored: its number in the site's history, its wait and its features."""
+    """A stored job of the history: its number in the site's history, its wait and its features."""
 
     number: int
     wait_s: float
@@ -72,10 +72,10 @@ class Started(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class History:
-    """The last `size` jobs that started, as arrays in a ring, and the features' weights over them.
+    """The last `size` started jobs, as arrays in a ring buffer, and the weights of the features over them.
 
-    Job number `n` is at place `(n - first) % size`, so a history that was stored and read back lies as it lay before
-    and gives the same sums to the last bit. `first` is 0, or where the history began when its size was last changed.
+    Job number `n` is at index `(n - first) % size`, so a restored history has the same layout and gives the same sums,
+    to the last bit. `first` is 0, or the number of the first job after the last change of the size.
     """
 
     def __init__(self, size: int = 6000) -> None:
@@ -90,12 +90,14 @@ class History:
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest job that is still here."""
+        """The number of the oldest job in the history."""
         return max(self.count - self.size, self.first)
 
     def learn(self, job: Job, wait_s: float) -> Started:
-        """Take a job in that has just started; the oldest leaves. 40 µs at 6000 jobs. Raises ValueError: its wait or a
-        feature is not finite; then nothing is changed.
+        """Add a job that has just started, in place of the oldest.
+
+        Raises:
+            ValueError: its wait or a feature is not finite; the history is unchanged.
         """
         assert job.features is not None
         row = Started(self.count, wait_s, job.features)
@@ -110,7 +112,7 @@ class History:
         return row
 
     def stored(self) -> list[Started]:
-        """The jobs that are here as they are stored, the oldest first; 1 µs each."""
+        """Return the jobs in their stored form, the oldest first."""
         numbers = range(self.oldest, self.count)
         places = [(number - self.first) % self.size for number in numbers]
         values, waits = self.window.values[places], self.waits[places].tolist()
@@ -122,8 +124,14 @@ class History:
         return self.window.targets
 
     def restore(self, rows: list[Started], count: int, first: int = 0, size: int | None = None) -> None:
-        """Take back the last rows, in any order, of a history of `count` jobs that had begun at `first`, of this `size`
-        or another. Raises ValueError: rows are missing.
+        """Restore the last rows, in any order, of a history of `count` jobs.
+
+        Args:
+            first: the `first` of the stored history.
+            size: the size of the stored history, if it may differ.
+
+        Raises:
+            ValueError: rows are missing.
         """
         if size is not None and size != self.size:
             first = max(count - min(size, self.size), first)

@@ -1,9 +1,8 @@
-"""A live job: what it asks for, in which phase of its life it is, and what was predicted of it.
+"""A live job: its request, its phase, and its predictions.
 
-What few jobs ask for, and what befalls few, is kept apart, so that the others take no room for it.
+Rare fields are in separate objects (`Extras`, `Progress`), so that most jobs need no memory for them.
 
-The garbage collector does not look at what is kept of a job (`gc=False`: there are no cycles), which with 100,000 of
-them would take 200 ms a time.
+The garbage collector skips these objects (`gc=False`: they have no cycles), because scanning 100,000 jobs is slow.
 """
 
 from enum import StrEnum
@@ -23,14 +22,14 @@ Finite = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
 class _Rare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Fields that are mostly as usual; it is stored as a map of those that are not, and takes a byte without any."""
+    """Fields that mostly have default values. It is stored as a map of the others, which takes a byte if it is empty."""
 
     def but(self, **changes: Any) -> Self:
         return msgspec.structs.replace(self, **changes)
 
 
 class Extras(_Rare, frozen=True, omit_defaults=True, gc=False):
-    """What a job asks for beside what most do, and what the scheduler says of it; the fields are those of a submit.
+    """The rare fields of a request, and the scheduler's priority and pending reason; the fields are those of a submit.
 
     >>> EXTRAS.but(qos="high").qos
     'high'
@@ -54,20 +53,28 @@ class Extras(_Rare, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def again(self) -> "Extras":
-        """Those of the next attempt: what it waited for is over, and what the scheduler said of it too."""
+        """The extras of the next attempt, without the dependency and the scheduler's information."""
         return EXTRAS if self is EXTRAS else self.but(dependency=None, priority=None, pending_reason=None)
 
 
 class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
-    """What has befallen a job beside coming, starting and ending.
+    """Rare state of a job. Times are Unix seconds.
 
-    It has stood still since `suspended_at` (None: it does not), and for `suspended_s` seconds before; `suspend_time` is
-    when it was last suspended or resumed. Times are Unix seconds. `held` says that it is held beside waiting for its
-    dependency. `partition`, `nodes` and `gpus` are where it runs and what it was given there. `requeued` is why it
-    queues again, `interrupted` how an end that came before its start cut it short, `late` that
-    its submit was told only when it started, `past` that it is of the site's history, `old` that it is not predicted.
-
-    Of an array that queues as one row, `tasks_gone` have left it; the first that started names the `row` (id, attempt).
+    Attributes:
+        suspended_at: the beginning of the current suspension; None if it is not suspended.
+        suspended_s: the seconds of earlier suspensions.
+        suspend_time: the time of the last suspension or resumption.
+        held: whether it is held for another reason than its dependency.
+        partition: the partition where it runs.
+        nodes: the allocated nodes.
+        gpus: the allocated GPUs.
+        requeued: why it was requeued.
+        interrupted: the state of an interruption that was received before the start.
+        late: whether its submission was reported only at its start.
+        historical: whether it is part of the site's history.
+        old: whether it is not predicted.
+        tasks_gone: number of tasks that left an array that is queued as one row.
+        row: id and attempt of that row, in its first task that started.
     """
 
     suspended_at: Finite | None = None
@@ -95,7 +102,7 @@ _USUAL = _extras_of(EXTRAS)
 
 
 def extras_of(submit: Any) -> Extras:
-    """The extras that a submit event names; 0.3 µs where it names none. An empty text says nothing."""
+    """Return the extras of a submit event. An empty string counts as missing."""
     found = _extras_of(submit)
     if found == _USUAL:
         return EXTRAS
@@ -104,7 +111,7 @@ def extras_of(submit: Any) -> Extras:
 
 
 def progress_at_start(start: Any, before: Progress) -> Progress:
-    """What a start event says of where a job runs, beside its processors."""
+    """Return the progress with the partition, nodes and GPUs of a start event."""
     given = start.partition, start.nodes, start.gpus
     if given == (None, None, None):
         return before
@@ -120,7 +127,7 @@ NO_LIMIT_S = 400 * 86_400.0
 
 
 class Phase(StrEnum):
-    """Which phase of its life a live job is in."""
+    """The phase of a live job."""
 
     QUEUED = "queued"
     HELD = "held"  # it may not start, by a hold or for its dependency
@@ -137,10 +144,15 @@ STARTED = (Phase.RUNNING, Phase.SUSPENDED)
 
 
 class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one method says of one job: the wait in seconds or None, why, bounds by probability, the probability that
-    the wait is under a minute, where the method tells these, and why the estimate is worse than usual, if it is.
+    """A method's estimate of a job's wait.
 
-    Of a job that is only considered also the wait by a simulated schedule, where it is a part of the estimate.
+    Attributes:
+        wait_s: the wait in seconds; None without an estimate.
+        reason: why.
+        bounds: upper bounds of the wait in seconds, by probability.
+        p_immediate_start: the probability that the wait is under a minute; None if the method does not estimate it.
+        degraded: why the estimate is degraded, if it is.
+        schedule_s: the wait of a considered job by a simulated schedule, if it is a part of the estimate.
     """
 
     wait_s: float | None
@@ -152,7 +164,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one method says of a job's run time: seconds or None, why, and the interval it is expected in."""
+    """A method's estimate of a job's run time: seconds or None, the reason, and the expected interval."""
 
     run_s: float | None
     reason: str
@@ -161,7 +173,7 @@ class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """From `low` to `high`, where there are both."""
+        """The interval from `low` to `high`; None if one is missing."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
@@ -170,7 +182,7 @@ MOST_LATER = 16
 
 
 class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A later estimate of a job's whole wait, made while it queued, at `made_at` (Unix seconds), and the one `before`.
+    """A later estimate of a pending job's whole wait, made at `made_at` (Unix seconds), and the one `before` it.
 
     The latest `MOST_LATER` are kept.
     """
@@ -181,7 +193,7 @@ class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def after(cls, before: "LaterEstimate | None", made_at: float, estimate: Estimate) -> "LaterEstimate":
-        """A new one behind those before it, without the oldest where they are too many. O(those before)."""
+        """Append an estimate to those before it, and drop the oldest beyond the maximum. O(those before)."""
         those = list[LaterEstimate]()
         while before is not None:
             those.append(before)
@@ -196,18 +208,28 @@ class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):
-    """A live job: its request, its phase, and what was predicted of it when it was submitted.
+    """A live job: its request, its phase, and its predictions at submission. It is stored as an array.
 
-    `walltime` is in seconds, `NO_LIMIT_S` for a job without a time limit, and None where the limit is unknown.
-    `planned_run_s` is the walltime, or else the predicted run time. `unscored` marks a job
-    whose wait cannot be told: first seen at its start, or reported as started long before its submit. `requested`
-    is False while its submit is still to come, `hold_time` is when it was last held or released, `alter_time` when
-    it was last altered. `features` are those of `models.site.history`, at submission. `estimates` and
-    `run_estimates` are by the method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated`
-    is what its start said that it got. `later` is the last estimate of those made while it queued that was told.
-    `extras` and `progress` are what few jobs have. `asked_cpus` are what it asked for where `cpus` is its share of
-    an area (`Areas`). `due` is when a queued job is to be estimated again (Unix seconds; 0: not), and `landmarks` what
-    was noted of it at fixed ages. The job is stored as an array.
+    Attributes:
+        cpus: the requested CPUs; in an area, its share (`Areas`).
+        asked_cpus: the requested CPUs where `cpus` is the share of an area.
+        allocated: the CPUs of its start event.
+        walltime: the time limit in seconds; `NO_LIMIT_S` for none, None if it is unknown.
+        planned_run_s: the walltime, or else the predicted run time.
+        unscored: whether its wait is unknown: its first event was its start, or its start was reported as long before
+            its submit.
+        requested: False until its submit event arrives.
+        hold_time: the time of the last hold or release.
+        alter_time: the time of the last change.
+        features: the features at submission (`models.site.history`).
+        estimates: the estimates of the wait by the method's name.
+        run_estimates: the estimates of the run time by the method's name.
+        run_s: the estimate of the run time by the default method.
+        later: the last published estimate that was made while it was pending.
+        extras: rare fields of the request.
+        progress: rare state.
+        due: when to estimate it again (Unix seconds; 0 for never).
+        landmarks: its estimates in force at fixed ages.
     """
 
     id: str
@@ -251,7 +273,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
 
     @classmethod
     def of(cls, event: Submit) -> "Job":
-        """The job that a submit event describes."""
+        """Create the job of a submit event."""
         request = dict(zip(REQUEST, _request_of(event), strict=True))
         if event.unlimited:
             request["walltime"] = NO_LIMIT_S
@@ -262,7 +284,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def request(self) -> dict[str, Any]:
-        """What it asks for, by the names in `REQUEST`, and its `extras`."""
+        """The request by the names in `REQUEST`, and its `extras`."""
         return dict(zip(REQUEST, _request_of(self), strict=True), extras=self.extras)
 
     @property
@@ -272,63 +294,63 @@ class Job(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def limit_s(self) -> float | None:
-        """The time limit in seconds; None where the job has none, or it is unknown."""
+        """The time limit in seconds; None if there is none or it is unknown."""
         return None if self.walltime is None or self.walltime >= NO_LIMIT_S else self.walltime
 
     @property
     def depends(self) -> bool:
-        """Whether it waits for a dependency that is not met."""
+        """True if it has an unmet dependency."""
         return self.extras.dependency is not None
 
     @property
     def counted_cpus(self) -> int:
-        """The processors that count now: once it runs what was allocated, where that is known, else the request."""
+        """The allocated CPUs of a started job, if known; else the requested CPUs."""
         return self.cpus if self.allocated is None or self.phase not in STARTED else self.allocated
 
     @property
     def began(self) -> float | None:
-        """When it would have started if it had never stood still; the start itself for nearly all."""
+        """The start, shifted by the time in suspension."""
         return self.start if self.start is None or self.progress is PROGRESS else self.start + self.progress.suspended_s
 
     @property
     def expected_run_s(self) -> float:
-        """How long it is expected to run, seconds: as predicted, but no longer than its walltime."""
+        """The expected run time in seconds: the predicted one, limited by the walltime."""
         run_s = (self.limit_s or UNKNOWN_RUN_S) if self.run_s is None else self.run_s
         return min(run_s, self.walltime) if self.walltime else run_s
 
     @property
     def tasks_left(self) -> int:
-        """How many jobs like this one are to start: of an array that queues as one row those that are left in it."""
+        """The number of jobs that it represents: 1, or the remaining tasks of an array that is queued as one row."""
         size = None if self.extras is EXTRAS or self.start is not None else self.extras.array_size
         return 1 if size is None else max(size - self.progress.tasks_gone, 0)
 
     @property
     def keeps_still(self) -> bool:
-        """Whether it stands still and nobody else has its processors meanwhile."""
+        """True if it is suspended and keeps its CPUs."""
         return self.phase is Phase.RUNNING and self.progress.suspended_at is not None
 
     def stood_s(self, at: float) -> float:
-        """For how many seconds it has stood still by `at` (Unix seconds), all its suspensions together."""
+        """Return the seconds in suspension until `at` (Unix seconds), all suspensions together."""
         since = self.progress.suspended_at
         return self.progress.suspended_s + (0.0 if since is None else max(at - since, 0.0))
 
     def ran_s(self, at: float) -> float:
-        """For how many seconds it has run by `at` (Unix seconds), without those that it stood still."""
+        """Return the run time in seconds until `at` (Unix seconds), without suspensions."""
         return 0.0 if self.start is None else max(at - self.start - self.stood_s(at), 0.0)
 
     @property
     def ready(self) -> float:
-        """When the wait began: at submission, or later where the job was not yet eligible (seconds)."""
+        """The beginning of the wait: the submission or the eligible time, whichever is later (Unix seconds)."""
         return self.submit if self.eligible is None else max(self.submit, self.eligible)
 
     @property
     def ineligible_s(self) -> float:
-        """For how many seconds it was submitted and not yet eligible, which its wait leaves out."""
+        """The seconds from submission to the eligible time, which its wait excludes."""
         return self.ready - self.submit
 
     @property
     def wait_from(self) -> str:
-        """Which of the two `ready` is."""
+        """The name of the time from which `ready` is taken, "submit" or "eligible"."""
         return "eligible" if self.ineligible_s else "submit"
 
 
@@ -347,14 +369,14 @@ to free them at once would stop all other threads."""
 
 
 class Shared:
-    """What jobs that are read back have in common, in memory once: names, reasons, bounds. Halves what they take."""
+    """Interns common values of restored jobs (names, reasons, bounds), which halves their memory."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._bounds: dict[tuple[tuple[str, float], ...], dict[str, float]] = {}
 
     def settle(self, job: Job) -> Job:
-        """The job, with what others have too replaced by theirs; 3 µs."""
+        """Replace the job's values by the shared objects, and return it."""
         for known in (self._texts, self._bounds):
             if len(known) > _MAX_SHARED:
                 known.clear()

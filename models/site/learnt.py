@@ -1,4 +1,4 @@
-"""Which jobs have left, as fingerprints: a job is learnt once, whenever its events come again."""
+"""The departed jobs of a site, as fingerprints, so that redelivered events do not count a job twice."""
 
 import math
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ Fingerprints = npt.NDArray[np.uint64]
 
 
 class LearntState(msgspec.Struct, array_like=True):
-    """What is stored of it beside its rows: the fingerprints that fill no row yet, and three times in Unix seconds."""
+    """The stored state apart from the rows: the fingerprints after the last full row, and three times in Unix seconds."""
 
     tail: list[int] = msgspec.field(default_factory=list)
     tail_until: float = 0.0
@@ -34,7 +34,7 @@ class LearntState(msgspec.Struct, array_like=True):
     lost_until: float = -math.inf
 
     def lose(self, now: float) -> None:
-        """Rows are lost at this time: any older job that is unknown may have left."""
+        """Record that rows are lost at this time: any older unknown job may have left."""
         self.lost_until = max(self.lost_until, now)
 
 
@@ -46,7 +46,7 @@ class _Chunk(msgspec.Struct, array_like=True):
 
 
 def fingerprint(key: JobKey) -> int:
-    """64 bits of a job's identity; two of 131,072 jobs are alike with a probability of 5e-10. 1 µs.
+    """Return a 64-bit hash of a job's key. The probability of a collision among 131,072 jobs is 5e-10.
 
     >>> fingerprint(("1", 0)) == fingerprint(("1", 0)) != fingerprint(("1", 1))
     True
@@ -55,9 +55,9 @@ def fingerprint(key: JobKey) -> int:
 
 
 class LearntJobs:
-    """The last `MAX_JOBS` jobs that left, and the time before which all others may have been forgotten.
+    """The last `MAX_JOBS` departed jobs, and the time before which others may have been forgotten.
 
-    `rows` are stored one by one, as a method's are. Looking a job up takes 3 µs, adding it 2 µs, on average.
+    `rows` are stored one by one, like those of a method.
 
     >>> learnt = LearntJobs()
     >>> learnt.add(("1", 0), 60.0)
@@ -80,14 +80,15 @@ class LearntJobs:
         return place < len(self._merged) and int(self._merged[place]) == found
 
     def may_have_left(self, time: float, now: float) -> bool:
-        """Whether a job that is unknown, with an event of this time, may have left before.
+        """Return whether an unknown job with an event of this time may have left before.
 
-        What was forgotten in the last hour is taken for new: so many jobs then come and go that some are late.
+        A job whose fingerprint was forgotten within the last hour counts as new, because at such a high throughput some
+        events are late.
         """
         return time < self.state.lost_until - LATE_S or time <= min(self.state.forgotten_until, now - HOUR_S)
 
     def add(self, key: JobKey, at: float) -> None:
-        """A job has left by an event of the time `at` (Unix seconds)."""
+        """Add a job that left by an event at the time `at` (Unix seconds)."""
         state, job = self.state, fingerprint(key)
         state.tail.append(job)
         state.tail_until = max(state.tail_until, at)
@@ -101,7 +102,7 @@ class LearntJobs:
                 self._merge()
 
     def _forget(self) -> None:
-        """Forget the oldest rows, as many as came since this was last done, where there are more than enough."""
+        """Advance `forgotten_until` over the oldest rows, which the next merge drops."""
         first = self.rows.count - self._depth
         for row in self.rows.kept:
             if first - ROWS_PER_MERGE <= row.number < first:
@@ -115,8 +116,10 @@ class LearntJobs:
         self._recent = {*recent, *self.state.tail}
 
     def restore(self, state: LearntState, rows: Iterable[Row], count: int, oldest: int) -> None:
-        """Take back the stored rows, in any order, from number `oldest` and before `count`; ValueError where some are
-        missing.
+        """Restore the stored rows, in any order, from number `oldest` to before `count`.
+
+        Raises:
+            ValueError: rows are missing.
         """
         self.rows.restore(rows, count, oldest)
         self.state = state

@@ -1,4 +1,4 @@
-"""Which nodes may take a job, by their features, from the expressions that schedulers have for it."""
+"""Parse the schedulers' expressions for node features (constraints)."""
 
 import re
 from functools import lru_cache
@@ -16,16 +16,16 @@ _USUAL = re.compile(r"[<>]|== *(?:any|local)$")
 
 
 class _Unreadable(Exception):
-    """It is no such expression, or has too many alternatives."""
+    """The text is not a valid expression, or has too many alternatives."""
 
 
 @lru_cache(4096)
 def alternatives(text: str) -> list[list[str]] | None:
-    """The features of `a&(b|c)`, as a submit has them: of one of these lists a node has to have all. None for none.
+    """Return the feature lists of an expression such as `a&(b|c)`, as in a submit; None for no restriction.
 
-    Brackets are parentheses, and a comma is an "and". `a*4&b*2` wants nodes of two kinds: each is one of the lists, and
-    the numbers are left out. What cannot be read is one name. It is shared by all who ask the same: do not change what
-    is in it.
+    A suitable node has all features of one of the lists. Brackets are parentheses, and a comma is an "and". `a*4&b*2`
+    requests nodes of two kinds: each kind is one of the lists, and the counts are ignored. Text that cannot be parsed
+    is one feature name. The result is cached and shared: do not modify it.
 
     >>> alternatives("x86&(big|huge)"), alternatives("[rack1*2|rack2*2]"), alternatives("f(")
     ([['big', 'x86'], ['huge', 'x86']], [['rack1'], ['rack2']], [['f(']])
@@ -41,7 +41,7 @@ def alternatives(text: str) -> list[list[str]] | None:
 
 
 def is_readable(text: str) -> bool:
-    """Whether it is such an expression.
+    """Return whether the text is a valid expression.
 
     >>> is_readable("ib&(a100|h100)"), is_readable("ib&")
     (True, False)
@@ -62,7 +62,7 @@ def _read(text: str) -> _Found | None:
 
 
 def _any_of(tokens: list[str]) -> _Found:
-    """What stands up to the end, or a closing bracket; the tokens are used up."""
+    """Parse alternatives up to the end or a closing bracket, and consume their tokens."""
     found = _all_of(tokens)
     while tokens and tokens[0] in ("|", "||"):
         tokens.pop(0)
@@ -87,7 +87,7 @@ def _checked(found: _Found) -> _Found:
 
 
 def _one(tokens: list[str]) -> tuple[_Found, bool]:
-    """An operand, and whether it says how many nodes of the kind it wants."""
+    """Parse an operand; also return whether it has a count of nodes."""
     token = tokens.pop(0)
     if token in ("(", "["):
         found = _any_of(tokens)

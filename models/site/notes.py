@@ -1,4 +1,4 @@
-"""What a method noted of each job at its submission, to learn from when the job starts: as rows, not in checkpoints."""
+"""Notes of a method on each job at its submission, to learn from at its start. They are rows, not part of checkpoints."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -19,7 +19,7 @@ class _Note(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=0):
 
 
 class _Settled(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
-    """Names its job, not the number of the note: numbers change where rows are lost (`models.engine.salvage`)."""
+    """Contains the key of its job, because row numbers change after a loss of rows (`models.engine.salvage`)."""
 
     id: str
     attempt: int
@@ -32,11 +32,10 @@ class _Other(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
 
 
 class JobNotes:
-    """Notes of a method, each made of a job at its submission and settled at its start, in the last rows.
+    """Notes of a method in its last rows, each written at the submission of a job and settled at its start.
 
-    A method sets its `rows` to these. They hold everything: a checkpoint stores none of it, whatever the number of
-    live jobs, and `load` lays out what came back. Each call takes 2 µs. A job in the rows takes some 120 bytes beside
-    what was noted.
+    A method assigns these to its `rows`. The rows contain the complete state: a checkpoint stores none of it, whatever
+    the number of live jobs, and `load` rebuilds it from the restored rows.
 
     >>> notes = JobNotes(100)
     >>> notes.note(("1", 0), b"features")
@@ -45,11 +44,11 @@ class JobNotes:
     >>> list(notes.settled())
     [(b'features', b'wait')]
 
-    Parameters:
-        depth_rows: how many rows count: a job takes two, a value that was `put` one.
-        behind_rows: rows that are kept beyond these, so that `settled` can tell what was, so many rows ago.
-        check_note, check_settled: raise ValueError where a restored note, or what was added to it, is something else;
-            they are given its value and how many rows there are.
+    Args:
+        depth_rows: number of rows that count: a job takes two, a `put` value one.
+        behind_rows: number of older rows to keep, so that `settled` can return an earlier state.
+        check_note: checks the value of a restored note, given the number of rows; raises ValueError if it is invalid.
+        check_settled: checks the value added to a settled note in the same way.
     """
 
     def __init__(
@@ -65,16 +64,16 @@ class JobNotes:
 
     @property
     def count(self) -> int:
-        """How many rows there have ever been."""
+        """The total number of rows ever written."""
         return self.rows.count
 
     def note(self, key: JobKey, value: bytes) -> None:
-        """A job was submitted."""
+        """Write the note of a submitted job."""
         self._append(_encode(_Note(*key, value)))
         self._pending[key] = self.rows.values[-1]
 
     def settle(self, key: JobKey, value: bytes) -> bytes | None:
-        """A job started; gives its note, None where there is none any more."""
+        """Settle a started job and return its note; None if the note is no longer kept."""
         if key not in self._pending:
             return None
         self._append(_encode(_Settled(*key, value)))
@@ -83,26 +82,29 @@ class JobNotes:
         return None if note is None else _read(note).value
 
     def forget(self, key: JobKey) -> None:
-        """A job left the queue without a start."""
+        """Drop the note of a job that left the queue without a start."""
         self._pending.pop(key, None)
 
     def settled(self, count: int | None = None) -> Iterator[Pair]:
-        """The jobs that were settled, in that order, of which the note was among the last rows; 4 µs a job.
+        """Yield the settled jobs in that order whose notes are among the last rows.
 
-        It copies at once what it reads later, maybe in another thread: the rows as when there were `count` of them.
+        It copies the rows immediately, and reads them later, possibly in another thread.
+
+        Args:
+            count: the number of rows at the time to return; by default all.
         """
         return pairs(*self.as_of(self.count if count is None else count))
 
     def as_of(self, count: int) -> tuple[list[bytes], int]:
-        """The rows as they are stored, as they were when there were `count`, and how many of them, the first, do not
-        count any more: for `pairs`. 0.05 µs a row.
-        """
+        """Return the stored rows as of `count` rows, and how many of the first ones no longer count; see `pairs`."""
         first = self._first
         return list(islice(self.rows.values, max(count - first, 0))), max(count - self._depth - first, 0)
 
     def put(self, kind: int, value: bytes) -> None:
-        """Keep something else, such as a model; the latest of each kind stays, however old it is. Raises ValueError:
-        there are as many kinds as rows.
+        """Store another value, such as a model; the latest of each kind is kept regardless of its age.
+
+        Raises:
+            ValueError: there are as many kinds as rows.
         """
         if len(self._latest.keys() | {kind}) >= self.rows.depth:
             raise ValueError(f"{self.rows.depth} rows are too few for {kind} and the other kinds")
@@ -110,7 +112,7 @@ class JobNotes:
         self._is_latest(kind, self.count - 1)
 
     def _is_latest(self, kind: int, number: int) -> None:
-        """A row is the latest of its kind: what the one before it says, such as a model, is let go here."""
+        """Mark a row as the latest of its kind, and drop the value of the previous one."""
         before = self._latest.get(kind, -1)
         if before >= self._first:
             self.rows.values[before - self._first] = _encode(_Other(kind, b""))
@@ -121,13 +123,15 @@ class JobNotes:
         return self.count - len(self.rows.values)
 
     def latest(self, kind: int) -> bytes | None:
-        """What was last put of this kind; None where there is nothing."""
+        """Return the latest value of this kind; None if there is none."""
         number = self._latest.get(kind)
         return None if number is None else _read(self.rows.values[number - self._first]).value
 
     def load(self) -> None:
-        """Lay out the rows that have been restored; notes of forgotten jobs are pending again, till they leave. Raises
-        ValueError: they are none of these.
+        """Rebuild the state from the restored rows; notes of forgotten jobs are pending again, until they leave.
+
+        Raises:
+            ValueError: a row is invalid.
         """
         self._pending, self._latest, self.jobs = {}, {}, 0
         for number, row in enumerate([*self.rows.values], self._first):
@@ -146,7 +150,7 @@ class JobNotes:
                 self._pending.pop((said.id, said.attempt), None)
 
     def _append(self, value: bytes) -> None:
-        """Append a row, and before it those that leave for it though they are the latest of their kind."""
+        """Append a row, after moving up the rows that it displaces although they are the latest of their kind."""
         kept = self.rows.values
         while len(kept) == self.rows.depth and (again := self._leave(kept[0])) is not None:
             self.rows.append(_exact(_encode(again)))
@@ -154,7 +158,7 @@ class JobNotes:
         self.rows.append(_exact(value))
 
     def _leave(self, row: bytes) -> _Other | None:
-        """Forget the oldest row; gives what it says where that has to stay."""
+        """Drop the oldest row; return its value if it must be kept."""
         said = _read(row)
         if isinstance(said, _Other):
             return said if self._latest[said.kind] == self._first else None
@@ -171,12 +175,12 @@ _read = _decoder.decode
 
 
 def _exact(encoded: bytes) -> bytes:
-    """The same in no more memory than it needs: the encoder takes some more, 150 bytes a job, and keeps it."""
+    """Copy the bytes without unused memory: the encoder allocates more than it needs and keeps it."""
     return bytes(memoryview(encoded))
 
 
 def pairs(rows: Iterable[bytes], skipped: int) -> Iterator[Pair]:
-    """The settled jobs among rows of `JobNotes.as_of`, in the order of settling, but for those noted in the first."""
+    """Yield the settled jobs in the rows of `JobNotes.as_of`, without those noted in the `skipped` first rows."""
     notes: dict[JobKey, tuple[int, bytes]] = {}
     for place, row in enumerate(rows):
         said = _read(row)

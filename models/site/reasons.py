@@ -1,4 +1,4 @@
-"""What a scheduler's own words for why a job waits tell: whether it waits for something of its own."""
+"""Classify the scheduler's pending reasons: is a job waiting for something of its own, or for the queue?"""
 
 import re
 from functools import lru_cache
@@ -26,7 +26,7 @@ _QUEUE = frozenset({"Cleaning", "None", "Priority", "Resources", "WaitingForSche
 
 
 def word_of(reason: str) -> str:
-    """Its word, without what follows; Slurm's one sentence comes with blanks or without.
+    """Return the keyword of a pending reason; Slurm's only sentence may contain blanks or underscores.
 
     >>> word_of("ReqNodeNotAvail, UnavailableNodes:n1"), word_of("(QOSMaxCpuPerUserLimit)"), word_of("no_tape")
     ('ReqNodeNotAvail', 'QOSMaxCpuPerUserLimit', 'no_tape')
@@ -39,9 +39,9 @@ def word_of(reason: str) -> str:
 
 @lru_cache(1024)
 def is_own(reason: str) -> bool:
-    """Whether a job that waits for this reason does not compete now: a limit, a dependency or the like keeps it back.
+    """Return whether this reason keeps a job from competing now: a limit, a dependency or the like.
 
-    A word that is not known is taken for the queue.
+    An unknown reason counts as waiting in the queue.
 
     >>> is_own("QOSMaxCpuPerUserLimit"), is_own("JobArrayTaskLimit"), is_own("Priority"), is_own("Elsewhere")
     (True, True, False, False)
@@ -51,7 +51,7 @@ def is_own(reason: str) -> bool:
 
 
 def is_known(reason: str) -> bool:
-    """Whether a reason is a word of Slurm's, so that it names nobody.
+    """Return whether a reason is one of Slurm's, so that it contains no personal data.
 
     >>> is_known("QOSMaxCpuPerUserLimit"), is_known("Priority"), is_known("held for ada")
     (True, True, False)
@@ -61,7 +61,7 @@ def is_known(reason: str) -> bool:
 
 
 def is_of_user_cpus(reason: str) -> bool:
-    """Whether a job waits for a limit on how many processors, or nodes, its user may have at once.
+    """Return whether the reason is a limit on the CPUs or nodes of a user.
 
     >>> is_of_user_cpus("QOSMaxCpuPerUserLimit"), is_of_user_cpus("AssocMaxJobsLimit")
     (True, False)
@@ -70,7 +70,7 @@ def is_of_user_cpus(reason: str) -> bool:
 
 
 def is_of_user_jobs(reason: str) -> bool:
-    """Whether a job waits for a limit on how many jobs its user may have running.
+    """Return whether the reason is a limit on the running jobs of a user.
 
     >>> is_of_user_jobs("AssocMaxJobsLimit"), is_of_user_jobs("QOSMaxGRESPerUser")
     (True, False)
@@ -79,7 +79,7 @@ def is_of_user_jobs(reason: str) -> bool:
 
 
 def _of_user(reason: str) -> str | None:
-    """Of what a user has too much, by the scheduler's word; None where that is not why a job waits."""
+    """Return the resource that a per-user limit restricts; None for other reasons."""
     limit = LIMIT.match(word_of(reason))
     if limit is None or limit["minutes"]:
         return None
@@ -88,7 +88,7 @@ def _of_user(reason: str) -> str | None:
 
 
 def is_of_queue(reason: str) -> bool:
-    """Whether a job waits for a limit on the processors, or nodes, that the jobs of its queue may hold together.
+    """Return whether the reason is a limit on the CPUs or nodes of all jobs in the queue together.
 
     >>> is_of_queue("QOSGrpCpuLimit"), is_of_queue("QOSGrpCPUMinutesLimit"), is_of_queue("QOSMaxCpuPerUserLimit")
     (True, False, False)

@@ -1,4 +1,4 @@
-"""What a method remembers of jobs: numbered rows that the stores keep for it, and values beside live jobs."""
+"""Memory of a method: numbered rows that the stores keep for it, and values stored with live jobs."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One entry: its number, counted from 0, and what the method wrote into it."""
+    """An entry: its number, counted from 0, and its value, written by the method."""
 
     number: int
     value: bytes
 
 
 class Rows:
-    """The last `depth` rows of a method. It appends; the engine has new ones stored, and brings them back.
+    """The last `depth` rows of a method. The method appends rows; the engine stores the new ones, and restores them.
 
     >>> rows = Rows(2)
     >>> for value in (b"a", b"b", b"c"):
@@ -45,27 +45,31 @@ class Rows:
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest row that is kept."""
+        """The number of the oldest row in memory."""
         return max(self.count - self.depth, self.first)
 
     def resize(self, depth: int) -> None:
-        """Keep so many rows from now on; those that are too many leave."""
+        """Change the number of rows to keep; the oldest rows beyond it are dropped."""
         self.depth = depth
         self.values = deque(self.values, maxlen=depth)
 
     def append(self, value: bytes) -> None:
-        """Add a row; the oldest leaves."""
+        """Add a row, in place of the oldest."""
         self.values.append(value)
         self._new.append(value)
         self.count += 1
 
     def take_changes(self) -> list[Row]:
-        """The rows that are new since this was last called."""
+        """Return the new rows since the last call."""
         new, self._new = self._new, []
         return self._numbered(new)
 
     def read(self, reader: Callable[[bytes], T]) -> Iterator[T]:
-        """What the rows say, the oldest first. Raises ValueError: as the reader does, with the number of the row."""
+        """Yield the decoded rows, the oldest first.
+
+        Raises:
+            ValueError: the reader raised it; the number of the row is added.
+        """
         for row in self.kept:
             try:
                 yield reader(row.value)
@@ -73,7 +77,7 @@ class Rows:
                 raise ValueError(f"row {row.number}: {error}") from error
 
     def store_anew(self) -> None:
-        """Have all rows that are kept stored once more."""
+        """Mark all rows as new, so that they are stored again."""
         self._new = list(self.values)
 
     def restore(self, rows: Iterable[Row], count: int, oldest: int) -> None:
@@ -163,7 +167,7 @@ class PerJob(Generic[V]):
         self._values[key] = value
 
     def clear(self) -> None:
-        """Forget all values, as a method does that begins anew."""
+        """Remove all values, when the method is reset."""
         self.replace({})
 
 

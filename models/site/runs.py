@@ -1,7 +1,7 @@
-"""What jobs of each category ran: the per-category histories that the methods for run times read.
+"""Histories of run times by category, which the methods for run times read.
 
-A category is a set of jobs that are alike in the attributes that a template names (Smith, Foster and Taylor 1998,
-section 2.1): the template (queue, user) puts jobs into categories such as (night, ada).
+A category is a set of jobs with the same values of a template's attributes (Smith, Foster and Taylor 1998, section
+2.1). For example, the template (queue, user) puts jobs into categories such as (night, ada).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ def power_of_two(size: int) -> str:
 
 
 def _job_type(job: Job) -> str:
-    """Serial or parallel, where the site does not say more."""
+    """Return the job type: the given one, else serial or parallel."""
     return job.job_type or ("serial" if job.cpus == 1 else "parallel")
 
 
@@ -65,11 +65,11 @@ class Template(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What its categories' names begin with."""
+        """The prefix of its categories' names."""
         return _readers(self.attributes)[0]
 
     def category(self, job: Job) -> Category | None:
-        """The job's category; None where an attribute of it is unknown. 1 µs an attribute."""
+        """Return the job's category; None if one of its attributes is unknown."""
         name, readers = _readers(self.attributes)
         values = [name]
         for read in readers:
@@ -82,7 +82,7 @@ class Template(msgspec.Struct, frozen=True):
 
 @cache
 def _readers(attributes: tuple[str, ...]) -> tuple[str, list[Callable[[Job], str | None]]]:
-    """The name of a template, and what gives its attributes."""
+    """Return the name of a template, and the functions that read its attributes."""
     return ",".join(attributes) or "site", [*map(_reader, attributes)]
 
 
@@ -96,11 +96,11 @@ def _reader(attribute: str) -> Callable[[Job], str | None]:
 
 
 class RunHistory:
-    """The last runs of each of the last `breadth` categories that were heard of.
+    """The last runs of each of the `breadth` most recently used categories.
 
-    Parameters:
-        templates: those that anybody reads; where two have the same attributes, the deeper one counts.
-        breadth: categories kept; the one that has been silent for longest goes first.
+    Args:
+        templates: the templates that methods use; of two with the same attributes, the deeper one counts.
+        breadth: maximum number of categories; the least recently used one is removed first.
 
     >>> history = RunHistory([Template(("user",), depth=2)])
     >>> ada = Job(id="1", attempt=0, submit=0.0, user="ada")
@@ -128,11 +128,11 @@ class RunHistory:
         return (run for runs in self.categories.values() for run in runs)
 
     def of(self, category: Category | None) -> list[Run]:
-        """The runs of a category, the oldest first; none where it is unknown."""
+        """Return the runs of a category, the oldest first; empty if it is unknown."""
         return self.categories.get(category) or [] if category is not None else []
 
     def learn(self, job: Job, run_s: float) -> tuple[list[Run], list[Run]]:
-        """Take in that `job` ran for `run_s`; gives the entries that are new and those that fell out."""
+        """Add a run of `job` for `run_s` seconds; return the new entries and the removed ones."""
         new, gone = [], []
         for template in self.templates.values():
             category = template.category(job)
@@ -146,7 +146,7 @@ class RunHistory:
         return new, gone
 
     def _shared(self, category: Category) -> Category:
-        """The category as the runs that are here have it, so that it is in memory once."""
+        """Return the stored object of an equal category, to save memory."""
         runs = self.categories.get(category)
         return runs[0].category if runs else category
 
@@ -165,7 +165,7 @@ class RunHistory:
         return gone
 
     def restore(self, runs: list[Run], count: int) -> None:
-        """Take back the entries that were kept, in any order, as they were after `count` of them."""
+        """Restore the stored entries, in any order, as of `count` entries."""
         self.categories.clear()
         for run in sorted(runs, key=lambda run: run.number):
             msgspec.structs.force_setattr(run, "category", self._shared(run.category))

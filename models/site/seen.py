@@ -1,4 +1,4 @@
-"""Which live jobs are looked at: all of them, or of a deep queue so many that it costs the same however deep it is."""
+"""Select the visible live jobs: all of them, or a sample of a long queue, so that the cost is bounded."""
 
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -26,10 +26,9 @@ _LEVELS: Final = 31
 
 
 class Seen(NamedTuple):
-    """The rows of a table that are looked at, in their order, and how many jobs each of them stands for.
+    """The visible rows of a table in their order, and the number of jobs that each represents.
 
-    Those that stand for more than themselves stand, all together, for exactly as many as there are between the first
-    and the last that came.
+    The sampled rows represent, all together, exactly the number of jobs between the first and the last ones.
     """
 
     rows: Ints
@@ -38,23 +37,25 @@ class Seen(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """That not all were looked at, to be added to a reason; empty where they were."""
+        """A note that this is a sample, to append to a reason; empty if all jobs are visible."""
         return "" if self.whole else f"; {len(self.rows):,} of {self.stands_for.sum():,.0f} live jobs looked at"
 
 
 def level_of(key: JobKey) -> int:
-    """By which jobs are chosen: each level has half as many as that below. It follows from the job's name alone, so
-    the same jobs are looked at after a restart; 0.4 µs.
+    """Return the sampling level of a job; each level has half as many jobs as the one below.
+
+    It is a hash of the job's key, so the same jobs are selected after a restart.
     """
     mixed = (crc32(key[0].encode()) + key[1]) * _GOLDEN & 0xFFFF_FFFF
     return min(32 - mixed.bit_length(), _LEVELS)
 
 
 def see(marks: npt.NDArray[np.uint8], waiting: int) -> Seen:
-    """The rows that are looked at, of these phases and levels; O(rows), 1 ns each.
+    """Select the visible rows by their phases and levels. O(rows).
 
-    Parameters:
-        waiting: how many of them queue or are held.
+    Args:
+        marks: the phase and level of each row.
+        waiting: number of rows that are pending or held.
     """
     if waiting <= MOST_WAITING:
         rows, stands_for = _all(marks)
@@ -66,7 +67,7 @@ def see(marks: npt.NDArray[np.uint8], waiting: int) -> Seen:
 
 
 def warm_up() -> None:
-    """Have what a deep queue needs compiled; a shallow one has its part at the first event."""
+    """Compile the functions for long queues; the first event compiles those for short ones."""
     _see(np.ones(1, np.uint8), 1, 0, 0, 0)
 
 

@@ -1,6 +1,6 @@
-"""The shapes of jobs for which a site's estimates stand: sizes, walltimes and queues, as a grid.
+"""Job shapes of a site's cached estimates: a grid of sizes, walltimes and queues.
 
-Where a site has a topology, its partitions are the queues, and those with GPUs have shapes that ask for such.
+At a site with a topology the queues are its partitions, and those with GPUs have shapes that request GPUs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ MOST_QUEUES = 8  # queues with shapes of their own, at most
 
 
 class Shape(NamedTuple):
-    """What a considered job asks for: processors, walltime in seconds, the queue, where the site has such, and GPUs."""
+    """Request of a considered job: CPUs, walltime in seconds, the queue, if any, and GPUs."""
 
     cpus: int
     walltime: float
@@ -26,14 +26,14 @@ class Shape(NamedTuple):
     gpus: int = 0
 
     def job(self, now: float) -> "Job":
-        """A job of this shape that comes now, with a key that no submitted job has."""
+        """Return a job of this shape that is submitted now, with a key that no submitted job has."""
         from models.site.job import Job  # with numpy, which who only reads estimates does not need
 
         return Job("", 0, now, queue=self.queue, cpus=self.cpus, walltime=self.walltime, gpus=self.gpus)
 
 
 def sizes(cpus: int, most: int | None = None) -> list[int]:
-    """The powers of two up to a site's processors, and all of these, so that every job that fits has a size above it.
+    """Return the powers of two up to the CPUs of a site, and the total number, so that each job that fits has a size.
 
     >>> sizes(100), sizes(100, most=16), sizes(0)
     ([1, 2, 4, 8, 16, 32, 64, 100], [1, 2, 4, 8, 16], [])
@@ -44,16 +44,18 @@ def sizes(cpus: int, most: int | None = None) -> list[int]:
 
 
 def grid(cpus: Iterable[int], walltimes: Iterable[float], queues: Sequence[str | None]) -> list[Shape]:
-    """Every combination; a site without queues has the queue None."""
+    """Return all combinations; a site without queues has the queue None."""
     return [Shape(size, walltime, queue) for queue in queues or (None,) for size in cpus for walltime in walltimes]
 
 
 def partition_grid(
     topology: "Topology", walltimes: Sequence[float], most: int | None = None, names: Sequence[str] = ()
 ) -> list[Shape]:
-    """The shapes of each partition that is up, or of `names` alone: with GPUs, so many processors as there are to them.
+    """Return the shapes of each partition that is up, or of `names` only; those with GPUs have a proportional share of
+    CPUs.
 
-    Shapes have at most `most` processors, and no walltime above the partition's longest, which is taken where all are.
+    Shapes have at most `most` CPUs, and no walltime above the partition's maximum, which replaces them if all are
+    above.
     """
     found = []
     for name, partition in topology.partitions.items():
@@ -73,13 +75,13 @@ def _allowed(partition: Partition, walltimes: Sequence[float]) -> Sequence[float
 
 
 def _plain_sizes(pools: Sequence[Pool], most: int | None) -> list[int]:
-    """Processors without GPUs, where there are nodes without."""
+    """Return CPU counts without GPUs, if there are nodes without GPUs."""
     without = [pool for pool in pools if not sum(pool.gpus.values())]
     return sizes(sum(pool.nodes * pool.cpus for pool in without), most)
 
 
 def _gpu_sizes(pools: Sequence[Pool], most: int | None) -> Iterator[tuple[int, int]]:
-    """Processors and GPUs, in powers of two up to all GPUs."""
+    """Yield CPUs and GPUs, in powers of two up to all GPUs."""
     cards = sum(pool.nodes * sum(pool.gpus.values()) for pool in pools)
     cpus = sum(pool.nodes * pool.cpus for pool in pools if sum(pool.gpus.values()))
     for gpus in sizes(cards):
@@ -91,10 +93,10 @@ def _gpu_sizes(pools: Sequence[Pool], most: int | None) -> Iterator[tuple[int, i
 def covering(
     shapes: Iterable[Shape], cpus: int, walltime: float | None, queue: str | None, gpus: int = 0
 ) -> Shape | None:
-    """The least shape that a job fits into; of a queue that has none, the least of any; None where it fits nowhere.
+    """Return the smallest shape that a job fits into; None if there is none.
 
-    A job longer than every shape is taken for one as long as the longest. One without GPUs is taken for one with some
-    only where it fits into no other.
+    A queue without shapes uses those of all queues. A job longer than every shape uses the longest ones. A job without
+    GPUs uses a shape with GPUs only if it fits into no other.
 
     >>> covering(grid(sizes(100), WALLTIMES, ()), cpus=5, walltime=1800.0, queue=None)
     Shape(cpus=8, walltime=3600.0, queue=None, gpus=0)

@@ -1,4 +1,4 @@
-"""How large a site is, and which sizes are not believed of it or of its jobs."""
+"""Size of a site, and plausibility limits for the sizes of the site and its jobs."""
 
 import msgspec
 
@@ -22,9 +22,9 @@ MIN_IMPLAUSIBLE_JOBS = 8
 
 
 class SizeSeen(msgspec.Struct, array_like=True):
-    """The processors of a site that never said how many it has, guessed from the most that were in use at once.
+    """Estimated CPUs of a site without a capacity event: the maximum that was in use at the same time.
 
-    Once some jobs have started, it grows fourfold in a day of the site's time at most. It is a part of the stored
+    Once enough jobs have started, it grows at most fourfold per day of the site's time. It is a part of the stored
     state.
     """
 
@@ -35,7 +35,12 @@ class SizeSeen(msgspec.Struct, array_like=True):
     implausible: int = 0
 
     def see(self, in_use: int, now: float, settled: bool) -> None:
-        """A job has started, and so many processors are in use. `settled`: enough jobs have started before."""
+        """Update the estimate after the start of a job.
+
+        Args:
+            in_use: the CPUs in use.
+            settled: whether enough jobs have started before.
+        """
         self._begin_day(now)
         self.started += 1
         limit = max(SLACK * self.day_most, MIN_CPUS_LIMIT // SLACK) if settled else in_use
@@ -44,7 +49,7 @@ class SizeSeen(msgspec.Struct, array_like=True):
             self.day_most = self.most
 
     def doubt(self, now: float) -> None:
-        """A job was too large to be believed."""
+        """Count a job with an implausible size."""
         self._begin_day(now)
         self.implausible += 1
 
@@ -58,7 +63,7 @@ class SizeSeen(msgspec.Struct, array_like=True):
 
 
 def implausible_request(event: Submit | Start | Alter) -> str | None:
-    """Why what an event says of a job, beside its processors, is not believed of any job; None where it is. 2 µs."""
+    """Return why a request is implausible for any job, apart from its CPUs; None if it is plausible."""
     for name in ("nodes", "gpus", "tasks", "array_size"):
         count = getattr(event, name, None)
         if count is not None and count > MAX_CPUS:
@@ -77,7 +82,7 @@ def implausible_request(event: Submit | Start | Alter) -> str | None:
 
 
 def implausible_pools(event: Capacity) -> str | None:
-    """Why the pools of a site are not believed: all their nodes together have more than any site has."""
+    """Return why the pools of a site are implausible: their nodes together exceed any site."""
     nodes = sum(pool.nodes for pool in event.pools)
     cpus = sum(pool.nodes * pool.cpus for pool in event.pools)
     gpus = sum(pool.nodes * sum(pool.gpus.values()) for pool in event.pools)
@@ -90,9 +95,12 @@ def implausible_pools(event: Capacity) -> str | None:
 
 
 def implausible_job(cpus: int, declared: int, seen: int, settled: bool) -> str | None:
-    """Why a job of so many processors is not believed; None where it is.
+    """Return why a job with `cpus` CPUs is implausible; None if it is plausible.
 
-    The site declared so many (0: it did not), had `seen` in use at most, and has `settled` once enough jobs started.
+    Args:
+        declared: the CPUs of the site's capacity event; 0 for none.
+        seen: the maximum number of CPUs in use at the same time.
+        settled: whether enough jobs have started.
     """
     if declared:
         limit, why = SLACK * declared, f"the site has {declared}"
@@ -105,7 +113,9 @@ def implausible_job(cpus: int, declared: int, seen: int, settled: bool) -> str |
 
 
 def implausible_capacity(event: Capacity, declared: int, seen: int, largest_job: int, settled: bool) -> str | None:
-    """Why a declared size is not believed, beside the largest job of the history; None where it is."""
+    """Return why a declared capacity is implausible, compared with the largest job of the history; None if it is
+    plausible.
+    """
     if max(event.cpus, event.nodes or 0) > MAX_CPUS:
         return f"{event.cpus} CPUs on {event.nodes} nodes; at most {MAX_CPUS} are believed"
     if event.nodes and event.down_nodes > event.nodes:

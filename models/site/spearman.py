@@ -1,29 +1,29 @@
 """Spearman's rank correlation of features with a target over a sliding window, exact and incremental.
 
-Murali & Vadhiyar 2015, section 3.2.3, weigh a feature by the absolute value of its rank correlation with the wait,
-recomputed whenever a job enters the history and the oldest leaves it. Sorting every column anew takes many
-milliseconds; here a row's coming and going takes tens of microseconds, and the result is the same.
+Murali & Vadhiyar 2015, section 3.2.3, weigh a feature by the absolute value of its rank correlation with the wait. They
+recompute it whenever a job enters the history and the oldest leaves it. Sorting all columns each time is slow; this
+module updates them row by row, with the same result.
 
 **The idea.** A rank is a sum of comparisons. Among n values let
 
-    s_i = Σ_j sign(x_i - x_j) = (how many are smaller) - (how many are greater)
+    s_i = Σ_j sign(x_i - x_j) = (number of smaller values) - (number of greater values)
 
 Then s_i = 2·rank_i - (n + 1), where ties share their average rank: twice the rank less twice the mean rank. When v
-enters the window and u leaves it, every other s_i changes by sign(x_i - v) - sign(x_i - u), which is -2, -1, 0, 1 or
-2: four comparisons and no sorting. The s_i sum to zero, so the newcomer's own is whatever the others leave missing.
-With t_i the same for the target, Spearman's coefficient is Pearson's of the ranks, and factor and mean drop out:
+enters the window and u leaves it, every other s_i changes by sign(x_i - v) - sign(x_i - u). That is -2, -1, 0, 1 or 2:
+four comparisons and no sorting. The s_i sum to zero, so the s_i of the new value follows from the others. With t_i the
+same for the target, Spearman's coefficient is Pearson's of the ranks, and factor and mean cancel:
 
     ρ = Σ s_i·t_i / √(Σ s_i² · Σ t_i²)
 
-**The cost.** A push passes over n rows for each of d features and the target, O(d·n), in contiguous memory and without
-branches, so that it is vectorised: about 40 µs for 16 features × 6000 rows on one core. A column whose only least or
-greatest value leaves is searched for the next one, which at worst, all columns rising or falling, doubles that.
-12 bytes a value are kept. Rebuilding from stored rows sorts: O(d·n·log n).
+**The cost.** A push passes over n rows for each of d features and the target: O(d·n), in contiguous memory and without
+branches, so it is vectorised. If the only minimum or maximum of a column leaves, the column is searched for the next
+one. At worst, with all columns rising or falling, this doubles the cost. Memory: 12 bytes per value. Rebuilding from
+stored rows sorts: O(d·n·log n).
 
-**Why it is exact.** The s_i and the three sums are integers, and integers neither round nor drift: after a million
-rows they are what a fresh sort gives, bit for bit. Only the last line rounds, once per operation. Σ s_i² is largest
-without ties, n(n² - 1)/3, and bounds |Σ s_i·t_i| and every partial sum; a window for which it might not fit into 64
-bits is refused (`MAX_WINDOW_ROWS`).
+**Why it is exact.** The s_i and the three sums are integers, which neither round nor drift: after a million rows they
+are identical to those of a fresh sort. Only the last formula rounds, once per operation. Σ s_i² is largest without
+ties, n(n² - 1)/3, and is an upper bound for |Σ s_i·t_i| and every partial sum. A window for which it might not fit into
+64 bits is refused (`MAX_WINDOW_ROWS`).
 
 >>> window = RollingSpearman(features=2, size=3)
 >>> for wait, (queued, hour) in enumerate([(9, 9), (1, 9), (1, 7), (4, 5)]):
@@ -52,14 +52,15 @@ MAX_WINDOW_ROWS = 3_024_616  # the most rows for which n(n² - 1)/3 fits into a 
 class RollingSpearman:
     """Rank correlation of each of `features` columns with a target, over the last `size` rows.
 
-    Values must be finite; -0.0 is kept as 0.0. A refused row raises ValueError and leaves the window as it was.
-    `from_rows` makes a window of stored rows again, with the very same correlations.
+    Values must be finite; -0.0 is stored as 0.0. An invalid row raises ValueError and leaves the window unchanged.
+    `from_rows` rebuilds a window from stored rows, with identical correlations.
     """
 
     def __init__(self, features: int, size: int = 6000) -> None:
-        """An empty window; 6000 rows is the history of the paper's section 5.
+        """Create an empty window; 6000 rows is the history of the paper's section 5.
 
-        Raises ValueError for no features, or a size not within 2 and `MAX_WINDOW_ROWS`.
+        Raises:
+            ValueError: there are no features, or the size is not within 2 and `MAX_WINDOW_ROWS`.
         """
         if features < 1:
             raise ValueError(f"at least one feature is needed, not {features}")
@@ -78,10 +79,14 @@ class RollingSpearman:
 
     @classmethod
     def from_rows(cls, x: npt.ArrayLike, y: npt.ArrayLike, size: int = 6000, pushed: int | None = None) -> Self:
-        """The window that pushing each row of x (n, features) with its y (n) would give, in O(d·n·log n).
+        """Create the window that pushing each row of x (n, features) with its y (n) would give, in O(d·n·log n).
 
-        Of more rows than `size` the last ones stay. `pushed` tells how many rows there were in all, where x holds
-        only the last of them: each then lies in the slot it had. Raises ValueError where `push` would.
+        Args:
+            size: the window size; of more rows the last ones are used.
+            pushed: the total number of rows ever pushed, if x holds only the last of them; each gets the same slot then.
+
+        Raises:
+            ValueError: as in `push`.
         """
         rows, targets = np.asarray(x, np.float64), np.asarray(y, np.float64)
         if rows.ndim != 2 or targets.shape != rows.shape[:1]:
@@ -101,7 +106,7 @@ class RollingSpearman:
         return window
 
     def _sort(self) -> None:
-        """Bring ranks, sums and extremes up to date from the columns alone; O(d·n·log n), 15 ms for 6000 rows."""
+        """Recompute ranks, sums and extremes from the columns. O(d·n·log n)."""
         for feature in reversed(range(len(self._columns))):  # the target first, for the others' sums need its ranks
             column, ranks = self._columns[feature, : self._count], self._ranks[feature, : self._count]
             ordered = np.sort(column)
@@ -110,15 +115,16 @@ class RollingSpearman:
             self._sums[:, feature] = _moments(ranks, self._ranks[-1, : self._count])
 
     def _read(self) -> None:
-        """Somebody reads what the rows give."""
+        """Prepare the results for reading: sort first if ranks were not updated."""
         if self._unread > UNREAD_ROWS:
             self._sort()
         self._unread = 0
 
     def push(self, x: npt.ArrayLike, y: float) -> None:
-        """Takes in a row, features x (features) and target y, in place of the oldest if the window is full.
+        """Add a row, features x (features) and target y, in place of the oldest if the window is full.
 
-        Raises ValueError for another shape, and for a NaN or an infinity, naming the feature's index.
+        Raises:
+            ValueError: x has another shape, or a value is not finite; the message contains the feature's index.
         """
         if np.shape(x) != (self.features,):
             raise ValueError(f"a row has {self.features} features, not the shape {np.shape(x)}")
@@ -147,7 +153,7 @@ class RollingSpearman:
 
     @property
     def weights(self) -> Floats:
-        """|ρ| of each feature, within 0 and 1; 0 where there is no correlation, for a constant tells nothing."""
+        """|ρ| of each feature, within 0 and 1; 0 without a correlation, for example for a constant."""
         self._read()
         return np.asarray(_weights(self._sums))
 
@@ -170,9 +176,9 @@ class RollingSpearman:
 
     @property
     def values(self) -> Floats:
-        """The features (n, features) in ring order, a newcomer in the slot of the oldest: a live, read-only view.
+        """The features (n, features) in ring order, the new row in the slot of the oldest: a live, read-only view.
 
-        Each feature's values are contiguous: `values.T` is the layout to compute with.
+        The values of each feature are contiguous: `values.T` is the layout to compute with.
         """
         return _read_only(self._columns[:-1, : self._count].T)
 
@@ -183,7 +189,11 @@ class RollingSpearman:
 
 
 def _checked(columns: Floats) -> Floats:
-    """A row or columns of rows, the target last, with 0.0 for -0.0; raises ValueError unless all are finite."""
+    """Return a row or columns of rows, the target last, with 0.0 for -0.0.
+
+    Raises:
+        ValueError: a value is not finite.
+    """
     finite = np.isfinite(columns)
     if not finite.all():
         where = tuple(np.argwhere(~finite)[0])
@@ -199,7 +209,7 @@ def _read_only(view: Floats) -> Floats:
 
 @njit(cache=True)
 def _settle(row: Floats) -> bool:
-    """Have 0.0 for -0.0 in a row, as `_checked` does; gives whether all is finite."""
+    """Replace -0.0 by 0.0 in a row, as `_checked` does; return whether all values are finite."""
     for place in range(len(row)):
         if not np.isfinite(row[place]):
             return False
@@ -209,7 +219,7 @@ def _settle(row: Floats) -> bool:
 
 @njit(cache=True)
 def _push(columns: Floats, ranks: Ranks, sums: Ints, extremes: Floats, row: Floats, slot: int, count: int) -> None:
-    """Puts a row into a slot, among `count` rows with it, and brings ranks, sums and extremes up to date."""
+    """Write a row into a slot, among `count` rows including it, and update ranks, sums and extremes."""
     for feature in range(len(columns) - 1, -1, -1):  # the target first, for the others' sums need its ranks
         column, entering, left = columns[feature][:count], row[feature], ranks[feature, slot]
         _rerank(column, ranks[feature][:count], slot, entering)
@@ -222,7 +232,7 @@ def _push(columns: Floats, ranks: Ranks, sums: Ints, extremes: Floats, row: Floa
 
 @njit(cache=True)
 def _rerank(column: Floats, ranks: Ranks, slot: int, entering: float) -> None:
-    """Puts a value into a slot and brings every s_i up to date."""
+    """Write a value into a slot and update every s_i."""
     leaving = column[slot]  # NaN in an empty slot: neither less nor greater than any, it changes no rank
     column[slot] = entering
     missing = 0
@@ -235,7 +245,7 @@ def _rerank(column: Floats, ranks: Ranks, slot: int, entering: float) -> None:
 
 @njit(cache=True)
 def _correlations(sums: Ints) -> Floats:
-    """Of each feature, from Σ s_i·t_i and Σ s_i²."""
+    """Return the correlation of each feature from Σ s_i·t_i and Σ s_i²."""
     features = sums.shape[1] - 1
     found = np.full(features, np.nan)
     for feature in range(features):

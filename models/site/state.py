@@ -1,7 +1,7 @@
-"""The rolling resource state of one site: who is queued, who runs, and the sums the features need.
+"""Resource state of one site: pending and running jobs, and the sums that the features need.
 
-Sums are kept in integers (microseconds, processors), so they are exact after any number of events: adding and taking
-away leave no rounding behind. An event costs O(1), however many jobs are queued.
+Sums are integers (microseconds, CPUs), so they are exact after any number of events: adding and subtracting does not
+round. An event costs O(1), independent of the length of the queue.
 """
 
 from collections.abc import Hashable, Iterator
@@ -20,13 +20,20 @@ MICRO = 1_000_000
 
 
 def micros(seconds: float) -> int:
-    """Seconds as whole microseconds, the unit of every sum here."""
+    """Convert seconds to whole microseconds, the unit of every sum here."""
     return round(seconds * MICRO)
 
 
 class Totals(msgspec.Struct, gc=False):
-    """Exact sums over some jobs: how many, their processors, estimated run times, work (processors times these), and
-    the times at which they came in, in microseconds; and how many they are with each task of an array for one.
+    """Exact sums over some jobs.
+
+    Attributes:
+        count: number of jobs, with an array row counted as one.
+        cpus: their CPUs.
+        planned_run_us: their planned run times in microseconds.
+        work: the sum of CPUs times planned run time.
+        since: the sum of the times when they entered, in microseconds.
+        tasks: number of jobs, with each array task counted.
     """
 
     count: int = 0
@@ -37,7 +44,7 @@ class Totals(msgspec.Struct, gc=False):
     tasks: int = 0
 
     def add(self, cpus: int, planned_run_us: int, since: int, sign: int = 1, tasks: int = 1) -> None:
-        """Count one job in (`sign` 1) or out (-1); `planned_run_us` and `since` in microseconds."""
+        """Add (`sign` 1) or remove (-1) a job; `planned_run_us` and `since` in microseconds."""
         self.count += sign
         self.cpus += sign * cpus
         self.planned_run_us += sign * planned_run_us
@@ -46,7 +53,7 @@ class Totals(msgspec.Struct, gc=False):
         self.tasks += sign * tasks
 
     def elapsed_s(self, now: float) -> float:
-        """Sum of the jobs' times in here up to `now`, seconds; never negative."""
+        """Return the sum of the times from entry to `now`, seconds; never negative."""
         return max(self.count * micros(now) - self.since, 0) / MICRO
 
 
@@ -55,16 +62,16 @@ SITE: Scope = ("site", "")
 
 
 class Follower(Protocol):
-    """What is kept in step with the live jobs of a site."""
+    """Interface of an object that is updated with the live jobs of a site."""
 
     def enter(self, job: Job) -> None:
-        """A job came in."""
+        """Add a job."""
 
     def leave(self, job: Job) -> None:
-        """A job has left."""
+        """Remove a job."""
 
     def change(self, job: Job) -> None:
-        """A job's phase or request has changed."""
+        """Update a job whose phase or request has changed."""
 
 
 class SiteState:
@@ -88,11 +95,11 @@ class SiteState:
         return len(self.jobs)
 
     def totals(self, scope: Scope, phase: Phase) -> Totals:
-        """The totals of a scope's jobs in a phase; zeros where there is none."""
+        """Return the totals of a scope's jobs in a phase; zeros without jobs."""
         return self._totals.get((scope, phase)) or Totals()
 
     def in_phase(self, phase: Phase) -> Iterator[Job]:
-        """The jobs in a phase, in the order in which they came; O(live jobs), 1 ns each for those that wait or run."""
+        """Return the jobs in a phase, in the order of their arrival. O(live jobs)."""
         code, keys = _PHASE_CODES.get(phase), self.table.keys
         if code is None:
             return (job for job in self.jobs.values() if job.phase is phase)
@@ -100,15 +107,12 @@ class SiteState:
         return (self.jobs[key] for key in map(keys.__getitem__, rows) if key is not None)
 
     def attempts_of(self, name: str) -> list[Job]:
-        """The live jobs of this name, by their attempts, of which there are seldom several."""
+        """Return the live jobs with this id, by attempt; there is rarely more than one."""
         keys = ((name, attempt) for attempt in (0, *sorted(self._later_attempts.get(name, ()))))
         return [self.jobs[key] for key in keys if key in self.jobs]
 
     def latest_of(self, user: str, most: int) -> list[Job]:
-        """The jobs of a user that queue, are held, run or are suspended: the last that were submitted, in that order.
-
-        O(live jobs), 3 ns each.
-        """
+        """Return the last `most` submitted live jobs of a user, in that order. O(live jobs)."""
         columns, keys = self.table.columns(), self.table.keys
         rows = np.flatnonzero((columns.phase != DEAD) & (columns.user == self.table.code("user", user)))
         suspended = self.totals(("user", user), Phase.SUSPENDED).count
@@ -120,14 +124,16 @@ class SiteState:
         return sorted(found, key=lambda job: job.submit)[-most:]
 
     def first_queued(self, most: int) -> list[Job]:
-        """The queued jobs that came first, as far as they are looked at (`models.site.seen`)."""
+        """Return the first pending jobs among the visible ones (`models.site.seen`)."""
         rows, keys = self.table.seen().rows, self.table.keys
         queued = rows[self.table.columns().phase[rows] == QUEUED][:most].tolist()
         return [self.jobs[key] for key in map(keys.__getitem__, queued) if key is not None]
 
     def enter(self, job: Job, ask: Hashable = None) -> JobKey:
-        """Take a job in, in the phase it has; `ask` is what it asks for, where that matters (see `LiveTable`). Returns
-        its key: who keeps it too takes this one, for another would take 70 bytes.
+        """Add a job in its phase and return its key; callers that keep the key should share this object to save memory.
+
+        Args:
+            ask: the request of the job, where it matters (see `LiveTable`).
         """
         key = job.key
         self.jobs[key] = job
@@ -140,7 +146,7 @@ class SiteState:
         return key
 
     def leave(self, job: Job) -> None:
-        """Take a job out."""
+        """Remove a job."""
         self._count(job, -1)
         self.table.leave(job.key)
         del self.jobs[job.key]
@@ -164,7 +170,7 @@ class SiteState:
             self.follower.change(job)
 
     def alter(self, job: Job, **changes: object) -> None:
-        """Change a job's request, keeping the totals true."""
+        """Change a job's request and update the totals."""
         self._count(job, -1)
         for name, value in changes.items():
             setattr(job, name, value)
@@ -174,7 +180,7 @@ class SiteState:
             self.follower.change(job)
 
     def replace(self, job: Job, ask: Hashable = None) -> None:
-        """Put a job in the place of the one that has its key."""
+        """Replace the job with the same key."""
         before = self.jobs[job.key]
         self._count(before, -1)
         self.jobs[job.key] = job
@@ -199,7 +205,7 @@ class SiteState:
             self._count_task(job.extras.array, sign)
 
     def _count_task(self, array: str, sign: int) -> None:
-        """A task of an array has begun to run, or does no more; whether others may is another matter then."""
+        """Count a task of an array that starts or stops running, which may change whether others can start."""
         self._tasks[array] = self._tasks.get(array, 0) + sign
         if not self._tasks[array]:
             del self._tasks[array]
@@ -220,7 +226,7 @@ class SiteState:
         return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, priority, code, barred, job.tasks_left
 
     def _is_barred(self, job: Job) -> bool:
-        """Whether a queued job waits for something of its own, by the scheduler's word or by the limit of its array."""
+        """Return whether a pending job waits for something of its own, by its pending reason or its array's limit."""
         reason, most = job.extras.pending_reason, job.extras.array_limit
         if reason is not None and is_own(reason):
             return True

@@ -1,4 +1,4 @@
-"""The live jobs of a site as columns, for methods that look at all of them at each prediction."""
+"""The live jobs of a site as columns, for methods that process all of them at each prediction."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import repeat
@@ -45,16 +45,20 @@ _NOTHING: Values = (0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, DEAD, False, 0)
 
 
 class Columns(NamedTuple):
-    """The rows of the live jobs, each an array (strided) of the same length; they show the table as it is now.
+    """Columns of the live jobs, strided arrays of the same length; they are views of the table.
 
-    There are two at least, dead ones where nothing else is: an array of one element counts as contiguous, and what is
-    compiled for strided arrays would be compiled again for it.
+    There are at least two rows, dead ones if necessary: an array of one element counts as contiguous, so numba would
+    compile the functions again for it. Times are Unix seconds, durations seconds.
 
-    Times are Unix seconds, durations seconds. `start` is 0 for a job that does not run, `walltime` 0 where none was
-    requested, `planned_s` 0 where no run time is known. `run_s` is the expected run time, never 0 for lack of
-    knowledge. `priority` is the scheduler's own, NaN where it tells none. `user`, `queue`, `account` and `ask` are
-    codes, see `LiveTable.code`. `barred` says that a job queues for something of its own (`models.site.reasons`).
-    `tasks` is how many jobs like it are to start, 1 but for an array.
+    Attributes:
+        start: 0 for a job that does not run.
+        walltime: 0 if none was requested.
+        planned_s: 0 if no run time is known.
+        run_s: the expected run time; a default if it is unknown.
+        priority: the scheduler's priority; NaN if it is unknown.
+        user: a code, see `LiveTable.code`; so are `queue`, `account` and `ask`.
+        barred: whether a job is pending for a reason of its own (`models.site.reasons`).
+        tasks: number of jobs that the row represents; 1 except for an array.
     """
 
     phase: npt.NDArray[np.int8]
@@ -75,11 +79,11 @@ class Columns(NamedTuple):
 
 
 class LiveTable:
-    """The live jobs of a site, one row each, in the order in which they came.
+    """The live jobs of a site, one row each, in the order of their arrival.
 
-    The row of a job that has left is dead until half of all rows are, and then those that live move together, in their
-    order, `MOVED_ROWS` at each event. So the live rows are in the same order after a restart, and sums over them that
-    are taken in that order are the same to the last bit. An event costs 2 µs, on average.
+    The row of a job that has left is dead until half of all rows are. Then the live rows are compacted in their order,
+    `MOVED_ROWS` at each event. So the live rows are in the same order after a restart, and sums in that order are the
+    same to the last bit.
     """
 
     def __init__(self) -> None:
@@ -100,48 +104,52 @@ class LiveTable:
 
     @property
     def records(self) -> Records:
-        """The same as `columns`, as one array of records, which costs a kernel's caller less."""
+        """The same as `columns` as one record array, which is cheaper to pass to a compiled function."""
         return self._table[: max(len(self.keys), 2)]
 
     def columns(self) -> Columns:
-        """The rows so far, dead ones among them. Read them at once: the next event changes them. O(1), 2 µs."""
+        """Return the rows, including dead ones. Read them before the next event, which changes them. O(1)."""
         if self._view is None:
             rows = self.records
             self._view = Columns(*(rows[name] for name in Columns._fields))
         return self._view
 
     def seen(self) -> Seen:
-        """The rows that are to be looked at: all that live, but of a deep queue a part. O(rows), 1 ns each, once."""
+        """Return the visible rows: all live ones, or a sample of a long queue. O(rows), cached until the next event."""
         if self._seen is None:
             self._seen = see(self._marks[: len(self.keys)], self._waiting)
         return self._seen
 
     def row(self, key: JobKey) -> int:
-        """Where a live job's row is, until the next event; KeyError where it is not live."""
+        """Return the row of a live job, valid until the next event.
+
+        Raises:
+            KeyError: the job is not live.
+        """
         return self._rows[key]
 
     def code(self, kind: str, name: str | None) -> int:
-        """The number that stands for a "user", "queue" or "account" of the live jobs, -1 where none of them has it.
+        """Return the number of a "user", "queue" or "account" of the live jobs; -1 if no job has it.
 
-        Only whether two are equal means anything: after a restart the numbers are others.
+        Codes may only be compared for equality: they differ after a restart.
         """
         return self._kinds[kind].of(name)
 
     def codes(self, kind: str) -> "_Codes":
-        """The codes of users, queues or accounts."""
+        """Return the codes of users, queues or accounts."""
         return self._kinds[kind]
 
     def names(self, kind: str) -> Sequence[str]:
-        """The users, queues or accounts of the live jobs by their codes; "" for a code that none has."""
+        """Return the users, queues or accounts of the live jobs by their codes; "" for an unused code."""
         return self._kinds[kind].names
 
     @property
     def asks(self) -> Sequence[Any]:
-        """What the live jobs ask for, by their codes; "" for a code that none has."""
+        """The requests of the live jobs by their codes; "" for an unused code."""
         return self._asks.names
 
     def enter(self, key: JobKey, values: Values, names: Names) -> None:
-        """Take a job in."""
+        """Add a job."""
         row = len(self.keys)
         if row == len(self._table):
             self._mark(np.concatenate([self._marks, np.zeros(row, np.uint8)]))
@@ -155,7 +163,7 @@ class LiveTable:
         self._move_some()
 
     def leave(self, key: JobKey) -> None:
-        """Take a job out."""
+        """Remove a job."""
         row = self._rows.pop(key)
         self.keys[row] = None
         self._write(row, _NOTHING)
@@ -165,7 +173,7 @@ class LiveTable:
         self._move_some()
 
     def change(self, key: JobKey, values: Values, names: Names | None = None) -> None:
-        """Take over what has changed in a job; `names` where they may have changed too."""
+        """Update a job; `names` is given if they may have changed too."""
         row = self._rows[key]
         if names is not None:
             self._give_back(row)
@@ -192,7 +200,7 @@ class LiveTable:
         self._asks.give_back(ask)
 
     def _move_some(self) -> None:
-        """Move the next rows of live jobs to those before them; once all have moved, give back what is not needed."""
+        """Compact the next rows of live jobs; shrink the table after the last one."""
         if self._next < 0:
             return
         first, end, place = self._next, min(self._next + MOVED_ROWS, len(self.keys)), self._moved
@@ -216,7 +224,7 @@ class LiveTable:
                 self._allocate(self._table[: 2 * max(place, _MIN_ROWS)].copy())
 
     def _mark(self, marks: npt.NDArray[np.uint8]) -> None:
-        """The phases once more, which are so gone through more quickly, and the levels; see `models.site.seen`."""
+        """Set the array of phases and levels, a copy that is faster to scan; see `models.site.seen`."""
         self._marks, self._mark_bytes = marks, marks.data
 
     def _allocate(self, table: Records) -> None:
@@ -225,11 +233,11 @@ class LiveTable:
 
 
 class ByCode:
-    """The numbers of a table's names, in the order of its codes, kept until either change.
+    """The numbers of a table's names, in the order of its codes, cached until either changes.
 
-    Parameters:
-        numbers: by name.
-        nobody: that of None, and of names that have none.
+    Args:
+        numbers: the numbers by name.
+        nobody: the number of None, and of names without a number.
     """
 
     def __init__(self, numbers: Mapping[str, int], nobody: int) -> None:
@@ -239,8 +247,9 @@ class ByCode:
         self._found = np.zeros(0, np.int64)
 
     def of(self, table: LiveTable, kind: str) -> Ints:
-        """Those of the "user", "queue" or "account" of each code, from code -1 on, (codes + 2,): the first and the last
-        are that of None.
+        """Return the numbers of the "user", "queue" or "account" of each code, from code -1 on, (codes + 2,).
+
+        The first and the last are the number of None.
         """
         codes = table.codes(kind)
         if codes is not self._codes or codes.changes != self._changes:
@@ -250,16 +259,16 @@ class ByCode:
         return self._found
 
     def one(self, name: str | None) -> int:
-        """That of one name."""
+        """Return the number of one name."""
         return self._nobody if name is None else self._numbers.get(name, self._nobody)
 
     def forget(self) -> None:
-        """The numbers have changed."""
+        """Clear the cache after the numbers have changed."""
         self._codes = None
 
 
 class _Codes:
-    """Numbers for names while somebody uses them; `changes` counts how often one came to stand for another name."""
+    """Reference-counted codes of names; `changes` counts how often a code was assigned to a name."""
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}

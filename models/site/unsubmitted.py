@@ -1,4 +1,4 @@
-"""Evidence for and against starts of jobs that were never submitted."""
+"""Evidence for and against start events of jobs without a submit event."""
 
 from math import exp
 
@@ -14,10 +14,10 @@ MIN_REFUTED = 4.0
 
 
 class UnsubmittedStarts(msgspec.Struct, array_like=True):
-    """How many starts without a submit proved true, and how many cannot have been. It is a part of the stored state.
+    """Counts of confirmed and refuted starts without a submit event. It is a part of the stored state.
 
-    A start is confirmed by the submit or the end of its job. It is refuted if the job runs beside others with more CPUs
-    than the site has: its end was lost, or it is made up.
+    The submit or the end of its job confirms a start. A start is refuted if the running jobs together exceed the site's
+    CPUs: then its end was lost, or the job never existed.
 
     >>> starts = UnsubmittedStarts()
     >>> for _ in range(5):
@@ -32,16 +32,16 @@ class UnsubmittedStarts(msgspec.Struct, array_like=True):
 
     @property
     def doubtful(self) -> bool:
-        """Whether a start without a submit must be confirmed before the job counts."""
+        """True if a start without a submit event must be confirmed before the job counts."""
         return self.refuted >= MIN_REFUTED and self.refuted > self.confirmed
 
     def confirm(self, now: float) -> None:
-        """Count a start that proved true `now` (Unix seconds)."""
+        """Count a start that was confirmed `now` (Unix seconds)."""
         self._fade(now)
         self.confirmed += 1.0
 
     def refute(self, now: float) -> None:
-        """Count a start that cannot be true `now` (Unix seconds)."""
+        """Count a start that was refuted `now` (Unix seconds)."""
         self._fade(now)
         self.refuted += 1.0
 

@@ -1,4 +1,4 @@
-"""An area as a simulation sees it: rooms for jobs, what they hold as time goes on, and whether a job fits there."""
+"""Simulation model of an area: its rooms (groups of nodes), their capacity over time, and whether a job fits."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,7 +15,7 @@ WHOLE = 1.0 - 1e-9  # the shares of a job that fits sum up to one, but for round
 
 
 def warm_up() -> None:
-    """Have compiled what is asked only where there are reservations, or nodes that are looked at one by one."""
+    """Compile the functions that are needed only with reservations, or for placement on single nodes."""
     room = np.zeros((1, 1))
     fit(room, room, np.zeros(1))
     fit_parts(room, room, np.zeros(1, np.int64), np.zeros(1))
@@ -23,13 +23,15 @@ def warm_up() -> None:
 
 @njit(cache=True)
 def fit(free: Floats, demand: Floats, shares: Floats) -> bool:
-    """Fill in which share of a job each room takes, (rooms,), the first rooms first; gives whether all of it fits.
+    """Compute the share of a job that each room takes, (rooms,), the first rooms first. O(rooms).
 
-    O(rooms).
+    Args:
+        free: the free resources, (rooms, resources); below 0 counts as 0.
+        demand: the job's demand if it is in this room only, (rooms, resources); below 0 if it may not be there.
+        shares: the output.
 
-    Parameters:
-        free: what is free, (rooms, resources); below 0 counts as 0.
-        demand: what the job takes in each room if it is there alone, (rooms, resources); below 0 where it may not be.
+    Returns:
+        Whether the whole job fits.
     """
     left = 1.0
     for room in range(len(demand)):
@@ -48,14 +50,14 @@ def fit(free: Floats, demand: Floats, shares: Floats) -> bool:
 
 @njit(cache=True)
 def fit_parts(free: Floats, demand: Floats, parts: Ints, shares: Floats) -> bool:
-    """As `fit`, for a job whose parts each lie in one room, as tasks do on nodes.
+    """Do the same as `fit` for a job whose parts, such as tasks, each need one room.
 
-    They lie as most schedulers have it: all in the fullest room that can hold them, else in those first that can hold
-    most. O(rooms), times the rooms that it takes.
+    The placement is that of most schedulers: all parts in the fullest room that can hold them, else in the rooms that
+    can hold the most. O(rooms), times the number of rooms used.
 
-    Parameters:
-        parts: how many there are if they lie in this room, (rooms,), below 0 where no two may share a room; 0 in all
-            rooms: the job is divisible.
+    Args:
+        parts: the number of parts if they are in this room, (rooms,), negative if no two may share a room; 0 in all
+            rooms for a divisible job.
     """
     if parts[0] == 0:
         whole: bool = fit(free, demand, shares)
@@ -88,7 +90,7 @@ def fit_parts(free: Floats, demand: Floats, parts: Ints, shares: Floats) -> bool
 
 @njit(cache=True)
 def _keep_largest(shares: Floats) -> None:
-    """Of shares that sum up to one or more keep the largest, of equal ones the first, until they are one."""
+    """Keep the largest of shares that sum up to one or more, of equal ones the first, until they sum up to one."""
     left = 1.0
     for _ in range(len(shares)):
         largest = 0
@@ -110,19 +112,21 @@ MAX_KNOWN = 4096  # what so many kinds of jobs take is known by heart
 
 
 class Room(NamedTuple):
-    """Nodes of a pool (its place in the topology): all that are not reserved, or those of a reservation."""
+    """Nodes of a pool (its index in the topology): all that are not reserved, or those of a reservation."""
 
     pool: int
     reservation: Reservation | None
 
 
 class Kind(NamedTuple):
-    """What jobs that ask for the same have in common.
+    """Properties shared by all jobs with the same request.
 
-    `demand` is what one takes of each room if it is there alone, (rooms, resources), -1 where it may not start;
-    `running` is the same of one that runs, also where its partition is down by now. In each room its `parts` lie on
-    nodes, (rooms,), as of `fit_parts`. `counted` are what limits count: processors, GPUs, nodes, bytes, jobs. It may
-    run for `longest_s` at most.
+    Attributes:
+        demand: the demand in each room if a job is there only, (rooms, resources); -1 where it may not start.
+        running: the same for a running job, whose partition may be down by now.
+        parts: the number of parts in each room, (rooms,), as in `fit_parts`.
+        counted: the amounts that limits count: CPUs, GPUs, nodes, bytes, jobs.
+        longest_s: the maximum run time.
     """
 
     demand: Floats
@@ -135,7 +139,10 @@ class Kind(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """From `begins` on (seconds from now, ascending from 0) the rooms hold `holds`, (times, rooms, resources)."""
+    """Capacity of the rooms over time: `holds` (times, rooms, resources) from each of `begins` on.
+
+    `begins` are seconds from now, ascending from 0.
+    """
 
     begins: Floats
     holds: Floats
@@ -144,7 +151,7 @@ class Timeline(NamedTuple):
 class Nodes(NamedTuple):
     """The nodes of an area, (nodes,): the `room` of each, and its `number` there.
 
-    Which of them are down or reserved is not told: the last of each room.
+    The site does not report which nodes are down or reserved; the model uses the last ones of each room.
     """
 
     room: Ints
@@ -152,9 +159,9 @@ class Nodes(NamedTuple):
 
 
 class Layout:
-    """The rooms of an area: its pools in their order, then those of reservations that are for somebody.
+    """The rooms of an area: its pools in their order, then those of reservations with users.
 
-    Where its `nodes` are few, each of them is looked at as a room of its own.
+    If there are few `nodes`, each node is modelled as a separate room.
     """
 
     def __init__(self, topology: Topology, area: Area) -> None:
@@ -171,7 +178,7 @@ class Layout:
         self.limits = lru_cache(MAX_KNOWN)(self._limits)
 
     def _kind(self, ask: Ask) -> Kind:
-        """What jobs have in common that ask for this; `kind` remembers it, as `limits` does what `_limits` finds."""
+        """Return the properties of jobs with this request; `kind` caches them, as `limits` caches `_limits`."""
         demand, topology = self._demand(ask, False), self.topology
         possible = np.flatnonzero(demand[:, 0] >= 0.0)
         cpus, gpus, memory = demand[possible[0]].tolist() if len(possible) else (ask.cpus, ask.gpus, ask.memory)
@@ -184,7 +191,7 @@ class Layout:
         return Kind(demand, running, parts, partitions, topology.tier(ask), longest_s, counted)
 
     def _demand(self, ask: Ask, runs: bool) -> Floats:
-        """It is in the rooms of its reservation, if that was told, else in those of its partitions that are up."""
+        """Return the demand in each room: those of its reservation, if known, else those of its partitions that are up."""
         topology = self.topology
         names = [name for name in topology.named(ask) if runs or topology.partitions[name].up]
         places = {place for name in names for place in topology.pools_of(name)}
@@ -201,10 +208,10 @@ class Layout:
         return found
 
     def _parts(self, ask: Ask) -> Ints:
-        """How many parts a job has in each room, 0 in all where some part of it is more than a node has.
+        """Return the number of parts of a job in each room; 0 in all if some part exceeds a node.
 
-        They are the nodes or whole nodes that it asks for, else its tasks, else its GPUs with their share of the
-        processors, else its processors.
+        The parts are the requested nodes or whole nodes, else its tasks, else its GPUs with their share of the CPUs,
+        else its CPUs.
         """
         found, topology = np.zeros(len(self.rooms), np.int64), self.topology
         wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
@@ -221,7 +228,7 @@ class Layout:
         return found
 
     def _limits(self, ask: Ask, user: str | None, account: str | None) -> tuple[tuple[int, str | None], ...]:
-        """The limits that hold for a job, by number, and whose jobs each counts together."""
+        """Return the limits that apply to a job: the number of each, and the name whose jobs it counts together."""
         named = self.topology.named(ask)
         whose = {"user": user, "account": account, "group": ask.group}
         return tuple(
@@ -231,13 +238,15 @@ class Layout:
         )
 
     def wholly(self, by_node: bool = False) -> Floats:
-        """What the rooms (`by_node`: the nodes) hold in all, (rooms, resources), also what is down or reserved."""
+        """Return the total resources of the rooms or (`by_node`) nodes, (rooms, resources), including down and reserved
+        nodes.
+        """
         if by_node and self.nodes is not None:
             return self._node_of_each()[self.nodes.room]
         return np.array([self.topology.all_of(room.pool) for room in self.rooms]).reshape(-1, len(RESOURCES))
 
     def timeline(self, now: float, by_node: bool = False) -> Timeline:
-        """What the rooms (`by_node`: the nodes) hold from `now` on, as nodes are down and reservations come and go."""
+        """Return the capacity of the rooms or (`by_node`) nodes from `now` on, with down nodes and reservations."""
         ahead = [one for one in self._reservations if one.end > now]
         times = {now, *(one.start for one in ahead), *(one.end for one in ahead)}
         begins = np.array(sorted(time for time in times if time >= now))
@@ -254,7 +263,7 @@ class Layout:
         return np.array([self.topology.node_of(room.pool) for room in self.rooms]).reshape(-1, len(RESOURCES))
 
     def _each(self) -> Nodes | None:
-        """The nodes of the rooms; None where they are too many."""
+        """Return the nodes of the rooms; None if there are too many."""
         counts = [
             self.topology.pools[place].nodes if one is None else self._taken(one, place) for place, one in self.rooms
         ]
@@ -264,9 +273,9 @@ class Layout:
         return Nodes(room, np.concatenate([np.arange(count) for count in (*counts, 0)]))
 
     def earliest_s(self, ask: Ask, planned_s: float, now: float) -> float:
-        """Seconds from `now` before which the declared reservations let no such job start, whatever else runs.
+        """Return the seconds from `now` before which the declared reservations prevent such a job from starting.
 
-        0 also where they would never let it: then it is not they that say when it starts. 50 µs where there are some.
+        0 also if they would always prevent it: then they do not determine its start.
         """
         if not any(one.end > now for one in self._reservations):
             return 0.0

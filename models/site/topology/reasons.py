@@ -1,4 +1,4 @@
-"""Why a job can never run at a site, in words."""
+"""Explain in words why a job can never run at a site."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,10 +14,10 @@ MAX_NAMED = 3  # of a job that may start in several partitions, the reasons that
 
 
 def cannot_run(topology: Topology, job: Job) -> str | None:
-    """Why a job can run in none of its partitions; None where it can run in one, as far as is known. 20 µs.
+    """Explain why a job can run in none of its partitions; None if it can run in one, as far as known.
 
-    What is unknown is no reason, such as the account of a job that names none. Nor is a name that no partition has: it
-    may be a queue that leads to any of them.
+    Unknown values are no reason, such as a missing account. Nor is an unknown partition name: it may be a queue that
+    routes to any partition.
     """
     ask, found = ask_of(job), []
     unknown = ask.partitions and not any(name in topology.partitions for name in ask.partitions)
@@ -30,7 +30,7 @@ def cannot_run(topology: Topology, job: Job) -> str | None:
 
 
 def _reasons(topology: Topology, job: Job, ask: Ask, partition: Partition) -> Iterator[str]:
-    """Why it cannot run in this partition, the plainest first."""
+    """Yield why it cannot run in this partition, the simplest reason first."""
     name = partition.name
     if not partition.up:
         yield f"partition {name} is down"
@@ -73,7 +73,7 @@ def _of_reservation(topology: Topology, job: Job, ask: Ask) -> Iterator[str]:
 
 
 def _of_one_node(topology: Topology, ask: Ask, pools: Sequence[int], name: str) -> Iterator[str]:
-    """What no node of the partition has."""
+    """Yield the needs that no single node of the partition satisfies."""
     among = f" in {name}" if name else ""
     types = " or ".join(ask.gpu_types)
     nodes = [topology.node_of(place, ask.gpu_types) for place in pools]
@@ -96,7 +96,7 @@ def _of_one_node(topology: Topology, ask: Ask, pools: Sequence[int], name: str) 
 
 
 def _of_all_nodes(topology: Topology, ask: Ask, pools: Sequence[int], name: str) -> Iterator[str]:
-    """What all nodes of the partition together do not have, those that are down among them."""
+    """Yield the needs that exceed all nodes of the partition together, including those that are down."""
     possible = [place for place in pools if topology.is_possible(ask, place)]
     whole = f"partition {name}" if name else "the site"
     count = sum(topology.pools[place].nodes for place in possible)
@@ -123,7 +123,7 @@ def _of_all_nodes(topology: Topology, ask: Ask, pools: Sequence[int], name: str)
 
 
 def applies(limit: Limit, user: str | None, account: str | None, ask: Ask, partitions: Sequence[str]) -> bool:
-    """Whether a limit is one of this job, in one of these partitions."""
+    """Return whether a limit applies to this job in one of these partitions."""
     if limit.partition is not None and limit.partition not in partitions:
         return False
     if limit.qos is not None and limit.qos != ask.qos:
@@ -134,7 +134,7 @@ def applies(limit: Limit, user: str | None, account: str | None, ask: Ask, parti
 
 
 def _over(limit: Limit, ask: Ask) -> Iterator[str]:
-    """What the job alone has more of than it may."""
+    """Yield the resources of which the job alone exceeds the limit."""
     whose = {"all": "all jobs together", "user": "a user", "account": "an account", "group": "a group"}
     who = whose.get(limit.per, limit.per) if limit.name is None else f"{limit.per} {limit.name}"
     within = "".join((f" in {limit.partition}" if limit.partition else "", f" with {limit.qos}" if limit.qos else ""))

@@ -1,4 +1,4 @@
-"""Pools, partitions and areas of a site, as its last capacity event said, and what jobs ask of their nodes."""
+"""Pools, partitions and areas of a site, from its last capacity event, and the resource requests of jobs."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ from models.site.size import MAX_CPUS
 
 
 class Ask(NamedTuple):
-    """What a job asks for, but for its times, its user and its account; many jobs ask for the same.
+    """Request of a job without its times, user and account; many jobs have the same request.
 
-    `partitions` are the names of those that it may start in, as far as it names any. Memory is bytes of the whole job.
+    `partitions` are the names of those where it may start, if it names any. Memory is bytes of the whole job.
     """
 
     partitions: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Ask(NamedTuple):
 
 
 def ask_of(job: Job, partition: str | None = None, cpus: int | None = None) -> Ask:
-    """What a job asks for, or of one that runs in a partition; `cpus`: those that count, where others do. 1 µs."""
+    """Return the request of a job, of a running one with its `partition`; `cpus` replaces the requested CPUs."""
     rare = job.extras
     types = rare.gpu_types or {}
     if partition is not None:
@@ -63,10 +63,10 @@ ANY = Partition(name="", pools=[])  # the partition of a site that names none: a
 
 
 class Area(NamedTuple):
-    """Partitions that are connected by pools which they share; jobs of two areas do not compete.
+    """Partitions that are connected by shared pools; jobs of two areas do not compete.
 
-    `pools` are places in `Topology.pools`. `cpus`, `gpus` (of all types), `memory` (bytes, None where a pool does not
-    say) and `nodes` are of all its nodes; `down_nodes` are those of them that are down or drained.
+    `pools` are indexes into `Topology.pools`. `cpus`, `gpus` (of all types), `memory` (bytes, None if a pool does not
+    state it) and `nodes` are those of all nodes; `down_nodes` counts those that are down or drained.
     """
 
     number: int
@@ -80,10 +80,10 @@ class Area(NamedTuple):
 
 
 class Topology:
-    """What a site consists of. It is made once a capacity event, in O(pools x partitions).
+    """Topology of a site, created for each capacity event in O(pools x partitions).
 
-    `pools` are in their declared order, in which jobs take from them. `partitions` are by name; of their pools those
-    that exist count. A pool that is in no partition is in no area.
+    `pools` are in their declared order, in which jobs use them. `partitions` are by name; unknown pools of them are
+    ignored. A pool without a partition is in no area.
     """
 
     def __init__(self, capacity: Capacity) -> None:
@@ -107,7 +107,7 @@ class Topology:
 
     @classmethod
     def of(cls, capacity: Capacity | None) -> "Topology | None":
-        """What the event says; None where it tells no pools: the site is a number of processors.
+        """Create the topology of a capacity event; None if it contains no pools, only a number of CPUs.
 
         >>> gpu = Pool(name="gpu", nodes=2, cpus=32, gpus={"a100": 4})
         >>> topology = Topology.of(Capacity(site="s", time=0.0, cpus=64, pools=[gpu]))
@@ -117,51 +117,51 @@ class Topology:
         return cls(capacity) if capacity is not None and capacity.pools else None
 
     def same_areas(self, other: "Topology") -> bool:
-        """Whether jobs are in the same areas in both, and as large; what is down, limited or reserved may differ."""
+        """Return whether both have the same areas with the same sizes; down nodes, limits and reservations may differ."""
         sizes, others = ([_alike(pool) for pool in one.pools] for one in (self, other))
         mine, its = list(self._pools_of.items()), list(other._pools_of.items())
         return sizes == others and mine == its and self._usual == other._usual
 
     def named(self, ask: Ask) -> tuple[str, ...]:
-        """The names of the partitions in which what asks for this may start; never empty.
+        """Return the names of the partitions where jobs with this request may start; never empty.
 
-        Those that it names, or else the one with its queue's name; of these the ones that exist. Else the default ones,
-        or all where none is.
+        These are the existing ones among the requested partitions, or the one with the queue's name. Otherwise they are
+        the default partitions, or all without a default.
         """
         return tuple(name for name in ask.partitions if name in self.partitions) or self._usual
 
     def pools_of(self, partition: str) -> tuple[int, ...]:
-        """The places of a partition's pools in `pools`."""
+        """Return the indexes of a partition's pools in `pools`."""
         return self._pools_of[partition]
 
     def area_of(self, ask: Ask) -> Area:
-        """Where a job competes that asks for this: the area of the first of its partitions."""
+        """Return the area where jobs with this request compete: that of their first partition."""
         return self.areas[self._area_of[self.named(ask)[0]]]
 
     def areas_of(self, ask: Ask) -> list[Area]:
-        """All areas in which a job may start that asks for this, the first of its partitions' first."""
+        """Return all areas where jobs with this request may start, that of their first partition first."""
         return [self.areas[number] for number in dict.fromkeys(self._area_of[name] for name in self.named(ask))]
 
     def available_nodes(self, place: int) -> int:
-        """Of a pool, the nodes that are neither down nor drained; reserved ones are among them."""
+        """Return the number of nodes of a pool that are neither down nor drained, including reserved ones."""
         pool = self.pools[place]
         return max(pool.nodes - pool.down_nodes - pool.drained_nodes, 0)
 
     def node_of(self, place: int, types: Sequence[str] = ()) -> Floats:
-        """What one node of a pool has, (resources,); of GPUs those of these types, if any are named."""
+        """Return the resources of one node of a pool, (resources,); GPUs of these types only, if any are named."""
         pool = self.pools[place]
         gpus = sum(count for name, count in pool.gpus.items() if not types or name in types)
         return np.array([pool.cpus, gpus, np.inf if pool.memory is None else pool.memory], np.float64)
 
     def all_of(self, place: int, types: Sequence[str] = ()) -> Floats:
-        """What all nodes of a pool have together, as `node_of`; nothing where there is none, also no unknown memory."""
+        """Return the resources of all nodes of a pool, as in `node_of`; zeros without nodes, even for unknown memory."""
         nodes = self.pools[place].nodes
         return nodes * self.node_of(place, types) if nodes else np.zeros(len(RESOURCES))
 
     def demand(self, ask: Ask, place: int) -> Floats:
-        """What a job takes if it runs in this pool alone, (resources,): processors, GPUs, bytes.
+        """Return the demand of a job that runs in this pool only, (resources,): CPUs, GPUs, bytes.
 
-        One that asks for whole nodes takes all that they have.
+        An exclusive job takes all resources of its nodes.
         """
         wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
         if not ask.exclusive:
@@ -171,7 +171,7 @@ class Topology:
         return np.where(np.isfinite(whole), np.maximum(whole, wanted), wanted)
 
     def is_possible(self, ask: Ask, place: int) -> bool:
-        """Whether single nodes of this pool have what the job needs of each of its nodes."""
+        """Return whether single nodes of this pool satisfy the job's needs per node."""
         pool = self.pools[place]
         has = set(pool.node_features)
         if ask.node_features and not any(self.features & set(one) <= has for one in ask.node_features):
@@ -185,10 +185,11 @@ class Topology:
         return bool(np.all(wanted <= node if ask.nodes is not None else (wanted == 0.0) | (node > 0.0)))
 
     def size_in(self, ask: Ask, area: Area) -> int:
-        """Its dominant share of an area, in processors: as much of these as of the resource of which it takes most.
+        """Return the dominant share of a request in an area, in CPUs: the CPUs in proportion to its scarcest resource.
 
-        So a job for half of the GPUs is as large as one for half of the processors. All nodes count, also those that
-        are down. At least 1; a job that can never run there may ask for any share, and counts as `MAX_CPUS` at most.
+        So a job for half of the GPUs is as large as one for half of the CPUs. All nodes count, including those that are
+        down. The result is at least 1; a job that can never run there may request any share, and counts as at most
+        `MAX_CPUS`.
         """
         named = {place for name in self.named(ask) for place in self._pools_of[name]}
         pools = [one for one in area.pools if one in named and self.is_possible(ask, one)] or area.pools[:1]
@@ -200,18 +201,18 @@ class Topology:
         return min(max(ask.cpus, *sizes, 1), MAX_CPUS)
 
     def longest_s(self, ask: Ask) -> float:
-        """How long the job may run at most, by its partitions; infinity where one of them says nothing."""
+        """Return the maximum run time of the job by its partitions; infinity if one of them has no limit."""
         limits = [self.partitions[name].max_walltime for name in self.named(ask)]
         return max(np.inf if limit is None else limit for limit in limits)
 
     def default_s(self, ask: Ask) -> float | None:
-        """The time limit of a job that requests none; None where one of its partitions has no default."""
+        """Return the time limit of a job that requests none; None if one of its partitions has no default."""
         limits = [self.partitions[name].default_walltime for name in self.named(ask)]
         known = [limit for limit in limits if limit is not None]
         return max(known) if known and len(known) == len(limits) else None
 
     def tier(self, ask: Ask) -> int:
-        """The highest tier of its partitions: jobs of a higher one go first."""
+        """Return the highest tier of its partitions: jobs of a higher tier go first."""
         return max(self.partitions[name].tier for name in self.named(ask))
 
     def _make_areas(self) -> Iterable[Area]:
@@ -245,12 +246,12 @@ class Topology:
 
 
 def _alike(pool: Pool) -> tuple[Any, ...]:
-    """What jobs can ask of a pool, however many of its nodes are down."""
+    """Return the properties of a pool that matter to requests, without the number of down nodes."""
     return pool.name, pool.nodes, pool.cpus, pool.gpus, pool.memory, pool.node_features
 
 
 def whole_nodes(ask: Ask, node: Floats) -> int:
-    """How many whole nodes a job takes, which has each such a node to itself."""
+    """Return the number of nodes that an exclusive job takes."""
     wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
     has = node > 0.0
     needed = int(np.ceil(wanted[has] / node[has]).max(initial=1.0))
