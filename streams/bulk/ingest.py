@@ -49,7 +49,7 @@ class SortedSource(Source):
         return self._log.count
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """The events in time order, each with its cursor, which counts those before."""
+        """Yield the events in time order, each with a cursor that counts the events so far."""
         return counted(self._log.events, self._log.fingerprint, self.site, cursor)
 
 

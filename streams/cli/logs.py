@@ -87,7 +87,7 @@ def _opened(context: typer.Context) -> "Iterator[tuple[EventLog, Report]]":
 
 @contextmanager
 def _scored(context: typer.Context) -> "Iterator[tuple[EventLog, Report, JobRange, Excerpt]]":
-    """The log that a command's options name, which jobs of it are scored, and what of it is replayed."""
+    """Open the log of a command, and select the jobs to score and the excerpt to replay."""
     from streams.bulk.event_log import jobs_in
     from streams.process.compiling import told_of_compiling
 

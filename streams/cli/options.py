@@ -207,8 +207,10 @@ def changed(settings: "Settings", section: str, **given: Any) -> "Settings":
 
 
 def named(given: Any) -> Any:
-    """The name that an option gives, or the names: it is the option's callback. Raises typer.BadParameter: one of them
-    is none.
+    """Validate the name or names of an option; used as its callback.
+
+    Raises:
+        typer.BadParameter: a name is invalid.
     """
     if any(not 1 <= len(name) <= 256 for name in ([given] if isinstance(given, str) else given or ())):
         raise typer.BadParameter("expected a name of 1 to 256 characters.")

@@ -261,8 +261,10 @@ def credentials(
 
 
 def _login_link(serve: "ServeSettings", name: str | None, url: str) -> str:
-    """A link to the service at this address that lets in whom the token of this name lets in. Raises UserError: there
-    is no such token.
+    """Return a login link to the service at this address, signed by the token of this name.
+
+    Raises:
+        UserError: there is no such token.
     """
     from streams.serve.sessions import LINK_S, signed
 

@@ -22,7 +22,7 @@ class CausalOrder:
         self._held: list[Any] = []
 
     def ordered(self, messages: Iterable[Any]) -> list[Any]:
-        """The messages that may be handed on, with those that were held back, by their stamps."""
+        """Return the messages that can be released, including held ones, by timestamp."""
         found = [*self._held, *messages]
         for message in found:
             if message.topic == self._first:

@@ -8,7 +8,10 @@ from streams.text.quantities import seconds_of
 
 
 def taken_preference(given: dict[str, Any]) -> Preference | None:
-    """The preference among what is given to `rank`, which it is taken out of. Raises NotUnderstood: it is none.
+    """Remove the preference from the arguments of `rank` and return it.
+
+    Raises:
+        NotUnderstood: it is invalid.
 
     >>> taken_preference({"prefer": "kth", "unless_sooner": "30m"})
     Preference(site='kth', unless_sooner_s=1800.0)

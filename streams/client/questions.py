@@ -168,7 +168,11 @@ class PendingQuestions:
                 oldest.set_exception(TooManyQuestions(f"{self._max_open} questions are open; ask again later"))
 
     def resolve(self, value: bytes) -> None:
-        """Take an answer from its topic, if its question is open here. Raises msgspec.MsgspecError: it is no answer."""
+        """Process an answer from its topic, if its question is open here.
+
+        Raises:
+            msgspec.MsgspecError: it is not an answer.
+        """
         answer = self._open.get(_decode_id(value).id)
         if answer is not None and not answer.done():
             answer.set_result(_answer.decode(value))

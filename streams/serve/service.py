@@ -68,7 +68,7 @@ class SiteOutcomes(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class UserJobs(msgspec.Struct, kw_only=True, frozen=True):
-    """A user's queued and running jobs by site; `unanswered` are the sites whose workers did not answer in time."""
+    """A user's pending and running jobs by site; `unanswered` are the sites without an answer in time."""
 
     user: str
     sites: list[records.JobsAnswer]

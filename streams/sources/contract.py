@@ -34,14 +34,14 @@ Step = tuple[AnyEvent | None, Cursor | None]
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A part of the input that gave no event, and why. As text it is one line for the operator.
+    """A part of the input that gave no event, with the reason. As text it is one line for the operator.
 
     Attributes:
         file: a path or an address.
-        line: counts from 1; None where the input has no lines.
-        field: the field that is wrong; None where the whole line is.
-        found: what is there, cut short where it is long.
-        expected: what should be there.
+        line: line number from 1; None if the input has no lines.
+        field: the wrong field; None if the whole line is wrong.
+        found: the actual value, truncated.
+        expected: the expected value.
     """
 
     file: str

@@ -22,7 +22,7 @@ BEGIN_ANEW = "remove the file to send from the beginning"
 
 
 class _Head(msgspec.Struct, kw_only=True):
-    """A cursor file's first line: whose cursor it is, and of which topic the broker has acknowledged the events."""
+    """First line of a cursor file: the source, and the topic whose broker has acknowledged the events."""
 
     v: Annotated[int, Meta(ge=1, le=1)] = 1
     source: str
@@ -42,8 +42,10 @@ class CursorFile:
     def __init__(
         self, directory: Path, source: Source, topic: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Nothing is opened yet. The directory is made where it is missing; a topic that was deleted and made again
-        must have another name here.
+        """Prepare the file; it is not opened yet.
+
+        The directory is created if it is missing. A topic that was deleted and created again must have another name
+        here.
         """
         self.path = directory / f"{file_name(source)}.cursor"
         self.cursor: Cursor | None = None
@@ -54,8 +56,11 @@ class CursorFile:
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Take the lock and read the cursor. Raises UserError: another process has the lock, or the file is of another
-        source, site or topic, or none; OSError: the directory or the file cannot be used.
+        """Acquire the lock and read the cursor.
+
+        Raises:
+            UserError: another process has the lock, or the file is invalid or of another source, site or topic.
+            OSError: the directory or the file cannot be used.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = self.path.with_suffix(".lock").open("wb")

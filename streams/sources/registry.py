@@ -44,8 +44,10 @@ def sources() -> Registry[Source]:
 
 
 def source_named(name: str) -> type[Source]:
-    """The class of the source with this name. Raises UserError: there is no such source, or it cannot be loaded; or two
-    packages give a source the same name.
+    """Return the source class with this name.
+
+    Raises:
+        UserError: there is no such source, it cannot be loaded, or two packages use the same name.
     """
     found = sources()
     try:
@@ -98,12 +100,15 @@ _WORKBOOK = re.compile(
 
 
 class UnknownFormat(NotUnderstood):
-    """No source reads such a file, or several may."""
+    """No source, or more than one, recognises a file."""
 
 
 def format_of(path: Path) -> type[Source]:
-    """The source that recognises a file, or the first one of a folder that any does. Raises UnknownFormat: none does,
-    or more than one; UserError: the file cannot be read.
+    """Return the source that recognises a file, or any file of a folder.
+
+    Raises:
+        UnknownFormat: no source does, or more than one.
+        UserError: the file cannot be read.
     """
     if path.is_dir():
         return _format_in(path)
@@ -154,8 +159,10 @@ def _format_in(folder: Path) -> type[Source]:
 
 
 def head_of(path: Path) -> bytes:
-    """The beginning of a file, unzipped: `HEAD_BYTES`, or as much as there is and can be read. Raises UserError: the
-    file cannot be read.
+    """Return the beginning of a file, decompressed: at most `HEAD_BYTES`.
+
+    Raises:
+        UserError: the file cannot be read.
     """
     try:
         with closing(open_log(path)) as file:

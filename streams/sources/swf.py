@@ -86,9 +86,9 @@ _EXPECTED = {int: _WHOLE, Size: _WHOLE, Since: "seconds from the trace's start"}
 
 
 class Trace(msgspec.Struct):
-    """A trace: its header's entries by name, and its jobs in the order of submission.
+    """A trace: its header's entries by name, and its jobs in submission order.
 
-    `without_wait` counts jobs that are left out, `wider` the lines that have columns beyond the format's.
+    `without_wait` counts jobs that are left out, `wider` the lines with columns beyond the format's.
     """
 
     path: Path
@@ -214,10 +214,10 @@ def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
 
 
 class SwfSource(Source):
-    """A trace as the events of one site. In memory are the live jobs alone; all are of a pipe, and where a trace has
-    not its jobs in the order of their submission.
+    """A trace as the events of one site.
 
-    A cursor counts the events before it, which takes some 5 µs each to pass over.
+    Memory holds the live jobs only, but all jobs of a pipe or of a trace that is not in submission order. A cursor
+    counts the events before it.
     """
 
     name: ClassVar[str] = "swf"
@@ -288,10 +288,9 @@ def _is_sorted(lines: Iterable[str], trace: Trace) -> bool:
 
 
 def events_of(trace: Trace, site: str) -> Iterator[AnyEvent]:
-    """A trace's events in time order, the machine's size first.
+    """Yield a trace's events in time order, the machine's size first.
 
-    In the same second what ends and starts comes before what is submitted; a job that starts as it is submitted
-    starts after that.
+    In the same second, ends and starts come before submissions; a job that starts at its submission starts after it.
     """
     yield from _capacity(trace, site, trace.jobs[0].submit)
     for _, event in _in_order(trace.jobs, trace.start, site):
@@ -359,7 +358,7 @@ def _submit(job: SwfJob, origin: float, site: str) -> Submit:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """A file's lines, plain or unzipped, bytes that are no text replaced."""
+    """Yield a file's lines, decompressed, with undecodable bytes replaced."""
     try:
         with open_text(path) as file:
             yield from file
@@ -368,7 +367,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _content(path: Path) -> bytes:
-    """All that comes through a pipe, unzipped."""
+    """Read all data of a pipe, decompressed."""
     try:
         with open_text(path) as file:
             return bytes(cast(TextIOWrapper, file).buffer.read())

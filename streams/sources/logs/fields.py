@@ -31,7 +31,7 @@ Object = dict[str, Any]  # an object of JSON
 
 
 class BadRecord(Exception):
-    """A record that gives no event, since a field of it is wrong, or the whole of it where `field` is None."""
+    """A record that gives no event because a field is wrong, or the whole record if `field` is None."""
 
     def __init__(self, field: str | None, found: object, expected: str) -> None:
         self.field = field
@@ -45,7 +45,7 @@ class BadRecord(Exception):
 
 
 def in_turn(time: float, before: float) -> float:
-    """A time that comes after another one, where clocks differ by no more than the engine allows for.
+    """Move a time to the one that it must follow, if it is earlier by no more than the engine's clock tolerance.
 
     >>> in_turn(90.0, 100.0), in_turn(9.0, 100.0)
     (100.0, 9.0)
@@ -77,7 +77,7 @@ def unix_time(text: str, field: str) -> float:
 
 
 def by_name(text: str) -> dict[str, str]:
-    """A small table of names, written as one text. They are interned: msgspec leaves out what *is* a default.
+    """Parse a small table of names from text. Names are interned, because msgspec omits defaults by identity.
 
     >>> by_name("user:user_name qos")
     {'user': 'user_name', 'qos': 'qos'}
@@ -88,7 +88,7 @@ def by_name(text: str) -> dict[str, str]:
 
 @lru_cache(4096)
 def count_of(text: str | None) -> int | None:
-    """A whole number from 0; None where it is none, or unknown."""
+    """Parse an integer from 0; None if it is invalid or missing."""
     if text is None or len(text) > 20 or not text.isascii() or not text.isdecimal():
         return None
     return value if (value := int(text)) <= MAX_COUNT else None
@@ -110,7 +110,7 @@ def bytes_of(text: str | None) -> int | None:
 
 @lru_cache(4096)
 def seconds_of(text: str | None) -> float | None:
-    """A duration: seconds, `MM:SS`, `HH:MM:SS` or `DD:HH:MM:SS`; None where it is none, or 0.
+    """Parse a duration: seconds, `MM:SS`, `HH:MM:SS` or `DD:HH:MM:SS`; None if it is invalid or 0.
 
     >>> seconds_of("96:00:00"), seconds_of("1:00:00:00"), seconds_of("90"), seconds_of("UNLIMITED")
     (345600.0, 86400.0, 90.0, None)
@@ -151,12 +151,12 @@ def numbers_in(text: str) -> int:
 
 
 def name_of(text: object) -> str | None:
-    """A name, cut to the length that events carry; None where there is none."""
+    """Return a name, truncated to the maximum length in events; None if it is empty."""
     return text[:MAX_NAME] if text and isinstance(text, str) else None
 
 
 def text_of(text: str | None) -> str | None:
-    """A text, cut to the length that events carry; None where there is none."""
+    """Return a text, truncated to the maximum length in events; None if it is empty."""
     return text[:MAX_TEXT] if text else None
 
 
@@ -196,7 +196,7 @@ def object_of(text: str, found: str | None = None, expected: str = "an object in
 
 
 def inside(found: object, *names: str) -> Object:
-    """The object at this path; an empty one where there is none."""
+    """Return the object at this path; empty if there is none."""
     for name in names:
         found = found.get(name) if isinstance(found, dict) else None
     return found if isinstance(found, dict) else {}

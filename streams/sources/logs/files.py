@@ -1,7 +1,7 @@
-"""The files of one log, in the order of time.
+"""The files of one log, in time order.
 
-A log is one file with those that were rotated away from it, a folder with a file a day, or a pattern such as
-`/var/log/condor/EventLog*`. Files that were zipped since count as what is in them.
+A log is one file with its rotated files, a folder with a file a day, or a pattern such as `/var/log/condor/EventLog*`.
+Compressed files count by their content.
 """
 
 import bz2
@@ -35,7 +35,7 @@ FirstTime = Callable[[bytes], float | None]
 
 
 class LogFile(NamedTuple):
-    """A file of a log: which file of the disk it is, and when its first record was made, where it has one yet."""
+    """A file of a log: its path and inode, and the time of its first record if it has one yet."""
 
     path: Path
     inode: int
@@ -107,9 +107,9 @@ def fingerprint_of_all(path: Path) -> str:
 
 
 class LogFiles:
-    """The files of one log: of a file, with those that were rotated away from it (`is_file`), a folder, or a pattern.
+    """The files of one log: a file with its rotated files (`is_file`), a folder, or a pattern.
 
-    A file that cannot be read, or has no record of this log in its first `LOOK_BYTES`, is none of them.
+    A file that cannot be read, or has no record of this log in its first `LOOK_BYTES`, is ignored.
     """
 
     def __init__(self, location: str, first_time: FirstTime) -> None:
@@ -130,10 +130,10 @@ class LogFiles:
             raise of_file(location, error) from None
 
     def listed(self) -> list[LogFile]:
-        """All that are there now, in the order of their first records.
+        """Return the current files, in the order of their first records.
 
-        Of those that began in the same second, the file that the location names is the last one. Only files that were
-        not there before are opened; O(n log n) in the files.
+        Of files that began in the same second, the file at the location is the last one. Only new files are opened; O(n
+        log n) in the files.
         """
         found: dict[tuple[str, int], float] = {}
         for path, inode in self._names():
@@ -174,7 +174,7 @@ class LogFiles:
         return self.head(files[0].path) if files else b""
 
     def head(self, path: Path) -> bytes:
-        """The first `LOOK_BYTES` of a file, unzipped; none where it cannot be read."""
+        """Return the first `LOOK_BYTES` of a file, decompressed; empty if it cannot be read."""
         try:
             file = open_log(path)
         except OSError:
@@ -191,7 +191,7 @@ class LogFiles:
 
 
 def first_bytes(file: IO[bytes], most: int) -> bytes:
-    """The first bytes of a file that was just opened; of a broken one what can be read."""
+    """Return the first bytes of a file that was just opened; of a damaged one the readable part."""
     head = b""
     with suppress(*BROKEN):
         while len(head) < most and (block := file.read(most - len(head))):

@@ -84,11 +84,11 @@ class Records(ABC):
         """The events of the next line. Raises BadRecord: the record that it belongs to is wrong."""
 
     def rest(self) -> list[AnyEvent]:
-        """The events of what was held back, where nothing more comes."""
+        """Return the events of buffered records at the end of the input."""
         return []
 
     def leave_out(self, what: str) -> list[AnyEvent]:
-        """A record that gives no event, counted."""
+        """Count a record that gives no event."""
         self.left_out.add(what, self.line)
         return []
 
@@ -133,7 +133,9 @@ class LogSource(contract.Source):
 
     @classmethod
     def first_time(cls, head: bytes) -> float | None:
-        """The time of the first record in a file that begins so, Unix seconds; None where it is no such log."""
+        """Return the time of the first record in a file with this beginning, Unix seconds; None if it is not such a
+        log.
+        """
         found = cls.first.search(head)
         return None if found is None else float(found[1])
 
@@ -182,15 +184,17 @@ class LogSource(contract.Source):
                 yield from contract.steps_of(events, last if raw is None else None)
 
     def whole(self) -> Iterator[AnyEvent]:
-        """The events of the log as it is now, none as late; of a location that is a file, of this one alone.
+        """Yield the events of the log as it is now, none as late; if the location is a file, of this one alone.
 
-        Those of a job come in their order, those of different jobs in any.
+        The events of one job are in order, those of different jobs in any order.
         """
         return (event for _, event in self.together([self]))
 
     @classmethod
     def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
-        """The events of files of one log, in the order of their first records: what one begins, a later one may end."""
+        """Yield the events of files of one log, in the order of their first records: a job may continue in a later
+        file.
+        """
         records: Records | None = None
         for source in sorted(sources, key=LogSource.place_in_log):
             fresh = source._fresh()
@@ -236,7 +240,11 @@ def _encoded(lines: Lines, memory: LinesRead) -> contract.Cursor:
 
 
 def zone_of(timezone: str | None) -> ZoneInfo | None:
-    """A time zone by its name. Raises UserError: there is no such zone."""
+    """Return a time zone by its name.
+
+    Raises:
+        UserError: there is no such zone.
+    """
     try:
         return ZoneInfo(timezone) if timezone else None
     except (ZoneInfoNotFoundError, ValueError, OSError):

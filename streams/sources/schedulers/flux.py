@@ -39,7 +39,10 @@ def time_of(entry: fields.Object) -> float:
 
 
 def job_name(number: object) -> str:
-    """A job's id as Flux shows it, F58. Raises BadRecord: it is none.
+    """Return a job's id in Flux's F58 format.
+
+    Raises:
+        BadRecord: it is invalid.
 
     >>> job_name(59)
     'ƒ22'

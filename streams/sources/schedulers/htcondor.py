@@ -48,7 +48,7 @@ _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?", re.ASCII)
 
 
 def classad(lines: list[str]) -> Ad:
-    """The attributes in lines `Name = value`; other lines are passed over.
+    """Parse the attributes in lines `Name = value`; other lines are skipped.
 
     >>> classad(['Owner = "ada"', "RequestCpus = 4", "ExitBySignal = FALSE", "Rank = Memory * 2"])
     {'Owner': 'ada', 'RequestCpus': 4, 'ExitBySignal': False, 'Rank': 'Memory * 2'}
@@ -106,7 +106,7 @@ def _value(text: str) -> Any:
 
 
 def whole_of(ad: Ad, name: str, most: float = MAX_COUNT) -> int | None:
-    """A whole number from 0; None where it is unknown or an expression."""
+    """Return an integer attribute from 0; None if it is missing or an expression."""
     value = ad.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         return None
@@ -114,7 +114,7 @@ def whole_of(ad: Ad, name: str, most: float = MAX_COUNT) -> int | None:
 
 
 def time_of(ad: Ad, *names: str) -> float | None:
-    """The first of these times that is known, Unix seconds."""
+    """Return the first of these times that is present, Unix seconds."""
     for name in names:
         value = whole_of(ad, name, MAX_SECONDS)
         if value:

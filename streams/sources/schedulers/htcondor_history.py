@@ -31,9 +31,9 @@ class RunTimes(NamedTuple):
 
 
 def finished(stories: Stories, submit: Submit, runs: RunTimes, left: float, state: str) -> list[AnyEvent]:
-    """The events of a job that left at `left` (Unix seconds).
+    """Return the events of a job that left at `left` (Unix seconds).
 
-    The wait between two runs is known only where there are two, and the job was never held.
+    The wait between two runs is available only if there are exactly two, and the job was never held.
     """
     if runs.starts > 1 and runs.first is not None and runs.last is not None and runs.last - runs.first > APART_S:
         return _several(stories, submit, runs, left, state)

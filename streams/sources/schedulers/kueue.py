@@ -129,7 +129,7 @@ class KueueSource(contract.Source):
         return client.CustomObjectsApi()
 
     def _listed(self, found: Object, records: KueueRecords) -> list[AnyEvent]:
-        """All objects: each as if it had changed; those that are not there any more were deleted."""
+        """Process all objects as changed; missing ones were deleted."""
         items = sorted(found.get("items", []), key=_version_of)
         events = [event for item in items for event in self._events_of("LISTED", item, records)]
         names = {

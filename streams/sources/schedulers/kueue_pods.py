@@ -65,7 +65,7 @@ def _containers(spec: fields.Object, name: str) -> list[fields.Object]:
 
 
 def _requested(container: fields.Object) -> PodResources:
-    """The requests; a limit is one where there is no other."""
+    """Return the requests; a limit counts as a request if there is none."""
     resources = fields.inside(container, "resources")
     return _of({**fields.inside(resources, "limits"), **fields.inside(resources, "requests")})
 
@@ -84,7 +84,7 @@ def _most(one: PodResources, other: PodResources) -> PodResources:
 
 
 def quantity(value: object) -> float:
-    """A quantity of Kubernetes; 0 where it is none.
+    """Parse a Kubernetes quantity; 0 if it is invalid.
 
     >>> quantity("500m"), quantity("1Gi"), quantity(2), quantity("much")
     (0.5, 1073741824.0, 2.0, 0.0)

@@ -56,7 +56,7 @@ class LsfRecords(Records):
     """Records of LSF as events."""
 
     def take(self, line: str) -> list[AnyEvent]:
-        """The events of a record; some 15 µs."""
+        """Return the events of a record."""
         if not line.strip() or line.startswith("#"):  # the first line of lsb.events is an offset
             return []
         kind, _, _ = line[1:].partition('"')
@@ -259,7 +259,7 @@ class LsfRecords(Records):
         return self.stories.ran(job, start if started else None, in_turn(ended, started or submitted), state, asked)
 
     def _told(self, fields: lsf_fields.LineFields, number: int) -> str:
-        """The id of a job, or of the task that the next field names, where there is one."""
+        """Return the id of a job, or of the task that the next field names, if any."""
         return self._job(number, fields.number("idx", 0))[0]
 
     def _job(self, number: int, index: int) -> tuple[str, str | None]:
@@ -292,7 +292,7 @@ def _asked(named: Mapping[str, str], options: int, cpus: int, walltime: int | No
 
 
 def _run_limit(line: str) -> int | None:
-    """The walltime of a finished job: two numbers stand between it and the resource requirement in force."""
+    """Return the walltime of a finished job, two numbers before its effective resource requirement."""
     end = line.rfind(' "select[')
     before = line[max(end - LIMIT_CHARS, 0) : max(end, 0)].rsplit(" ", 3)
     return count_of(before[1]) if len(before) == 4 else None

@@ -62,7 +62,7 @@ class PbsRecords(Records):
         self._bare: dict[str, Submit] = {}  # in a bulk read: submissions that have only the queue
 
     def take(self, line: str) -> list[AnyEvent]:
-        """The events of a record; some 15 µs."""
+        """Return the events of a record."""
         parts = line.split(";", 3)
         if len(parts) != 4:
             if not line.strip():

@@ -88,10 +88,10 @@ def _inside(text: str, begin: int, end: int) -> Iterator[str]:
 
 
 def jobs_of(text: str) -> tuple[float, dict[str, Object], list[str]] | None:
-    """The time of an answer, its jobs by their ids, and the ids of those that cannot be read.
+    """Return the time of a response, its jobs by id, and the ids of unreadable jobs.
 
     Returns:
-        None where the text has no job, or no time.
+        None if the text has no job, or no time.
     """
     found, begun = _TIMESTAMP.search(text), list(_JOB.finditer(text))
     if found is None or not begun:
@@ -109,7 +109,7 @@ def jobs_of(text: str) -> tuple[float, dict[str, Object], list[str]] | None:
 
 
 def _job_of(text: str) -> Object | None:
-    """The object that a text begins with; what comes after it belongs to the answer."""
+    """Return the object at the beginning of a text; the rest belongs to the response."""
     for candidate in (text, repaired(text)):
         try:
             found, _ = json.JSONDecoder(strict=False).raw_decode(candidate)

@@ -84,7 +84,7 @@ class QstatRecords(PbsRecords):
         return is_first and line.lstrip().startswith('"timestamp"')
 
     def rest(self) -> list[AnyEvent]:
-        """An answer that is not whole, or cannot be recognised as such."""
+        """Process a response that is incomplete, or cannot be recognised as complete."""
         answer = self._in_part("\n".join(self._taken()))
         return [] if answer is None else self._look(answer)
 
@@ -101,7 +101,7 @@ class QstatRecords(PbsRecords):
         return told
 
     def _in_part(self, text: str) -> _Answer | None:
-        """The jobs of an answer that can be read; those that cannot are counted."""
+        """Return the readable jobs of a response; the others are counted."""
         found = pbs_json.jobs_of(text)
         if found is None:
             return None
@@ -199,7 +199,7 @@ class QstatRecords(PbsRecords):
 
 
 def _answer(text: str) -> _Answer | None:
-    """A whole answer; None where it is none, also when it is repaired."""
+    """Parse a complete response; None if it is invalid even after a repair."""
     for repair in (str, pbs_json.repaired):
         try:
             return msgspec.json.decode(repair(text), type=_Answer, strict=False)

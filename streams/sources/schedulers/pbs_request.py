@@ -41,7 +41,7 @@ MAX_PARTS = 10_000  # parts of an array's indices that are counted
 
 
 class Fields(dict[str, str]):
-    """The attributes of a record by their names; none is "" where it is not there."""
+    """The attributes of a record by name; a missing one is ""."""
 
     def __missing__(self, name: str) -> str:
         return ""

@@ -82,8 +82,9 @@ class SlurmCalls(ABC):
 
     @abstractmethod
     def machine(self, what: str) -> Any:
-        """The "nodes", "partitions" (each with its QOS), "reservations" (each with its nodes), or the limits of "qos"
-        or "associations", as `read_text` gives them.
+        """Return nodes, partitions (with QOS), reservations (with nodes), or the limits of QOS or associations.
+
+        The format is that of `read_text`.
         """
 
     def limits(self) -> list[Limit]:

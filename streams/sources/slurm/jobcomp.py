@@ -173,7 +173,7 @@ class KafkaRecords(Way):
         return True
 
     def _fill(self) -> None:
-        """Read on, and where nothing is held, ask how far there is to read."""
+        """Read more records and, if none is buffered, query the end offsets."""
         if not self._waiting:
             return
         if not any(self._waiting.values()):

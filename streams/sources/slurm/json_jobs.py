@@ -197,7 +197,7 @@ class JobsInTurn:
         self.is_whole = self._ends()
 
     def _next(self) -> bytes | None:
-        """The next job; None where there is no further one that is whole."""
+        """Return the next job; None if no further one is complete."""
         while True:
             found = _BETWEEN.match(self._text, self._place)
             assert found is not None  # nothing matches too

@@ -220,7 +220,7 @@ def _reservations(
 
 
 def _cpus_of_nodes(cpus: int | None, nodes: list[Node]) -> int | None:
-    """The CPUs that a reservation takes of its nodes; None where it takes whole nodes, counted by cores or threads."""
+    """Return the CPUs that a reservation takes of its nodes; None for whole nodes, counted by cores or threads."""
     every, cores = sum(node.cpus for node in nodes), sum(node.cores or node.cpus for node in nodes)
     return cpus if cpus is not None and cpus < every and cpus != cores else None
 
@@ -236,7 +236,7 @@ def state_of(words: Iterable[str]) -> str | None:
 
 
 def listed(text: str | None) -> list[str] | None:
-    """The names in a list; None where it is Slurm's word for all or none."""
+    """Return the names in a list; None if it is Slurm's keyword for all or none."""
     if not text or text in ("ALL", "(null)", "N/A"):
         return None
     return [name for part in text.split(",") if (name := name_of(part)) is not None][:MAX_NAMES] or None

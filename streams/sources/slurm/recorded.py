@@ -289,7 +289,7 @@ class OneFile(Way):
             raise of_file(self._path, error) from None
 
     def _jobs(self, document: Iterator[bytes], place: int, line: int) -> Iterator[JobRow]:
-        """The rows of a document that begins at this byte and line; of one that breaks off those before that."""
+        """Yield the rows of a document that begins at this byte and line; of a truncated one the complete jobs."""
         name, begun, in_turn = str(self._path), list[bytes](), False
         for part in document:
             begun.append(part)

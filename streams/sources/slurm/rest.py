@@ -64,7 +64,7 @@ class _Claims(msgspec.Struct):
 
 
 class JsonWebToken:
-    """The token, as new as it has to be."""
+    """The token, renewed when necessary."""
 
     def __init__(self, access: SlurmrestdAccess) -> None:
         self._access = access
@@ -135,7 +135,7 @@ def claims_of(token: str) -> _Claims:
 
 
 def _bare(text: str) -> str:
-    """A token from what a file or `scontrol token` has: SLURM_JWT=…"""
+    """Extract the token from the content of a file or of `scontrol token`: SLURM_JWT=…"""
     return text.strip().removeprefix("SLURM_JWT=").strip()
 
 

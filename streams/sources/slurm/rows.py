@@ -83,9 +83,10 @@ _RUNNING_FLAGS = frozenset({"CONFIGURING", "RESIZING", "SIGNALING", "STOPPED", "
 
 @lru_cache(1024)
 def phase_of(words: tuple[str, ...]) -> tuple[str, str] | None:
-    """The phase, and the state of an end, from Slurm's words for a job's state: a base and flags, or one of them.
+    """Return the phase, and the final state, from Slurm's job state: a base state and flags, or one of them.
 
-    What several releases print for a flag (`COMPLETING`) hides the base: such a row is unclear. None: no such word.
+    Several releases print only a flag (`COMPLETING`), which hides the base: such a row is unclear. None for an invalid
+    state.
     """
     known = set(words)
     for word, state in _ENDS.items():
@@ -108,7 +109,7 @@ _NOTHING = frozenset({"", "(null)", "None", "N/A", "Unknown", "None assigned", "
 
 @lru_cache(16384)
 def name_of(text: str | None, most: int = MAX_NAME) -> str | None:
-    """A name as an event can carry it: one line, cut where it is long; None where it is Slurm's word for none."""
+    """Return a name as events can carry it: one line, truncated; None if it is Slurm's keyword for none."""
     if text is None or text in _NOTHING:
         return None
     if not text.isprintable():
@@ -118,9 +119,9 @@ def name_of(text: str | None, most: int = MAX_NAME) -> str | None:
 
 @lru_cache(4096)
 def queues_of(partition: str | None) -> tuple[str | None, list[str] | None]:
-    """The queue, and all partitions, from a job's partition: `a,b` is the queue `a` and both partitions.
+    """Return the queue, and all partitions, from a job's partition: `a,b` is the queue `a` and both partitions.
 
-    It is shared by all who ask the same: do not change what is in it.
+    The result is cached and shared: do not modify it.
     """
     if not partition or "," not in partition:
         return name_of(partition), None
@@ -129,14 +130,14 @@ def queues_of(partition: str | None) -> tuple[str | None, list[str] | None]:
 
 
 def count_of(number: float | None) -> int | None:
-    """A number of things; None where it is none, or Slurm's word for "not set"."""
+    """Return a count; None if it is invalid or Slurm's value for "not set"."""
     if number is None or not 0 < number <= MAX_COUNT:
         return None
     return int(number)
 
 
 def time_of(number: float | None) -> float | None:
-    """A time; None where it is zero or Slurm's word for "not set"."""
+    """Return a time; None if it is zero or Slurm's value for "not set"."""
     if number is None or not 0 < number < NO_TIME:
         return None
     return float(number)
@@ -258,12 +259,12 @@ def array_of(text: str) -> tuple[int | None, int | None]:
 
 
 def count_in(text: str | None) -> int | None:
-    """A number of things, as a word; None where it is none."""
+    """Parse a count; None if it is invalid."""
     return count_of(_number(text or ""))
 
 
 def _number(text: str) -> float | None:
-    """A number, with a unit of thousands where it has one (`2K`); None where it is none."""
+    """Parse a number, optionally with a unit of thousands (`2K`); None if it is invalid."""
     unit = {"K": 1e3, "M": 1e6, "G": 1e9}.get(text[-1:].upper())
     try:
         number = float(text[:-1]) * unit if unit else float(text)
@@ -313,7 +314,7 @@ _MAX_HOSTS = 100_000
 
 
 def hosts(text: str | None) -> list[str]:
-    """The nodes of `n[1-3,7],rack[01-02]-g[1-4]`; what is no such list is one name."""
+    """Expand a host list such as `n[1-3,7],rack[01-02]-g[1-4]`; an invalid part counts as one name."""
     found: list[str] = []
     for part in _HOSTS.findall(text or ""):
         pieces = [_numbers(piece) if place % 2 else [piece] for place, piece in enumerate(re.split(r"[\[\]]", part))]

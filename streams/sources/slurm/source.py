@@ -147,7 +147,7 @@ class SlurmSource(contract.Source):
 
     @classmethod
     def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
-        """The events of files that may overlap, such as a dump a month: see `overlapping`."""
+        """Merge the events of files that may overlap, such as a dump a month: see `overlapping`."""
         files = [(source, file) for source in sources if (file := source._only_file()) is not None]
         for _, file in files:
             file.clusters = files[0][1].clusters
@@ -177,7 +177,7 @@ class SlurmSource(contract.Source):
         return OneFile(path, kind, self._on_skipped, *options, self._old)
 
     def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
-        """The events, look after look; a look's last one has the cursor."""
+        """Yield the events, poll by poll; the last one of a poll has the cursor."""
         run = _Following(self.sites[0], _unpacked(cursor), self._opened(), self._options["cluster"])
         try:
             for step in run.steps():

@@ -110,7 +110,7 @@ _WRONG = {"job_id": "JobID", "job_state": "State", "submit_time": "Submit", "end
 
 
 class ColumnLayout:
-    """The columns, and what stands between them: given, or read from the header, else a bar."""
+    """The columns and their separator: given, or detected from the header, else a bar."""
 
     def __init__(self, separator: str | None) -> None:
         self.separator = separator or "|"
@@ -128,7 +128,7 @@ class ColumnLayout:
         return fields[self.columns.index(name) if name in self.columns else 0]
 
     def read_header(self, line: str) -> bool:
-        """Take the columns from the first line, where it is a header; else they are those of `COLUMNS`."""
+        """Read the columns from the first line if it is a header; else use `COLUMNS`."""
         separator = self.separator
         if not self._given and (found := _HEADER.match(line)):
             separator = found[1]

@@ -23,7 +23,7 @@ FAR_YEAR = 9000  # databases write a date of the year 9999 for an end that has n
 
 
 def text_of(cell: Cell) -> str:
-    """A name: whole numbers without a fraction; empty where it is unknown."""
+    """Return a name: integers without a fraction; empty if it is missing."""
     if cell is None or (isinstance(cell, float) and (math.isnan(cell) or cell < 0)):
         return ""
     if isinstance(cell, float) and cell.is_integer():
@@ -33,7 +33,7 @@ def text_of(cell: Cell) -> str:
 
 
 def amount_of(cell: Cell) -> float | None:
-    """A number from 0; None where it is unknown or none."""
+    """Return a number from 0; None if it is missing or invalid."""
     if isinstance(cell, timedelta):
         return cell.total_seconds()
     try:

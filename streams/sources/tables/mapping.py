@@ -92,7 +92,11 @@ def ready() -> list[str]:
 
 
 def read_mapping(name: str) -> Mapping:
-    """A mapping that is here, or that of a file. Raises UserError: there is none of this name, or it is wrong."""
+    """Read an included mapping, or a mapping file.
+
+    Raises:
+        UserError: there is no mapping of this name, or it is invalid.
+    """
     path = MAPS / f"{name}.toml" if name in ready() else Path(name)
     if not path.exists():
         raise NotUnderstood(f"{name}: there is no such column mapping or file; there are: {', '.join(ready())}")
@@ -137,7 +141,7 @@ def places_of(mapping: Mapping, header: list[str], where: str) -> dict[str, Mapp
 
 
 def mapping_for(header: Iterable[str]) -> str | None:
-    """The mapping that is here whose columns are all in the table, and which knows most of them; None where none is."""
+    """Return the included mapping with the most columns, all of which are in the table; None if there is none."""
     there, best, most = list(header), None, 0
     for name in ready():
         try:

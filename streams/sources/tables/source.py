@@ -1,4 +1,4 @@
-"""The source `table`: a row for each job that has ended, as CSV (also zipped) or Parquet."""
+"""The source `table`: one row for each finished job, as CSV (also compressed) or Parquet."""
 
 import csv
 import hashlib
