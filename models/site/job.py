@@ -22,7 +22,8 @@ Finite = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
 class _Rare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Fields that mostly have default values. It is stored as a map of the others, which takes a byte if it is empty."""
+    """Fields that mostly have default values. It is stored as a map of the others, which takes a byte if it is
+    empty."""
 
     def but(self, **changes: Any) -> Self:
         return msgspec.structs.replace(self, **changes)

@@ -26,7 +26,8 @@ Fingerprints = npt.NDArray[np.uint64]
 
 
 class LearntState(msgspec.Struct, array_like=True):
-    """The stored state apart from the rows: the fingerprints after the last full row, and three times in Unix seconds."""
+    """The stored state apart from the rows: the fingerprints after the last full row, and three times in Unix
+    seconds."""
 
     tail: list[int] = msgspec.field(default_factory=list)
     tail_until: float = 0.0

@@ -1,4 +1,5 @@
-"""Notes of a method on each job at its submission, to learn from at its start. They are rows, not part of checkpoints."""
+"""Notes of a method on each job at its submission, to learn from at its start. They are rows, not part of
+checkpoints."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice

@@ -81,9 +81,8 @@ class RollingSpearman:
     def from_rows(cls, x: npt.ArrayLike, y: npt.ArrayLike, size: int = 6000, pushed: int | None = None) -> Self:
         """Create the window that pushing each row of x (n, features) with its y (n) would give, in O(d·n·log n).
 
-        Args:
-            size: the window size; of more rows the last ones are used.
-            pushed: the total number of rows ever pushed, if x holds only the last of them; each gets the same slot then.
+        Args: size: the window size; of more rows the last ones are used. pushed: the total number of rows ever pushed,
+        if x holds only the last of them; each gets the same slot then.
 
         Raises:
             ValueError: as in `push`.

@@ -58,6 +58,7 @@ AIOKAFKA = (
             "_closing",
             "_coordination_task",
             "member_id",
+            "generation",
             "group_id",
         ),
         "fatal errors are kept; a member does not replace another of its name, and leaves when it stops",

@@ -77,6 +77,7 @@ def build_app(
         pulse.check,
         app.supervised,
         acknowledge=lambda place, offset: app.consumer.acknowledge(place, offset),
+        confirm=lambda: app.consumer.confirm(),
     )
     owner = Owner(means, freshness)
     app.excuse = owner.excuse  # type: ignore[method-assign]

@@ -10,7 +10,16 @@ from collections.abc import Callable, Coroutine, Generator, Set
 from typing import Any
 
 from aiokafka import conn
-from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, KafkaConnectionError, KafkaError
+from aiokafka.errors import (
+    ConsumerStoppedError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    NoError,
+    RebalanceInProgressError,
+    for_code,
+)
+from aiokafka.protocol.group import HeartbeatRequest
 from faust.transport.drivers import aiokafka
 from faust.types import TP
 from mode.services import WaitResults
@@ -170,6 +179,18 @@ class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's 
                 waiter.result()  # raises the broker's error
         return {}
 
+    async def confirm(self) -> None:
+        """Confirm with the group's coordinator that this process is still a member, in its present generation.
+
+        Raises:
+            KafkaError: It is not, or the coordinator does not answer; a rebalance will tell.
+        """
+        coordinator = self._consumer._coordinator
+        request = HeartbeatRequest(coordinator.group_id, coordinator.generation, coordinator.member_id)
+        error = for_code((await coordinator._send_req(request)).error_code)
+        if error not in (NoError, RebalanceInProgressError):  # in a rebalance it keeps its partitions until revoked
+            raise error(coordinator.group_id)
+
     def leave(self) -> None:
         """Leave the group when this stops.
 
@@ -237,6 +258,10 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
         member = Member(self, loop=self.loop, beacon=self.beacon)
         member.holder_of = self.app.holder_of
         return member
+
+    async def confirm(self) -> None:
+        """Confirm with the group's coordinator that this process is still a member (`Member.confirm`)."""
+        await self._thread.confirm()
 
     async def committed(self, *partitions: TP) -> dict[TP, int | None]:
         """Return the committed offset of each partition; None without one."""

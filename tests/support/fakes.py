@@ -21,6 +21,7 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.checkpoint.claims import Superseded
 from streams.worker.checkpoint.event_logs import EventLogs, LateStates, SomeMessages
+from streams.worker.checkpoint.loader import confirmed
 from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore, StoredHistories
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle
@@ -325,7 +326,7 @@ class Process:
 
     Parameters:
         fakes: `table`, `events` and `places` in the place of the usual ones; `store`, which makes a store from a world
-            and a token; `now`, a clock for checkpoints; `send` and `acknowledge` for Kafka.
+            and a token; `now`, a clock for checkpoints; `send`, `acknowledge` and `confirm` for Kafka.
     """
 
     def __init__(self, world: World, settings: Settings, **fakes: Any) -> None:
@@ -350,6 +351,7 @@ class Process:
             self.pulse.check,
             self._supervised,
             acknowledge=fakes.get("acknowledge", world.commit),
+            confirm=fakes.get("confirm", confirmed),
         )
         self.means.clock = fakes.get("now", self.means.clock)
         self.owner = Owner(self.means, self.freshness)

@@ -90,7 +90,8 @@ class Simulation:
                 raise Difference(f"no progress: {self.kafka.committed} committed of {self._ends()}")
             await asyncio.sleep(1.0)
         running.cancel()
-        await asyncio.wait([worker.start(worker.revoke()) for worker in self.group.workers], timeout=DRAINED_S)
+        if leaving := [worker.start(worker.revoke()) for worker in self.group.workers]:
+            await asyncio.wait(leaving, timeout=DRAINED_S)
 
     def _ends(self) -> dict[int, int]:
         return {number: len(log) for number, log in self.kafka.messages.items()}

@@ -128,6 +128,7 @@ class Worker:
             now=self.faults.loop.clock,
             send=self._sender.send,
             acknowledge=self._acknowledge,
+            confirm=self._confirm,
         )
         self.process.means.room = Room(ROOM)
         self.ended = self.start(self._live())
@@ -162,6 +163,11 @@ class Worker:
                     await owner.excuse()
                 self.kill()
             await asyncio.sleep(min(turn_s, 1.0))
+
+    async def _confirm(self) -> None:
+        generation = self.generation
+        if not await self.faults.request("heartbeat", lambda: generation == self.kafka.generation):
+            raise ConnectionError("not a member of the group")
 
     async def _commit(self) -> None:
         acknowledged, generation = dict(self._acknowledged), self.generation

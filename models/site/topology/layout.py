@@ -191,7 +191,8 @@ class Layout:
         return Kind(demand, running, parts, partitions, topology.tier(ask), longest_s, counted)
 
     def _demand(self, ask: Ask, runs: bool) -> Floats:
-        """Return the demand in each room: those of its reservation, if known, else those of its partitions that are up."""
+        """Return the demand in each room: those of its reservation, if known, else those of its partitions that are
+        up."""
         topology = self.topology
         names = [name for name in topology.named(ask) if runs or topology.partitions[name].up]
         places = {place for name in names for place in topology.pools_of(name)}

@@ -117,7 +117,8 @@ class Topology:
         return cls(capacity) if capacity is not None and capacity.pools else None
 
     def same_areas(self, other: "Topology") -> bool:
-        """Return whether both have the same areas with the same sizes; down nodes, limits and reservations may differ."""
+        """Return whether both have the same areas with the same sizes; down nodes, limits and reservations may
+        differ."""
         sizes, others = ([_alike(pool) for pool in one.pools] for one in (self, other))
         mine, its = list(self._pools_of.items()), list(other._pools_of.items())
         return sizes == others and mine == its and self._usual == other._usual
@@ -154,7 +155,8 @@ class Topology:
         return np.array([pool.cpus, gpus, np.inf if pool.memory is None else pool.memory], np.float64)
 
     def all_of(self, place: int, types: Sequence[str] = ()) -> Floats:
-        """Return the resources of all nodes of a pool, as in `node_of`; zeros without nodes, even for unknown memory."""
+        """Return the resources of all nodes of a pool, as in `node_of`; zeros without nodes, even for unknown
+        memory."""
         nodes = self.pools[place].nodes
         return nodes * self.node_of(place, types) if nodes else np.zeros(len(RESOURCES))
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,10 @@ class EngineFailed(Exception):
         self.detail = detail
 
 
+async def confirmed() -> None:
+    """Confirm that this process is a member of the group: it always is."""
+
+
 @dataclass(eq=False)
 class SiteLoader:
     """Create the handles of sites, for new sites and from stored states.
@@ -50,6 +54,7 @@ class SiteLoader:
         replay: Applies a message, or its first events, to a handle's engine as the worker does. It pauses before each
             event and sends nothing.
         is_busy: Returns whether events of other sites wait.
+        confirm: Raises if the group of workers no longer counts this process as a member.
     """
 
     store: SiteStore
@@ -59,11 +64,13 @@ class SiteLoader:
     segment: Callable[[bytes], bytes | None]
     replay: Callable[[SiteHandle, Any, int | None], Iterator[None]]
     is_busy: Callable[[], bool] = lambda: False
+    confirm: Callable[[], Awaitable[None]] = confirmed
     _since: float = field(default_factory=time.perf_counter, init=False)
 
     async def begin(self, site: str, partition: int, own: bool, after: int = 0) -> SiteHandle:
         """Create a site without a stored state. Existing entries in Redis stay, as a backup may count them."""
         claim = await self.claim(site, after)
+        await self.confirm_membership()
         generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
         return SiteHandle(Engine(site, self.settings), partition, own=own, generation=generation, claim=claim)
 
@@ -155,6 +162,14 @@ class SiteLoader:
     async def claim(self, site: str, after: int = 0) -> int:
         """Become the only writer of a site's entries; return the number of the claim (`Claims.claim`)."""
         return await self.retries.until_done("redis: claiming", site, self.store.claim, site, after)
+
+    async def confirm_membership(self) -> None:
+        """Wait until the group's coordinator confirms this process as a member, after it has claimed sites.
+
+        So a claim is followed by states only if no other worker owned the partition before the claim. A worker that is
+        cut off from the coordinator, and claims sites that its successor has claimed already, waits here forever.
+        """
+        await self.retries.until_done("kafka: confirming the group membership", None, self.confirm)
 
     async def late_states(self, partition: int, after: int | None) -> LateStates:
         """Read late records of a partition of the changelog (`EventLogs.late_states`)."""

@@ -89,6 +89,7 @@ class PartitionSites:
                 async with claiming:
                     await self.loader.claim(site, stored.heads[site].claim)
             claimed.update(new)
+            await self.loader.confirm_membership()
             late = await self.loader.late_states(self.partition, last)
             if not late.found:
                 return stored
