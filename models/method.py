@@ -22,7 +22,7 @@ from models.site.topology import Area, Topology, ask_of
 from models.site.topology.layout import Layout
 
 
-class Happened(Enum):
+class JobTransition(Enum):
     """What can befall an attempt, whether or not its wait is scored; see `WaitMethod.observe`."""
 
     SUBMITTED = "submitted"
@@ -270,7 +270,7 @@ class WaitMethod(Method):
         """
         return [self.re_estimate(job, context, now) for job in jobs]
 
-    def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
+    def observe(self, job: Job, what: JobTransition, at: float, context: SiteContext) -> None:
         """Something has befallen an attempt at a time (`at`, Unix seconds).
 
         This is told of every attempt that is seen: tasks of arrays, requeued and preempted attempts, and those whose

@@ -28,7 +28,7 @@ class Trainer(Protocol):
         """
 
 
-class AtOnce:
+class SynchronousTrainer:
     """Does everything at once, and lets its caller wait."""
 
     def __init__(self, threads: int = 1) -> None:
@@ -44,7 +44,7 @@ class AtOnce:
         return future
 
 
-_trainer: Trainer = AtOnce()
+_trainer: Trainer = SynchronousTrainer()
 
 
 def trainer() -> Trainer:

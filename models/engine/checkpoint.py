@@ -25,7 +25,7 @@ STATE_VERSION = 30
 or of a method changes."""
 
 
-class Cut(NamedTuple):
+class EngineSnapshot(NamedTuple):
     """Incremental snapshot of an engine between two events; it extends the stored snapshots before it.
 
     Attributes:

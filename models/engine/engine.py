@@ -9,16 +9,16 @@ from concurrent.futures import Future
 from statistics import median
 from typing import Any, Self
 
-from models.engine.attempts.ends import Ends
-from models.engine.attempts.in_place import InPlace
-from models.engine.attempts.starts import Starts
-from models.engine.attempts.submits import Submits
-from models.engine.checkpoint import STATE_VERSION, Cut, SavedState, encode, encode_job, read_saved
+from models.engine.attempts.ends import EndHandler
+from models.engine.attempts.starts import StartHandler
+from models.engine.attempts.submits import SubmitHandler
+from models.engine.attempts.updates import UpdateHandler
+from models.engine.checkpoint import STATE_VERSION, EngineSnapshot, SavedState, encode, encode_job, read_saved
+from models.engine.components import LEARNT_ROWS, EngineComponents
 from models.engine.events.plausible import doubt
 from models.engine.histories import Changes, Gaps, RowRange, restore_rows
 from models.engine.live import SavedLive
 from models.engine.outgoing import EFFECTIVE, Anomaly, Record
-from models.engine.parts import LEARNT_ROWS, Parts
 from models.engine.settings import EngineSettings
 from models.records import (
     Alter,
@@ -61,16 +61,16 @@ class Engine:
         self.settings = settings or EngineSettings()
         self.events = 0
         self.anomalies: dict[str, int] = {}
-        self.parts = parts = Parts(site, self.settings)
+        self.parts = parts = EngineComponents(site, self.settings)
         self.context, self.methods, self.scores = parts.context, parts.methods, parts.scores
         self.queues, self.trends, self.outgoing = parts.queues, parts.trends, parts.outgoing
-        self._ends = ends = Ends(parts)
-        self._submits = submits = Submits(parts, ends)
-        in_place = InPlace(parts)
+        self._ends = ends = EndHandler(parts)
+        self._submits = submits = SubmitHandler(parts, ends)
+        in_place = UpdateHandler(parts)
         # None of these references the engine, so an unused engine is freed immediately, without a cycle.
         self._handlers: Mapping[type, Callable[[Any], Iterable[Record]]] = {
             Submit: submits.submit,
-            Start: Starts(parts, ends).start,
+            Start: StartHandler(parts, ends).start,
             End: ends.end,
             Cancel: ends.cancel,
             Requeue: submits.requeue,
@@ -177,7 +177,7 @@ class Engine:
         saved.take_in(live.stored(number, job) for number, job in live.by_number.items())
         return encode(self._save(changes, saved)), changes
 
-    def cut(self) -> Cut:
+    def cut(self) -> EngineSnapshot:
         """Return an incremental snapshot: the changes since the last call, and the complete bounded part of the state.
 
         O(events since then), independent of the number of live jobs.
@@ -186,7 +186,7 @@ class Engine:
         marks = live.take_changes()
         changes = self.parts.histories.take_changes()
         jobs = {number: encode_job(live.stored(number, job)) for number, job in marks.jobs.items()}
-        return Cut(encode(self._save(changes, live.save())), jobs, marks.left, changes)
+        return EngineSnapshot(encode(self._save(changes, live.save())), jobs, marks.left, changes)
 
     def encoded_job(self, number: int) -> bytes:
         """Return a live job by its number as it is stored, changed or not."""

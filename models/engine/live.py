@@ -21,7 +21,7 @@ JOB_BYTES = 1000  # bytes of extras that count as one more job
 RENEW_S = 60.0  # maximum error of the run time of a suspended job
 
 
-class Touched(NamedTuple):
+class DirtyJobs(NamedTuple):
     """Changes of the live jobs since the last snapshot.
 
     Attributes:
@@ -123,11 +123,11 @@ class LiveJobs:
         """Mark a live job as changed."""
         self._touched.add(job.key)
 
-    def take_changes(self) -> Touched:
+    def take_changes(self) -> DirtyJobs:
         """Return the changes since the last call."""
         touched = self._touched.union(*(kept.take_changed() for kept in self._per_job.values()))
         jobs = {self.numbers[key]: self._state.jobs[key] for key in touched if key in self.numbers}
-        marks = Touched(dict(sorted(jobs.items())), self._left)
+        marks = DirtyJobs(dict(sorted(jobs.items())), self._left)
         self._touched, self._left = set(), []
         return marks
 

@@ -11,7 +11,7 @@ import numpy as np
 from models.arrays import Floats
 from models.engine.declared import no_earlier
 from models.engine.settings import EngineSettings
-from models.method import Happened, Memory, Method, RunMethod, SiteContext, WaitMethod
+from models.method import JobTransition, Memory, Method, RunMethod, SiteContext, WaitMethod
 from models.records import JobKey
 from models.registry import method_named, run_method_named
 from models.site.history import features_of
@@ -153,7 +153,7 @@ class SiteMethods:
             return None
         return max(job.ready + estimate.wait_s, context.earliest(job, now))
 
-    def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
+    def observe(self, job: Job, what: JobTransition, at: float, context: SiteContext) -> None:
         """Report a transition of an attempt to the methods, whether or not the attempt is scored."""
         seen, there = context.of(job)
         for method in self.waits.values():

@@ -12,7 +12,7 @@ from models.site.job import Job
 from models.site.topology import layout
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.mixture import scaled, seconds
-from models.waits.blend.said import BEHIND, QUANTILES, Said
+from models.waits.blend.mixture_snapshot import BEHIND, QUANTILES, MixtureSnapshot
 from models.waits.boosted import forest, forests
 from models.waits.simulated import SimulatedEasy
 
@@ -28,7 +28,7 @@ def warm_up(settings: EngineSettings | None = None) -> None:
     forest.warm_up()
     forests.warm_up()
     seconds(scaled(0.0))
-    Said.decode(Said(np.zeros((QUANTILES, 1 + BEHIND)), 0, False, 1.0).encode(), 1)
+    MixtureSnapshot.decode(MixtureSnapshot(np.zeros((QUANTILES, 1 + BEHIND)), 0, False, 1.0).encode(), 1)
     waits_after(np.zeros(1), np.array([0.5, 0.9]), np.zeros((1, 2)), np.array([0.5]))
     _run(settings)
     _run(settings, Pool(name="nodes", nodes=4, cpus=4))

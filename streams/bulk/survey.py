@@ -19,7 +19,7 @@ LONG_S, MOST_BEFORE = 6 * 3600.0, 0.2
 many of its jobs were submitted before that: in a short one they may be all there is."""
 
 
-class Level(msgspec.Struct):
+class UsageLevel(msgspec.Struct):
     """The amount of a resource in use: now, since when, the largest of one job, and the seconds at each amount.
 
     Amounts over 10,000 are rounded up to four digits, which bounds the number of distinct amounts.
@@ -53,8 +53,8 @@ class MachineUse(msgspec.Struct):
     """The resources that jobs used on a machine or on one of its partitions."""
 
     jobs: int = 0
-    cpus: Level = msgspec.field(default_factory=Level)
-    gpus: Level = msgspec.field(default_factory=Level)
+    cpus: UsageLevel = msgspec.field(default_factory=UsageLevel)
+    gpus: UsageLevel = msgspec.field(default_factory=UsageLevel)
 
     def take(self, cpus: int, gpus: int, time: float) -> None:
         """Add a job that has started or, with negative amounts, one that has left."""
@@ -97,7 +97,7 @@ class Survey(msgspec.Struct):
     capacity: Capacity | None = None
     machine: MachineUse = msgspec.field(default_factory=MachineUse)
     partitions: dict[str, MachineUse] = {}
-    gpu_types: dict[str, Level] = {}
+    gpu_types: dict[str, UsageLevel] = {}
     expected_by: dict[str, int] = {}
     states: Counter[str] = msgspec.field(default_factory=Counter)
     unsubmitted: int = 0
@@ -203,7 +203,7 @@ class Surveyor:
         if job.partition is not None:
             survey.partitions.setdefault(job.partition, MachineUse()).take(sign * job.cpus, sign * job.gpus, time)
         for name, count in (job.gpu_types or {}).items():
-            survey.gpu_types.setdefault(name, Level()).change(sign * count, time)
+            survey.gpu_types.setdefault(name, UsageLevel()).change(sign * count, time)
 
     def done(self) -> Survey:
         """Return the survey once all events have been counted."""

@@ -88,7 +88,7 @@ def prior(
     `queuecast replay --prior`.
     """
     from streams.offline.prior import learnt_from
-    from streams.operate.grid_prior import send_to_young, taught_by_sites
+    from streams.operate.grid_prior import load_into_new_sites, pretrain_on_sites
 
     if out is None and not to_young:
         raise UserError("nothing to do: expected --out FILE, --send, or both")
@@ -96,12 +96,12 @@ def prior(
         found, teachers = learnt_from(logs), [log.name for log in logs]
     else:
         with progress("events", None) as advance:
-            found, teachers = taught_by_sites(settings_of(context), lambda event: advance(event.time))
+            found, teachers = pretrain_on_sites(settings_of(context), lambda event: advance(event.time))
     tell(f"trained on {found.jobs} jobs of {', '.join(teachers)}; version {found.version}")
     if out is not None:
         out.write_bytes(found.encode())
     if to_young:
-        young = send_to_young(settings_of(context), found)
+        young = load_into_new_sites(settings_of(context), found)
         tell(f"sent to {', '.join(young)}" if young else "not sent: no site has little history")
 
 

@@ -11,7 +11,7 @@ from models.records import AnyEvent, Submit
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import lesson
 from models.waits.boosted.method import Boosted
-from models.waits.boosted.prior import Lesson, Prior
+from models.waits.boosted.prior import Prior, TrainingSet
 from streams.bulk.reading import read_log
 from streams.errors import UserError, of_file
 
@@ -42,13 +42,13 @@ def first_events(log: Path, jobs: int) -> Iterator[AnyEvent]:
             yield event
 
 
-def lesson_of(log: Path, jobs: int = JOBS) -> Lesson:
+def lesson_of(log: Path, jobs: int = JOBS) -> TrainingSet:
     """Build the training set from the first jobs of a log.
 
     Raises:
         UserError: the log cannot be read, or too few jobs left the queue.
     """
-    teachers = Teachers()
+    teachers = SourceSites()
     for event in first_events(log, jobs):
         teachers.take(event)
     (found,) = teachers.lessons().values()  # a log without jobs is not read
@@ -57,7 +57,7 @@ def lesson_of(log: Path, jobs: int = JOBS) -> Lesson:
     return found
 
 
-class Teachers:
+class SourceSites:
     """Engines that collect training data of sites and predict nothing.
 
     Args:
@@ -80,18 +80,18 @@ class Teachers:
         self._engines[site].apply(event)
         self._engines[site].take_changes()
 
-    def lessons(self) -> dict[str, Lesson]:
+    def lessons(self) -> dict[str, TrainingSet]:
         """Return the training set of each site, from the jobs that left its queue."""
         return {site: _lesson(engine) for site, engine in self._engines.items()}
 
 
-def _lesson(engine: Engine) -> Lesson:
+def _lesson(engine: Engine) -> TrainingSet:
     method = engine.methods.waits["boosted"]
     assert isinstance(method, Boosted)
     return lesson(method.learnt_rows())
 
 
-def prior_of(lessons: Iterable[Lesson]) -> Prior:
+def prior_of(lessons: Iterable[TrainingSet]) -> Prior:
     """Train a model on these training sets, each of equal weight."""
     return Prior.fit(list(lessons), BOOSTING)
 

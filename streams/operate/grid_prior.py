@@ -16,7 +16,7 @@ from streams.broker.stored import held
 from streams.broker.topics import event_topics
 from streams.client.blocking import Client
 from streams.errors import UserError
-from streams.offline.prior import JOBS, Teachers, prior_of
+from streams.offline.prior import JOBS, SourceSites, prior_of
 from streams.operate.site import operator, send
 from streams.settings import Settings
 from streams.worker.intake.messages import Unreadable, read_told
@@ -40,13 +40,13 @@ def stored_events(settings: Settings) -> Iterator[AnyEvent]:
                     yield from (part.found for part in found if not isinstance(part.found, Unreadable))
 
 
-def taught_by_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) -> tuple[Prior, list[str]]:
+def pretrain_on_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) -> tuple[Prior, list[str]]:
     """Train the prior on the deployment's mature sites, with equal weights, and return it with their names.
 
     Raises:
         UserError: No site is mature.
     """
-    teachers = Teachers(JOBS)
+    teachers = SourceSites(JOBS)
     for event in stored_events(settings):
         teachers.take(event)
         on_event(event)
@@ -56,7 +56,7 @@ def taught_by_sites(settings: Settings, on_event: Callable[[AnyEvent], None]) ->
     return prior_of(lessons[site] for site in sorted(lessons)), sorted(lessons)
 
 
-def send_to_young(settings: Settings, prior: Prior) -> list[str]:
+def load_into_new_sites(settings: Settings, prior: Prior) -> list[str]:
     """Send a prior to each site with a short history, and return the names of these sites.
 
     Raises:

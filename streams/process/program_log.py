@@ -47,7 +47,7 @@ def configure(
         The configuration passed to `dictConfig`.
     """
     instance = name if one_of_several or settings.log_format == "json" else None
-    lines = {"()": Lines, "log_format": settings.log_format, "instance": instance}
+    lines = {"()": LogFormatter, "log_format": settings.log_format, "instance": instance}
     quiet = settings.log_level == "info" and not isinstance(settings, WorkerSettings)
     # kafka-python reports problems as exceptions too; at info aiokafka logs every partition assignment.
     loggers: dict[str, Any] = {"kafka": {"propagate": False, "handlers": ["nowhere"]}}
@@ -55,7 +55,7 @@ def configure(
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"lines": lines},
-        "filters": {"calm": {"()": Calm}, "once": {"()": Once}},
+        "filters": {"calm": {"()": RateLimitFilter}, "once": {"()": DeduplicateFilter}},
         "handlers": {
             "stderr": {"class": "logging.StreamHandler", "formatter": "lines", "filters": ["calm", "once"]},
             "nowhere": {"class": "logging.NullHandler"},
@@ -79,7 +79,7 @@ def telling_errors(log_format: str) -> Iterator[None]:
         raise SystemExit(1) from None
 
 
-class Lines(logging.Formatter):
+class LogFormatter(logging.Formatter):
     """Format each record as one line, as `text` or `json`; `instance`, if given, identifies the process.
 
     JSON lines omit keys without a value. A `UserError` has no traceback, because its message contains the remedy.
@@ -105,7 +105,7 @@ class Lines(logging.Formatter):
         return "".join((head, *fields, *(f"\n    {printable(line)}" for line in trace.splitlines())))
 
 
-class Once(logging.Filter):
+class DeduplicateFilter(logging.Filter):
     """Drop Faust's messages about an error that ended the worker, because the worker logs the error and the remedy."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -115,7 +115,7 @@ class Once(logging.Filter):
         return not (by_faust and isinstance(error, UserError | KafkaError)) and "Reraising" not in message
 
 
-class Calm(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """Limit the rate of aiokafka's messages about an unreachable broker.
 
     It classifies records by their error; the filters of libraries use the text and the rate only.

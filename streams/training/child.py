@@ -175,7 +175,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe, file, threads = map(int, sys.argv[1:])
     parent = Connection(pipe)
-    trainer.use(trainer.AtOnce(threads))
+    trainer.use(trainer.SynchronousTrainer(threads))
     try:
         while parent.recv():
             over = threading.Event()

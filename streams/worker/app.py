@@ -25,17 +25,17 @@ from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.questions import Questions
 from streams.worker.answers.scores import AnswerScores
-from streams.worker.answers.turns import Turns
+from streams.worker.answers.time_slicer import TimeSlicer
 from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.event_logs import EventLogs
-from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore
+from streams.worker.checkpoint.watchdog import Watchdog
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
 from streams.worker.intake.intake import EventPlaces, Intake
 from streams.worker.metrics.process import Health, Metrics
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import CHECKPOINT_TURNS, Owner
-from streams.worker.ownership.partition import Means
+from streams.worker.ownership.partition import SharedContext
 
 HEARTBEAT_S = 0.5  # heartbeat interval, seconds; the responses notify a worker of rebalances
 
@@ -55,7 +55,7 @@ def build_app(
     """
     partitions = partitions or settings.topics.partitions
     topics = Topics(settings.kafka.prefix)
-    pulse, holder = Pulse(settings.worker.session_timeout_seconds / 2), partial(holder_of, settings)
+    pulse, holder = Watchdog(settings.worker.session_timeout_seconds / 2), partial(holder_of, settings)
     options = _options(settings, partitions) | ({} if socket is None else {"web_transport": f"unix://{socket}"})
     app = QueuecastApp(topics.group, pulse=pulse, holder_of=holder, datadir=directory, **options)
     names = list(event_topics(settings))
@@ -67,7 +67,7 @@ def build_app(
     freshness = Freshness(logs.place, logs.end)
     intake = Intake(EventPlaces(settings, partitions), lambda name: metrics.unknown_fields.labels(name).inc())
     redis = connect(settings.redis)
-    means = Means(
+    means = SharedContext(
         settings,
         table,
         lambda token: SiteStore(redis, settings.redis.prefix, token.check),
@@ -82,7 +82,7 @@ def build_app(
     owner = Owner(means, freshness)
     app.excuse = owner.excuse  # type: ignore[method-assign]
     inbox: list[asyncio.Queue[Any]] = []  # Faust's queue of fetched messages; empty until the agent starts
-    turns = Turns(lambda: owner.is_busy or any(not queue.empty() for queue in inbox))
+    turns = TimeSlicer(lambda: owner.is_busy or any(not queue.empty() for queue in inbox))
 
     @app.agent(events, concurrency=1, name="process_events")
     async def process_events(stream: StreamT[bytes]) -> None:
@@ -137,7 +137,7 @@ def _add_estimates_and_answers(
     metrics: Metrics,
     freshness: Freshness,
     scores: AnswerScores,
-    turns: Turns,
+    turns: TimeSlicer,
 ) -> None:
     """Add the tasks that refresh the grid estimates and answer questions."""
     send = partial(_send, app, Topics(settings.kafka.prefix).estimates)

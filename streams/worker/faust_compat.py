@@ -25,8 +25,8 @@ from redis.exceptions import RedisError
 
 from streams.errors import UserError
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.pulse import Pulse, StoodStill
 from streams.worker.checkpoint.stored import decode_stored
+from streams.worker.checkpoint.watchdog import Watchdog, WorkerStalled
 from streams.worker.kafka_compat import Transport
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ def is_own_reason(error: BaseException) -> bool:
 
     A stalled process does not count, because an event may have caused the stall.
     """
-    return isinstance(error, OWN_REASONS) and not isinstance(error, StoodStill)
+    return isinstance(error, OWN_REASONS) and not isinstance(error, WorkerStalled)
 
 
 class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are untyped
@@ -182,7 +182,9 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
     async def excuse(self) -> None:
         """Record that no event caused the end of this process; `build_app` replaces this method."""
 
-    def __init__(self, *arguments: Any, pulse: Pulse, holder_of: Callable[[str], str | None], **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, pulse: Watchdog, holder_of: Callable[[str], str | None], **options: Any
+    ) -> None:
         self.pulse = pulse
         self.holder_of = holder_of
         super().__init__(*arguments, **options)

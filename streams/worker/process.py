@@ -26,8 +26,8 @@ from streams.process.compiling import compiling_alone, reported_progress
 from streams.settings import Settings
 from streams.training.processes import processes
 from streams.worker.app import build_app
-from streams.worker.crew import StartSettings
 from streams.worker.faust_compat import run_until_stopped
+from streams.worker.supervisor import StartSettings
 
 log = logging.getLogger(__name__)
 

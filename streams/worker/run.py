@@ -14,7 +14,7 @@ from streams.process import program_log
 from streams.process.scraping import bound
 from streams.settings import Settings
 from streams.worker.checkpoint.client import check_redis, remembered_partitions
-from streams.worker.crew import run_crew
+from streams.worker.supervisor import run_crew
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Log, Range
-from streams.worker.checkpoint.table import Token
+from streams.worker.checkpoint.table import OwnershipToken
 from tests.support.fakes import MemoryTable, Message, Process, World
 from tests.support.forgetful import forgetful_redis, kill_and_lose, written
 from tests.support.soaked import Twice, hashed, merged
@@ -141,7 +141,7 @@ async def soak(redis: Redis) -> None:
     world, twice, lost, sizes = Endless(), Twice(5000), 0, list[tuple[float, float]]()
     table, kinds = Changelog(world), Counter[type]()
 
-    def store(_: World, token: Token) -> SiteStore:
+    def store(_: World, token: OwnershipToken) -> SiteStore:
         return SiteStore(client, "soak", token.check)
 
     process = Process(world, SETTINGS, store=store, table=table, events=table)

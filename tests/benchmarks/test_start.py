@@ -17,7 +17,7 @@ from models.simulation import generate, run
 from streams.settings import RedisSettings, Settings
 from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.table import Token
+from streams.worker.checkpoint.table import OwnershipToken
 from streams.worker.ownership.partition import OwnedPartition
 from tests.support.fakes import Process, World
 
@@ -64,7 +64,7 @@ class Stored:
         """The partition, of a worker which begins."""
         client = connect(self.settings.redis)
 
-        def store(_: World, token: Token) -> SiteStore:
+        def store(_: World, token: OwnershipToken) -> SiteStore:
             return SiteStore(client, self.settings.redis.prefix, token.check)
 
         process = Process(World(), self.settings, table=self.table, store=store)

@@ -13,10 +13,10 @@ from deploy.local.stack import LocalStack
 from models.engine.histories import Changes
 from models.site.runs import Run
 from streams.settings import RedisSettings
-from streams.worker.checkpoint.claims import Superseded, WritesLost
+from streams.worker.checkpoint.claims import Fenced, WritesLost
 from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.store import SiteStore, StoredHistories
-from streams.worker.checkpoint.table import Revoked, Token
+from streams.worker.checkpoint.table import OwnershipToken, Revoked
 
 SITE = "alder"
 EARLY = Changes(runs=[Run(1, ("user", "ada"), 60.0, None, 1)])
@@ -85,7 +85,7 @@ def test_who_slept_while_another_took_the_site_changes_nothing_any_more(workers:
             await sleeper.write(SITE, EARLY)
             await other.claim(SITE)
             before = workers.dump()
-            with pytest.raises(Superseded):
+            with pytest.raises(Fenced):
                 await WRITES[what](sleeper)
             assert workers.dump() == before
             await WRITES[what](other)
@@ -109,7 +109,7 @@ def test_who_falls_asleep_after_the_question_and_before_the_write_changes_nothin
                 await sleeper.write(SITE, LATE)
             sleeper.claims._check = lambda: None
             assert workers.redis.hlen(f"{workers.settings.prefix}:{{{SITE}}}:runs:user:ada") == 1
-            with pytest.raises(Superseded):  # when it is tried again
+            with pytest.raises(Fenced):  # when it is tried again
                 await sleeper.write(SITE, LATE)
 
     asyncio.run(story())
@@ -121,7 +121,7 @@ def test_claim_is_not_renewed_over_a_successor(workers: Workers) -> None:
             assert await fenced.claim(SITE) == 1
             assert await fenced.claim(SITE) == 2, "its own claim it renews"
             assert await successor.claim(SITE) == 3
-            with pytest.raises(Superseded):
+            with pytest.raises(Fenced):
                 await fenced.claim(SITE)
             await successor.write(SITE, LATE)
 
@@ -130,7 +130,7 @@ def test_claim_is_not_renewed_over_a_successor(workers: Workers) -> None:
 
 def test_who_has_had_its_partition_revoked_writes_nothing_more(workers: Workers) -> None:
     async def story() -> None:
-        client, token = connect(workers.settings), Token(0)
+        client, token = connect(workers.settings), OwnershipToken(0)
         store = SiteStore(client, workers.settings.prefix, token.check)
         await store.claim(SITE)
         await store.write(SITE, EARLY)
@@ -154,7 +154,7 @@ def test_a_site_that_was_forgotten_and_comes_back_is_kept_for_good(workers: Work
             await store.forget(SITE)
             assert workers.redis.ttl(workers.info) > 0
             await other.claim(SITE)
-            with pytest.raises(Superseded):
+            with pytest.raises(Fenced):
                 await store.forget(SITE)
             assert workers.redis.ttl(workers.info) == -1
 

@@ -17,7 +17,7 @@ from models.engine import methods
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Outcome, Submit
-from models.waits.boosted.prior import Lesson, Prior
+from models.waits.boosted.prior import Prior, TrainingSet
 from streams.offline.prior import first_events, lesson_of, prior_of
 from tests.prior.months import lesson_of_months
 
@@ -70,7 +70,7 @@ def lines_of(log: str, without: Errors, by: Errors) -> Iterator[str]:
             yield f"| {log} | {first}-{last} | {zero:.2f} | {median:.2f} | {plain:.2f} | {new:.2f} | {held:.0%} |"
 
 
-def _measure(log: Path, jobs: int, lessons: Sequence[Lesson]) -> list[str]:
+def _measure(log: Path, jobs: int, lessons: Sequence[TrainingSet]) -> list[str]:
     with_it, without = errors_of(log, jobs, prior_of(lessons)), errors_of(log, jobs, None)
     return list(lines_of(log.name.split("-")[0], without, with_it))
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from models.records import AnyEvent, Submit
 from models.simulation.workload import generate
-from models.waits.boosted.prior import Lesson
-from streams.offline.prior import Teachers
+from models.waits.boosted.prior import TrainingSet
+from streams.offline.prior import SourceSites
 from tests.simulation.drawn import Drawn, draw
 
 MONTHS = 200
@@ -42,21 +42,21 @@ def events_of(seed: int) -> Iterator[AnyEvent]:
         yield msgspec.structs.replace(event, **untold) if isinstance(event, Submit) else event
 
 
-def lesson_of_month(seed: int) -> Lesson:
+def lesson_of_month(seed: int) -> TrainingSet:
     """What a month teaches; 1 s."""
-    teachers = Teachers()
+    teachers = SourceSites()
     for event in events_of(seed):
         teachers.take(event)
     (whole,) = teachers.lessons().values()
     count = len(whole.weights)
     few = np.sort(np.random.default_rng(seed).choice(count, min(TAUGHT, count), replace=False))
     targets = {aim: values[few] for aim, values in whole.targets.items()}
-    return Lesson(whole.features[few], targets, whole.weights[few])
+    return TrainingSet(whole.features[few], targets, whole.weights[few])
 
 
-def lesson_of_months(cores: Executor, months: int = MONTHS) -> Lesson:
+def lesson_of_months(cores: Executor, months: int = MONTHS) -> TrainingSet:
     """What they teach together, as one site of many kinds; 4 minutes of a core for 200."""
     parts = list(cores.map(lesson_of_month, range(months), chunksize=5))
     targets = {aim: np.concatenate([part.targets[aim] for part in parts]) for aim in parts[0].targets}
     weights = np.concatenate([part.weights for part in parts])
-    return Lesson(np.concatenate([part.features for part in parts]), targets, weights)
+    return TrainingSet(np.concatenate([part.features for part in parts]), targets, weights)

@@ -19,18 +19,18 @@ from streams.settings import Settings
 from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
-from streams.worker.checkpoint.claims import Superseded
+from streams.worker.checkpoint.claims import Fenced
 from streams.worker.checkpoint.event_logs import EventLogs, LateStates, SomeMessages
 from streams.worker.checkpoint.loader import confirmed
-from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore, StoredHistories
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle
-from streams.worker.checkpoint.table import Token
+from streams.worker.checkpoint.table import OwnershipToken
+from streams.worker.checkpoint.watchdog import Watchdog
 from streams.worker.intake.intake import EventPlaces, Intake
 from streams.worker.metrics.process import Metrics
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import Owner
-from streams.worker.ownership.partition import Means, OwnedPartition
+from streams.worker.ownership.partition import OwnedPartition, SharedContext
 
 TOPIC = "queuecast.events"
 
@@ -159,7 +159,7 @@ class MemoryTable:
 class MemoryStore(SiteStore):
     """The store of histories, as one owner of a partition has it."""
 
-    def __init__(self, world: World, token: Token) -> None:
+    def __init__(self, world: World, token: OwnershipToken) -> None:
         self._world = world
         self._token = token
 
@@ -192,7 +192,7 @@ class MemoryStore(SiteStore):
         if writes:
             self._token.check()
             if self._world.claims.get(site) is not self:
-                raise Superseded(f"{what} {site}")
+                raise Fenced(f"{what} {site}")
         self._world.step(f"{what} {site}")
         return self._world.place(site, generation)
 
@@ -333,7 +333,7 @@ class Process:
         self.world = world
         self.error: Exception | None = None
         self.metrics = Metrics(settings.worker.max_site_labels)
-        self.pulse = Pulse(settings.worker.session_timeout_seconds / 2, fakes.get("clock", lambda: 0.0))
+        self.pulse = Watchdog(settings.worker.session_timeout_seconds / 2, fakes.get("clock", lambda: 0.0))
         self.freshness = Freshness(
             lambda handle: (TOPIC, handle.partition), lambda place: len(world.messages[place[1]])
         )
@@ -341,7 +341,7 @@ class Process:
         self.intake = Intake(places, lambda name: self.metrics.unknown_fields.labels(name).inc())
         self.scores = AnswerScores()
         store = fakes.get("store", MemoryStore)
-        self.means = Means(
+        self.means = SharedContext(
             settings,
             fakes.get("table", MemoryTable(world)),
             lambda token: store(world, token),

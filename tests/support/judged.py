@@ -3,15 +3,17 @@
 import numpy as np
 
 from models.arrays import Flags, Floats
-from models.waits.blend.at_once import AtOnce, learn_at_once
 from models.waits.blend.guard import Guard, judge, judge_for_user
+from models.waits.blend.immediate_start import ImmediateStartModel, learn_at_once
+from models.waits.blend.mixture_snapshot import QUANTILES, MixtureSnapshot
 from models.waits.blend.quantiles import Quantiles, exceed, leave
-from models.waits.blend.said import QUANTILES, Said
 
 _NOT_PASSED = np.zeros(2 * QUANTILES, np.bool_)
 
 
-def bound_exceeded(quantiles: Quantiles, said: Said, place: int, user: str | None = None, queue: int = 0) -> bool:
+def bound_exceeded(
+    quantiles: Quantiles, said: MixtureSnapshot, place: int, user: str | None = None, queue: int = 0
+) -> bool:
     """A job of which this was said waits for longer than the mark at this place; gives whether that is judged now."""
     known = said.table, said.kind, said.alone, said.weight, *quantiles.kept(user, queue, said.weight)
     return bool(exceed(*known, *quantiles.learnt, place, quantiles.far))
@@ -19,7 +21,7 @@ def bound_exceeded(quantiles: Quantiles, said: Said, place: int, user: str | Non
 
 def bounds_left(
     quantiles: Quantiles,
-    said: Said,
+    said: MixtureSnapshot,
     wait_s: float,
     known: bool,
     judged: Flags,
@@ -56,6 +58,6 @@ def choices_left(
     judge_for_user(own, choices_s, float(wait_s))
 
 
-def learn_whether_at_once(at_once: AtOnce, waits_s: Floats, started: bool) -> None:
+def learn_whether_at_once(at_once: ImmediateStartModel, waits_s: Floats, started: bool) -> None:
     """It is known whether such a job started at once."""
     learn_at_once(waits_s, *at_once.learnt, started)

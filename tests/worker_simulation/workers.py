@@ -14,7 +14,7 @@ from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Log, Range, decode_stored
 from streams.worker.faust_compat import SiteTable, is_own_reason
 from streams.worker.ownership.owner import CHECKPOINT_TURNS
-from streams.worker.ownership.site_queues import Room
+from streams.worker.ownership.site_queues import MemoryBudget
 from tests.support.fakes import MemoryEvents, Message, Process
 from tests.worker_simulation.loop import CURRENT, SimulatedProcess, in_process
 from tests.worker_simulation.servers import Kafka, Redis, RedisClient, Sender
@@ -130,7 +130,7 @@ class Worker:
             acknowledge=self._acknowledge,
             confirm=self._confirm,
         )
-        self.process.means.room = Room(ROOM)
+        self.process.means.room = MemoryBudget(ROOM)
         self.ended = self.start(self._live())
 
     def start(self, work: Any) -> "asyncio.Task[Any]":

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from models.durations import SKEW_S
+from models.engine.components import AttemptHandler
 from models.engine.events.arrays import is_row, scored_as, task_of
 from models.engine.outgoing import Anomaly, Record, bounds_of
-from models.engine.parts import AttemptHandler
 from models.engine.trends import TREND_BOUND
-from models.method import Happened
+from models.method import JobTransition
 from models.records import Cancel, End
 from models.site.job import Job, Phase
 
@@ -15,12 +15,12 @@ PREEMPTED = "preempted"  # state of an end or a requeue after preemption
 INTERRUPTED = (PREEMPTED, "node_fail")  # states of ends that do not show the run time of the job
 
 
-def end_of(tells_run_time: bool) -> Happened:
+def end_of(tells_run_time: bool) -> JobTransition:
     """Classify how an attempt ended."""
-    return Happened.ENDED if tells_run_time else Happened.INTERRUPTED
+    return JobTransition.ENDED if tells_run_time else JobTransition.INTERRUPTED
 
 
-class Ends(AttemptHandler):
+class EndHandler(AttemptHandler):
     """Handle jobs that leave, and learn from their wait and run time if these are known."""
 
     def end(self, event: End) -> Iterator[Record]:
@@ -118,7 +118,7 @@ class Ends(AttemptHandler):
             yield from self._abandon(row, event.time)
         else:
             self._arrays.lose(row)
-            self._observe(task_of(row, event), Happened.WITHDRAWN, event.time)
+            self._observe(task_of(row, event), JobTransition.WITHDRAWN, event.time)
 
     def _abandon(self, job: Job, at: float) -> Iterator[Record]:
         """Remove a pending job that did not start: its wait is censored."""
@@ -127,7 +127,7 @@ class Ends(AttemptHandler):
             self._methods.cancelled(job, waited_s, self._context)  # before it leaves: methods need their per-job values
             noted = self._landmarks.left(job, at, waited_s)
         self._live.leave(job)
-        self._observe(job, Happened.WITHDRAWN, at)
+        self._observe(job, JobTransition.WITHDRAWN, at)
         self._methods.forget(job.key)
         self._reestimates.left_queue(job, self._live.clock.now)
         if job.unscored:

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 
 from models.durations import SKEW_S
-from models.engine.attempts.ends import Ends, end_of
+from models.engine.attempts.ends import EndHandler, end_of
+from models.engine.components import AttemptHandler, EngineComponents
 from models.engine.outgoing import Anomaly, Record
-from models.engine.parts import AttemptHandler, Parts
-from models.method import Happened
+from models.method import JobTransition
 from models.records import Start
 from models.site.job import EXTRAS, Job, Phase, progress_at_start
 
 
-class Starts(AttemptHandler):
+class StartHandler(AttemptHandler):
     """Handle job starts, in order or out of order."""
 
-    def __init__(self, parts: Parts, ends: Ends) -> None:
+    def __init__(self, parts: EngineComponents, ends: EndHandler) -> None:
         super().__init__(parts)
         self._ends = ends
 
@@ -60,7 +60,7 @@ class Starts(AttemptHandler):
         if scored:
             yield from self._begin(row, event)
         task = self._arrays.begin(row, event, phase, scored)
-        self._observe(task, Happened.TASK_STARTED, event.time)
+        self._observe(task, JobTransition.TASK_STARTED, event.time)
 
     def _first_seen_running(self, event: Start) -> Anomaly:
         job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1)
@@ -80,7 +80,7 @@ class Starts(AttemptHandler):
         self._methods.forget(job.key)
         if job.end is None:
             self._live.run(job, event)
-            self._observe(job, Happened.STARTED, event.time)
+            self._observe(job, JobTransition.STARTED, event.time)
         else:
             self._live.leave(job)
             job.phase, job.start, job.allocated = Phase.RUNNING, event.time, event.cpus
@@ -99,7 +99,7 @@ class Starts(AttemptHandler):
         self._live.run(job, event)
         yield from self._crowd_out()
         if job.extras.array_size is None:  # otherwise a task of the row starts, not the row
-            self._observe(job, Happened.STARTED, event.time)
+            self._observe(job, JobTransition.STARTED, event.time)
         self._methods.learn(job, wait_s, self._context)
         self._ends.note_past(job, wait_s)
         self._histories.add_started(job, wait_s)

@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 
 from models.durations import SKEW_S
-from models.engine.attempts.ends import Ends
+from models.engine.attempts.ends import EndHandler
+from models.engine.components import AttemptHandler, EngineComponents
 from models.engine.declared import default_walltime, obstacle
 from models.engine.events.arrays import extras_of_task
 from models.engine.outgoing import Anomaly, Record, count_from_eligible, nodes_down, withhold
-from models.engine.parts import AttemptHandler, Parts
 from models.engine.reestimates import worth_publishing
-from models.method import Happened
+from models.method import JobTransition
 from models.records import Requeue, Submit
 from models.site.job import NO_LIMIT_S, PROGRESS, Job, Phase
 
 
-class Submits(AttemptHandler):
+class SubmitHandler(AttemptHandler):
     """Predict jobs that enter the queue, and estimate pending jobs again."""
 
-    def __init__(self, parts: Parts, ends: Ends) -> None:
+    def __init__(self, parts: EngineComponents, ends: EndHandler) -> None:
         super().__init__(parts)
         self._ends = ends
 
@@ -70,7 +70,7 @@ class Submits(AttemptHandler):
             self._predict_run(job)
             self._live.enter(job)
             self._queues.see(job)
-            self._observe(job, Happened.SUBMITTED, job.submit)
+            self._observe(job, JobTransition.SUBMITTED, job.submit)
         else:
             yield from self._enter(job)
 
@@ -89,7 +89,7 @@ class Submits(AttemptHandler):
             last_task_s = self._methods.last_task_s(job, context)
         count_from_eligible(job)
         self._live.enter(job)
-        self._observe(job, Happened.SUBMITTED, job.submit)
+        self._observe(job, JobTransition.SUBMITTED, job.submit)
         self._groups.join(job)
         if not job.progress.old:
             self._reestimates.watch(job)
@@ -133,7 +133,7 @@ class Submits(AttemptHandler):
             self._methods.forget(job.key)
             yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued before its start event was received")
         self._ends.leave(job)
-        self._observe(job, Happened.INTERRUPTED, event.time)
+        self._observe(job, JobTransition.INTERRUPTED, event.time)
         again = Job(job.id, job.attempt + 1, event.time, **job.request)
         again.extras = again.extras.again
         if event.state is not None or event.historical:

@@ -19,7 +19,7 @@ Gene = str
 Individual = tuple[Gene, ...]
 
 
-class Part(NamedTuple):
+class GenePart(NamedTuple):
     """The bits of one parameter: a bit for each choice if several may be taken, else the number of one choice.
 
     If it is `optional`, its first bit is 1 where the parameter is used. Numbers beyond the choices wrap around to the
@@ -57,7 +57,7 @@ class Part(NamedTuple):
         return f"{'1' * self.optional}{self.choices.index(value):0{self.length - self.optional}b}"
 
 
-def read_gene(parts: Iterable[Part], gene: Gene) -> dict[str, Any]:
+def read_gene(parts: Iterable[GenePart], gene: Gene) -> dict[str, Any]:
     """The parameters of a gene."""
     values, at = {}, 0
     for part in parts:
@@ -66,7 +66,7 @@ def read_gene(parts: Iterable[Part], gene: Gene) -> dict[str, Any]:
     return values
 
 
-def write_gene(parts: Iterable[Part], values: Mapping[str, Any]) -> Gene:
+def write_gene(parts: Iterable[GenePart], values: Mapping[str, Any]) -> Gene:
     """Return the gene of these parameters.
 
     Raises:

@@ -18,7 +18,7 @@ from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.papers.ibl import distance
 from models.papers.ibl.method import IblParameters, InstanceMemory, Middle, Selection, predict
-from models.papers.search.genetic import Gene, Individual, Part, read_gene, write_gene
+from models.papers.search.genetic import Gene, GenePart, Individual, read_gene, write_gene
 from models.papers.search.tuning import Truth
 from models.records import AnyEvent, JobKey
 from models.site.job import Estimate, Job
@@ -142,17 +142,17 @@ class Chromosomes:
         return [self._errors[one] for one in individuals]
 
 
-def parts(target: Target) -> list[Part]:
+def parts(target: Target) -> list[GenePart]:
     """Return the parts of a chromosome, in the paper's order."""
-    model = [Part("neighbours", NEIGHBOURS), Part("history", HISTORIES), Part("middle", MIDDLES)]
+    model = [GenePart("neighbours", NEIGHBOURS), GenePart("history", HISTORIES), GenePart("middle", MIDDLES)]
     if target == "run":
-        return [part._replace(name=f"run_{part.name}") for part in (Part("attributes", distance.JOB, True), *model)]
+        return [part._replace(name=f"run_{part.name}") for part in (GenePart("attributes", distance.JOB, True), *model)]
     compared = [
-        Part("policy", distance.POLICY, True),
-        Part("state", distance.STATE, True),
-        Part("attributes", distance.JOB, True),
+        GenePart("policy", distance.POLICY, True),
+        GenePart("state", distance.STATE, True),
+        GenePart("attributes", distance.JOB, True),
     ]
-    return [*compared, Part("job_share", SHARES), *model]
+    return [*compared, GenePart("job_share", SHARES), *model]
 
 
 def decode(gene: Gene, target: Target, base: IblParameters | None = None) -> IblParameters:

@@ -14,7 +14,7 @@ from itertools import combinations
 import msgspec
 
 from models.papers.run_template import MAX_HISTORY_RUNS, PREDICTORS, RunTemplate
-from models.papers.search.genetic import Gene, Individual, Part, read_gene, write_gene
+from models.papers.search.genetic import Gene, GenePart, Individual, read_gene, write_gene
 from models.papers.search.workload import TemplateEstimates, TemplateSet, Workload, complete
 from models.papers.template import Choice
 
@@ -58,15 +58,15 @@ class Encoding(msgspec.Struct, frozen=True):
         return cls(workload.attributes, workload.has_walltimes, workload.has_running)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[GenePart, ...]:
         """Parts of a gene."""
         return (
-            Part("predictor", tuple(PREDICTORS)),
-            Part("relative", (False, True)),
-            Part("attributes", self.attributes, several=True),
-            Part("cpus", NODES, optional=True),
-            Part("elapsed", ELAPSED, optional=True),
-            Part("history", HISTORY, optional=True),
+            GenePart("predictor", tuple(PREDICTORS)),
+            GenePart("relative", (False, True)),
+            GenePart("attributes", self.attributes, several=True),
+            GenePart("cpus", NODES, optional=True),
+            GenePart("elapsed", ELAPSED, optional=True),
+            GenePart("history", HISTORY, optional=True),
         )
 
     @property

@@ -111,7 +111,7 @@ MAX_NODES = 64  # of an area with at most so many nodes it is simulated where on
 MAX_KNOWN = 4096  # what so many kinds of jobs take is known by heart
 
 
-class Room(NamedTuple):
+class NodeGroup(NamedTuple):
     """Nodes of a pool (its index in the topology): all that are not reserved, or those of a reservation."""
 
     pool: int
@@ -169,10 +169,10 @@ class Layout:
         self.area = area
         told = sorted(topology.reservations, key=lambda one: (one.start, one.end))
         self._reservations = [one for one in told if self._pools(one)][:MAX_RESERVATIONS]
-        self.rooms = tuple(Room(place, None) for place in area.pools)
+        self.rooms = tuple(NodeGroup(place, None) for place in area.pools)
         for one in self._reservations:
             if not one.maintenance:
-                self.rooms += tuple(Room(place, one) for place in self._pools(one))
+                self.rooms += tuple(NodeGroup(place, one) for place in self._pools(one))
         self.nodes = self._each()
         self.kind = lru_cache(MAX_KNOWN)(self._kind)
         self.limits = lru_cache(MAX_KNOWN)(self._limits)
@@ -293,7 +293,7 @@ class Layout:
         names, pools = set(reservation.pools), self.topology.pools
         return [place for place in self.area.pools if not names or pools[place].name in names]
 
-    def _nodes(self, room: Room, time: float) -> int:
+    def _nodes(self, room: NodeGroup, time: float) -> int:
         pool, available = self.topology.pools[room.pool], self.topology.available_nodes(room.pool)
         if room.reservation is not None:
             return min(self._taken(room.reservation, room.pool), available) if _is_on(room.reservation, time) else 0

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from models.arrays import Floats
-from models.waits.blend.said import PROBABILITIES, QUANTILES
+from models.waits.blend.mixture_snapshot import PROBABILITIES, QUANTILES
 
 BURST_WEIGHT = 0.04
 """Jobs with a lower weight, with 25 of their user before them, have their own shifts of the upper bounds. The bounds of

@@ -9,10 +9,10 @@ from numba import njit
 
 from models.arrays import Bytes, Flags, Floats, Ints
 from models.durations import AT_ONCE_S
-from models.waits.blend.at_once import learn_at_once
 from models.waits.blend.guard import CHOICES, judge, judge_for_user
+from models.waits.blend.immediate_start import learn_at_once
+from models.waits.blend.mixture_snapshot import ALONE_FLAG, BEHIND, MEDIAN, QUANTILES, inputs_of, mark, read_said
 from models.waits.blend.quantiles import exceed, leave
-from models.waits.blend.said import ALONE_FLAG, BEHIND, MEDIAN, QUANTILES, inputs_of, mark, read_said
 
 AT_ONCE = 2 * QUANTILES
 """The place of the one-minute mark, after the marks of `Said`; each of them has a deadline."""

@@ -12,24 +12,33 @@ import numpy as np
 
 from models.arrays import Floats
 from models.durations import AT_ONCE_S
-from models.method import Happened, Memory, Method, SiteContext, WaitMethod
+from models.method import JobTransition, Memory, Method, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
 from models.site.rows import PerJob
 from models.site.size import MIN_STARTED_JOBS
 from models.stored import check_alike, encode, reader
-from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.deficits import DEFICIT_JOBS
 from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
+from models.waits.blend.immediate_start import ImmediateStartModel, ImmediateStartState
 from models.waits.blend.known import HEAD_BYTES, MARKS, exceeded, left
 from models.waits.blend.mixture import KIND_JOBS, SITE_JOBS
+from models.waits.blend.mixture_snapshot import (
+    ALONE_FLAG,
+    BOUND,
+    BOUNDS,
+    MEDIAN,
+    PROBABILITIES,
+    QUANTILES,
+    MixtureSnapshot,
+    encoded_bytes,
+)
 from models.waits.blend.published import Published
 from models.waits.blend.quantiles import KINDS, Quantiles, QuantilesState
 from models.waits.blend.remaining.method import RemainingWait
-from models.waits.blend.said import ALONE_FLAG, BOUND, BOUNDS, MEDIAN, PROBABILITIES, QUANTILES, Said, encoded_bytes
 from models.waits.blend.site_policy import SitePolicy
-from models.waits.boosted.forests import Said as ForestsSaid
+from models.waits.boosted.forests import ForestsSnapshot
 from models.waits.boosted.method import Boosted
 from models.waits.boosted.recent import code_of
 from models.waits.order import LearntOrder
@@ -87,7 +96,7 @@ class _Note(NamedTuple):
     watched: float
     queue: int
     choices_s: Floats
-    said: Said
+    said: MixtureSnapshot
 
     def encode(self) -> bytes:
         head = _HEAD.pack(self.put_off, self.ready, self.watched, self.queue)
@@ -100,7 +109,7 @@ class _Note(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "_Note":
-        said = Said.decode(value[HEAD_BYTES + 8 * len(CHOICES) :], experts)
+        said = MixtureSnapshot.decode(value[HEAD_BYTES + 8 * len(CHOICES) :], experts)
         choices_s = np.frombuffer(value, np.float64, len(CHOICES), HEAD_BYTES)
         put_off, ready, watched, queue = _HEAD.unpack_from(value)
         return cls(put_off, ready, watched, queue, choices_s, said)
@@ -134,7 +143,7 @@ def _has(method: WaitMethod, hook: str) -> bool:
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
     experts: dict[str, bytes]
     quantiles: QuantilesState
-    at_once: AtOnceLearnt
+    at_once: ImmediateStartState
     guard: GuardState
     reached: Deadline
 
@@ -155,7 +164,7 @@ class Blend(WaitMethod):
         names = [*TRIVIAL, *self._points, *FORESTS]
         self._quantiles = Quantiles(names, [FIRST_WEIGHTS[name] for name in names], schedules=("policy", "order"))
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
-        self._at_once = AtOnce(len(names) + QUANTILES)
+        self._at_once = ImmediateStartModel(len(names) + QUANTILES)
         self._nothing = np.full((QUANTILES, len(names)), np.nan)  # estimates of experts without one
         self._deadlines = Deadlines()
         self._published = Published(self.name)
@@ -209,8 +218,8 @@ class Blend(WaitMethod):
             yield msgspec.structs.replace(estimate, schedule_s=order.wait_s)
 
     def _mixed(
-        self, job: Job, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext
-    ) -> tuple[Said, Choice] | None:
+        self, job: Job, told: Iterable[Estimate], forests: ForestsSnapshot | None, context: SiteContext
+    ) -> tuple[MixtureSnapshot, Choice] | None:
         """Mix and guard the experts' estimates, in the order of their names; None if there are none.
 
         The baselines have no estimate before a job has started.
@@ -245,7 +254,11 @@ class Blend(WaitMethod):
         np.maximum(waits_s, context.earliest(job, job.submit) - job.ready, out=waits_s)
 
     def _estimate(
-        self, mixed: tuple[Said, Choice] | None, forests: ForestsSaid | None, context: SiteContext, order: Estimate
+        self,
+        mixed: tuple[MixtureSnapshot, Choice] | None,
+        forests: ForestsSnapshot | None,
+        context: SiteContext,
+        order: Estimate,
     ) -> Estimate:
         if mixed is None:
             return Estimate(None, "no history")
@@ -278,7 +291,7 @@ class Blend(WaitMethod):
             if ready != job.ready or time < watched:
                 continue
             note = np.frombuffer(value, np.uint8), self._quantiles.experts
-            kept = self._quantiles.kept(job.user, queue, Said.weight_of(value))
+            kept = self._quantiles.kept(job.user, queue, MixtureSnapshot.weight_of(value))
             far = self._quantiles.far
             judged, waited_s = exceeded(*note, ready, watched, float(time), place, far, *kept, *self._learnt)
             if place in JUDGED:
@@ -303,7 +316,7 @@ class Blend(WaitMethod):
             faded, own = self._guard.begin_to_leave(wait_s, at, job.user) if known else (1.0, _NOBODY)
             note = np.frombuffer(value, np.uint8), self._quantiles.experts, ready, watched, float(reached), before
             now = put_off if started else self._over(value, put_off, wait_s), known, float(wait_s), faded, own
-            kept = self._quantiles.kept(job.user, queue, Said.weight_of(value))
+            kept = self._quantiles.kept(job.user, queue, MixtureSnapshot.weight_of(value))
             left(*note, *now, *kept, *self._learnt)
         self._pass(at, context)
 
@@ -316,7 +329,7 @@ class Blend(WaitMethod):
                 found |= (bound_s is None or waited_s > bound_s) << place
         return found
 
-    def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
+    def observe(self, job: Job, what: JobTransition, at: float, context: SiteContext) -> None:
         """Process a transition of an attempt."""
         for expert in self._experts_with["observe"]:
             expert.observe(job, what, at, context)

@@ -12,7 +12,7 @@ from models.site.job import Estimate, Job
 from models.site.seen import Seen
 from models.site.table import QUEUED
 from models.waits.blend.conditional import in_force
-from models.waits.blend.said import BOUNDS, MEDIAN, PROBABILITIES, QUANTILES
+from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN, PROBABILITIES, QUANTILES
 
 _PROBABILITIES: Final = np.array(PROBABILITIES)
 _UNKNOWN: Final = (np.nan,) * QUANTILES

@@ -20,7 +20,17 @@ from models.waits.blend.deficits import (
     wider,
 )
 from models.waits.blend.mixture import Learnt, Mixed, follow, learn, mix, scaled, seconds, weights
-from models.waits.blend.said import ALONE_FLAG, BEHIND, BOTH, BOUND, MEDIAN, PROBABILITIES, QUANTILES, SHIFT, Said
+from models.waits.blend.mixture_snapshot import (
+    ALONE_FLAG,
+    BEHIND,
+    BOTH,
+    BOUND,
+    MEDIAN,
+    PROBABILITIES,
+    QUANTILES,
+    SHIFT,
+    MixtureSnapshot,
+)
 from models.waits.blend.users import kept_of
 
 STEPS = (0.044, 0.022, 0.07, 0.07)
@@ -109,7 +119,7 @@ class Quantiles:
         weight: float = 1.0,
         user: str | None = None,
         queue: int = 0,
-    ) -> Said:
+    ) -> MixtureSnapshot:
         """Return the bounds of a job from the experts' estimates.
 
         Args:
@@ -122,7 +132,7 @@ class Quantiles:
         table, (learnt, *errors, _, users, queues) = np.empty((QUANTILES, self.experts + BEHIND)), self.state
         errors += [users.get(user or "", NOBODY), queues.get(queue, NO_QUEUE)]
         head = _say(waits_s, self._prior(), self._schedules, may_be_alone, weight, *learnt, *errors, table)
-        return Said(table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight)
+        return MixtureSnapshot(table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight)
 
     def _prior(self) -> Floats:
         """Return the initial weights as they have faded by now: after `PRIOR_JOBS` jobs, their square roots."""
@@ -171,14 +181,14 @@ class Quantiles:
             return kept_of(self.state.users, user, NOBODY.shape), NO_QUEUE
         return NOBODY, kept_of(self.state.queues, queue, NO_QUEUE.shape)
 
-    def bound_now(self, said: Said, place: int) -> float | None:
+    def bound_now(self, said: MixtureSnapshot, place: int) -> float | None:
         """Return the bound with the current shift, seconds, if that has moved by `FAR` since; otherwise None."""
         if place >= QUANTILES:
             return None
         bound_s = _bound_now(said.table, said.kind, said.weight, self.state.learnt.shift, place, FAR)
         return None if np.isnan(bound_s) else bound_s
 
-    def weights(self, said: Said) -> dict[str, float]:
+    def weights(self, said: MixtureSnapshot) -> dict[str, float]:
         """Return each expert's weight, by its name, in the median of such a job at the site."""
         total, squares, extent, *_ = self.state.learnt
         found = _weights(said.table, self._prior(), total, squares, extent)
@@ -359,7 +369,8 @@ def _say(
     queue: Floats,
     table: Floats,
 ) -> int:
-    """Fill in the table of a `Said`; return the job's kind, from 1, with `ALONE_FLAG` where the schedule is alone."""
+    """Fill in the table of a `MixtureSnapshot`; return the job's kind, from 1, with `ALONE_FLAG` where the schedule is
+    alone."""
     learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - BEHIND
     table[:] = np.nan
     for q in range(QUANTILES):

@@ -5,10 +5,10 @@ from itertools import tee
 
 import msgspec
 
-from models.method import Happened, SiteContext, WaitMethod
+from models.method import JobTransition, SiteContext, WaitMethod
 from models.site.job import Estimate, Job
 from models.stored import encode, reader
-from models.waits.boosted.forests import MEDIAN, Said
+from models.waits.boosted.forests import MEDIAN, ForestsSnapshot
 from models.waits.boosted.method import Boosted
 from models.waits.order import LearntOrder
 
@@ -51,7 +51,7 @@ class BoostedAlone(Boosted):
         for job, simulated in zip(asked, self._order.what_ifs(copy, context), strict=True):
             yield self._estimate(self.consider(job, context, simulated.wait_s))
 
-    def _estimate(self, said: Said | None) -> Estimate:
+    def _estimate(self, said: ForestsSnapshot | None) -> Estimate:
         if said is None:
             return Estimate(None, "no model yet")
         bounds = {f"{q:g}": wait_s for q, wait_s in said.quantiles.items()} if self.parameters.quantiles else None
@@ -59,7 +59,7 @@ class BoostedAlone(Boosted):
         reason = f"boosted: {'jobs of other sites' if model is None else f'{model.jobs} jobs'}"
         return Estimate(said.quantiles[MEDIAN], reason, bounds, degraded=said.unlike)
 
-    def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
+    def observe(self, job: Job, what: JobTransition, at: float, context: SiteContext) -> None:
         """Pass the transition to the order."""
         self._order.observe(job, what, at, context)
 

@@ -149,7 +149,7 @@ class Forest:
     def __init__(self, names: Sequence[str], trees: Trees) -> None:
         self.names = tuple(names)
         self.trees = trees
-        self._alone: Grove | None = None
+        self._alone: ForestBatch | None = None
 
     @classmethod
     def empty(cls, names: Sequence[str]) -> "Forest":
@@ -220,7 +220,7 @@ class Forest:
 
         O(trees · depth) a row.
         """
-        self._alone = self._alone or Grove([self])
+        self._alone = self._alone or ForestBatch([self])
         said: Floats = self._alone.predict(rows)[:, 0]
         return said
 
@@ -282,7 +282,7 @@ def _check(trees: Trees, features: int) -> None:
         raise ValueError("a threshold or a leaf's value is not a number")
 
 
-class Grove:
+class ForestBatch:
     """Forests that are predicted together, laid out so that each step down a tree is one memory access."""
 
     def __init__(self, forests: Sequence[Forest]) -> None:

@@ -13,14 +13,14 @@ from numba import njit
 
 from models.arrays import Flags, Floats, Ints, Singles
 from models.stored import encode, reader
-from models.waits.boosted.extent import WORDS, Extent
-from models.waits.boosted.forest import Binned, Boosting, Forest, Grove
-from models.waits.boosted.prior import MAX_JOBS, Aim, Lesson, Prior, Probability, Scale
+from models.waits.boosted.forest import Binned, Boosting, Forest, ForestBatch
+from models.waits.boosted.prior import MAX_JOBS, Prior, Probability, Scale, Target, TrainingSet
+from models.waits.boosted.training_range import WORDS, TrainingRange
 
 SCALE_S: Final = 30.0  # on the logarithmic scale, waits are distinguished down to about this many seconds
 MAX_WAIT_S: Final = 400 * 86_400.0  # no longer wait is predicted
 
-POINT: Final = (Aim("log", 0.5), Aim("root", 0.5))
+POINT: Final = (Target("log", 0.5), Target("root", 0.5))
 """Targets of the point estimate, with least absolute errors. On the scale of logarithms all waits count equally; on
 that of square roots the long ones count more, as in the mean absolute error."""
 
@@ -29,7 +29,7 @@ TREES_PER_JOB, LEAST_TREES = 0.1, 30
 
 MEDIAN: Final = 0.5
 
-QUANTILES: Final = (Aim("log", 0.1), Aim("log", 0.9), Aim("log", 0.95))
+QUANTILES: Final = (Target("log", 0.1), Target("log", 0.9), Target("log", 0.95))
 
 QUANTILE_TREES, QUANTILE_LEAVES = 50, 8
 """Maximum for a far quantile: larger forests overfit the few jobs beyond it, and their bounds hold less often."""
@@ -51,7 +51,7 @@ class TrainingRows(NamedTuple):
     begins: Floats | None = None
 
 
-class Said(NamedTuple):
+class ForestsSnapshot(NamedTuple):
     """The forests' estimates of a wait, in seconds: its median on each scale, and its quantiles by their probability.
 
     The quantile of 0.5 is the median of `medians`, which is the point estimate. `unlike` describes a feature that is
@@ -85,9 +85,11 @@ class Forests:
         prior: the model that they start from: their estimates are added to its estimates.
     """
 
-    def __init__(self, forests: Mapping[Aim, Forest], jobs: int, extent: Extent, prior: Prior | None = None) -> None:
-        self._aims, self._grove = tuple(forests), Grove(list(forests.values()))
-        self._trained: Mapping[Aim, Forest] = {}
+    def __init__(
+        self, forests: Mapping[Target, Forest], jobs: int, extent: TrainingRange, prior: Prior | None = None
+    ) -> None:
+        self._aims, self._grove = tuple(forests), ForestBatch(list(forests.values()))
+        self._trained: Mapping[Target, Forest] = {}
         self.jobs = jobs
         self._extent, self._prior = extent, prior
         self._logarithmic = [aim.scale == "log" for aim in forests]
@@ -100,29 +102,29 @@ class Forests:
         self._layout = np.array(self._logarithmic), np.array(points), np.array(outward, np.int64), len(self._below)
 
     @classmethod
-    def of_others(cls, prior: Prior, aims: Iterable[Aim], names: Sequence[str]) -> "Forests":
+    def of_others(cls, prior: Prior, aims: Iterable[Target], names: Sequence[str]) -> "Forests":
         """Return the prior's estimates alone, for a site without jobs."""
-        return cls({aim: Forest.empty(names) for aim in aims}, 0, Extent(names, {}), prior)
+        return cls({aim: Forest.empty(names) for aim in aims}, 0, TrainingRange(names, {}), prior)
 
     @classmethod
     def fit(
         cls,
         rows: TrainingRows,
-        aims: Sequence[Aim],
+        aims: Sequence[Target],
         names: Sequence[str],
         parameters: Boosting,
         prior: Prior | None = None,
         threads: int = 1,
     ) -> "Forests":
         """Train one forest for each aim; the threads share the aims, and the result does not depend on them."""
-        begin: Mapping[Aim, Floats | None] = dict.fromkeys(aims)
+        begin: Mapping[Target, Floats | None] = dict.fromkeys(aims)
         if prior is not None:
             begins = prior.values(rows.features) if rows.begins is None else rows.begins
             begin = dict(zip(prior.aims, begins.T, strict=True))
             trees = min(parameters.trees, max(int(TREES_PER_JOB * len(rows.waits)), LEAST_TREES))
             parameters = msgspec.structs.replace(parameters, trees=trees)
 
-        def train(some: Sequence[Aim], binned: Binned) -> dict[Aim, Forest]:
+        def train(some: Sequence[Target], binned: Binned) -> dict[Target, Forest]:
             found = {}
             for aim in some:
                 target, chosen = _to_scale(aim.scale, rows.waits), parameters if aim in POINT else _smaller(parameters)
@@ -136,11 +138,11 @@ class Forests:
             each = pool.map if len(shares) > 1 else map  # a single one runs in this thread, whose time is counted
             trained = ChainMap(*each(train, shares, copies))
         found = {aim: trained[aim] for aim in aims}
-        forests = cls(found, len(rows.waits), Extent.of(rows.features, names), prior)
+        forests = cls(found, len(rows.waits), TrainingRange.of(rows.features, names), prior)
         forests._trained = found
         return forests
 
-    def say(self, row: Singles, begins: Floats | None = None) -> "Said":
+    def say(self, row: Singles, begins: Floats | None = None) -> "ForestsSnapshot":
         """Estimate the wait of a job from its features.
 
         Args:
@@ -154,7 +156,7 @@ class Forests:
             values = [value + told[place] for value, place in zip(values, self._begin, strict=True)]
         said = _from_scale(self._logarithmic, values)
         medians = {scale: said[place] for scale, place in self._medians}
-        return Said(medians, self._uncrossed(said), self._extent.unlike(row), elsewhere=not self.jobs)
+        return ForestsSnapshot(medians, self._uncrossed(said), self._extent.unlike(row), elsewhere=not self.jobs)
 
     def quantiles(self, rows: Singles) -> Floats:
         """Return the quantiles of the waits of several jobs in ascending order, (jobs, quantiles) seconds.
@@ -187,7 +189,7 @@ class Forests:
 
     @classmethod
     def decode(
-        cls, encoded: bytes, names: Sequence[str], prior: Prior | None = None, aims: Iterable[Aim] = ()
+        cls, encoded: bytes, names: Sequence[str], prior: Prior | None = None, aims: Iterable[Target] = ()
     ) -> "Forests":
         """Deserialize forests, which must have these aims.
 
@@ -197,19 +199,19 @@ class Forests:
         read = _read(encoded)
         if read.prior != (0 if prior is None else prior.version):
             raise ValueError("forests that start from another prior")
-        forests = {Aim(scale, q): Forest.decode(forest, names) for scale, q, forest in read.forests}
+        forests = {Target(scale, q): Forest.decode(forest, names) for scale, q, forest in read.forests}
         if missing := {*aims} - forests.keys():
             raise ValueError(f"forests without {', '.join(map(str, sorted(missing)))}")
         if forests.keys().isdisjoint(POINT):
             raise ValueError("forests without a median; expected one or both of the point estimate")
         if not all(map(isfinite, read.most.values())) or not read.most.keys() <= {*names} & WORDS.keys():
             raise ValueError("the range of a feature that has none, or is not finite")
-        return cls(forests, read.jobs, Extent(names, read.most), prior)
+        return cls(forests, read.jobs, TrainingRange(names, read.most), prior)
 
 
 def warm_up() -> None:
     """Compile the kernel that reads the forests of several jobs."""
-    Forests({aim: Forest.empty([]) for aim in POINT}, 0, Extent([], {})).quantiles(np.zeros((0, 0), np.float32))
+    Forests({aim: Forest.empty([]) for aim in POINT}, 0, TrainingRange([], {})).quantiles(np.zeros((0, 0), np.float32))
 
 
 @njit(cache=True, nogil=True)
@@ -247,9 +249,11 @@ def _smaller(parameters: Boosting) -> Boosting:
     return msgspec.structs.replace(parameters, trees=trees, leaves=leaves)
 
 
-def lesson(rows: TrainingRows) -> Lesson:
+def lesson(rows: TrainingRows) -> TrainingSet:
     """Return the data of these jobs for the training of a prior for other sites."""
-    return Lesson(rows.features, {aim: _to_scale(aim.scale, rows.waits) for aim in (*POINT, *QUANTILES)}, rows.weights)
+    return TrainingSet(
+        rows.features, {aim: _to_scale(aim.scale, rows.waits) for aim in (*POINT, *QUANTILES)}, rows.weights
+    )
 
 
 def _to_scale(scale: str, waits: Floats) -> Floats:

@@ -22,7 +22,7 @@ from models.stored import encode, reader
 from models.trainer import trainer
 from models.waits.boosted.features import NAMES, Stored, row_of
 from models.waits.boosted.forest import Boosting
-from models.waits.boosted.forests import POINT, QUANTILES, Forests, Said, TrainingRows
+from models.waits.boosted.forests import POINT, QUANTILES, Forests, ForestsSnapshot, TrainingRows
 from models.waits.boosted.prior import Prior, shipped
 from models.waits.boosted.queued import QueuedFeatures
 from models.waits.boosted.recent import SCALE_S, Left, Recent, RecentState, codes_of
@@ -127,7 +127,7 @@ class Boosted(WaitMethod):
         self.training.begin_anew(self._starting_from(prior))
         self._notes.put(_PRIOR, encoded)
 
-    def beside(self, job: Job, context: SiteContext, simulated_s: float | None) -> Said | None:
+    def beside(self, job: Job, context: SiteContext, simulated_s: float | None) -> ForestsSnapshot | None:
         """Note a job and return the forests' estimate, given its wait in a simulated schedule, in seconds.
 
         None before the first training is done where there is no prior.
@@ -152,7 +152,7 @@ class Boosted(WaitMethod):
         self._recent.submitted(job.submit)
         return singles, begins
 
-    def consider(self, job: Job, context: SiteContext, simulated_s: float | None) -> Said | None:
+    def consider(self, job: Job, context: SiteContext, simulated_s: float | None) -> ForestsSnapshot | None:
         """Return what `beside` would return for a hypothetical job."""
         return self._say(self.features(job, context, simulated_s).astype(np.float32), context)
 
@@ -166,7 +166,7 @@ class Boosted(WaitMethod):
         """Return features that queued jobs, in these rows of the table, would have if they were submitted now."""
         return features.read(jobs, rows, context, self._recent, self._notes.count, now)
 
-    def _say(self, row: Singles, context: SiteContext, begins: Floats | None = None) -> Said | None:
+    def _say(self, row: Singles, context: SiteContext, begins: Floats | None = None) -> ForestsSnapshot | None:
         forests = self.training.model or (self._others if _has_size(context) else None)
         return None if forests is None else forests.say(row, begins)
 

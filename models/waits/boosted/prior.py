@@ -22,7 +22,7 @@ from numba import njit
 from models.arrays import Floats
 from models.stored import encode, reader
 from models.waits.boosted.features import NAMES
-from models.waits.boosted.forest import Binned, Boosting, Forest, Grove, Rows
+from models.waits.boosted.forest import Binned, Boosting, Forest, ForestBatch, Rows
 
 FILE: Final = Path(__file__).with_name("prior.bin")
 """The prior of this package."""
@@ -53,18 +53,18 @@ SHARES: Final = np.array([place for place, name in enumerate(NAMES) if _is_share
 """The places of the features that are shares of the site."""
 
 
-class Aim(NamedTuple):
+class Target(NamedTuple):
     """Target of a forest: a quantile of the waits on a scale, "log" or "root"."""
 
     scale: str
     quantile: float
 
 
-class Lesson(NamedTuple):
+class TrainingSet(NamedTuple):
     """Jobs of one site: their features, float32 (n, `NAMES`), the targets (n) by aim, and their weights (n)."""
 
     features: Rows
-    targets: Mapping[Aim, Floats]
+    targets: Mapping[Target, Floats]
     weights: Floats
 
 
@@ -86,13 +86,13 @@ class Prior:
         version: of the stored data. Forests that were trained on one prior are not valid with another.
     """
 
-    def __init__(self, forests: Mapping[Aim, Forest], jobs: int, version: int) -> None:
-        self._forests, self._grove = dict(forests), Grove(list(forests.values()))
+    def __init__(self, forests: Mapping[Target, Forest], jobs: int, version: int) -> None:
+        self._forests, self._grove = dict(forests), ForestBatch(list(forests.values()))
         self.jobs = jobs
         self.version = version
 
     @classmethod
-    def fit(cls, lessons: Sequence[Lesson], parameters: Boosting) -> "Prior":
+    def fit(cls, lessons: Sequence[TrainingSet], parameters: Boosting) -> "Prior":
         """Train on several sites, each of which has the same weight."""
         rows = np.concatenate([shares(lesson.features) for lesson in lessons])
         weights = np.concatenate([lesson.weights * (len(rows) / len(lesson.weights)) for lesson in lessons])
@@ -103,7 +103,7 @@ class Prior:
         return cls.decode(_encode(forests, len(rows)))
 
     @property
-    def aims(self) -> tuple[Aim, ...]:
+    def aims(self) -> tuple[Target, ...]:
         """Targets of its forests."""
         return tuple(self._forests)
 
@@ -130,7 +130,7 @@ def _decoded(encoded: bytes) -> Prior:
     read = _read(encoded)
     if not 0 < len(read.forests) <= MAX_FORESTS:
         raise ValueError(f"a prior of {len(read.forests)} forests; expected 1 to {MAX_FORESTS}")
-    forests = {Aim(scale, q): Forest.decode(part, NAMES, MAX_FOREST_BYTES) for scale, q, part in read.forests}
+    forests = {Target(scale, q): Forest.decode(part, NAMES, MAX_FOREST_BYTES) for scale, q, part in read.forests}
     if len(forests) < len(read.forests):
         raise ValueError("a prior with two forests of the same aim")
     return Prior(forests, read.jobs, zlib.crc32(encoded))
@@ -142,7 +142,7 @@ def shipped() -> Prior:
     return Prior.decode(FILE.read_bytes())
 
 
-def _encode(forests: Mapping[Aim, Forest], jobs: int) -> bytes:
+def _encode(forests: Mapping[Target, Forest], jobs: int) -> bytes:
     parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in forests.items()]
     return encode(_Encoded(jobs, list(NAMES), parts))
 

@@ -13,7 +13,7 @@ from models.waits.order.features import before_each
 from models.waits.order.guessed import Guessed
 from models.waits.order.preference import Preference, scores_of
 from models.waits.order.schedule import Limits, line_of, schedule
-from models.waits.order.sight import Sight
+from models.waits.order.site_view import SiteView
 
 MAX_SIMULATED, MAX_SIMULATED_OF_PART = 2000, 250
 """Maximum number of simulated jobs, the first in the order: for a whole queue, and for a part of one."""
@@ -23,7 +23,7 @@ MAX_ALONE = 100
 each."""
 
 
-class Ahead(NamedTuple):
+class QueueAhead(NamedTuple):
     """The queue ahead of a job.
 
     Attributes:
@@ -47,7 +47,7 @@ class Ordered:
     within these the `scores`. `work` and `jobs` (one longer than the order) are the sums over the jobs before.
     """
 
-    sight: Sight
+    sight: SiteView
     preference: Preference
     limits: Limits
     order: Ints
@@ -58,7 +58,7 @@ class Ordered:
     jobs: Ints
 
     @classmethod
-    def of(cls, sight: Sight, preference: Preference, limits: Limits, trusted: bool = False) -> "Ordered":
+    def of(cls, sight: SiteView, preference: Preference, limits: Limits, trusted: bool = False) -> "Ordered":
         """Put the queue in order; O(queued · log queued).
 
         The order is first by the tiers of partitions, where a site reports them. It is then by the scheduler's own
@@ -127,7 +127,7 @@ class Ordered:
             return self.order[:0]
         return self.simulated[np.isfinite(self._schedule(sight, self.simulated, Limits(), only_now=True)[0])]
 
-    def ahead(self, with_job: Sight) -> Ahead:
+    def ahead(self, with_job: SiteView) -> QueueAhead:
         """Return the queue ahead of the job that `with_job` has in addition; O(queued² + queued·running) at worst.
 
         In a queue longer than `most`, the rest counts as work, done at the current rate of the machine.
@@ -142,13 +142,13 @@ class Ordered:
         if jobs >= self.most:
             start_s = float(self.begun_s[np.isfinite(self.begun_s) & ~self.is_gone].max(initial=0.0))
             busy = max(self.sight.cpus - self.sight.free, 1)
-            return Ahead(start_s + (work - self._simulated_work) / busy, jobs, work, self._begun[1])
+            return QueueAhead(start_s + (work - self._simulated_work) / busy, jobs, work, self._begun[1])
         simulated = np.concatenate((self.simulated[:jobs], (last,), self.simulated[jobs:]))
         begun_s, cut_short = self._schedule(with_job, simulated, self.limits, jobs)
-        return Ahead(float(begun_s[jobs]), jobs, work, cut_short)
+        return QueueAhead(float(begun_s[jobs]), jobs, work, cut_short)
 
     def _schedule(
-        self, sight: Sight, places: Ints, limits: Limits, asked: int = -1, only_now: bool = False
+        self, sight: SiteView, places: Ints, limits: Limits, asked: int = -1, only_now: bool = False
     ) -> tuple[Floats, bool]:
         """Return the seconds until each job starts, in the order of `places` in `sight.queued`, as in `schedule`.
 
@@ -177,7 +177,7 @@ class Ordered:
         sight = self.sight
         return Guessed.of(sight.queued, _kinds(sight), sight.people.users, sight.cpus)
 
-    def _priority(self, with_job: Sight) -> float:
+    def _priority(self, with_job: SiteView) -> float:
         """Return the priority of the last job, NaN if it is missing; the order is that of priorities."""
         told = float(with_job.queued.priority[-1])
         if self.priorities is None or not np.isnan(told):
@@ -218,12 +218,12 @@ def _sums(values: Floats) -> Floats:
     return np.concatenate(([0.0], np.cumsum(values)))
 
 
-def before(sight: Sight) -> Floats:
+def before(sight: SiteView) -> Floats:
     """Return for each queued job the number of its user's queued jobs before it; each task of an array counts."""
     return np.asarray(before_each(sight.queued.user, len(sight.people.users), sight.stands_for * sight.tasks))
 
 
-def _kinds(sight: Sight, last: bool = False) -> list[Hashable]:
+def _kinds(sight: SiteView, last: bool = False) -> list[Hashable]:
     """Return the queue and QOS of each queued job, or of the last one."""
     first = len(sight.queued.cpus) - 1 if last else 0
     queues: list[int] = sight.queued.queue[first:].tolist()
@@ -235,7 +235,7 @@ def _kinds(sight: Sight, last: bool = False) -> list[Hashable]:
     return [(queue, ask.qos) for queue, ask in zip(queues, asks, strict=True)]
 
 
-def scores_in(sight: Sight, jobs: Ints, before: Floats, preference: Preference, limits: Limits) -> Floats:
+def scores_in(sight: SiteView, jobs: Ints, before: Floats, preference: Preference, limits: Limits) -> Floats:
     """Return the scores of some of the queued jobs; `before` as in `features_of`."""
     limited = limits.several < np.inf  # then a user's usage matters as time passes
     return np.asarray(scores_of(sight.queued, jobs, before, sight.people, sight.cpus, preference.weights, limited))

@@ -9,23 +9,23 @@ import msgspec
 import numpy as np
 
 from models.arrays import Flags, Floats, Ints, Singles
-from models.method import Happened, Memory, SiteContext, WaitMethod
+from models.method import JobTransition, Memory, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
 from models.site.reasons import is_of_queue, is_of_user_cpus, is_of_user_jobs
 from models.stored import check_alike, encode, reader
 from models.waits.order.contenders import alike, chosen
 from models.waits.order.limits import FADING, LimitsSeen
-from models.waits.order.line import Ahead, Ordered, before
+from models.waits.order.line import Ordered, QueueAhead, before
 from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.schedule import Limits
-from models.waits.order.sight import Columns, New, Sight, Sums, look, looks_of, with_job
+from models.waits.order.site_view import CandidateJob, Columns, SiteView, UsageTotals, look, looks_of, with_job
 from models.waits.order.step import (
     SETTLED_S,
-    Elsewhere,
-    Foretold,
+    BlockedMask,
     Learnt,
+    SimulatedStart,
     before_task,
     compare,
     foretell,
@@ -136,7 +136,7 @@ class LearntOrder(WaitMethod):
         self.preference = Preference()
         self.limits = LimitsSeen()
         self.queue_limits = QueueLimitsSeen()
-        self._sums = Sums(Usage(MOST_USERS), Usage(MOST_ACCOUNTS), Withdrawals())
+        self._sums = UsageTotals(Usage(MOST_USERS), Usage(MOST_ACCOUNTS), Withdrawals())
         self._last_end = 0.0
         self._runs = RunsSeen()
         self._priorities = PrioritiesSeen()
@@ -155,13 +155,13 @@ class LearntOrder(WaitMethod):
         self._see_refused(ordered, context, looks_of(job))
         return self._estimate(job, context, ordered)
 
-    def _foretell(self, job: Job, context: SiteContext) -> Foretold:
+    def _foretell(self, job: Job, context: SiteContext) -> SimulatedStart:
         """Simulate the job's start in one compiled call, for `predict`; it can decline, to be done in steps."""
         now = job.submit
         columns = Columns.of(context, now, self._sums, self.preference)
-        new, whole = New.of(job, context, now, self._sums, self.preference), context.state.table.seen().whole
+        new, whole = CandidateJob.of(job, context, now, self._sums, self.preference), context.state.table.seen().whole
         settled, trusted = now >= self._last_end + SETTLED_S, self._priorities.trusted
-        return Foretold(*foretell(columns, self._learnt, new, whole, trusted, settled))
+        return SimulatedStart(*foretell(columns, self._learnt, new, whole, trusted, settled))
 
     @property
     def _learnt(self) -> Learnt:
@@ -188,7 +188,7 @@ class LearntOrder(WaitMethod):
     def _limits(self, cpus: int) -> Limits:
         return self.limits.limits(cpus)._replace(queues=self.queue_limits.limits(cpus))
 
-    def ahead(self, job: Job, context: SiteContext, ordered: Ordered) -> Ahead:
+    def ahead(self, job: Job, context: SiteContext, ordered: Ordered) -> QueueAhead:
         """Return the queue ahead of a job that is submitted when the site is `ordered`. Changes nothing."""
         return ordered.ahead(with_job(ordered.sight, job, context, self._sums, self.preference))
 
@@ -201,11 +201,13 @@ class LearntOrder(WaitMethod):
         return found
 
     def _estimate(self, job: Job, context: SiteContext, ordered: Ordered) -> Estimate:
-        found = Ahead(np.inf, 0, 0.0) if job.cpus > context.cpus else self.ahead(job, context, ordered)
+        found = QueueAhead(np.inf, 0, 0.0) if job.cpus > context.cpus else self.ahead(job, context, ordered)
         queued, running = int(ordered.jobs[-1]), len(ordered.sight.running.cpus)
-        return self._told(job, context, Foretold(found.start_s, found.place, queued, running, False, found.cut_short))
+        return self._told(
+            job, context, SimulatedStart(found.start_s, found.place, queued, running, False, found.cut_short)
+        )
 
-    def _told(self, job: Job, context: SiteContext, found: Foretold) -> Estimate:
+    def _told(self, job: Job, context: SiteContext, found: SimulatedStart) -> Estimate:
         if context.cpus <= 0:
             return Estimate(None, "size of the site unknown")
         if job.cpus > context.cpus:
@@ -238,19 +240,19 @@ class LearntOrder(WaitMethod):
         due = due[sight.queued.age_s[due] >= SETTLED_S]
         if len(due):
             limits_of_others = (is_of_user_cpus, is_of_user_jobs, is_of_queue)
-            elsewhere = Elsewhere(*(_waiting(sight, due, context, but_for) for but_for in limits_of_others))
+            elsewhere = BlockedMask(*(_waiting(sight, due, context, but_for) for but_for in limits_of_others))
             seen, in_rooms = (sight.queued, sight.running, sight.people, sight.cpus), sight.rooms is not None
             by_score = not self._priorities.trusted
             refuse(due, ordered.simulated, *seen, ordered.limits, self._learnt, elsewhere, in_rooms, by_score, looks)
 
-    def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
+    def observe(self, job: Job, what: JobTransition, at: float, context: SiteContext) -> None:
         """Learn from an attempt that started or released its CPUs."""
-        if what is Happened.STARTED or what is Happened.TASK_STARTED:
-            self._started(job, context, what is Happened.TASK_STARTED)
+        if what is JobTransition.STARTED or what is JobTransition.TASK_STARTED:
+            self._started(job, context, what is JobTransition.TASK_STARTED)
             self._left(job, at, False, context)
-        elif what is Happened.WITHDRAWN:
+        elif what is JobTransition.WITHDRAWN:
             self._left(job, at, True, context)
-        elif what is Happened.ENDED or what is Happened.INTERRUPTED:
+        elif what is JobTransition.ENDED or what is JobTransition.INTERRUPTED:
             self._last_end = max(self._last_end, at)
             self._ran(job, what, at)
         elif job.phase is Phase.SUSPENDED:
@@ -304,11 +306,11 @@ class LearntOrder(WaitMethod):
         weights, squares = self.preference.weights, self.preference.squares
         self._priorities.see(*compare(queued, people, sight.cpus, started, others, nth, earlier, weights, squares))
 
-    def _ran(self, job: Job, what: Happened, end: float) -> None:
+    def _ran(self, job: Job, what: JobTransition, end: float) -> None:
         """Add the usage of an ended attempt to its user and account, without the time that it was suspended."""
         if job.start is None:
             return
-        if what is Happened.ENDED and job.requested:
+        if what is JobTransition.ENDED and job.requested:
             self._runs.see(job.expected_run_s, job.ran_s(end))
         for usage, name in ((self._sums.users, job.user), (self._sums.accounts, job.account)):
             if name is not None:
@@ -345,7 +347,7 @@ class LearntOrder(WaitMethod):
         self._sums.withdrawals.restore(kept.withdrawals)
 
 
-def _waiting(sight: Sight, due: Ints, context: SiteContext, but_for: Callable[[str], bool]) -> Flags:
+def _waiting(sight: SiteView, due: Ints, context: SiteContext, but_for: Callable[[str], bool]) -> Flags:
     """Return the due jobs whose pending reason is of their own, except reasons for which `but_for` is true."""
     found, table, jobs = np.zeros(len(sight.rows), np.bool_), context.state.table, context.state.jobs
     for place in due[sight.queued.barred[due]].tolist():

@@ -20,7 +20,7 @@ MAX_HEADS = 4
 """Maximum number of jobs with a reservation."""
 
 
-class World(NamedTuple):
+class PoolTimeline(NamedTuple):
     """Capacity of the rooms over time, and the demand of each kind of job.
 
     Attributes:
@@ -104,7 +104,7 @@ def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, begun: Int
 
 @njit(cache=True)
 def schedule_rooms(
-    world: World,
+    world: PoolTimeline,
     jobs: Jobs,
     occupied: Floats,
     line: Ints,
@@ -251,7 +251,7 @@ def schedule_rooms(
 
 
 @njit(cache=True)
-def may_start(world: World, jobs: Jobs, occupied: Floats, declared: Declared) -> Flags:
+def may_start(world: PoolTimeline, jobs: Jobs, occupied: Floats, declared: Declared) -> Flags:
     """Return the queued jobs that could start now, each alone, (queued,); users have only the declared limits."""
     first, begins = len(occupied), world.begins
     used, room, ahead = np.zeros(world.holds.shape[1:]), np.empty(world.holds.shape[1:]), np.zeros(world.holds.shape)

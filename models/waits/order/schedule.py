@@ -26,7 +26,7 @@ MAX_WORK: Final = 20_000_000
 the jobs that still queue start as their work flows through the site."""
 
 
-class Line(NamedTuple):
+class QueueColumns(NamedTuple):
     """Queued jobs as columns, the first to start first; times are in seconds.
 
     Attributes:
@@ -75,9 +75,9 @@ class Limits(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def line_of(queued: Queued, places: Ints) -> Line:
+def line_of(queued: Queued, places: Ints) -> QueueColumns:
     """The jobs at these places of the queue."""
-    return Line(
+    return QueueColumns(
         queued.cpus[places],
         queued.run_s[places],
         queued.planned_s[places],
@@ -90,7 +90,7 @@ def line_of(queued: Queued, places: Ints) -> Line:
 
 @njit(cache=True)
 def schedule(
-    free: int, running: Running, line: Line, aging: Aging, limits: Limits, asked: int, only_now: bool
+    free: int, running: Running, line: QueueColumns, aging: Aging, limits: Limits, asked: int, only_now: bool
 ) -> tuple[Floats, bool]:
     """Simulate the schedule.
 
@@ -291,7 +291,7 @@ def are_full(queued: Queued, running: Running, limits: Limits) -> Flags:
 
 
 @njit(cache=True)
-def _least(line: Line, waiting: Ints, fewest: Ints, shortest: Floats) -> None:
+def _least(line: QueueColumns, waiting: Ints, fewest: Ints, shortest: Floats) -> None:
     """Set the minimum CPUs and run time of each waiting job and those behind it; they stay valid as jobs start."""
     cpus, planned_s = np.iinfo(np.int64).max, np.inf
     for job in waiting[::-1]:

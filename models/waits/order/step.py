@@ -29,14 +29,14 @@ from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
 from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long, held_in, line_of, schedule
-from models.waits.order.sight import Columns, New, seen_by, with_new
+from models.waits.order.site_view import CandidateJob, Columns, seen_by, with_new
 
 SETTLED_S = 120.0
 """A job that has queued for this time, while no job ended, and could have started, was refused: schedulers take a
 minute."""
 
 
-class Foretold(NamedTuple):
+class SimulatedStart(NamedTuple):
     """Simulated start of a job.
 
     Attributes:
@@ -73,7 +73,7 @@ class Learnt(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def foretell(
-    columns: Columns, learnt: Learnt, new: New, whole: bool, trusted: bool, settled: bool
+    columns: Columns, learnt: Learnt, new: CandidateJob, whole: bool, trusted: bool, settled: bool
 ) -> tuple[float, int, int, int, bool, bool]:
     """Simulate the start of a job that is last in the queue, like `Ordered.ahead`.
 
@@ -85,7 +85,7 @@ def foretell(
         trusted: whether the scheduler's own priorities are the order, where all jobs report one.
 
     Returns:
-        The values of `Foretold`.
+        The values of `SimulatedStart`.
     """
     nowhere, now, site_cpus, user = np.int64(-1), columns.now, columns.cpus, new.user
     in_rooms, by_score = np.bool_(False), np.bool_(True)
@@ -108,7 +108,7 @@ def foretell(
         due = _due(free, queued, running, people, simulated, site_cpus, weights)
         if queued.barred[due].any():
             return np.inf, 0, size, len(on), True, False
-        nothing = Elsewhere(np.zeros(size, np.bool_), np.zeros(size, np.bool_), np.zeros(size, np.bool_))
+        nothing = BlockedMask(np.zeros(size, np.bool_), np.zeros(size, np.bool_), np.zeros(size, np.bool_))
         refuse(
             due, simulated, queued, running, people, site_cpus, limits, learnt, nothing, in_rooms, by_score, new.looks
         )
@@ -177,7 +177,7 @@ def _due(
     return due
 
 
-class Elsewhere(NamedTuple):
+class BlockedMask(NamedTuple):
     """Flags of queued jobs with a pending reason of their own that is not the limit in question.
 
     The limits are those of their users' CPUs, of their users' jobs, and of their queues.
@@ -198,7 +198,7 @@ def refuse(
     site_cpus: int,
     limits: Limits,
     learnt: Learnt,
-    elsewhere: Elsewhere,
+    elsewhere: BlockedMask,
     in_rooms: bool,
     by_score: bool,
     looks: int,

@@ -55,7 +55,7 @@ class LinePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     cut: bool = False
 
 
-class Lines:
+class LineReader:
     """One pass over a log, line by line; `line` is the number of the last yielded line, from 1."""
 
     def __init__(self, files: LogFiles, on_skipped: OnSkipped, follow: bool, pause_s: float = 1.0) -> None:

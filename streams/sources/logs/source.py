@@ -18,8 +18,8 @@ from streams.errors import NotUnderstood
 from streams.sources import contract
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.files import LogFiles, written
-from streams.sources.logs.lines import LinePosition, Lines
-from streams.sources.logs.stories import Known, Stories, told_late
+from streams.sources.logs.lifecycles import Known, LifecycleTracker, told_late
+from streams.sources.logs.lines import LinePosition, LineReader
 
 STEPS_WITHOUT_EVENT = 1000  # lines without an event after which the place is yielded, so that the reader can stop
 
@@ -66,7 +66,7 @@ class Records(ABC):
 
     def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: contract.LeftOut) -> None:
         self.site, self.memory, self.zone, self.left_out = site, memory, zone, left_out
-        self.stories = Stories(site, memory.known)
+        self.stories = LifecycleTracker(site, memory.known)
         self._lines: list[str] = []
 
     @property
@@ -160,7 +160,7 @@ class LogSource(contract.Source):
         A submission that is missing in the log before the job's start or end is marked as late.
         """
         at = None if cursor is None else contract.decode_cursor(cursor, _Cursor)
-        lines = Lines(self.files, self._on_skipped, True, self._pause_s)
+        lines = LineReader(self.files, self._on_skipped, True, self._pause_s)
         memory = self._fresh() if at is None else at.memory
         records = self.records_of(self.sites[0], memory, self._zone, self._left_out)
         last = cursor or _encoded(lines, memory)
@@ -211,12 +211,12 @@ class LogSource(contract.Source):
             yield from ((source, event) for event in rest)
 
     def _read_whole(self, records: Records) -> Iterator[AnyEvent]:
-        lines = Lines(self.files, self._on_skipped, False)
+        lines = LineReader(self.files, self._on_skipped, False)
         for raw in lines.read():
             assert raw is not None  # nothing is waited for
             yield from self._events_of(raw, records, lines)
 
-    def _events_of(self, raw: bytes, records: Records, lines: Lines) -> list[AnyEvent]:
+    def _events_of(self, raw: bytes, records: Records, lines: LineReader) -> list[AnyEvent]:
         records.file = lines.path
         try:
             records.line = raw.decode("utf-8", "replace").rstrip("\r").removeprefix("\ufeff")
@@ -235,7 +235,7 @@ class LogSource(contract.Source):
         return LinesRead(known={}, offset=self.offset_of(self.files.first_head()))
 
 
-def _encoded(lines: Lines, memory: LinesRead) -> contract.Cursor:
+def _encoded(lines: LineReader, memory: LinesRead) -> contract.Cursor:
     return contract.encode_cursor(_Cursor(place=lines.place(), memory=memory))
 
 

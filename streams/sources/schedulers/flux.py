@@ -16,8 +16,8 @@ from models.records import AnyEvent, Start, Submit
 from streams.errors import UserError
 from streams.sources import contract
 from streams.sources.logs import fields
+from streams.sources.logs.lifecycles import BARE, GONE, HELD, QUEUED, RUNNING, SUSPENDED, Known
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LinesRead, LogSource, Records
-from streams.sources.logs.stories import BARE, GONE, HELD, QUEUED, RUNNING, SUSPENDED, Known
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 MAX_DEPTH = 10  # of resources within resources in a jobspec

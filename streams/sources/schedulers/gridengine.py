@@ -29,8 +29,8 @@ from streams.sources.logs.fields import (
     seconds_of,
     whole,
 )
+from streams.sources.logs.lifecycles import GONE, QUEUED
 from streams.sources.logs.source import LogSource, Records
-from streams.sources.logs.stories import GONE, QUEUED
 
 FIRST = re.compile(
     rb"^(?:(\d{9,10}):(?:new_job|job_log|acct|host|queue|host_consumable|queue_consumable|sharelog):"

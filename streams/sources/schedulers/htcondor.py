@@ -35,8 +35,8 @@ from streams.sources.logs.fields import (
     name_of,
     object_of,
 )
+from streams.sources.logs.lifecycles import GONE
 from streams.sources.logs.source import LogSource, Records
-from streams.sources.logs.stories import GONE
 from streams.sources.schedulers.htcondor_history import RunTimes, finished
 
 Ad = dict[str, Any]

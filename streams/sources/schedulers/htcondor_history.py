@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 
 from models.records import AnyEvent, Start, Submit
-from streams.sources.logs.stories import Stories
+from streams.sources.logs.lifecycles import LifecycleTracker
 
 APART_S = 60.0  # clocks of the schedd and of the ad's totals differ by less, seconds
 
@@ -30,7 +30,7 @@ class RunTimes(NamedTuple):
     holds: int
 
 
-def finished(stories: Stories, submit: Submit, runs: RunTimes, left: float, state: str) -> list[AnyEvent]:
+def finished(stories: LifecycleTracker, submit: Submit, runs: RunTimes, left: float, state: str) -> list[AnyEvent]:
     """Return the events of a job that left at `left` (Unix seconds).
 
     The wait between two runs is available only if there are exactly two, and the job was never held.
@@ -45,7 +45,7 @@ def finished(stories: Stories, submit: Submit, runs: RunTimes, left: float, stat
 
 
 def _last_run(
-    stories: Stories, submit: Submit, began: float, ran_s: float | None, left: float, state: str
+    stories: LifecycleTracker, submit: Submit, began: float, ran_s: float | None, left: float, state: str
 ) -> list[AnyEvent]:
     """The last run; a job that was removed long after it had stopped was held, or queued again, in between."""
     job, start = submit.job, Start(site=submit.site, time=began, job=submit.job)
@@ -56,7 +56,7 @@ def _last_run(
     return events + stories.hold(job, stopped) + stories.cancel(job, left)
 
 
-def _several(stories: Stories, submit: Submit, runs: RunTimes, left: float, state: str) -> list[AnyEvent]:
+def _several(stories: LifecycleTracker, submit: Submit, runs: RunTimes, left: float, state: str) -> list[AnyEvent]:
     assert runs.first is not None and runs.last is not None  # checked before
     job, site = submit.job, submit.site
     last_s = left - runs.last if runs.last_s is None else runs.last_s

@@ -26,8 +26,8 @@ from streams.sources.logs.fields import (
     text_of,
     unix_time,
 )
+from streams.sources.logs.lifecycles import HELD, QUEUED
 from streams.sources.logs.source import LogSource, Records
-from streams.sources.logs.stories import HELD, QUEUED
 from streams.sources.schedulers import lsf_fields
 
 PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 1, 2, 4, 8, 16, 32, 64

@@ -27,8 +27,8 @@ from streams.sources.logs.fields import (
     seconds_of,
     unix_time,
 )
+from streams.sources.logs.lifecycles import BARE, QUEUED, RUNNING
 from streams.sources.logs.source import LinesRead, LogSource, Records
-from streams.sources.logs.stories import BARE, QUEUED, RUNNING
 from streams.sources.schedulers.pbs_request import (
     LIST,
     NO_PROJECT,

@@ -19,7 +19,7 @@ from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.fields import by_name, iso_time
 from streams.sources.slurm import attempt_fields
 from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields, json_time, words_of
-from streams.sources.slurm.looks import Look, SlurmCursor, Way
+from streams.sources.slurm.polling import Poller, PollResult, SlurmCursor
 from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of
 from streams.text.toml import read_toml
 
@@ -70,17 +70,17 @@ def _time(text: Any) -> float | None:
     return iso_time(text) if isinstance(text, str) else json_time(text)
 
 
-def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -> Look:
+def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -> PollResult:
     """Parse a record as a poll result of one row; of none if it cannot be read."""
     try:
         row = row_of(value)
     except (ValueError, *UNDECODABLE) as error:
         on_skipped(Skipped(where, line, None, " ".join(str(error).split())[:200], "a record of jobcomp/kafka, as JSON"))
-        return Look([], 0.0)
+        return PollResult([], 0.0)
     if isinstance(row, str):
         on_skipped(Skipped(where, line, _NAMES[row], "missing or invalid", EXPECTED[row]))
-        return Look([], 0.0)
-    return Look([row], row.end or row.start or row.submit, late=True)
+        return PollResult([], 0.0)
+    return PollResult([row], row.end or row.start or row.submit, late=True)
 
 
 class _Waiting(NamedTuple):
@@ -90,7 +90,7 @@ class _Waiting(NamedTuple):
     value: bytes
 
 
-class KafkaRecords(Way):
+class KafkaRecords(Poller):
     """Records of the plugin's topics.
 
     Parameters:
@@ -121,7 +121,7 @@ class KafkaRecords(Way):
         self._ends: dict[TopicPartition, int] = {}
         self._refreshed = 0.0
 
-    def looks(self, place: SlurmCursor) -> Iterator[Look]:
+    def looks(self, place: SlurmCursor) -> Iterator[PollResult]:
         """The records up to where the partitions end now, by their time stamps."""
         try:
             self._refresh(place)

@@ -33,7 +33,7 @@ ASSOCIATION_COLUMNS = ("Cluster", "Account", "User", "ParentName", "GrpTRES", "G
 """Columns requested from `sacctmgr --noheader --parsable2 show … format=…`."""
 
 
-class Most(NamedTuple):
+class ResourceCap(NamedTuple):
     """Limits on the resources in use and on running jobs; None if unlimited."""
 
     resources: Resources = NO_RESOURCES
@@ -61,7 +61,7 @@ def limits_of_qos(rows: Iterable[list[str]]) -> list[Limit]:
     for row in rows:
         if len(row) == len(QOS_COLUMNS) and row[0]:
             for per, *most in (("all", *row[1:3]), ("user", *row[3:5]), ("account", *row[5:7])):
-                found += Most.read(*most).of(per, qos=row[0])
+                found += ResourceCap.read(*most).of(per, qos=row[0])
     return found
 
 
@@ -74,16 +74,16 @@ def limits_of_associations(rows: Iterable[list[str]]) -> list[Limit]:
     known = [row for row in rows if len(row) == len(ASSOCIATION_COLUMNS) and row[1]]
     if len({row[0] for row in known}) > 1:
         return []
-    parents, users = {row[3] for row in known}, dict[str, list[Most]]()
+    parents, users = {row[3] for row in known}, dict[str, list[ResourceCap]]()
     limits: list[Limit] = []
     for _, account, user, parent, resources, together, each_jobs in known:
         if user:
-            users.setdefault(user, []).append(Most.read(resources, together, each_jobs))
+            users.setdefault(user, []).append(ResourceCap.read(resources, together, each_jobs))
         elif not parent:
-            limits += Most.read(resources, together).of("all")
+            limits += ResourceCap.read(resources, together).of("all")
         elif account not in parents:
-            limits += Most.read(resources, together).of("account", account)
-    each = [own[0] if len(own) == 1 else Most() for own in users.values()]
+            limits += ResourceCap.read(resources, together).of("account", account)
+    each = [own[0] if len(own) == 1 else ResourceCap() for own in users.values()]
     if each and all(most == each[0] for most in each):
         return [*limits, *each[0].of("user")]
     return [*limits, *(limit for user, most in zip(users, each, strict=True) for limit in most.of("user", user))]

@@ -42,7 +42,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(JobRow).decode
 
 
-class Telling(NamedTuple):
+class SourceRow(NamedTuple):
     """A row, the number of its file, and the last time in that file."""
 
     row: JobRow
@@ -50,7 +50,7 @@ class Telling(NamedTuple):
     at: float
 
 
-class Reached(msgspec.Struct):
+class DumpEnd(msgspec.Struct):
     """State at the end of the files: their last time (Unix seconds), and the jobs that were live shortly before.
 
     `told` is the number of the `rows` that were processed.
@@ -67,7 +67,7 @@ class Reached(msgspec.Struct):
         self.entries |= table.entries
 
 
-def events_of(files: Sequence[OneFile], site: str, reached: Reached) -> Iterator[tuple[int, Any]]:
+def events_of(files: Sequence[OneFile], site: str, reached: DumpEnd) -> Iterator[tuple[int, Any]]:
     """Yield the events of files, each with its file number; those of one job are in order.
 
     Duplicate rows are counted as left out; `reached` receives the state at the end of the files.
@@ -82,7 +82,7 @@ def events_of(files: Sequence[OneFile], site: str, reached: Reached) -> Iterator
         ends = [_keep(base, number, file) for number, file in enumerate(files)]
         reached.rows = sum(file.records for file in files)
         for _, group in groupby(base.execute(_BY_JOB), itemgetter(0)):
-            told = [Telling(_decode(blob), number, ends[number]) for _, number, blob in group]
+            told = [SourceRow(_decode(blob), number, ends[number]) for _, number, blob in group]
             reached.told += len(told)
             kept, repeated = (told, []) if len(told) == 1 else _counted_once(files, told)
             estimates = [telling for telling in repeated if telling.row.phase == QUEUED and telling.row.expected]
@@ -101,14 +101,14 @@ def events_of(files: Sequence[OneFile], site: str, reached: Reached) -> Iterator
 class _Batch:
     """Rows of whole jobs that are compared together, because each comparison has a fixed cost."""
 
-    def __init__(self, site: str, reached: Reached) -> None:
+    def __init__(self, site: str, reached: DumpEnd) -> None:
         self.rows: list[JobRow] = []
         self.at = 0.0
         self._reached = reached
         self._files: dict[str, int] = {}
         self._table = JobTable(site)
 
-    def add(self, told: Sequence[Telling]) -> None:
+    def add(self, told: Sequence[SourceRow]) -> None:
         """Add rows of a job and its tasks."""
         for telling in told:
             self.rows.append(telling.row)
@@ -124,7 +124,7 @@ class _Batch:
             self._files, self._table = {}, JobTable(self._table.site)
 
 
-def _counted_once(files: Sequence[OneFile], told: Sequence[Telling]) -> tuple[list[Telling], list[Telling]]:
+def _counted_once(files: Sequence[OneFile], told: Sequence[SourceRow]) -> tuple[list[SourceRow], list[SourceRow]]:
     """Deduplicate as `once`, and count the duplicates; records of jobcomp come twice by design."""
     records = [telling for telling in told if files[telling.file].kind == "records"]
     kept, repeated = once([telling for telling in told if files[telling.file].kind != "records"])
@@ -147,9 +147,9 @@ def _keep(base: sqlite3.Connection, number: int, file: OneFile) -> float:
     return end
 
 
-def once(told: Sequence[Telling]) -> tuple[list[Telling], list[Telling]]:
+def once(told: Sequence[SourceRow]) -> tuple[list[SourceRow], list[SourceRow]]:
     """Select one row of each attempt of a job and its tasks, and return the others too; both in their order."""
-    attempts: dict[tuple[str, float], dict[float | None, list[Telling]]] = {}
+    attempts: dict[tuple[str, float], dict[float | None, list[SourceRow]]] = {}
     for telling in told:
         row = telling.row
         attempts.setdefault((row.job, row.submit), {}).setdefault(row.start, []).append(telling)
@@ -163,7 +163,7 @@ def once(told: Sequence[Telling]) -> tuple[list[Telling], list[Telling]]:
     return [_with_size(telling, sizes) for telling in chosen], [one for one in told if id(one) not in kept]
 
 
-def _best(by_start: dict[float | None, list[Telling]]) -> list[Telling]:
+def _best(by_start: dict[float | None, list[SourceRow]]) -> list[SourceRow]:
     """Select the row with the most information of each attempt with the same submission, by its start.
 
     A row of a pending job counts unless the job started after it: a job may be pending again after a run, with the same
@@ -176,11 +176,11 @@ def _best(by_start: dict[float | None, list[Telling]]) -> list[Telling]:
     return list(best.values())
 
 
-def _says(telling: Telling) -> tuple[int, float, int]:
+def _says(telling: SourceRow) -> tuple[int, float, int]:
     return _SAYS[telling.row.phase], telling.at, telling.file
 
 
-def _with_size(telling: Telling, sizes: dict[tuple[str, float], int]) -> Telling:
+def _with_size(telling: SourceRow, sizes: dict[tuple[str, float], int]) -> SourceRow:
     """Set an array's size to the largest of its rows, because started tasks have rows of their own."""
     size = sizes.get((telling.row.job, telling.row.submit), 0)
     if size <= (telling.row.array_size or 0):

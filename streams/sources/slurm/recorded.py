@@ -15,8 +15,8 @@ from streams.sources.logs.files import BROKEN, is_zipped, open_log
 from streams.sources.slurm.days import NO_ROWS, DayCounts, OldRows, RowDays
 from streams.sources.slurm.jobcomp import look_at
 from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, JobsInTurn, read_jobs, rows_of
-from streams.sources.slurm.looks import Look, SlurmCursor, Way
 from streams.sources.slurm.machine import Machine, read_text
+from streams.sources.slurm.polling import Poller, PollResult, SlurmCursor
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
@@ -31,7 +31,7 @@ NEWLINE = b"\n"
 _NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)(\.gz|\.bz2|\.xz)?$")
 
 
-class Recorded(Way):
+class Recorded(Poller):
     """A folder of poll results, in name order: `0001-squeue.json`, `0002-sacct.txt.gz`, `0003-sacct.json` …
 
     Beside `0001-squeue.json` there may be `0001-nodes.txt`, `0001-partitions.txt` and `0001-reservations.txt`, as
@@ -50,7 +50,7 @@ class Recorded(Way):
                 f"{directory}: no recorded polls; expected files such as 0001-squeue.json or 0001-sacct.txt"
             )
 
-    def looks(self, place: SlurmCursor) -> Iterator[Look]:
+    def looks(self, place: SlurmCursor) -> Iterator[PollResult]:
         """Yield the results after the place."""
         for path in self._files[place.polls :]:
             place.polls += 1
@@ -62,7 +62,7 @@ class Recorded(Way):
                 continue
             self.records += len(document.rows)
             at = document.last_update or max(map(latest, document.rows), default=0.0)
-            yield Look(document.rows, at, queue=queue, machine=_machine(path) if queue else None)
+            yield PollResult(document.rows, at, queue=queue, machine=_machine(path) if queue else None)
 
     def _read(self, path: Path) -> JobsDocument:
         with closing(open_log(path)) as file:
@@ -157,7 +157,7 @@ def kind_of(head: bytes) -> Kind | None:
     return "text" if next(rows, None) or any(part.field not in (None, "JobID") for part in skipped) else None
 
 
-class OneFile(Way):
+class OneFile(Poller):
     """A file written by sacct, squeue or slurmrestd, plain or compressed; read once.
 
     Args:
@@ -189,13 +189,13 @@ class OneFile(Way):
         self._cluster = cluster
         self._path, self._on_skipped, self._zone, self._old = path, on_skipped, zone, old
 
-    def looks(self, place: SlurmCursor) -> Iterator[Look]:
+    def looks(self, place: SlurmCursor) -> Iterator[PollResult]:
         """Yield the file, unless the place is behind it."""
         if place.polls:
             return
         place.polls = 1
         rows = list(self.rows())
-        yield Look(rows, max(map(latest, rows), default=0.0), accounting=True)
+        yield PollResult(rows, max(map(latest, rows), default=0.0), accounting=True)
 
     def rows(self) -> Iterator[JobRow]:
         """Yield its rows, counted as records.

@@ -19,9 +19,9 @@ from streams.sources.registry import head_of
 from streams.sources.slurm.calls import Commands
 from streams.sources.slurm.days import NO_ROWS, old_rows
 from streams.sources.slurm.jobcomp import KafkaRecords
-from streams.sources.slurm.looks import AccountingPolling, Look, QueuePolling, SlurmCursor, Way
 from streams.sources.slurm.machine import capacity_of
-from streams.sources.slurm.overlapping import Reached, events_of
+from streams.sources.slurm.overlapping import DumpEnd, events_of
+from streams.sources.slurm.polling import AccountingPolling, Poller, PollResult, QueuePolling, SlurmCursor
 from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
 from streams.sources.slurm.rest import Rest, SlurmrestdAccess
 from streams.sources.slurm.table import Entry, JobTable
@@ -109,15 +109,15 @@ class SlurmSource(contract.Source):
         """Detect output of sacct, a response of squeue or slurmrestd, or records of jobcomp."""
         return kind_of(head) is not None
 
-    def _opened(self) -> list[Way]:
-        ways: list[Way] = []
+    def _opened(self) -> list[Poller]:
+        ways: list[Poller] = []
         rest = ""
         for text in self._ways:
             rest = text if text.startswith(REST) else rest
             ways.append(self._way(text, rest))
         return ways
 
-    def _way(self, text: str, rest: str) -> Way:
+    def _way(self, text: str, rest: str) -> Poller:
         options, told = self._options, self._on_skipped
         if text == "squeue" or text.startswith(REST):
             calls = Commands(self.calls) if text == "squeue" else Rest(text, self.calls, options["access"])
@@ -151,7 +151,7 @@ class SlurmSource(contract.Source):
         files = [(source, file) for source in sources if (file := source._only_file()) is not None]
         for _, file in files:
             file.clusters = files[0][1].clusters
-        reached, first = Reached(entries={}), sources[0]
+        reached, first = DumpEnd(entries={}), sources[0]
         first.share_told = 0.0 if files else None
         for number, event in events_of([file for _, file in files], first.sites[0], reached):
             first.share_told = reached.told / max(reached.rows, 1)
@@ -191,7 +191,7 @@ class SlurmSource(contract.Source):
 
 class _Following:
     def __init__(
-        self, site: str, found: tuple[SlurmCursor, dict[str, Entry]], ways: list[Way], cluster: str | None = None
+        self, site: str, found: tuple[SlurmCursor, dict[str, Entry]], ways: list[Poller], cluster: str | None = None
     ) -> None:
         self.place, entries = found
         self.ways, self._clusters = ways, {None, cluster}
@@ -217,7 +217,7 @@ class _Following:
             if not looked:
                 time.sleep(PAUSE_S)
 
-    def _events_of(self, look: Look) -> Iterator[contract.Step]:
+    def _events_of(self, look: PollResult) -> Iterator[contract.Step]:
         events: list[Any] = [*self._capacity(look)]
         rows = [row for row in look.rows if row.cluster in self._clusters or self._clusters == {None}]
         if rows or look.queue:
@@ -231,7 +231,7 @@ class _Following:
                 self._cursors = self.place.events // EVENTS_PER_CURSOR
             yield event, self._cursor() if last and due else None
 
-    def _capacity(self, look: Look) -> list[Capacity]:
+    def _capacity(self, look: PollResult) -> list[Capacity]:
         """Return the machine if it has changed since it was last reported."""
         if look.machine is None or (found := capacity_of(look.machine, self._site, look.at)) is None:
             return []
@@ -241,7 +241,7 @@ class _Following:
         self.place.capacity = print_of_it
         return [found]
 
-    def _in_doubt(self, look: Look) -> list[Any]:
+    def _in_doubt(self, look: PollResult) -> list[Any]:
         """Handle jobs that the queue no longer shows, or shows as requeued.
 
         They are given up after an accounting poll that began later or, without an accounting, if the next queue poll

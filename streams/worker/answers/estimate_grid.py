@@ -27,7 +27,7 @@ from models.site.topology import Topology
 from streams.settings import EstimateSettings
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import BOUND, AnswerScores, ToldWait
-from streams.worker.answers.turns import Doing, Turns, allowed
+from streams.worker.answers.time_slicer import Doing, TimeSlicer, allowed
 from streams.worker.checkpoint.stored import SiteHandle
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class EstimateGrids:
     clock: Callable[[], float] = time.monotonic
     freshness: Freshness = field(default_factory=Freshness)
     scores: AnswerScores = field(default_factory=AnswerScores)
-    turns: Turns = field(default_factory=Turns)
+    turns: TimeSlicer = field(default_factory=TimeSlicer)
     is_unread: Callable[[str], bool] = lambda _: False
     doing: Doing = allowed
     estimates: dict[str, PublishedEstimates] = field(default_factory=dict, init=False)

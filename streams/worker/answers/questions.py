@@ -38,7 +38,7 @@ from streams.broker.topics import EVENT_MESSAGE_BYTES, Topics
 from streams.errors import UNDECODABLE
 from streams.settings import KafkaSettings, QuestionSettings
 from streams.worker.answers.answering import Answering
-from streams.worker.answers.turns import Doing, Turns, allowed
+from streams.worker.answers.time_slicer import Doing, TimeSlicer, allowed
 from streams.worker.answers.waiting import DroppedQuestion, MessageAge, WaitingQuestion, WaitingQuestions
 from streams.worker.intake.messages import Unreadable, dead_letter, read_question
 
@@ -113,7 +113,7 @@ class Questions:
     count: Counter
     latency: Histogram
     answering: Answering
-    turns: Turns = field(default_factory=Turns)
+    turns: TimeSlicer = field(default_factory=TimeSlicer)
     producer: AIOKafkaProducer | None = None
     doing: Doing = allowed
 

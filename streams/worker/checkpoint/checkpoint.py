@@ -16,7 +16,7 @@ from models.engine.histories import Changes
 from models.records import AnyEvent
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.claims import WritesLost
-from streams.worker.checkpoint.job_log import Written
+from streams.worker.checkpoint.job_log import CheckpointWrites
 from streams.worker.checkpoint.loader import SiteLoader
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import (
@@ -27,7 +27,7 @@ from streams.worker.checkpoint.stored import (
     decode_stored,
     encode_stored,
 )
-from streams.worker.checkpoint.table import OwnedTable, Retries, Token
+from streams.worker.checkpoint.table import OwnedTable, OwnershipToken, Retries
 
 log = logging.getLogger(__name__)
 HEAD_VERSION = 2  # version of a stored head
@@ -249,15 +249,15 @@ class Histories:
             await self.trim(again)
 
 
-class SiteCut(NamedTuple):
+class SiteSnapshot(NamedTuple):
     """Snapshot of a site between two events: its uncompressed head, its job segments, and its changes for Redis."""
 
     head: StoredState
-    jobs: Written
+    jobs: CheckpointWrites
     changes: SiteChanges
 
     @classmethod
-    def of(cls, handle: SiteHandle) -> "SiteCut":
+    def of(cls, handle: SiteHandle) -> "SiteSnapshot":
         """Take a snapshot of a site; O(changes since the last snapshot)."""
         cut, jobs = handle.jobs.cut(handle.engine)
         kept = {name: getattr(handle, name) for name in IN_BOTH} | {
@@ -268,7 +268,7 @@ class SiteCut(NamedTuple):
         return cls(head, jobs, SiteChanges(handle.engine.site, cut.changes, oldest, handle.generation))
 
 
-def compressed(states: Iterable[SiteCut], partition: int) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+def compressed(states: Iterable[SiteSnapshot], partition: int) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
     """Compress and encode heads and segments for the table. zlib releases the GIL."""
     heads, segments = {}, {}
     for one in states:
@@ -312,10 +312,10 @@ class Checkpoint:
     in another thread.
     """
 
-    def __init__(self, batch: PendingBatch, sites: Mapping[str, SiteHandle], token: Token) -> None:
+    def __init__(self, batch: PendingBatch, sites: Mapping[str, SiteHandle], token: OwnershipToken) -> None:
         self.batch = batch
         self._token = token
-        self._states = [SiteCut.of(sites[site]) for site in sorted(batch.sites) if site in sites]
+        self._states = [SiteSnapshot.of(sites[site]) for site in sorted(batch.sites) if site in sites]
 
     async def run(
         self, table: OwnedTable, histories: Histories, compressing: Executor, acknowledgements: Acknowledgements

@@ -18,7 +18,7 @@ from redis.exceptions import ResponseError, WatchError
 from streams.worker.checkpoint.client import Client, transaction
 
 
-class Superseded(RuntimeError):
+class Fenced(RuntimeError):
     """Another worker has claimed the site; this worker must not write its entries any more."""
 
 
@@ -33,7 +33,7 @@ class Claim(msgspec.Struct):
     writes: int = 0
 
 
-class Claims:
+class FencingLeases:
     """Sites claimed by this process. In Redis each has the hash `key(site)` with `claims`, `owner` and `writes`.
 
     Args:
@@ -62,7 +62,7 @@ class Claims:
             The number of the claim, greater than those of all earlier ones.
 
         Raises:
-            Superseded: Another process has claimed the site since this one did.
+            Fenced: Another process has claimed the site since this one did.
             redis.WatchError: Another process claims the site at the same time.
         """
         key, held = self._key(site), self._held.get(site)
@@ -87,7 +87,7 @@ class Claims:
         The check costs two additional requests to Redis.
 
         Raises:
-            Superseded: Another process has claimed the site.
+            Fenced: Another process has claimed the site.
             WritesLost: Redis has lost writes of this process, or its claim.
             redis.WatchError: The claim has just changed; a retry returns the cause.
         """
@@ -121,5 +121,5 @@ class Claims:
             raise WritesLost("it does not know of this worker")
 
 
-def _superseded(site: str) -> Superseded:
-    return Superseded(f"another worker has taken the site {site!r}; this one writes nothing of it any more")
+def _superseded(site: str) -> Fenced:
+    return Fenced(f"another worker has taken the site {site!r}; this one writes nothing of it any more")

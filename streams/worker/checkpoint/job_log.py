@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import msgspec
 
-from models.engine.checkpoint import Cut
+from models.engine.checkpoint import EngineSnapshot
 from models.engine.engine import Engine
 
 TAIL_BYTES = 48 << 10
@@ -62,7 +62,7 @@ class Contents(NamedTuple):
     faults: list[str]
 
 
-class Written(NamedTuple):
+class CheckpointWrites(NamedTuple):
     """Uncompressed job data of a checkpoint.
 
     Attributes:
@@ -215,7 +215,7 @@ class JobLog:
         """Keys of these segments, and of those that are about to be deleted."""
         return [*self._freed, *self.keys]
 
-    def cut(self, engine: Engine) -> tuple[Cut, Written]:
+    def cut(self, engine: Engine) -> tuple[EngineSnapshot, CheckpointWrites]:
         """Take a snapshot of an engine, and return it with the job data to write."""
         cut, before = engine.cut(), self._tail.bytes
         self._take_in(cut)
@@ -224,7 +224,7 @@ class JobLog:
             self._flush()
         segments, self._unwritten = self._unwritten, []
         freed, self._freed = self._freed, []
-        return cut, Written(self._tail.encoded(), segments, freed, self._runs())
+        return cut, CheckpointWrites(self._tail.encoded(), segments, freed, self._runs())
 
     def fill(self, engine: Engine, replaced: Iterable[bytes] = ()) -> None:
         """Make the next snapshot store everything of an engine, and invalidate all earlier segments.
@@ -252,7 +252,7 @@ class JobLog:
         known = {*self.all_keys}
         self.free(key for key in keys if key not in known)
 
-    def _take_in(self, cut: Cut) -> None:
+    def _take_in(self, cut: EngineSnapshot) -> None:
         for number in cut.left:
             self._tail.drop(number)
             if self._where.pop(number, None) is not None:

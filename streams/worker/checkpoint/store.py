@@ -38,7 +38,7 @@ from models.engine.histories import Changes
 from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
-from streams.worker.checkpoint.claims import Claims, WritesLost
+from streams.worker.checkpoint.claims import FencingLeases, WritesLost
 from streams.worker.checkpoint.client import Client
 from streams.worker.checkpoint.key_types import is_wrong_type, set_aside
 
@@ -68,7 +68,7 @@ class SiteStore:
     A site's entries have a `generation`, which its state names. A site that starts again although there are entries
     under its name uses a new generation, so that it never reads the old entries.
 
-    Before a site's entries are read or written, the site must be claimed (`claim`). Writes raise `Superseded` once
+    Before a site's entries are read or written, the site must be claimed (`claim`). Writes raise `Fenced` once
     another process has claimed the site, and `WritesLost` if Redis has lost earlier writes; see `claims`.
 
     Args:
@@ -76,7 +76,7 @@ class SiteStore:
     """
 
     def __init__(self, client: Client, prefix: str, check: Callable[[], None] = lambda: None) -> None:
-        self.claims = Claims(client, lambda site: self.key(site, "info"), check)
+        self.claims = FencingLeases(client, lambda site: self.key(site, "info"), check)
         self._client = client
         self._check = check
         self._prefix = prefix
@@ -87,7 +87,7 @@ class SiteStore:
         return ":".join((self._prefix, f"{{{_quoted(site)}}}", *own, *parts))
 
     async def claim(self, site: str, after: int = 0) -> int:
-        """Become the only writer of a site's entries; return the number of the claim (`Claims.claim`)."""
+        """Become the only writer of a site's entries; return the number of the claim (`FencingLeases.claim`)."""
         return await self._of_types([self.key(site, "info")], lambda: self.claims.claim(site, after))
 
     async def _of_types(self, keys: Collection[str], work: Callable[[], Awaitable[T]]) -> T:

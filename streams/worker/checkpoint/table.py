@@ -19,7 +19,7 @@ class Revoked(Exception):
     """The partition belongs to another worker now, which receives the uncommitted messages. This is not a fault."""
 
 
-class Token:
+class OwnershipToken:
     """The right to write data of one partition: created when it is assigned, void once it is revoked.
 
     Code that writes (to the table, to Redis, an offset) checks the token directly before each write, and again after
@@ -59,7 +59,7 @@ class StoredSites(NamedTuple):
 class OwnedTable:
     """The table with writes that check the token of the partition."""
 
-    def __init__(self, table: Table, token: Token) -> None:
+    def __init__(self, table: Table, token: OwnershipToken) -> None:
         self.get = table.get
         self._table = table
         self._token = token

@@ -9,7 +9,7 @@ from functools import partial
 
 from streams.worker.checkpoint.checkpoint import Acknowledgements, Checkpoint, Histories, Pending, PendingBatch
 from streams.worker.checkpoint.crashes import CrashTracker
-from streams.worker.checkpoint.table import OwnedTable, Token
+from streams.worker.checkpoint.table import OwnedTable, OwnershipToken
 from streams.worker.ownership.sites import PartitionSites
 
 Work = Callable[[], Awaitable[None]]  # body of a task; called when the task starts
@@ -34,7 +34,7 @@ class Checkpoints:
     sites: PartitionSites
     histories: Histories
     crashes: CrashTracker
-    token: Token
+    token: OwnershipToken
     table: OwnedTable
     compressing: Executor
     begin: Callable[[Work], "asyncio.Task[None]"]

@@ -12,7 +12,7 @@ from streams.errors import UserError
 from streams.worker.answers.freshness import Freshness
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.checkpoint.table import keys_elsewhere, stored_sites
-from streams.worker.ownership.partition import Means, OwnedPartition
+from streams.worker.ownership.partition import OwnedPartition, SharedContext
 
 CHECKPOINT_TURNS = 20  # polls for due checkpoints per `checkpoint_seconds`
 
@@ -23,7 +23,7 @@ class Owner(Mapping[str, SiteHandle]):
     As a mapping it contains the sites in memory of the served partitions.
     """
 
-    def __init__(self, means: Means, freshness: Freshness) -> None:
+    def __init__(self, means: SharedContext, freshness: Freshness) -> None:
         self._means = means
         means.is_busy = lambda: self.is_busy
         self._freshness = freshness

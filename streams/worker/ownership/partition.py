@@ -22,12 +22,12 @@ from streams.worker.checkpoint.event_logs import EventLogs, LogGaps, SomeMessage
 from streams.worker.checkpoint.loader import SiteLoader, confirmed
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Table
-from streams.worker.checkpoint.table import OwnedTable, Retries, Revoked, StoredSites, Token
+from streams.worker.checkpoint.table import OwnedTable, OwnershipToken, Retries, Revoked, StoredSites
 from streams.worker.intake.intake import Intake
 from streams.worker.ownership.checkpoints import Checkpoints, Work
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.processing import Processing
-from streams.worker.ownership.site_queues import Room, SiteQueues
+from streams.worker.ownership.site_queues import MemoryBudget, SiteQueues
 from streams.worker.ownership.sites import PartitionSites
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ READ_AT_A_TIME = 2
 
 
 @dataclass
-class Means:
+class SharedContext:
     """Context shared by the partitions of a worker.
 
     Attributes:
@@ -60,7 +60,7 @@ class Means:
 
     settings: Settings
     table: Table
-    store: Callable[[Token], SiteStore]
+    store: Callable[[OwnershipToken], SiteStore]
     events: EventLogs
     intake: Intake
     outbox: Outbox
@@ -71,7 +71,7 @@ class Means:
     acknowledge: Callable[[TP, int], None] = lambda *_: None
     confirm: Callable[[], Awaitable[None]] = confirmed
     is_busy: Callable[[], bool] = lambda: False
-    room: Room = field(default_factory=Room)
+    room: MemoryBudget = field(default_factory=MemoryBudget)
     claiming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CLAIMS_AT_A_TIME))
     reading_first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_A_TIME))
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
@@ -93,10 +93,10 @@ class OwnedPartition:
         stored: Table contents of the partition.
     """
 
-    def __init__(self, number: int, means: Means, stored: StoredSites) -> None:
+    def __init__(self, number: int, means: SharedContext, stored: StoredSites) -> None:
         self.number = number
         self._stored: StoredSites | None = stored
-        settings, worker, self.token = means.settings, means.settings.worker, Token(number, means.alive)
+        settings, worker, self.token = means.settings, means.settings.worker, OwnershipToken(number, means.alive)
         self._means = means
         table = OwnedTable(means.table, self.token)
         self._retries = Retries(self.token.check)
@@ -212,7 +212,7 @@ class OwnedPartition:
 
     async def excuse(self) -> None:
         """Record in Redis, if it responds, that this worker does not end because of its work."""
-        store = self._means.store(Token(self.number, self._means.alive))
+        store = self._means.store(OwnershipToken(self.number, self._means.alive))
         with suppress(TimeoutError, UserError, *AWAY):
             async with asyncio.timeout(EXCUSE_S):
                 await self.crashes.excuse(store)

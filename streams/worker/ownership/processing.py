@@ -18,7 +18,7 @@ from streams.worker.checkpoint.checkpoint import AppliedEvent
 from streams.worker.checkpoint.crashes import MAX_CRASHES, place_of
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
 from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle
-from streams.worker.checkpoint.table import Token
+from streams.worker.checkpoint.table import OwnershipToken
 from streams.worker.intake.intake import Intake, arrived, note, rebuilt_lately
 from streams.worker.intake.messages import EventPart, SiteMessage, Unreadable
 from streams.worker.ownership.checkpoints import Checkpoints
@@ -69,7 +69,7 @@ class Processing:
         remaking: Limits the concurrent rebuilds of this worker.
     """
 
-    token: Token
+    token: OwnershipToken
     queues: SiteQueues
     sites: PartitionSites
     checkpoints: Checkpoints

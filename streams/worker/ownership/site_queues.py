@@ -26,7 +26,7 @@ NEARER_S = 0.05  # polling interval while consumption is paused, seconds
 MAX_IDLE = 1024  # number of queues from which idle ones are dropped
 
 
-class Room:
+class MemoryBudget:
     """Limit on the queued messages of all partitions of a worker.
 
     A queue may hold as many places as are still free, so a growing queue leaves as much to the others (the dynamic
@@ -116,7 +116,7 @@ class SiteQueues:
 
     def __init__(
         self,
-        room: Room,
+        room: MemoryBudget,
         is_known: Callable[[bytes], bool],
         read: Callable[[str, bytes, int, int, int], Awaitable[SomeMessages]],
         begin: Callable[[Callable[[], Awaitable[None]]], object],

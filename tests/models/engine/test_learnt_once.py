@@ -3,9 +3,9 @@
 import pytest
 
 from models.engine.checkpoint import read_saved
+from models.engine.components import LEARNT_ROWS
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
-from models.engine.parts import LEARNT_ROWS
 from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome

@@ -3,10 +3,10 @@
 import pytest
 
 from models.engine.asking.what_if import KNOWN_JOBS, SETTLED_JOBS, guesses, low_confidence, too_large
+from models.engine.components import EngineComponents
 from models.engine.live import LiveJobs
 from models.engine.methods import planned_run_s
 from models.engine.outgoing import bounds_of, nodes_down, withhold
-from models.engine.parts import Parts
 from models.engine.queues import MAX_QUEUES, Queues
 from models.engine.scores import MAX_WEEKS, Scores
 from models.engine.settings import EngineSettings
@@ -66,7 +66,7 @@ def test_nodes_that_are_down_withhold_and_degrade() -> None:
     half, unknown = (Capacity(site="s", time=0.0, cpus=8, nodes=nodes, down_nodes=2) for nodes in (4, None))
     assert (nodes_down(half, 0.5), nodes_down(half, 0.4)) == (None, "nodes down")
     assert nodes_down(unknown, 0.0) is nodes_down(None, 0.0) is None
-    parts = Parts("s", EngineSettings(method="zero"))
+    parts = EngineComponents("s", EngineSettings(method="zero"))
     assert parts.degraded is None
     parts.context.resize(half)
     parts.gaps.lost = True

@@ -12,7 +12,7 @@ from models.chances import cautious_s
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.method import Happened, SiteContext, WaitMethod
+from models.method import JobTransition, SiteContext, WaitMethod
 from models.records import Alter, AnyEvent, Prediction
 from models.registry import METHODS
 from models.site.job import Estimate, Job, Phase
@@ -261,7 +261,7 @@ def test_what_an_expert_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CALLS: dict[str, Callable[[Blend, Job, SiteContext], object]] = {
-    "observe": lambda blend, job, context: blend.observe(job, Happened.ENDED, 0.0, context),
+    "observe": lambda blend, job, context: blend.observe(job, JobTransition.ENDED, 0.0, context),
     "learn": lambda blend, job, context: blend.learn(job, 0.0, context),
     "cancelled": lambda blend, job, context: blend.cancelled(job, 0.0, context),
     "ended": lambda blend, job, context: blend.ended(job, 0.0, 1.0, context),

@@ -15,8 +15,8 @@ import pytest
 
 from models.waits.blend.guard import Guard
 from models.waits.blend.method import ORDER, RIVALS, TRIVIAL
+from models.waits.blend.mixture_snapshot import MEDIAN, PROBABILITIES, QUANTILES
 from models.waits.blend.quantiles import Quantiles
-from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES
 from tests.support.judged import bounds_left, choices_left
 
 EXPERTS = [*TRIVIAL, "qespera", "order", "policy", "boosted by logs", "boosted by roots"]

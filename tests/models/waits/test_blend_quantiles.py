@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from models.stored import encode, reader
-from models.waits.blend.at_once import AtOnce, AtOnceLearnt
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadlines
 from models.waits.blend.deficits import NO_QUEUE, NOBODY, SUM, count, wider
+from models.waits.blend.immediate_start import ImmediateStartModel, ImmediateStartState
 from models.waits.blend.mixture import seconds
+from models.waits.blend.mixture_snapshot import MEDIAN, PROBABILITIES, QUANTILES, MixtureSnapshot
 from models.waits.blend.quantiles import SCHEDULE_SHARE, Quantiles, QuantilesState
-from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES, Said
 from models.waits.blend.users import USERS
 from tests.support.judged import bound_exceeded, bounds_left, learn_whether_at_once
 
@@ -27,7 +27,7 @@ def told(*medians: float) -> np.ndarray:
     return waits
 
 
-def become_known(quantiles: Quantiles, said: Said, wait_s: float) -> None:
+def become_known(quantiles: Quantiles, said: MixtureSnapshot, wait_s: float) -> None:
     bounds_left(quantiles, said, wait_s, False, np.ones(2 * QUANTILES, np.bool_))
 
 
@@ -296,7 +296,7 @@ def test_an_expert_that_says_nothing_is_left_out_and_comes_in_later() -> None:
 def test_what_was_said_can_be_stored() -> None:
     quantiles = Quantiles(["a", "b"], [1.0] * 2)
     said = quantiles.mix(told(100.0, np.nan))
-    back = Said.decode(said.encode(), quantiles.experts)
+    back = MixtureSnapshot.decode(said.encode(), quantiles.experts)
     assert back.kind == said.kind
     for one, other in zip(said[:4], back[:4], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -314,7 +314,7 @@ def test_what_was_learnt_is_kept() -> None:
 
 
 def test_the_probability_to_start_at_once_is_calibrated() -> None:
-    at_once, chance = AtOnce(2), np.random.default_rng(6)
+    at_once, chance = ImmediateStartModel(2), np.random.default_rng(6)
     said, truth = np.zeros(8000), np.zeros(8000, np.bool_)
     for number in range(len(said)):
         known = chance.random()
@@ -324,8 +324,8 @@ def test_the_probability_to_start_at_once_is_calibrated() -> None:
     for low in (0.0, 0.2, 0.4, 0.6):
         alike = (said[1000:] >= low) & (said[1000:] < low + 0.2)
         assert truth[1000:][alike].mean() == pytest.approx(said[1000:][alike].mean(), abs=0.05)
-    other = AtOnce(2)
-    other.learnt = reader(AtOnceLearnt, "what was learnt")(encode(at_once.learnt))
+    other = ImmediateStartModel(2)
+    other.learnt = reader(ImmediateStartState, "what was learnt")(encode(at_once.learnt))
     assert other.probability(inputs) == at_once.probability(inputs)
 
 
@@ -368,7 +368,7 @@ def test_a_schedule_that_may_be_the_median_alone_is_so_while_it_is_good() -> Non
     said = quantiles.mix(told(10.0, 5000.0), may_be_alone=True)
     assert said.alone
     assert said.bounds[MEDIAN] == pytest.approx(5000.0, rel=1e-5)
-    again = Said.decode(said.encode(), quantiles.experts)
+    again = MixtureSnapshot.decode(said.encode(), quantiles.experts)
     assert again is not None
     assert (again.alone, again.kind) == (True, said.kind)
     assert not quantiles.mix(told(10.0, 5000.0)).alone

@@ -13,11 +13,11 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, JobAnswer, JobQuestion, JobsAnswer, JobsQuestion, Prediction
 from models.site.job import Estimate, Job, Phase
 from models.waits.blend import Blend
+from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S
 from models.waits.blend.remaining.calibration import Calibration
 from models.waits.blend.remaining.experts import EXPERTS, FORESTS, AgeExperts
 from models.waits.blend.remaining.method import landmarks
-from models.waits.blend.said import BOUNDS, MEDIAN
 from tests.support.engines import encoded, engine_after
 from tests.support.events import as_history, capacity, end, start, submit
 

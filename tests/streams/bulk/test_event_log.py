@@ -7,7 +7,7 @@ import pytest
 from models.records import AnyEvent, Cancel, Capacity, End, ExpectedStart, Requeue, Start, Submit
 from streams.bulk import event_log
 from streams.bulk.event_log import EventLog, Passed, job_number, jobs_in
-from streams.bulk.survey import Level
+from streams.bulk.survey import UsageLevel
 from streams.errors import UserError
 from streams.sources.swf import events_of, read_swf
 from tests.support.stories import anomalies, applied, new_engine
@@ -88,7 +88,7 @@ def test_the_size_inferred_is_near_the_machines(name: str, size: int, tmp_path: 
 
 
 def test_amounts_are_remembered_to_four_digits() -> None:
-    level = Level()
+    level = UsageLevel()
     for time in range(1, 20_000):
         level.change(7, time)
     assert len(level.seconds) < 15_000

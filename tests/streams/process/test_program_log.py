@@ -11,7 +11,7 @@ import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, NodeNotReadyError
 
 from streams.errors import UserError
-from streams.process.program_log import CALM_S, PAUSES_S, Calm, Lines, Once, configure
+from streams.process.program_log import CALM_S, PAUSES_S, DeduplicateFilter, LogFormatter, RateLimitFilter, configure
 from streams.settings import WorkerSettings
 
 NASTY = "x\n[2026-01-01 00:00:00,000] [ERROR] forged: y\r\x1b[2J\x7f\x9b\u2028\ud800"
@@ -42,7 +42,7 @@ def fail_with(log: logging.Logger, error: Exception) -> None:
 
 
 def test_a_json_line_holds_all_that_is_known(log: logging.Logger) -> None:
-    out = written(log, Lines("json", "w-1"))
+    out = written(log, LogFormatter("json", "w-1"))
     fail_with(log, ValueError(NASTY))
     log.info("plain")
     failed, plain = map(json.loads, out.getvalue().splitlines())
@@ -64,7 +64,7 @@ def test_a_json_line_holds_all_that_is_known(log: logging.Logger) -> None:
 
 
 def test_names_cannot_forge_lines_of_text(log: logging.Logger) -> None:
-    out = written(log, Lines("text", "w-1"))
+    out = written(log, LogFormatter("text", "w-1"))
     fail_with(log, ValueError(NASTY))
     first, *trace = out.getvalue().split("\n")[:-1]
     assert " [ERROR] tested: what x\\u000a[2026-01-01" in first
@@ -77,7 +77,7 @@ def test_names_cannot_forge_lines_of_text(log: logging.Logger) -> None:
 
 
 def test_an_error_that_says_what_to_do_has_no_traceback(log: logging.Logger) -> None:
-    text, lines = written(log, Lines("text", "w-1")), written(log, Lines("json", "w-1"))
+    text, lines = written(log, LogFormatter("text", "w-1")), written(log, LogFormatter("json", "w-1"))
     fail_with(log, UserError("start one"))
     assert text.getvalue().count("\n") == 1
     assert "exception" not in json.loads(lines.getvalue())
@@ -95,7 +95,9 @@ def test_an_error_that_says_what_to_do_has_no_traceback(log: logging.Logger) -> 
 )
 def test_why_the_worker_ends_is_told_once(message: str, error: Exception | None, shown: bool) -> None:
     trace = (type(error), error, None) if error else None
-    assert Once().filter(logging.LogRecord("mode", logging.ERROR, "", 0, message, (error,), trace)) is shown
+    assert (
+        DeduplicateFilter().filter(logging.LogRecord("mode", logging.ERROR, "", 0, message, (error,), trace)) is shown
+    )
 
 
 class Times:
@@ -103,7 +105,7 @@ class Times:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.filter = Calm(lambda: self.now)
+        self.filter = RateLimitFilter(lambda: self.now)
 
     def says(self, message: str, *arguments: Any, name: str = "aiokafka.client", level: int = logging.ERROR) -> str:
         """What comes out of a record; nothing where it is withheld."""

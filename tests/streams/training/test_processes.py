@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from models.trainer import AtOnce, Trainer, Work, trainer
+from models.trainer import SynchronousTrainer, Trainer, Work, trainer
 from models.waits.boosted.method import begin_to_train
 from streams.training import processes as room
 from streams.training.child import NICENESS, Child, ChildDied, WorkFailed
@@ -78,9 +78,9 @@ def test_a_training_that_was_cancelled_is_left_out() -> None:
 
 
 def test_without_processes_it_is_done_at_once() -> None:
-    assert begin(lambda items: b"%d" % len(list(items)), ITEMS, by=AtOnce()).result(0) == b"%d" % len(ITEMS)
+    assert begin(lambda items: b"%d" % len(list(items)), ITEMS, by=SynchronousTrainer()).result(0) == b"%d" % len(ITEMS)
     with pytest.raises(ValueError, match="nothing can be learnt"):
-        begin(refuse, ITEMS, by=AtOnce()).result(0)
+        begin(refuse, ITEMS, by=SynchronousTrainer()).result(0)
 
 
 def priority_and_items(items: Iterable[bytes]) -> bytes:

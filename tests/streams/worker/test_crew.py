@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams.settings import KafkaSettings, Settings, WorkerSettings, sections
-from streams.worker.crew import Member, StartSettings, merged
+from streams.worker.supervisor import StartSettings, WorkerProcess, merged
 
 PAGE = '# HELP a_total Of a.\n# TYPE a_total counter\na_total{site="x {y"} 1.0\na_total 2.0\n'
 OTHER = "# HELP b Of b.\n# TYPE b gauge\nb 3.0\n"
@@ -40,7 +40,7 @@ def test_their_pages_are_one_in_which_samples_say_whose_they_are() -> None:
 
 def test_each_has_a_name_of_its_own_and_all_settings(tmp_path: Path) -> None:
     settings = Settings(worker=WorkerSettings(instance="w", processes=2, late_after_seconds=7.0))
-    first, second = (Member(number, settings, 12, tmp_path)._orders for number in (1, 2))
+    first, second = (WorkerProcess(number, settings, 12, tmp_path)._orders for number in (1, 2))
     assert [orders.settings.worker.name for orders in (first, second)] == ["w-1", "w-2"]
     assert first.turns == second.turns and first.socket != second.socket
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=StartSettings) == first
@@ -58,7 +58,7 @@ def test_what_a_process_is_told_has_no_name_on_the_disk(tmp_path: Path, monkeypa
         assert os.lseek(pass_fds[0], 0, os.SEEK_CUR) == 0
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", starts)
-    member = Member(1, Settings(kafka=KafkaSettings(password="hunter2", username="ada")), 12, tmp_path)
+    member = WorkerProcess(1, Settings(kafka=KafkaSettings(password="hunter2", username="ada")), 12, tmp_path)
     for _ in range(2):
         asyncio.run(member.start())
     assert told == [member._orders] * 2 and told[0].settings.kafka.password == "hunter2"

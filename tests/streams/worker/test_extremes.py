@@ -27,7 +27,7 @@ from models.records import (
 )
 from streams.settings import EstimateSettings
 from streams.worker.answers.estimate_grid import EstimateGrids
-from streams.worker.checkpoint.checkpoint import SiteCut, compressed
+from streams.worker.checkpoint.checkpoint import SiteSnapshot, compressed
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.sites import SiteFamilies
 from tests.support.extremes import extreme, read
@@ -85,7 +85,7 @@ def test_nothing_that_is_valid_breaks_a_site(events: list[Any], questions: list[
             if isinstance(record, Prediction | Outcome):
                 read(type(record), record)
     handle.offset = len(events)
-    compressed([SiteCut.of(handle)], 0)
+    compressed([SiteSnapshot.of(handle)], 0)
     assert read_saved(engine.checkpoint()[0]).events == engine.events
     for question in [SiteQuestion(id="1", site="s", trends=True), *questions]:
         read(AnyAnswer, answer(read(AnyQuestion, question), engine, engine.time))

@@ -8,8 +8,8 @@ from numba import njit
 
 from models.arrays import Flags, Floats, Ints
 from models.waits.blend.mixture import SITE_SHARE, scaled, seconds
+from models.waits.blend.mixture_snapshot import MEDIAN, PROBABILITIES, QUANTILES
 from models.waits.blend.remaining.ages import AGES
-from models.waits.blend.said import MEDIAN, PROBABILITIES, QUANTILES
 
 STEPS: Final = (0.06, 0.03, 0.1, 0.1)
 """Step of one landmark for the shift of each bound, on the scale of `mixture.scaled`."""

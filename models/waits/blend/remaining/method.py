@@ -19,6 +19,7 @@ from models.site.rows import PerJob, Rows
 from models.site.state import SITE
 from models.stored import check_alike, encode, reader
 from models.trainer import trainer
+from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN, QUANTILES
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S, age_class, age_classes
 from models.waits.blend.remaining.calibration import Calibration, CalibrationState
 from models.waits.blend.remaining.experts import (
@@ -33,13 +34,12 @@ from models.waits.blend.remaining.experts import (
 )
 from models.waits.blend.remaining.features import NAMES
 from models.waits.blend.remaining.snapshot import QueueReader, QueueSnapshot
-from models.waits.blend.said import BOUNDS, MEDIAN, QUANTILES
 from models.waits.boosted.features import Stored
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import QUANTILES as FAR_QUANTILES
 from models.waits.boosted.forests import Forests, TrainingRows
 from models.waits.boosted.method import Boosted
-from models.waits.boosted.prior import Aim
+from models.waits.boosted.prior import Target
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 from models.waits.order import LearntOrder
 
@@ -60,7 +60,7 @@ MAX_QUEUED: Final = 2**32 - 1
 
 BY_SCHEDULE: Final = "by the simulated schedule: too few jobs have started for bounds"
 
-_AIMS = (Aim("root", 0.5), *FAR_QUANTILES)
+_AIMS = (Target("root", 0.5), *FAR_QUANTILES)
 """One forest for the median: a second one, on the scale of logarithms, costs a third of the training without a gain."""
 
 _HEAD = Struct("<dI")  # when the wait of the job began, and how many jobs queued at its submission

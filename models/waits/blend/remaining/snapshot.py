@@ -10,8 +10,8 @@ from models.durations import counted, duration
 from models.method import SiteContext
 from models.site.job import Job
 from models.waits.blend.conditional import waits_after
+from models.waits.blend.mixture_snapshot import PROBABILITIES
 from models.waits.blend.remaining.features import OF_QUEUE, SUBMISSION, queue_features, rows_of
-from models.waits.blend.said import PROBABILITIES
 from models.waits.boosted.features import Stored
 from models.waits.boosted.live import NEVER_S
 from models.waits.boosted.method import Boosted

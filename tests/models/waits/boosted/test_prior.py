@@ -16,7 +16,7 @@ from models.waits.boosted.features import NAMES
 from models.waits.boosted.forest import Boosting, Rows
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
 from models.waits.boosted.method import Boosted
-from models.waits.boosted.prior import SHARES, SITE, Lesson, Prior, shares, shipped
+from models.waits.boosted.prior import SHARES, SITE, Prior, TrainingSet, shares, shipped
 from tests.support.engines import workload
 from tests.support.events import capacity, submit
 
@@ -32,11 +32,11 @@ def rows_of(queued: Floats, site: float) -> Rows:
     return rows
 
 
-def lesson_of(site: float, jobs: int = 400) -> Lesson:
+def lesson_of(site: float, jobs: int = 400) -> TrainingSet:
     """A site that waits for an hour and a half for each multiple of its size that is queued."""
     queued = np.random.default_rng(int(site)).uniform(0.0, 4.0, jobs)
     waits = 5400.0 * queued
-    return Lesson(rows_of(queued * site, site), {POINT[1]: np.sqrt(waits)}, np.ones(jobs))
+    return TrainingSet(rows_of(queued * site, site), {POINT[1]: np.sqrt(waits)}, np.ones(jobs))
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def own_prior() -> bytes:
     """One of sites where all jobs wait for an hour."""
     rows = lesson_of(100.0).features
     targets = {aim: np.full(len(rows), np.sqrt(3600.0) if aim.scale == "root" else np.log1p(120.0)) for aim in AIMS}
-    return Prior.fit([Lesson(rows, targets, np.ones(len(rows)))], BOOSTING).encode()
+    return Prior.fit([TrainingSet(rows, targets, np.ones(len(rows)))], BOOSTING).encode()
 
 
 def use(prior: bytes) -> LoadPrior:

@@ -10,13 +10,13 @@ from models.site.job import Job
 from models.waits.boosted.recent import FADING, KEPT, NAMES, SIZE, UNKNOWN, Codes, Left, Recent, codes_of
 
 HORIZON = 150
-Story = list[tuple[Codes, int, Left, int]]
+JobLifecycle = list[tuple[Codes, int, Left, int]]
 
 
-def stories(seed: int, jobs: int) -> Story:
+def stories(seed: int, jobs: int) -> JobLifecycle:
     """Jobs that leave the queue, not in the order in which they were noted; each has two rows."""
     dice = random.Random(seed)
-    found: Story = []
+    found: JobLifecycle = []
     waiting: list[tuple[Codes, int]] = []
     rows = 0
     for number in range(jobs):
@@ -30,7 +30,7 @@ def stories(seed: int, jobs: int) -> Story:
     return found
 
 
-def told(recent: Recent, story: Story) -> Recent:
+def told(recent: Recent, story: JobLifecycle) -> Recent:
     for left in story:
         recent.left(*left)
     return recent

@@ -7,23 +7,23 @@ from models.waits.order.contenders import chosen, could_start
 from models.waits.order.line import before
 from models.waits.order.preference import Preference
 from models.waits.order.schedule import Limits
-from models.waits.order.sight import Sight
+from models.waits.order.site_view import SiteView
 from tests.support.queues import Row, limits_of, people_of, queued_of, running_of
 
 CPUS = 10
 HOUR_S = 3600.0
 
 
-def sight(queued: list[Row], running: list[Row]) -> Sight:
+def sight(queued: list[Row], running: list[Row]) -> SiteView:
     """A site without a topology; the queued jobs came an hour apart."""
     jobs, on = queued_of(queued, [HOUR_S * (len(queued) - place) for place in range(len(queued))]), running_of(running)
     count = len(queued)
-    return Sight(
+    return SiteView(
         0.0, CPUS, np.arange(count), jobs, on, people_of(9, on), None, np.ones(count), True, np.ones(count, np.int64)
     )
 
 
-def could(seen: Sight, started: int, limits: Limits) -> list[int]:
+def could(seen: SiteView, started: int, limits: Limits) -> list[int]:
     found = could_start(
         seen.queued, seen.running, seen.people, CPUS, seen.free, started, before(seen), Preference().weights, limits
     )

@@ -13,7 +13,7 @@ from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Pool, Requeue, Resume, Start, Submit, Suspend
 from models.waits.order import LearntOrder
 from models.waits.order.limits import JOBS, PLACE, REFUSED, STARTED
-from models.waits.order.sight import MOST_LOOKS
+from models.waits.order.site_view import MOST_LOOKS
 
 SITE = "alder"
 SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if_method="order", history=200)

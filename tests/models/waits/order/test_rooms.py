@@ -12,7 +12,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Capacity, End, Limit, Partition, Pool, Prediction, Reservation, Start, Submit
 from models.site.job import EXTRAS, Job
-from models.waits.order.pooled import Declared, Jobs, World, occupied, schedule_rooms
+from models.waits.order.pooled import Declared, Jobs, PoolTimeline, occupied, schedule_rooms
 from models.waits.order.schedule import Limits, line_of, schedule
 from tests.support.queues import Row, aging_of, queued_of, running_of
 
@@ -35,7 +35,7 @@ def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology
     kinds, kind = np.unique(sizes, return_inverse=True)
     demand = np.stack([kinds, 0 * kinds, 0 * kinds], axis=1)[:, None, :].astype(np.float64)
     parts, group = np.zeros((len(kinds), 1), np.int64), np.zeros(len(kinds), np.int64)
-    world = World(np.zeros(1), np.array([[[cpus, 0.0, 0.0]]], np.float64), demand, parts, group)
+    world = PoolTimeline(np.zeros(1), np.array([[[cpus, 0.0, 0.0]]], np.float64), demand, parts, group)
     nothing = np.zeros((len(sizes), 0), np.int64)
     jobs = Jobs(kind, sizes, table[1].copy(), table[2].copy(), users, nothing)
     taken = occupied(world.holds[:1], demand, parts, kind, np.arange(first))

@@ -17,7 +17,7 @@ from streams.errors import UserError
 from streams.sources.contract import Skipped
 from streams.sources.logs import lines as lines_module
 from streams.sources.logs.files import LogFiles
-from streams.sources.logs.lines import LinePosition, Lines
+from streams.sources.logs.lines import LinePosition, LineReader
 
 
 def first_time(head: bytes) -> float | None:
@@ -41,7 +41,7 @@ class Reader:
     def restart(self) -> None:
         if self.place is not None:
             self.place = msgspec.json.decode(msgspec.json.encode(self.place), type=LinePosition)
-        self.lines = Lines(LogFiles(str(self.location), first_time), self.skipped.append, follow=True, pause_s=0.0)
+        self.lines = LineReader(LogFiles(str(self.location), first_time), self.skipped.append, follow=True, pause_s=0.0)
         self.steps = self.lines.read(self.place)
         if self.place is None:
             assert next(self.steps) is None
@@ -123,7 +123,7 @@ def test_a_folder_is_read_from_its_oldest_file(tmp_path: Path, unzip: Callable[[
     write(tmp_path / ".hidden", "000001 x\n")
     expected = [f"24010{day} {which}" for day in (1, 2, 3) for which in "ab"]
     for location in (tmp_path, tmp_path / "2*"):
-        whole = Lines(LogFiles(str(location), first_time), lambda _: None, follow=False)
+        whole = LineReader(LogFiles(str(location), first_time), lambda _: None, follow=False)
         assert [raw.decode() for raw in whole.read()] == expected
     reader = Reader(tmp_path)
     assert reader.look() == expected
@@ -150,7 +150,7 @@ def test_a_file_that_is_zipped_now_is_not_read_twice(tmp_path: Path) -> None:
 
 def test_a_last_line_without_an_end_counts_where_nothing_follows(log: Path) -> None:
     write(log, "000003")
-    lines = Lines(LogFiles(str(log), first_time), lambda _: None, follow=False)
+    lines = LineReader(LogFiles(str(log), first_time), lambda _: None, follow=False)
     assert list(lines.read()) == [b"000001 a", b"000002 b", b"000003"]
     assert lines.line == 3
 

@@ -12,7 +12,7 @@ from kafka import TopicPartition
 from streams.errors import UserError
 from streams.sources.contract import Skipped
 from streams.sources.slurm.jobcomp import KafkaRecords, look_at, row_of
-from streams.sources.slurm.looks import SlurmCursor
+from streams.sources.slurm.polling import SlurmCursor
 from streams.sources.slurm.rows import JobRow
 from tests.support.made_slurm import NOON, MadeJob, records
 

@@ -21,7 +21,7 @@ from models.site.shapes import WALLTIMES, Shape, grid, sizes
 from streams.settings import EstimateSettings
 from streams.worker.answers import estimate_grid as grid_module
 from streams.worker.answers.estimate_grid import EstimateGrids, key_of, site_time
-from streams.worker.answers.turns import HANDING_S, Turns
+from streams.worker.answers.time_slicer import HANDING_S, TimeSlicer
 from streams.worker.checkpoint.stored import SiteHandle
 
 ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
@@ -278,7 +278,7 @@ def test_the_events_wait_only_for_slices(monkeypatch: pytest.MonkeyPatch) -> Non
         pauses.append(seconds)
 
     settings, topic = msgspec.structs.replace(FREELY, cpu_share=0.2), Topic()
-    keeping = EstimateGrids({"alder": here}, settings, topic.send, Clock(), turns=Turns(clock=clock))
+    keeping = EstimateGrids({"alder": here}, settings, topic.send, Clock(), turns=TimeSlicer(clock=clock))
     monkeypatch.setattr(grid_module, "time", SimpleNamespace(perf_counter=clock, time=time.time))
     monkeypatch.setattr(asyncio, "sleep", sleep)
     asyncio.run(keeping.refresh(here))

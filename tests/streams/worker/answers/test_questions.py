@@ -28,7 +28,7 @@ from streams.worker.answers import answering
 from streams.worker.answers.answering import MOST_ANSWERED, SAME_S, Answering
 from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.questions import Questions
-from streams.worker.answers.turns import Turns
+from streams.worker.answers.time_slicer import TimeSlicer
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.process import Metrics
 
@@ -55,7 +55,7 @@ class AskedWorker:
         self.metrics = Metrics(10)
         handles = {"alder": SiteHandle(self.engine, 3)}
         producer: Any = SimpleNamespace(send=self._send)
-        self.turns = Turns()
+        self.turns = TimeSlicer()
         self.standing = EstimateGrids(handles, EstimateSettings(cpu_share=1.0), self._send_estimate)
         self.questions = Questions(
             KafkaSettings(prefix="x."),

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from streams.worker.answers.turns import Turns
+from streams.worker.answers.time_slicer import TimeSlicer
 
 SLICE_S = 0.01
 
@@ -17,7 +17,7 @@ def slice_of_work() -> None:
 
 def test_an_event_waits_for_one_slice_however_many_want_their_turn() -> None:
     events: deque[float] = deque()
-    turns, waited = Turns(lambda: bool(events)), list[float]()
+    turns, waited = TimeSlicer(lambda: bool(events)), list[float]()
 
     async def work_events() -> None:
         while len(waited) < 20:
@@ -43,7 +43,7 @@ def test_an_event_waits_for_one_slice_however_many_want_their_turn() -> None:
 
 @pytest.mark.parametrize(("always", "backlog"), [(False, True), (True, False)])
 def test_slices_keep_their_share_while_events_wait_or_always(always: bool, backlog: bool) -> None:
-    turns = Turns(lambda: backlog)
+    turns = TimeSlicer(lambda: backlog)
 
     async def scenario() -> float:
         begun = time.perf_counter()
@@ -55,7 +55,7 @@ def test_slices_keep_their_share_while_events_wait_or_always(always: bool, backl
 
 
 def test_without_events_they_need_not_wait() -> None:
-    turns = Turns()
+    turns = TimeSlicer()
 
     async def scenario() -> float:
         begun = time.perf_counter()
@@ -67,7 +67,7 @@ def test_without_events_they_need_not_wait() -> None:
 
 
 def test_what_a_slice_raises_reaches_who_wanted_it_and_stops_no_other() -> None:
-    turns = Turns()
+    turns = TimeSlicer()
 
     def broken() -> None:
         raise ValueError("a flaw")

@@ -20,9 +20,9 @@ from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import table
 from streams.worker.checkpoint.checkpoint import Pending
 from streams.worker.checkpoint.event_logs import LateStates
-from streams.worker.checkpoint.pulse import StoodStill
 from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored
-from streams.worker.checkpoint.table import RETRY_S, Token
+from streams.worker.checkpoint.table import RETRY_S, OwnershipToken
+from streams.worker.checkpoint.watchdog import WorkerStalled
 from streams.worker.ownership.owner import CHECKPOINT_TURNS
 from tests.support.fakes import MemoryStore, Process, World
 
@@ -278,7 +278,7 @@ def test_of_two_states_the_one_of_the_later_epoch_or_offset_is_the_later() -> No
 class Away(MemoryStore):
     """A Redis that is away for the first attempts at each thing."""
 
-    def __init__(self, world: World, token: Token, failures: int, error: Exception) -> None:
+    def __init__(self, world: World, token: OwnershipToken, failures: int, error: Exception) -> None:
         super().__init__(world, token)
         self._left = dict.fromkeys(("write", "trim", "begin"), failures)
         self._error = error
@@ -342,6 +342,6 @@ def test_nothing_is_written_once_that_is_forbidden() -> None:
             super().step(what)
             now += 100.0 if what.startswith("send") else 0.0
 
-    with pytest.raises(StoodStill, match="stood still"):
+    with pytest.raises(WorkerStalled, match="stood still"):
         live(Sleepy(), clock=lambda: now)
     assert (world.started, world.table, world.committed) == ({}, {}, {})

@@ -17,8 +17,8 @@ from models.engine.settings import EngineSettings
 from models.records import bundled
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
-from streams.worker.checkpoint.claims import Superseded, WritesLost
-from streams.worker.checkpoint.table import Token
+from streams.worker.checkpoint.claims import Fenced, WritesLost
+from streams.worker.checkpoint.table import OwnershipToken
 from tests.support.changelog import Changelog
 from tests.support.events import as_history
 from tests.support.fakes import MemoryStore, Process, World
@@ -33,7 +33,7 @@ LENGTH = 17
 class Forgetful(MemoryStore):
     """Forgets the last `writes` writes, and what was deleted since then, when there have been `after` of them."""
 
-    def __init__(self, world: World, token: Token, after: int, writes: int) -> None:
+    def __init__(self, world: World, token: OwnershipToken, after: int, writes: int) -> None:
         super().__init__(world, token)
         self._after, self._writes = after, writes
         self._before: list[Any] = []
@@ -132,10 +132,10 @@ def test_where_it_cannot_be_made_good_the_worker_ends() -> None:
 def test_another_workers_claim_ends_a_worker() -> None:
     class Taken(MemoryStore):
         async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
-            raise Superseded("another worker has it")
+            raise Fenced("another worker has it")
 
     world = World()
     world.publish_events(EVENTS[:9])
-    with pytest.raises(Superseded):
+    with pytest.raises(Fenced):
         asyncio.run(Process(world, SETTINGS, store=Taken).live())
     assert (world.table, world.committed) == ({}, {})

@@ -2,16 +2,16 @@
 
 import pytest
 
-from streams.worker.checkpoint.pulse import Pulse, StoodStill
+from streams.worker.checkpoint.watchdog import Watchdog, WorkerStalled
 
 
 def test_a_process_whose_loop_did_not_run_for_long_stood_still_and_nothing_mends_it() -> None:
     now = 1000.0
-    pulse = Pulse(30.0, lambda: now)
+    pulse = Watchdog(30.0, lambda: now)
     for still_s in (0.0, 30.0):
         now += still_s
         pulse.check()
     for still_s in (31.0, 1.0):
         now += still_s
-        with pytest.raises(StoodStill, match=r"stood still for 31 s .*; its partitions may have a new owner"):
+        with pytest.raises(WorkerStalled, match=r"stood still for 31 s .*; its partitions may have a new owner"):
             pulse.check()

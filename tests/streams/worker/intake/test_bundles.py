@@ -114,7 +114,7 @@ def test_an_event_at_which_the_engine_fails_costs_itself_alone(monkeypatch: pyte
 
 def test_an_event_on_which_workers_die_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     old, rest = told()
-    bad, apply, of = old[BAD], Engine.apply, checkpoint.SiteCut.of
+    bad, apply, of = old[BAD], Engine.apply, checkpoint.SiteSnapshot.of
     doomed = set[int]()  # engines of which the state cannot be stored
 
     def deadly(engine: Engine, event: AnyEvent, arrived: float | None = None) -> Any:
@@ -128,7 +128,7 @@ def test_an_event_on_which_workers_die_costs_itself_alone(monkeypatch: pytest.Mo
         return of(handle)
 
     monkeypatch.setattr(Engine, "apply", deadly)
-    monkeypatch.setattr(checkpoint.SiteCut, "of", failing)
+    monkeypatch.setattr(checkpoint.SiteSnapshot, "of", failing)
     world, deaths = sent(old, rest), 0
     while world.committed.get(0) != len(world.messages[0]) and deaths < 9:
         doomed.clear()

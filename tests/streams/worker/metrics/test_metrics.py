@@ -28,9 +28,9 @@ from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.crew import merged
 from streams.worker.metrics.process import SITES_PER_TURN, Metrics
 from streams.worker.metrics.sites import MAX_SHOWN_PARTITIONS, SiteFamilies
+from streams.worker.supervisor import merged
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
 

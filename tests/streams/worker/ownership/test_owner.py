@@ -19,7 +19,7 @@ from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
 from models.simulation import generate, run
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
-from streams.worker.checkpoint.pulse import StoodStill
+from streams.worker.checkpoint.watchdog import WorkerStalled
 from streams.worker.ownership import partition
 from tests.support.fakes import TOPIC, Crash, MemoryStore, Process, World
 from tests.support.stored import heads, saved_state, whole
@@ -253,9 +253,9 @@ def test_a_process_that_stood_still_writes_nothing_more() -> None:
     now += 29.0
     process.pulse.check()
     now += 31.0
-    with pytest.raises(StoodStill, match="stood still for 31 s"):
+    with pytest.raises(WorkerStalled, match="stood still for 31 s"):
         process.pulse.check()
-    with pytest.raises(StoodStill, match="stood still"):
+    with pytest.raises(WorkerStalled, match="stood still"):
         live(process)
 
 

@@ -56,7 +56,7 @@ def is_poison(event: AnyEvent) -> bool:
 @pytest.fixture
 def unencodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A state with the event in it cannot be stored; nothing else shows."""
-    of = checkpoint.SiteCut.of.__func__  # type: ignore[attr-defined]
+    of = checkpoint.SiteSnapshot.of.__func__  # type: ignore[attr-defined]
 
     def failing(kind: type, handle: Any) -> Any:
         jobs = handle.engine.context.state.jobs.values()
@@ -64,7 +64,7 @@ def unencodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             raise OverflowError("can't serialize ints >= 2**64")
         return of(kind, handle)
 
-    monkeypatch.setattr(checkpoint.SiteCut, "of", classmethod(failing))
+    monkeypatch.setattr(checkpoint.SiteSnapshot, "of", classmethod(failing))
     yield
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.event_logs import SomeMessages
 from streams.worker.ownership import site_queues
-from streams.worker.ownership.site_queues import Room, SiteQueues
+from streams.worker.ownership.site_queues import MemoryBudget, SiteQueues
 
 SITES = ("alder", "birch", "cedar", "stranger")
 TOPIC = "events"
@@ -26,7 +26,7 @@ class Deck:
     """Queues over a log of messages, with a clock that a test sets."""
 
     def __init__(self, log: list[Fetched], places: int = 1000, **options: Any) -> None:
-        self.log, self.now, self.room = log, 0.0, Room(places)
+        self.log, self.now, self.room = log, 0.0, MemoryBudget(places)
         self.tasks: list[asyncio.Future[None]] = []
         self.taken: list[int] = []
         self.queues = SiteQueues(
@@ -210,4 +210,4 @@ def test_what_is_forgotten_gives_its_places_back_once(taken: bool) -> None:
 
 
 def test_a_large_message_takes_many_places() -> None:
-    assert Room.places(message(0, "alder", b"x" * 60_000)) == 121
+    assert MemoryBudget.places(message(0, "alder", b"x" * 60_000)) == 121

@@ -14,7 +14,7 @@ from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
-from streams.worker.checkpoint.claims import Superseded
+from streams.worker.checkpoint.claims import Fenced
 from streams.worker.checkpoint.event_logs import LateStates
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import decode_stored
@@ -86,7 +86,7 @@ def process(world: Shared) -> Process:
 
 async def old_worker(old: Process, messages: list[Any]) -> None:
     """Process messages until another worker has claimed a site."""
-    with suppress(Superseded):
+    with suppress(Fenced):
         for message in messages:
             await old.owner.take(message)
             await asyncio.sleep(0)

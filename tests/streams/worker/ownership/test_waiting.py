@@ -19,7 +19,7 @@ from models.site.notes import Pair
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
 from streams.worker.ownership import site_queues
-from streams.worker.ownership.site_queues import MAX_WAITING, Room
+from streams.worker.ownership.site_queues import MAX_WAITING, MemoryBudget
 from tests.support.fakes import Crash, Process, World
 from tests.support.stored import heads
 from tests.support.trained import Trained
@@ -215,7 +215,7 @@ def test_of_a_site_that_waits_only_so_many_messages_are_held_in_memory(monkeypat
 
     async def scenario() -> None:
         process = Process(world, settings(5))
-        process.means.room = Room(20)
+        process.means.room = MemoryBudget(20)
         await process.take_over(0)
         process.partition()._queues._room = process.means.room
         first, *others = world.delivered()

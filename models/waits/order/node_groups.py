@@ -12,14 +12,14 @@ from models.site.topology import Ask, ask_of
 from models.site.topology.layout import Kind, Layout, Nodes
 from models.waits.order.features import Queued, Running
 from models.waits.order.placement import in_parts, lie, stacked
-from models.waits.order.pooled import Declared, Jobs, World, may_start, schedule_rooms
+from models.waits.order.pooled import Declared, Jobs, PoolTimeline, may_start, schedule_rooms
 from models.waits.order.schedule import Limits
 
 Counts = dict[tuple[int, str | None], int]
 """Places of the counts of limits: by the limit's number, and the user or account whose jobs are counted together."""
 
 
-class Rooms(NamedTuple):
+class NodeGroups(NamedTuple):
     """The rooms of an area at a moment, and its live jobs, the running ones first; `asks` are the kinds of them.
 
     The rooms are those of its layout, or its `nodes`. `tiers` are those of the queued jobs' partitions, `counts` the
@@ -29,7 +29,7 @@ class Rooms(NamedTuple):
     layout: Layout
     nodes: Nodes | None
     asks: list[Ask]
-    world: World
+    world: PoolTimeline
     jobs: Jobs
     occupied: Floats
     declared: Declared
@@ -44,7 +44,7 @@ class Rooms(NamedTuple):
         )
         return starts_s, cut_short
 
-    def repeated(self, line: Ints) -> tuple["Rooms", Ints]:
+    def repeated(self, line: Ints) -> tuple["NodeGroups", Ints]:
         """Return a copy with a separate job for each place of the line, and these; a place may occur several times."""
         first = len(self.occupied)
         which = np.concatenate((np.arange(first), first + line))
@@ -67,7 +67,7 @@ def see_rooms(
     running: Running,
     queued: Queued,
     now: float,
-) -> Rooms:
+) -> NodeGroups:
     """Take a snapshot of the jobs in these rows of an area's table, running and queued; O(live jobs).
 
     Args:
@@ -102,10 +102,10 @@ def see_rooms(
     taken = lie(layout, nodes, kinds, kind, columns.start[on], world.holds[0])
     declared = _declared(layout, kinds, counts, counted[: len(on)], kind[: len(on)])
     tiers = np.array([one.tier for one in kinds], np.int64)[kind[len(on) :]]
-    return Rooms(layout, nodes, asks, world, jobs, taken, declared, counts, tiers)
+    return NodeGroups(layout, nodes, asks, world, jobs, taken, declared, counts, tiers)
 
 
-def with_queued(rooms: Rooms, job: Job, queued: Queued) -> Rooms:
+def with_queued(rooms: NodeGroups, job: Job, queued: Queued) -> NodeGroups:
     """Return a copy with one more job, the last of these queued ones; O(live jobs)."""
     layout, nodes, ask, counts = rooms.layout, rooms.nodes, ask_of(job), dict(rooms.counts)
     asks = rooms.asks if ask in rooms.asks else [*rooms.asks, ask]
@@ -162,12 +162,12 @@ def _group(partitions: Sequence[tuple[str, ...]]) -> int:
     return partitions.index(partitions[-1])
 
 
-def _world(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], now: float) -> World:
+def _world(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], now: float) -> PoolTimeline:
     groups = [one.partitions for one in kinds]
     numbers = np.array([groups.index(partitions) for partitions in groups], np.int64)
     begins, holds = layout.timeline(now, by_node=nodes is not None)
     demand = stacked(layout, nodes, [one.demand for one in kinds])
-    return World(begins, holds, demand, in_parts(layout, nodes, kinds), numbers)
+    return PoolTimeline(begins, holds, demand, in_parts(layout, nodes, kinds), numbers)
 
 
 def _most(layout: Layout, counts: Counts) -> Floats:

@@ -58,7 +58,7 @@ class StartSettings(msgspec.Struct):
     turns: str
 
 
-class Member:
+class WorkerProcess:
     """One of the processes, numbered from 1. Its group name is the worker's name with this number."""
 
     def __init__(self, number: int, settings: Settings, partitions: int, directory: Path) -> None:
@@ -114,7 +114,7 @@ class Member:
             return None
 
 
-class Crew:
+class ProcessSupervisor:
     """All processes of a worker.
 
     Args:
@@ -124,7 +124,7 @@ class Crew:
     def __init__(self, settings: Settings, partitions: int, directory: Path) -> None:
         self._settings = settings
         count = settings.worker.shared_by(partitions)
-        self._members = [Member(number, settings, partitions, directory) for number in range(1, count + 1)]
+        self._members = [WorkerProcess(number, settings, partitions, directory) for number in range(1, count + 1)]
         self._stopping = asyncio.Event()
         self._restarts = Counter[int]()
 
@@ -172,7 +172,7 @@ class Crew:
             for task in ends:
                 task.cancel()
 
-    async def _keep(self, member: Member) -> None:
+    async def _keep(self, member: WorkerProcess) -> None:
         """Restart a process each time it ends, after a pause."""
         ends, since = 0, time.monotonic()
         while True:
@@ -203,7 +203,7 @@ class Crew:
         except OSError as error:
             raise port_error(worker.web_host, worker.web_port, error) from None
 
-    async def _shown(self, page: str) -> list[tuple[Member, tuple[int, str] | None]]:
+    async def _shown(self, page: str) -> list[tuple[WorkerProcess, tuple[int, str] | None]]:
         answers = await asyncio.gather(*(member.show(page) for member in self._members))
         return list(zip(self._members, answers, strict=True))
 
@@ -267,7 +267,7 @@ def run_crew(settings: Settings, partitions: int) -> None:
 
 
 async def _run(settings: Settings, partitions: int, directory: Path) -> None:
-    crew, loop = Crew(settings, partitions, directory), asyncio.get_running_loop()
+    crew, loop = ProcessSupervisor(settings, partitions, directory), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, crew.stop)
     await crew.run()

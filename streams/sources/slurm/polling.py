@@ -33,7 +33,7 @@ class SlurmCursor(msgspec.Struct, kw_only=True, omit_defaults=True):
     jobs: str = ""
 
 
-class Look(msgspec.Struct):
+class PollResult(msgspec.Struct):
     """Result of one poll. `at` is its time at the scheduler; `queue` is True if it covers the whole queue.
 
     `late` is True if the state before is missing: started jobs are then too late for a prediction of their waits.
@@ -49,7 +49,7 @@ class Look(msgspec.Struct):
     number: int = 1
 
 
-class Way(ABC):
+class Poller(ABC):
     """A poller of Slurm. A result that was yielded is recorded in the cursor, and not yielded again."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Way(ABC):
         self.lag: dict[str, float] = {}
 
     @abstractmethod
-    def looks(self, place: SlurmCursor) -> Iterator[Look]:
+    def looks(self, place: SlurmCursor) -> Iterator[PollResult]:
         """Yield the available results, oldest first, within a second; the cursor is advanced with each.
 
         Raises:
@@ -79,22 +79,22 @@ OVERLAP_S = 300.0
 LIMITS_S = 3600.0  # seconds between two polls of the limits
 
 
-class Polling(Way):
+class Polling(Poller):
     """Call Slurm every `pause_s` seconds. A failure is reported as skipped, and the call is repeated when due."""
 
     def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float) -> None:
         super().__init__()
         self._slurm, self._on_skipped, self._pause_s = calls, on_skipped, pause_s
         self._pool = ThreadPoolExecutor(1)
-        self._underway: Future[Look] | None = None
+        self._underway: Future[PollResult] | None = None
         self._due = 0.0
         self.begun = 0  # looks
 
     @abstractmethod
-    def look(self, place: SlurmCursor) -> Look:
+    def look(self, place: SlurmCursor) -> PollResult:
         """Poll once, in the thread."""
 
-    def looks(self, place: SlurmCursor) -> Iterator[Look]:
+    def looks(self, place: SlurmCursor) -> Iterator[PollResult]:
         """Yield the finished result, if any; otherwise start a poll when it is due."""
         if self._underway is None:
             if time.monotonic() < self._due:
@@ -137,12 +137,12 @@ class QueuePolling(Polling):
         self._machine_due = self._limits_due = 0.0
         self._machine = Machine()
 
-    def look(self, place: SlurmCursor) -> Look:
+    def look(self, place: SlurmCursor) -> PollResult:
         """Poll the queue, and the machine if it is due."""
         machine = self._look_at_machine() if time.monotonic() >= self._machine_due else None
         at = float(int(time.time()))
         document = self._slurm.queue(self._on_skipped)
-        return Look(document.rows, document.last_update or at, queue=True, machine=machine)
+        return PollResult(document.rows, document.last_update or at, queue=True, machine=machine)
 
     def _look_at_machine(self) -> Machine:
         self._machine_due = time.monotonic() + self._machine_s
@@ -174,8 +174,8 @@ class AccountingPolling(Polling):
         super().__init__(calls, on_skipped, pause_s)
         self._since_s = since_s
 
-    def look(self, place: SlurmCursor) -> Look:
+    def look(self, place: SlurmCursor) -> PollResult:
         """Poll the jobs since the last poll, with an overlap."""
         now = float(int(time.time()))
         since = place.since - OVERLAP_S if place.since else now - self._since_s
-        return Look(self._slurm.accounting(max(since, 0.0), self._on_skipped).rows, now, accounting=True)
+        return PollResult(self._slurm.accounting(max(since, 0.0), self._on_skipped).rows, now, accounting=True)

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
+from models.engine.components import AttemptHandler
 from models.engine.methods import planned_run_s
 from models.engine.outgoing import Anomaly, Record, stale
-from models.engine.parts import AttemptHandler
 from models.engine.scores import MAX_RIVALS
-from models.method import Happened
+from models.method import JobTransition
 from models.records import Alter, Capacity, ExpectedStart, Hold, Release, Resume, Suspend
 from models.registry import METHODS, RUN_METHODS
 from models.site.clock import MAX_AHEAD_S
@@ -26,7 +26,7 @@ RARE = tuple(name for name in _ALTERED if name in Extras.__struct_fields__ and n
 EMPTIED = ("node_features", "pending_reason")  # fields that an empty value removes
 
 
-class InPlace(AttemptHandler):
+class UpdateHandler(AttemptHandler):
     """Handle altered requests, holds, suspensions, external estimates, and the capacity of the site.
 
     A job is held by its owner or an operator, by its dependency, or by both.
@@ -134,7 +134,7 @@ class InPlace(AttemptHandler):
             at = max(event.time, job.start)
             self._live.alter(job, phase=phase, progress=job.progress.but(suspended_at=at))
             self._live.watch_still(job)
-            self._observe(job, Happened.SUSPENDED, event.time)
+            self._observe(job, JobTransition.SUSPENDED, event.time)
 
     def resume(self, event: Resume) -> Iterator[Record]:
         """Resume a suspended job; its run time excludes the time in suspension."""
@@ -147,7 +147,7 @@ class InPlace(AttemptHandler):
         else:
             progress = job.progress.but(suspended_at=None, suspended_s=job.stood_s(event.time))
             self._live.alter(job, phase=Phase.RUNNING, progress=progress)
-            self._observe(job, Happened.RESUMED, event.time)
+            self._observe(job, JobTransition.RESUMED, event.time)
 
     def expect(self, event: ExpectedStart) -> Iterator[Record]:
         """Record an external estimate of a job's start, which is scored next to the methods' estimates of its wait.

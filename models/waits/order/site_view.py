@@ -10,9 +10,9 @@ from models.method import SiteContext
 from models.site.job import Job
 from models.site.table import QUEUED, RUNNING
 from models.waits.order.features import People, Queued, Running, accrue
+from models.waits.order.node_groups import NodeGroups, see_rooms, with_queued
 from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference
-from models.waits.order.rooms import Rooms, see_rooms, with_queued
 from models.waits.order.usage import Usage, used_by
 from models.waits.order.withdrawals import Withdrawals, leaves
 
@@ -20,7 +20,7 @@ MIN_REMAINING_S = 1.0
 """Minimum remaining run time of a job: until its end event it is running."""
 
 
-class Sight(NamedTuple):
+class SiteView(NamedTuple):
     """Snapshot of the site. `rows` are those of the queued jobs in the table.
 
     Of a deep queue some jobs represent others too: `stands_for` is the number of each, and `whole` is set if the rows
@@ -36,7 +36,7 @@ class Sight(NamedTuple):
     queued: Queued
     running: Running
     people: People
-    rooms: Rooms | None
+    rooms: NodeGroups | None
     stands_for: Floats
     whole: bool
     tasks: Ints
@@ -47,7 +47,7 @@ class Sight(NamedTuple):
         return max(self.cpus - int(self.running.cpus.sum()), 0)
 
 
-class Sums(NamedTuple):
+class UsageTotals(NamedTuple):
     """Usage of users and accounts, and the withdrawals of jobs."""
 
     users: Usage
@@ -81,7 +81,7 @@ class Columns(NamedTuple):
     withdrawn: Floats
 
     @classmethod
-    def of(cls, context: SiteContext, now: float, sums: Sums, preference: Preference) -> "Columns":
+    def of(cls, context: SiteContext, now: float, sums: UsageTotals, preference: Preference) -> "Columns":
         """Return the columns of a site as it is."""
         table, seen, (users, accounts, withdrawals) = context.state.table, context.state.table.seen(), sums
         return cls(
@@ -102,8 +102,8 @@ class Columns(NamedTuple):
 
 
 def look(
-    context: SiteContext, now: float, sums: Sums, preference: Preference, by_node: bool, as_queued: int = -1
-) -> Sight:
+    context: SiteContext, now: float, sums: UsageTotals, preference: Preference, by_node: bool, as_queued: int = -1
+) -> SiteView:
     """Take a snapshot of a site, O(live jobs) for those in `seen` (`models.site.seen`).
 
     Args:
@@ -117,7 +117,7 @@ def look(
     if context.layout is not None:
         nodes = nodes_of(context.layout, table) if by_node else None
         rooms = see_rooms(context.layout, nodes, table, on, rows, running, queued, now)
-    return Sight(now, context.cpus, rows, queued, running, people, rooms, stands_for, seen.whole, tasks)
+    return SiteView(now, context.cpus, rows, queued, running, people, rooms, stands_for, seen.whole, tasks)
 
 
 @njit(cache=True, nogil=True)
@@ -198,7 +198,7 @@ def _running(table: Records, on: Ints, elapsed_s: Floats, now: float, places: In
     return Running(cpus, left_s, planned_s, user, account, queue, lasts_s)
 
 
-class New(NamedTuple):
+class CandidateJob(NamedTuple):
     """A job that is last in the queue, with the columns of `Queued`.
 
     The codes of its user and account are those of the table plus 1. A user or account without another live job has the
@@ -218,7 +218,9 @@ class New(NamedTuple):
     looks: int
 
     @classmethod
-    def of(cls, job: Job, context: SiteContext, now: float, sums: Sums, preference: Preference) -> "New":
+    def of(
+        cls, job: Job, context: SiteContext, now: float, sums: UsageTotals, preference: Preference
+    ) -> "CandidateJob":
         """Return the columns of a job that is submitted `now` (Unix seconds) or is hypothetical."""
         table, run_s, told = context.state.table, job.expected_run_s, job.extras.priority
         user, account = table.code("user", job.user) + 1, table.code("account", job.account) + 1
@@ -252,7 +254,7 @@ def looks_of(job: Job) -> int:
 
 @njit(cache=True, nogil=True)
 def with_new(
-    queued: Queued, people: People, new: New, by_users: Floats, by_accounts: Floats, now: float
+    queued: Queued, people: People, new: CandidateJob, by_users: Floats, by_accounts: Floats, now: float
 ) -> tuple[Queued, People]:
     """Return the queue with one more job, the last, and the usage with its user and account; O(queued)."""
     users, accounts, size = people.users, people.accounts, len(queued.cpus)
@@ -280,9 +282,9 @@ def with_new(
     return every, People(users, accounts, people.held, people.runs)
 
 
-def with_job(sight: Sight, job: Job, context: SiteContext, sums: Sums, preference: Preference) -> Sight:
+def with_job(sight: SiteView, job: Job, context: SiteContext, sums: UsageTotals, preference: Preference) -> SiteView:
     """Return the site with one more queued job, the last; O(queued)."""
-    new, tables = New.of(job, context, sight.now, sums, preference), (sums.users.table, sums.accounts.table)
+    new, tables = CandidateJob.of(job, context, sight.now, sums, preference), (sums.users.table, sums.accounts.table)
     queued, people = with_new(sight.queued, sight.people, new, *tables, float(sight.now))
     rooms = None if sight.rooms is None else with_queued(sight.rooms, job, queued)
     stands_for, tasks = np.append(sight.stands_for, 1.0), np.append(sight.tasks, job.tasks_left)

@@ -24,14 +24,14 @@ ALONE_FLAG = 0x80
 MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
 
 BOUND, SHIFT = -2, -1
-"""The last columns of a `Said`; before them come those of the mixtures."""
+"""The last columns of a `MixtureSnapshot`; before them come those of the mixtures."""
 
 BEHIND = MIXED + 2  # columns behind those of the experts
 _SITE = -BEHIND
 _WEIGHT = Struct("<d")
 
 
-class Said(NamedTuple):
+class MixtureSnapshot(NamedTuple):
     """The prediction for a job, by quantile; nan: missing.
 
     `table`, (quantiles, experts + 5), has first the experts' estimates, on the scale and in single precision. Then come
@@ -63,13 +63,13 @@ class Said(NamedTuple):
         """The experts' medians and the bounds, seconds: the input of `AtOnce`."""
         return np.asarray(inputs_of(self.table))
 
-    def around(self, wait_s: float, most_s: float) -> "Said":
+    def around(self, wait_s: float, most_s: float) -> "MixtureSnapshot":
         """Return a copy with this estimate: the other bounds are on the right side of it, and none is over `most_s`."""
         if self.alone:
             wait_s = self.table.item(MEDIAN, BOUND)
         else:
             _around(self.table, wait_s, most_s)
-        return Said(self.table, self.kind, self.alone, self.weight, wait_s)
+        return MixtureSnapshot(self.table, self.kind, self.alone, self.weight, wait_s)
 
     @property
     def told(self) -> list[float]:
@@ -80,7 +80,7 @@ class Said(NamedTuple):
 
     @staticmethod
     def weight_of(value: bytes) -> float:
-        """Return the weight from data that ends with an encoded `Said`."""
+        """Return the weight from data that ends with an encoded `MixtureSnapshot`."""
         return float(_WEIGHT.unpack_from(value, len(value) - _WEIGHT.size)[0])
 
     def encode(self) -> bytes:
@@ -92,7 +92,7 @@ class Said(NamedTuple):
         return value.tobytes()
 
     @classmethod
-    def decode(cls, value: bytes, experts: int) -> "Said":
+    def decode(cls, value: bytes, experts: int) -> "MixtureSnapshot":
         """Decode the bytes from `encode`."""
         table = np.empty((QUANTILES, experts + BEHIND))
         weight = read_said(np.frombuffer(value, np.uint8), table)
@@ -100,7 +100,7 @@ class Said(NamedTuple):
 
 
 def encoded_bytes(experts: int) -> int:
-    """Return the size of an encoded `Said` for this number of experts, in bytes."""
+    """Return the size of an encoded `MixtureSnapshot` for this number of experts, in bytes."""
     return 1 + QUANTILES * (4 * experts + 8 * BEHIND) + 8
 
 
@@ -148,7 +148,7 @@ def _marks(table: Floats) -> Floats:
 
 @njit(cache=True)
 def mark(table: Floats, place: int) -> float:
-    """The mark of a `Said` at this place, seconds."""
+    """The mark of a `MixtureSnapshot` at this place, seconds."""
     if place < QUANTILES:
         return float(table[place, BOUND])
     return float(seconds(table[place - QUANTILES, _SITE + BOTH]))
@@ -156,7 +156,7 @@ def mark(table: Floats, place: int) -> float:
 
 @njit(cache=True)
 def inputs_of(table: Floats) -> Floats:
-    """The `inputs` of a `Said`."""
+    """The `inputs` of a `MixtureSnapshot`."""
     medians = table.shape[1] - BEHIND - 1
     found = np.empty(medians + QUANTILES)
     for expert in range(medians):

@@ -13,11 +13,11 @@ def since_boot() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-class StoodStill(UserError):
+class WorkerStalled(UserError):
     """This process stalled for too long; it must not write anything any more."""
 
 
-class Pulse:
+class Watchdog:
     """Detect that the event loop stalled so long that the broker may have removed this member.
 
     The event loop sends the heartbeats to the broker, and calls `check` every second. After a stall longer than
@@ -39,14 +39,14 @@ class Pulse:
         """Check that this process never stalled for too long.
 
         Raises:
-            StoodStill: It did.
+            WorkerStalled: It did.
         """
         now = self._clock()
         still_s, self._last = now - (self._last or now), now
         if still_s > self._most_s and self._stood_still is None:
             self._stood_still = still_s
         if self._stood_still is not None:
-            raise StoodStill(
+            raise WorkerStalled(
                 f"this process stood still for {self._stood_still:.0f} s (stopped, swapped out, asleep or busy with "
                 "one thing); its partitions may have a new owner, so it ends and begins afresh"
             )

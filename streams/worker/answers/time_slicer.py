@@ -24,7 +24,7 @@ Kafka consumer can deliver events."""
 HANDING_S = 0.001  # pause between two slices for other tasks, seconds
 
 
-class Turns:
+class TimeSlicer:
     """Run slices of work one at a time, so that an event waits for at most one slice.
 
     A slice starts when no event waits. Under a constant load of events, slices still get a share of the time, so that a

@@ -22,7 +22,7 @@ SOFT_S, MAX_FAR = 10.0, 4.0
 limited to `MAX_FAR`, which is over an hour."""
 
 
-class AtOnceLearnt(NamedTuple):
+class ImmediateStartState(NamedTuple):
     """Learned coefficients, the squares of their gradients, and the correction of each range of probability."""
 
     coefficients: Floats
@@ -30,7 +30,7 @@ class AtOnceLearnt(NamedTuple):
     corrections: Floats
 
 
-class AtOnce:
+class ImmediateStartModel:
     """Online logistic regression on the distance of each estimate and bound from one minute.
 
     The coefficients are trained by AdaGrad (J. Duchi, E. Hazan, Y. Singer, JMLR 12, 2011). The remaining bias is
@@ -42,7 +42,7 @@ class AtOnce:
     """
 
     def __init__(self, inputs: int) -> None:
-        self.learnt = AtOnceLearnt(np.zeros(1 + inputs), np.zeros(1 + inputs), np.zeros(BINS))
+        self.learnt = ImmediateStartState(np.zeros(1 + inputs), np.zeros(1 + inputs), np.zeros(BINS))
 
     def probability(self, waits_s: Floats) -> float:
         """Return the probability of an immediate start, from the estimates and bounds, (inputs,) in seconds; nan:

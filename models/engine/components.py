@@ -15,7 +15,7 @@ from models.engine.reestimates import Reestimates
 from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
 from models.engine.trends import Trends
-from models.method import Happened, SiteContext
+from models.method import JobTransition, SiteContext
 from models.site.history import History
 from models.site.job import Job
 from models.site.state import SiteState
@@ -23,7 +23,7 @@ from models.site.state import SiteState
 LEARNT_ROWS = "engine.learnt"  # storage key of the rows of departed jobs
 
 
-class Parts:
+class EngineComponents:
     """The components of an engine.
 
     `context` is the knowledge about the site, `methods` predict and learn from it, `scores` measure their accuracy, and
@@ -44,7 +44,7 @@ class Parts:
         self.live = LiveJobs(self.context, settings.live_jobs, self.methods.per_job)
         self.reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates, self.live.touch)
         self.landmarks = Landmarks(self.context.state, settings.method, settings.bounds, self.live.touch)
-        self.observe: Callable[[Job, Happened, float], None] = partial(self.methods.observe, context=self.context)
+        self.observe: Callable[[Job, JobTransition, float], None] = partial(self.methods.observe, context=self.context)
         """Reports a transition of an attempt and its time to the methods, whether or not the attempt is scored."""
         self.arrays = Arrays(self.live, self.methods.forget)
         self.groups = Groups(self.live)
@@ -69,7 +69,7 @@ class Parts:
 class AttemptHandler:
     """Base class of the handlers for attempt events."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: EngineComponents) -> None:
         self._parts = parts
         self._settings, self._context, self._live = parts.settings, parts.context, parts.live
         self._arrays, self._groups = parts.arrays, parts.groups

@@ -21,7 +21,7 @@ MARGIN: Final = 10.0
 of KTH and CTC about 1 % have such a state."""
 
 
-class Extent:
+class TrainingRange:
     """The largest values of the features of `WORDS` among rows.
 
     >>> import numpy as np
@@ -41,7 +41,7 @@ class Extent:
         self._known = [(names.index(name), _nearly(before), WORDS[name], before) for name, before in most.items()]
 
     @classmethod
-    def of(cls, rows: Singles, names: Sequence[str]) -> "Extent":
+    def of(cls, rows: Singles, names: Sequence[str]) -> "TrainingRange":
         """Return the range of rows (n, len(names))."""
         return cls(names, {name: _count(rows[:, names.index(name)].max().item()) for name in WORDS if name in names})
 

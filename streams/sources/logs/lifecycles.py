@@ -31,7 +31,7 @@ def unsaid() -> None:
     """Return None: the record does not describe the submission."""
 
 
-class Story(msgspec.Struct, array_like=True):
+class JobLifecycle(msgspec.Struct, array_like=True):
     """Lifecycle of a job, as last recorded.
 
     Attributes:
@@ -50,10 +50,10 @@ class Story(msgspec.Struct, array_like=True):
     note: str = ""
 
 
-Known = dict[str, Story]
+Known = dict[str, JobLifecycle]
 
 
-class Stories:
+class LifecycleTracker:
     """Lifecycles of a site's jobs in `known`, oldest first."""
 
     def __init__(self, site: str, known: Known) -> None:
@@ -151,7 +151,7 @@ class Stories:
         if story is None or story.phase not in (QUEUED, BARE, HELD):
             return []
         if again:
-            self.known[job] = Story(GONE, story.attempt)
+            self.known[job] = JobLifecycle(GONE, story.attempt)
         else:
             self._forget(job)
         if story.tasks == ALL_STARTED:
@@ -219,7 +219,7 @@ class Stories:
         return [submit] if submit is not None else []
 
     def _see(self, job: str, phase: str, tasks: int = 0) -> None:
-        self.known[job] = Story(phase, tasks=tasks)
+        self.known[job] = JobLifecycle(phase, tasks=tasks)
         self._bytes += _size(job)
         if self._bytes > MAX_KNOWN_BYTES:  # many at once: finding the first of a dictionary is O(those removed)
             for oldest in list(islice(self.known, len(self.known) // 8 + 1)):
