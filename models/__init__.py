@@ -1,7 +1,7 @@
-"""What is known of a site and what is predicted from it.
+"""Knowledge about a site, and the predictions from it.
 
-Pure: events and numbers in, predictions out. Nothing here reads a clock, opens a file or talks to a server, so the
-stream, the replay and the tests share one way through the code.
+This package is pure: it maps events and numbers to predictions. It reads no clock and no file, and contacts no server,
+so the stream, the replay and the tests share the same code.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Arrays by the kind of their numbers; their shapes are in the docstrings of what takes them."""
+"""Array types by dtype; the docstrings of functions document the shapes."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""What bounds on waits say of other questions: whether one ends within a time, and which of several is the least."""
+"""Probabilities from bounds on waits: that a wait ends within a time, and which of several waits is the shortest."""
 
 import math
 from bisect import bisect_left, bisect_right
@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby
 
 POINTS = 40
-"""Equally likely values that a distribution is taken as."""
+"""Number of equally likely values that represent a distribution."""
 
 CAUTION = 0.1
-"""How much of its bound of 0.9 is added to a wait by which sites are compared."""
+"""Share of the bound of 0.9 that is added to a wait when sites are compared."""
 
 SMALLEST = 1e-9
-"""What is left of a share is none where it is less than this."""
+"""A smaller remaining share counts as 0."""
 
 
 def cautious_s(wait_s: float, bounds_s: Mapping[str, float] | None, schedule_s: float | None = None) -> float:
-    """By what to choose the site for a job: the wait in seconds, the longer the less sure it is.
+    """Return the wait in seconds by which to compare sites for a job; it is longer if the estimate is less certain.
 
-    An estimate is a median: where it says nothing of the risk, and is the same at several sites, the bound decides. Nor
-    is it less than what a simulated schedule says alone, `schedule_s`, where that is one of several opinions in the
-    estimate: it looks at this very job.
+    An estimate is a median, which does not express the risk: if it is the same at several sites, the bound decides. The
+    result is at least `schedule_s`, the wait by a simulated schedule, if that is one of several experts in the
+    estimate: the simulation considers this very job.
 
     >>> cautious_s(60.0, {"0.5": 60.0, "0.9": 600.0}), cautious_s(60.0, None), cautious_s(60.0, None, 900.0)
     (120.0, 66.0, 900.0)
@@ -30,10 +30,10 @@ def cautious_s(wait_s: float, bounds_s: Mapping[str, float] | None, schedule_s: 
 
 
 def spread(median_s: float, bounds_s: Mapping[str, float]) -> list[float]:
-    """Equally likely waits, (POINTS,) ascending, in seconds.
+    """Return equally likely waits, (POINTS,) ascending, in seconds.
 
-    Between two bounds they lie in a straight line, from 0 up to the lowest one; beyond the highest they go on as before
-    it.
+    The distribution is linear between two bounds, and from 0 to the lowest one; above the highest bound it is
+    extrapolated.
 
     >>> spread(100.0, {"0.25": 50.0, "0.75": 150.0})[::13]
     [2.5, 67.5, 132.5, 197.5]
@@ -49,7 +49,7 @@ def spread(median_s: float, bounds_s: Mapping[str, float]) -> list[float]:
 
 
 def chance_within(seconds: float, median_s: float, bounds_s: Mapping[str, float]) -> float:
-    """The probability that a wait is at most so many seconds; beyond the highest bound that bound's.
+    """Return the probability that a wait is at most `seconds`, limited to that of the highest bound.
 
     >>> [chance_within(s, 100.0, {"0.25": 50.0, "0.9": 300.0}) for s in (25.0, 100.0, 200.0, 9e9)]
     [0.125, 0.5, 0.7, 0.9]
@@ -63,18 +63,18 @@ def chance_within(seconds: float, median_s: float, bounds_s: Mapping[str, float]
 
 
 def _known(median_s: float, bounds_s: Mapping[str, float]) -> tuple[list[float], list[float]]:
-    """Probabilities from 0, and the waits in seconds that they belong to, both ascending."""
+    """Return probabilities from 0, and the waits in seconds at these quantiles, both ascending."""
     known = sorted({0.0: 0.0, **{float(q): bound_s for q, bound_s in bounds_s.items()}, 0.5: median_s}.items())
     return [q for q, _ in known], list(accumulate((max(wait_s, 0.0) for _, wait_s in known), max))
 
 
 def chances_of_least(values: Sequence[Sequence[float]]) -> list[float]:
-    """The probability that a value of each is the least, of independent ones; equal values share it.
+    """Return the probability of each variable to be the smallest of independent ones; ties share it.
 
     O(values · log values).
 
-    Parameters:
-        values: of each, as many equally likely values.
+    Args:
+        values: equally likely values of each variable.
 
     >>> chances_of_least([[1.0, 3.0], [2.0, 4.0]])
     [0.75, 0.25]
@@ -82,7 +82,7 @@ def chances_of_least(values: Sequence[Sequence[float]]) -> list[float]:
     [0.5, 0.5, 0.0]
     """
     every = sorted((value, place) for place, of_one in enumerate(values) for value in of_one)
-    left = [1.0 for _ in values]  # the share of each that is beyond what was looked at
+    left = [1.0 for _ in values]  # the share of each above the current value
     beyond = 0.0  # the logarithm of their product
     found = [0.0] * len(values)
     for _, alike in groupby(every, lambda one: one[0]):

@@ -1,20 +1,20 @@
-"""Durations that have a name, and durations and counts as text for people."""
+"""Named durations, and durations and counts as text for users."""
 
 import math
 
 DAY_S = 86_400.0
 SKEW_S = 60.0
-"""Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
+"""Clock skew: a start at most this long before its submit counts as simultaneous; so does an end before its start."""
 
-AT_ONCE_S = 60.0  # a job that waits less starts at once, seconds
+AT_ONCE_S = 60.0  # maximum wait of an immediate start, seconds
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-_STEPS = ((100 * 86_400, 86_400), (86_400, 3600), (600, 60))  # from which duration on it is rounded to what, seconds
+_STEPS = ((100 * 86_400, 86_400), (86_400, 3600), (600, 60))  # (minimum duration, rounding unit), seconds
 
 
 def duration(seconds: float) -> str:
-    """A duration in seconds as text, in at most two units; rounded, to minutes from 10 minutes on.
+    """Format a duration in seconds, with at most two units; from 10 minutes on rounded to minutes.
 
-    It is written as people type it, in tables, reasons and notices; the page's `text.js` writes the same.
+    The format is the input format too. Tables, reasons and notices use it; the page's `text.js` has the same one.
 
     >>> duration(5400), duration(42.4), duration(200_000), duration(-90), duration(7200)
     ('1h30m', '42s', '2d8h', '-1m30s', '2h')
@@ -29,7 +29,7 @@ def duration(seconds: float) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things.
+    """Format a count of things.
 
     >>> counted(1, "job"), counted(1200, "job")
     ('1 job', '1,200 jobs')

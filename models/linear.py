@@ -10,7 +10,7 @@ from numba import njit
 from models.arrays import Floats
 
 MIN_PIVOT = 1e-14
-"""A column with less than this share of its square left is a combination of columns before it, but for rounding."""
+"""A column with a smaller share of its square left depends linearly on the columns before it, up to rounding."""
 
 
 def warm_up() -> None:
@@ -53,10 +53,10 @@ def gram(rows: Floats) -> Floats:
     """
     count, columns = rows.shape
     found = np.zeros((columns, columns))
-    for row in range(0, count - count % 4, 4):  # four at once: that saves three quarters of the loads and stores
+    for row in range(0, count - count % 4, 4):  # four rows per step save three quarters of the loads and stores
         a, b, c, d = rows[row], rows[row + 1], rows[row + 2], rows[row + 3]
         for one in range(columns):
-            for other in range(columns):  # also below the diagonal: whole rows are added several numbers at once
+            for other in range(columns):  # also below the diagonal, so that the loop is vectorised
                 pair = a[one] * a[other] + b[one] * b[other]
                 found[one, other] += pair + (c[one] * c[other] + d[one] * d[other])
     for row in range(count - count % 4, count):
@@ -84,7 +84,7 @@ def standardize(rows: Floats, other: Floats) -> Floats:
     """
     count, columns = rows.shape
     mean, scale, found = np.zeros(columns), np.zeros(columns), np.zeros(columns)
-    for row in range(count):  # each loop takes all columns at once, since one column's sum alone waits for itself
+    for row in range(count):  # all columns in the inner loop: the sum of one column is a dependency chain
         for column in range(columns):
             mean[column] += rows[row, column]
     for column in range(columns):

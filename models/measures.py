@@ -1,4 +1,4 @@
-"""The measures of the literature, kept running: one job in, all of them up to date.
+"""Accuracy measures of the literature, updated with each job.
 
     AAE       mean |predicted - actual wait|                       (Murali and Vadhiyar 2015, section 4.1)
     PPE       mean |predicted - actual wait| / response time       (section 4.2)
@@ -7,8 +7,8 @@
     1min, 10min       share of jobs predicted within 1 / 10 minutes
     coverage  share of jobs at or below a bound; width its mean; pinball its mean quantile loss
 
-A job without an estimate counts as `missing` and is scored as if a wait of zero had been predicted, so that
-withholding estimates never helps.
+A job without an estimate counts as `missing` and is scored as a predicted wait of zero, so that withholding estimates
+never improves the score.
 """
 
 from bisect import bisect_left
@@ -24,28 +24,28 @@ PPE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 50.0, 100.0)
 
 
 class Histogram(msgspec.Struct, array_like=True):
-    """Counts by bucket (the last is beyond every edge), and the sum."""
+    """Counts by bucket (the last is above every edge), and the sum."""
 
     counts: list[int]
     total: float = 0.0
 
     @classmethod
     def over(cls, edges: tuple[float, ...]) -> "Histogram":
-        """An empty histogram with these upper edges."""
+        """Create an empty histogram with these upper edges."""
         return cls([0] * (len(edges) + 1))
 
     def add(self, value: float, edges: tuple[float, ...]) -> None:
-        """Count one value in."""
+        """Add one value."""
         self.counts[bisect_left(edges, value)] += 1
         self.total += value
 
     def cumulated(self, edges: tuple[float, ...]) -> list[tuple[str, float]]:
-        """How many values lie at or below each edge, by its name; as Prometheus takes it."""
+        """Return the number of values at or below each edge, by its name, in the format of Prometheus."""
         return list(zip([*map(str, edges), "+Inf"], accumulate(self.counts), strict=True))
 
 
 class Bound(msgspec.Struct, array_like=True):
-    """How one bound has done: jobs, those that held, and the sums of widths and quantile losses in seconds."""
+    """Accuracy of one bound: jobs, covered jobs, and the sums of widths and quantile losses in seconds."""
 
     jobs: int = 0
     held: int = 0
@@ -53,7 +53,7 @@ class Bound(msgspec.Struct, array_like=True):
     pinball_s: float = 0.0
 
     def add(self, q: float, bound_s: float, wait_s: float) -> None:
-        """Count one job in."""
+        """Add one job."""
         self.jobs += 1
         self.held += wait_s <= bound_s
         self.width_s += bound_s
@@ -62,9 +62,9 @@ class Bound(msgspec.Struct, array_like=True):
 
 
 class Tally(msgspec.Struct, array_like=True):
-    """The sums that the measures of some time are made of: those at its end less those at its begin.
+    """Sums for the measures of an interval: those at its end minus those at its beginning.
 
-    Only jobs that had an estimate count.
+    Only jobs with an estimate count.
     """
 
     jobs: int = 0
@@ -73,10 +73,10 @@ class Tally(msgspec.Struct, array_like=True):
     responses: int = 0
     ppe: float = 0.0
     bounds: dict[str, tuple[int, int]] = {}
-    """By a bound's probability: jobs that had it, and those that waited no longer."""
+    """By a bound's probability: number of jobs with the bound, and of those that it covered."""
 
     def since(self, begin: "Tally") -> "Tally":
-        """What was counted since it stood at `begin`."""
+        """Return the difference from the sums at `begin`."""
         return self._plus(begin, -1)
 
     def __add__(self, other: "Tally") -> "Tally":
@@ -93,9 +93,9 @@ class Tally(msgspec.Struct, array_like=True):
 
 
 class RunAccuracy(msgspec.Struct):
-    """How one method for run times has done over the jobs that ended; one without an estimate counts as 0 s predicted.
+    """Accuracy of a method for run times over the ended jobs; a missing estimate counts as 0 s.
 
-    `held` of `intervals` jobs ran within the interval that was given for them; `run_s` sums their actual run times.
+    `held` of `intervals` jobs ran within their predicted interval; `run_s` is the sum of the actual run times.
     """
 
     jobs: int = 0
@@ -106,7 +106,7 @@ class RunAccuracy(msgspec.Struct):
     held: int = 0
 
     def add(self, predicted_s: float | None, run_s: float, interval: tuple[float, float] | None = None) -> None:
-        """Count in a job that ran for `run_s` seconds."""
+        """Add a job that ran for `run_s` seconds."""
         self.jobs += 1
         self.missing += predicted_s is None
         self.error.add(abs((predicted_s or 0.0) - run_s), ERROR_BUCKETS)
@@ -116,7 +116,7 @@ class RunAccuracy(msgspec.Struct):
             self.held += interval[0] <= run_s <= interval[1]
 
     def measures(self) -> dict[str, float]:
-        """The measures by name: the mean absolute error in minutes, and as a share of the mean run time."""
+        """Return the measures by name: the mean absolute error in minutes, and as a share of the mean run time."""
         found = {
             "MAE_min": self.error.total / 60 / max(self.jobs, 1),
             "share": self.error.total / max(self.run_s, 1.0),
@@ -127,10 +127,10 @@ class RunAccuracy(msgspec.Struct):
 
 
 class Accuracy(msgspec.Struct):
-    """How one method has done over the jobs seen so far.
+    """Accuracy of a method over the jobs so far.
 
-    The wait's error is known when the job leaves the queue (`add_wait`), its share of the response time when the job
-    has ended (`add_response`).
+    The error of the wait is known when a job leaves the queue (`add_wait`), its share of the response time when it has
+    ended (`add_response`).
 
     >>> accuracy = Accuracy()
     >>> accuracy.add_wait(predicted_s=600.0, wait_s=1200.0)
@@ -151,10 +151,10 @@ class Accuracy(msgspec.Struct):
     ppe600: float = 0.0
     ppe1200: float = 0.0
     bounds: dict[str, Bound] = {}
-    told: Tally = msgspec.field(default_factory=Tally)  # of the jobs that had an estimate
+    told: Tally = msgspec.field(default_factory=Tally)  # over the jobs with an estimate
 
     def add_wait(self, predicted_s: float | None, wait_s: float, bounds: dict[str, float] | None = None) -> None:
-        """Count in a job that left the queue after `wait_s` seconds."""
+        """Add a job that left the queue after `wait_s` seconds."""
         point = 0.0 if predicted_s is None else predicted_s
         error = abs(point - wait_s)
         one, other = max(point, 60.0), max(wait_s, 60.0)
@@ -179,7 +179,7 @@ class Accuracy(msgspec.Struct):
             bound.add(float(q), bound_s, wait_s)
 
     def add_response(self, predicted_s: float | None, wait_s: float, run_s: float) -> None:
-        """Count in a job whose response time, `wait_s + run_s`, has become known."""
+        """Add a job with the response time `wait_s + run_s`."""
         error = abs((predicted_s or 0.0) - wait_s)
         response = wait_s + run_s
         self.responses += 1
@@ -191,12 +191,12 @@ class Accuracy(msgspec.Struct):
         self.ppe1200 += error / max(response, 1200.0)
 
     def tally(self) -> Tally:
-        """The sums as they stand, of the jobs that had an estimate: to withhold one is no error of those given."""
+        """Return the current sums over the jobs with an estimate: a withheld estimate is no error."""
         bounds = {q: (bound.jobs, bound.held) for q, bound in self.bounds.items()}
         return msgspec.structs.replace(self.told, bounds=bounds)
 
     def measures(self) -> dict[str, float]:
-        """The measures by name, AAE in hours as in the literature."""
+        """Return the measures by name, AAE in hours as in the literature."""
         jobs, responses = max(self.jobs, 1), max(self.responses, 1)
         return {
             "AAE": self.error.total / 3600 / jobs,

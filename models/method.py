@@ -1,4 +1,4 @@
-"""What a method of prediction is: it predicts from what is known now and learns from what became known."""
+"""Interface of prediction methods: they predict from the current state, and learn from what happened later."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,24 +23,24 @@ from models.site.topology.layout import Layout
 
 
 class JobTransition(Enum):
-    """What can befall an attempt, whether or not its wait is scored; see `WaitMethod.observe`."""
+    """A transition of an attempt, whether or not its wait is scored; see `WaitMethod.observe`."""
 
     SUBMITTED = "submitted"
     STARTED = "started"
-    TASK_STARTED = "task started"  # so did a task of an array that queues as one row: it leaves that row
+    TASK_STARTED = "task started"  # a task of an array that is queued as one row started, and left the row
     SUSPENDED = "suspended"
     RESUMED = "resumed"
-    ENDED = "ended"  # it ran as long as it would
+    ENDED = "ended"  # it ran to its end
     INTERRUPTED = "interrupted"
-    """It was preempted or requeued, or its node failed: how long it ran says nothing of its run time."""
-    WITHDRAWN = "withdrawn"  # it left the queue without having started
+    """It was preempted or requeued, or its node failed, so its run time is incomplete."""
+    WITHDRAWN = "withdrawn"  # it left the queue without a start
 
 
 class Memory(NamedTuple):
-    """How much of a site's past a method knows: what it learnt of earlier jobs is gone, or counts less than 1/e.
+    """Length of a method's memory: what it learnt from earlier jobs is gone, or has a weight below 1/e.
 
-    `seen` are jobs that it was shown, the last ones; `predicted` are those of them that it had to predict. None: it
-    does not say how many.
+    `seen` is the number of last jobs that it observed, `predicted` the number of those that it had to predict. None
+    means that the method does not state it.
     """
 
     seen: int | None = None
@@ -48,71 +48,77 @@ class Memory(NamedTuple):
 
     @classmethod
     def together(cls, memories: "Iterable[Memory]") -> "Memory":
-        """That of several methods: the longest."""
+        """Return the longest memory of several methods."""
         return cls(*(None if None in told else max(told) for told in zip(*memories, strict=True)))
 
 
-NO_MEMORY = Memory(0, 0)  # that of a method that knows what the site's histories hold, and nothing else
+NO_MEMORY = Memory(0, 0)  # of a method that uses only the site's histories
 
 
 class Method:
-    """What methods of both kinds have in common. One method is one subclass in one file, named in `models.registry`.
+    """Base class of the methods for waits and run times. A method is one subclass in one file, named in
+    `models.registry`.
 
-    A method is a function of what it was shown, in that order: no clock, and no random numbers without a seed that is
-    part of its state. What it keeps for itself, beyond the site's shared knowledge, it saves and loads: what it
-    remembers of single jobs as `rows`, which are stored one by one, what it keeps of live jobs as `per_job`, which is
-    stored beside each, and what is small as `save` and `load` have it. `save` is written at every checkpoint, so its
-    size must not grow with the number of jobs.
+    A method is a function of the calls that it received, in their order: it uses no clock, and random numbers only with
+    a seed in its state. It saves and loads its own state, beyond the shared state of the site. Data on single jobs are
+    `rows`, which are stored one by one. Data on live jobs are `per_job`, which is stored with each job. The rest is
+    small and handled by `save` and `load`. Each checkpoint contains the result of `save`, so its size must not grow
+    with the number of jobs.
     """
 
     name: ClassVar[str]
 
     tunable: ClassVar[Mapping[str, Any]] = {}
-    """The constructor's keywords: what the method can be tuned by, each with its type and bounds."""
+    """Tunable parameters: keyword arguments of the constructor, each with its type and bounds."""
 
-    rows: Rows | None = None  # the method's rows, where it has such; it sets this when it is made
+    rows: Rows | None = None  # the method's rows, if any; set by the constructor
 
     per_job: PerJob[Any] | None = None
-    """What the method keeps of single live jobs; it sets this when it is made. It is back before `load` is called."""
+    """The method's values for live jobs, if any; set by the constructor. It is restored before `load` is called."""
 
     @property
     def memory(self) -> Memory:
-        """How much of the past it knows, beside its parts: nobody need tell it more of a site's history."""
+        """The length of its memory, apart from its parts: it needs no more of a site's history."""
         return Memory()
 
     @property
     def parts(self) -> "Mapping[str, Method]":
-        """The methods that it is made of, by name: their rows, and what they keep of live jobs, are stored beside its
-        own; the rest it stores itself."""
+        """The methods that it consists of, by name. Their rows and per-job values are stored next to its own; it stores
+        the rest.
+        """
         return {}
 
     def save(self) -> bytes:
-        """What this method keeps for itself, so that `load` in another process goes on as if nothing happened."""
+        """Return the state of this method, from which `load` continues exactly in another process."""
         return b""
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave; `rows` are back already. ValueError where these are none of its own."""
+        """Restore the result of `save`; `rows` are restored before.
+
+        Raises:
+            ValueError: `saved` or the rows are invalid.
+        """
 
 
 class RunMethod(Method):
-    """Predicts run times."""
+    """Base class of the methods for run times."""
 
-    templates: tuple[Template, ...] = ()  # the categories whose histories of run times it reads
+    templates: tuple[Template, ...] = ()  # the categories whose run times it uses
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        """The whole run time of a job that has run for `elapsed_s` seconds already (0: not started)."""
+        """Return the total run time of a job that has run for `elapsed_s` seconds (0 if it has not started)."""
         raise NotImplementedError
 
     def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
-        """A job ended after having run for `run_s` seconds; `runs` does not hold it yet."""
+        """Learn from a job that ended after `run_s` seconds of run time; `runs` does not contain it yet."""
 
 
 @dataclass
 class SiteContext:
-    """What is known of a site: its live jobs, the jobs that started, what jobs of each category ran, and its size.
+    """Knowledge about a site: its live jobs, the started jobs, run times by category, and its size.
 
-    Where a site has a topology, methods are given one of its areas as if it were the site (`of`): `state` are the live
-    jobs of the area, `capacity` is its size, `layout` what it consists of, and `whole` are the live jobs of the site.
+    At a site with a topology, methods get one of its areas as if it were the site (`of`). Then `state` contains the
+    live jobs of the area, `capacity` its size, `layout` its resources, and `whole` the live jobs of the site.
     """
 
     state: SiteState
@@ -127,21 +133,21 @@ class SiteContext:
 
     @property
     def cpus(self) -> int:
-        """Processors: as the site said, else the most that were ever seen in use."""
+        """The CPUs of the site: the declared number, else the maximum that was ever in use."""
         return self.capacity.cpus if self.capacity is not None and self.capacity.cpus > 0 else self.max_cpus
 
     @property
     def max_cpus(self) -> int:
-        """The most processors that were in use at once, as far as that is believed."""
+        """The maximum number of CPUs in use at the same time, limited to plausible values."""
         return self.size.most
 
     def see_cpus(self, now: float) -> None:
-        """Note how many processors are in use, after a start at `now`."""
+        """Update the maximum number of CPUs in use, after a start at `now`."""
         settled = self.history.count >= MIN_STARTED_JOBS
         self.size.see(self.state.totals(SITE, Phase.RUNNING).cpus, now, settled)
 
     def resize(self, capacity: Capacity | None) -> None:
-        """The site is of this size now. O(live jobs) where its areas are others than before, else O(pools)."""
+        """Set the capacity of the site. O(live jobs) if its areas change, else O(pools)."""
         self.capacity = capacity
         topology = Topology.of(capacity)
         if topology is None:
@@ -157,24 +163,25 @@ class SiteContext:
         return self.state if self.whole is None else self.whole
 
     def views(self) -> "list[SiteContext]":
-        """The site area by area; itself, where it has no topology."""
+        """Return the context of each area; of a site without a topology, this context."""
         return [self] if self.areas is None else [self._view(area) for area in self.areas.topology.areas]
 
     def of(self, job: Job) -> "tuple[Job, SiteContext]":
-        """A job as methods see it, and the area in which it competes; 5 µs. Both as they are without a topology."""
+        """Return a job as methods see it, and the context of its area; without a topology both are unchanged."""
         if self.areas is None:
             return job, self
         return self.areas.seen(job), self._view(self.areas.area_of(job))
 
     def every_of(self, job: Job) -> "list[tuple[Job, SiteContext]]":
-        """As `of`, for each of the areas in which a job may start that has not started."""
+        """Do the same as `of` for each area in which a pending job may start."""
         if self.areas is None:
             return [(job, self)]
         topology, ask = self.areas.topology, ask_of(job)
         return [(self.areas.seen(job, area), self._view(area)) for area in topology.areas_of(ask)]
 
     def earliest(self, job: Job, now: float) -> float:
-        """When a job may start that waits `now`, as far as it is ready and by the site's reservations (Unix seconds).
+        """Return the earliest start of a job that is pending `now`, by its eligible time and the reservations (Unix
+        seconds).
 
         The job and the context are as methods see them. O(reservations).
         """
@@ -201,46 +208,46 @@ class SiteContext:
 
 
 class WaitMethod(Method):
-    """Predicts waits."""
+    """Base class of the methods for waits."""
 
     learns: ClassVar[bool] = True
-    """Whether it predicts from what it was itself shown, rather than from what is known of the site alone."""
+    """Whether it learns from events, instead of using only the shared state of the site."""
 
     by_waits_alone: ClassVar[bool] = False
-    """Whether it learns from waits alone, so also of jobs that it did not predict and whose state at submission is not
-    known."""
+    """Whether it learns from waits only, and so also from jobs that it did not predict and whose state at submission is
+    unknown."""
 
     @property
     def memory(self) -> Memory:
-        """None of its own where it does not learn."""
+        """Empty for a method that does not learn."""
         return Memory() if self.learns else NO_MEMORY
 
     @property
     def degraded(self) -> str | None:
-        """Why its predictions are worse than usual now, if they are."""
+        """The reason why its predictions are currently degraded; None if they are not."""
         return None
 
     def pending(self) -> Future[Any] | None:
-        """What the next event would have to wait for, such as the end of a training; None where it would not.
+        """Return what the next event would wait for, such as the end of a training; None if nothing.
 
-        Whoever has other things to do waits for it before that event; else the method itself does.
+        Callers with other work wait for it before that event; otherwise the method itself waits.
         """
         return None
 
-    re_estimates: ClassVar[bool] = False  # whether it estimates queued jobs again
+    re_estimates: ClassVar[bool] = False  # whether it estimates pending jobs again
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait of a job that is being submitted and is not yet part of the state."""
+        """Return the wait of a job that is being submitted and is not yet part of the state."""
         raise NotImplementedError
 
     def notice(self, job: Job, context: SiteContext) -> None:
-        """See a job come that this method need not predict and will learn from."""
+        """Observe a submitted job that this method need not predict but will learn from."""
         self.predict(job, context)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """What `predict` would say of jobs that are only considered, each as if it alone were submitted.
+        """Yield the result of `predict` for considered jobs, each as if only this job were submitted.
 
-        They have a key that no submitted job has. Asking changes nothing.
+        Considered jobs have a key that no submitted job has. The call does not change the state.
         """
         for job in jobs:
             estimate = self.predict(job, context)
@@ -248,17 +255,17 @@ class WaitMethod(Method):
             yield estimate
 
     def starts(self, context: SiteContext, now: float) -> Floats:
-        """When the queued jobs will start as things are `now`, Unix seconds; nan where the method cannot tell.
+        """Return the expected starts of the pending jobs as of `now`, Unix seconds; nan if unknown.
 
-        They are those that are looked at, `context.state.table.seen()`, in that order.
+        The result is in the order of the visible jobs, `context.state.table.seen()`.
         """
         return np.full(len(context.state.table.seen().rows), np.nan)
 
     def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
-        """The whole wait of a job that has queued from `job.ready` until `now` (Unix seconds).
+        """Return the whole wait of a job that has been pending from `job.ready` until `now` (Unix seconds).
 
-        It is at least so long. None where the method can say nothing that it did not say at the job's submission.
-        Asking changes nothing.
+        It is at least that long. None if the method has no newer information than at submission. The call does not
+        change the state.
         """
         return None
 
@@ -271,22 +278,22 @@ class WaitMethod(Method):
         return [self.re_estimate(job, context, now) for job in jobs]
 
     def observe(self, job: Job, what: JobTransition, at: float, context: SiteContext) -> None:
-        """Something has befallen an attempt at a time (`at`, Unix seconds).
+        """Observe a transition of an attempt at the time `at` (Unix seconds).
 
-        This is told of every attempt that is seen: tasks of arrays, requeued and preempted attempts, and those whose
-        wait is not scored. What users hold and have used, and who overtook whom, is to be learnt here; `learn`,
-        `cancelled` and `ended` are told of jobs that are scored alone. At its submission, start, suspension and
-        resumption the job is part of the state as it is then; at its end and withdrawal it has left.
+        The engine reports the transitions of every attempt: array tasks, requeued and preempted attempts, and those
+        whose wait is not scored. Learn the usage of users and the order of starts here; the engine calls `learn`,
+        `cancelled` and `ended` for scored jobs only. At its submission, start, suspension and resumption the job is
+        part of the state; at its end and withdrawal it has left.
         """
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A job that this method predicted started after `wait_s` seconds; the history does not hold it yet."""
+        """Learn from a predicted job that started after `wait_s` seconds; the history does not contain it yet."""
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
-        """A job that this method predicted was cancelled after `waited_s` seconds in the queue; `forget` follows."""
+        """Learn from a predicted job that was cancelled after `waited_s` seconds in the queue; `forget` follows."""
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
-        """A job that this method predicted, and that had waited `wait_s`, ended after running for `run_s` seconds."""
+        """Learn from a predicted job that waited `wait_s` seconds and ended after `run_s` seconds of run time."""
 
     def forget(self, key: JobKey) -> None:
-        """A job left the queue without a wait."""
+        """Drop the data of a job that left the queue without a wait."""

@@ -1,4 +1,4 @@
-"""When a queued job is worth a notice: a function of its estimates, what was told before, and the site's time."""
+"""Decide when to send a notification about a pending job, from its estimates, earlier notices and the site's time."""
 
 from hashlib import sha256
 from typing import Literal, Self
@@ -8,14 +8,14 @@ import msgspec
 from models.durations import duration
 from models.records import Notice, Prediction
 
-BOUND = "0.9"  # the bound that is the latest start told
-LEAST_CHANGE_S = 300.0  # a start that comes sooner by less is not told
+BOUND = "0.9"  # the bound that is the latest start in a notice
+LEAST_CHANGE_S = 300.0  # minimum change for a notice of an earlier start
 Kind = Literal["about_to_start", "slipped", "sooner"]
 JobPlace = tuple[str, str, int]  # a job: its site, its id, its attempt
 
 
 class StartEstimate(msgspec.Struct, frozen=True):
-    """When a job is expected to start, and by when at the latest; when that was said. Unix seconds."""
+    """Expected and latest start of a job, and when this was estimated. Unix seconds."""
 
     expected_start: float
     latest: float | None
@@ -23,12 +23,12 @@ class StartEstimate(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, expected_start: float, latest: float | None, made_at: float) -> Self:
-        """An estimate; a bound that lies before the expected start is none."""
+        """Create an estimate; the latest start is at least the expected one."""
         return cls(expected_start, None if latest is None else max(latest, expected_start), made_at)
 
 
 def estimate_of(prediction: Prediction) -> StartEstimate | None:
-    """What a prediction says of the start; None where it gives no estimate."""
+    """Return the start estimate of a prediction; None if it has none."""
     start, wait_s = prediction.predicted_start, prediction.predicted_wait_s
     if start is None or wait_s is None:
         return None
@@ -37,10 +37,10 @@ def estimate_of(prediction: Prediction) -> StartEstimate | None:
 
 
 class WatchedJob(msgspec.Struct):
-    """A job that queues: what was told of it (at first its first estimate), and what is estimated now.
+    """A pending job: the estimate that was last sent (at first its first estimate), and the current one.
 
-    `armed`: a notice that it is about to start is still to come. `overdue`: it was told that the latest start passed.
-    `blocked_by`: why no start can be promised, where none can.
+    `armed` means that the notice before its start is not sent yet. `overdue` means that the notice after its latest
+    start was sent. `blocked_by` is the reason if no start can be predicted.
     """
 
     place: JobPlace
@@ -55,12 +55,12 @@ class WatchedJob(msgspec.Struct):
     sending: bool = False
 
     def estimated(self, estimate: StartEstimate) -> None:
-        """Take a later estimate. Whether it is held back still, its worker knows, which is asked before telling."""
+        """Set a later estimate. It clears `blocked_by`, because its worker is queried again before a notice is sent."""
         if estimate.made_at >= self.now.made_at:
             self.now, self.blocked_by = estimate, None
 
     def was_told(self, notice: Notice, before_s: float) -> None:
-        """Take a notice that was delivered. What slipped to a start within `before_s` need not be told so again."""
+        """Record a delivered notice. A job delayed to a start within `before_s` needs no second notice of it."""
         estimate = StartEstimate(notice.expected_start, notice.latest, notice.estimated_at)
         self.overdue = notice.kind == "slipped" and notice.latest is not None and notice.at > notice.latest
         if notice.kind == "slipped":
@@ -72,12 +72,16 @@ class WatchedJob(msgspec.Struct):
 
 
 def watched(place: JobPlace, first: StartEstimate, before_s: float, method: str = "") -> WatchedJob:
-    """A job that was just submitted. Who submits one that starts soon needs not be told so."""
+    """Track a job that was just submitted. If it starts soon, it needs no notice before its start."""
     return WatchedJob(place, method, first, first, armed=first.expected_start - first.made_at > before_s)
 
 
 def due(job: WatchedJob, now: float, before_s: float) -> Kind | None:
-    """Which notice is due at the site's time `now`, the one of a start `before_s` seconds before it; None: none is."""
+    """Return the kind of notice that is due at the site's time `now`; None if none is.
+
+    Args:
+        before_s: seconds before the start when the notice of an imminent start is due.
+    """
     told, estimate = job.told, job.now
     newer = estimate.made_at > told.made_at
     if told.latest is not None:
@@ -95,7 +99,7 @@ def due(job: WatchedJob, now: float, before_s: float) -> Kind | None:
 
 
 def notice(job: WatchedJob, kind: Kind, now: float, name: str) -> Notice:
-    """The notice; made again after a crash, it has the same id."""
+    """Create the notice; recreated after a crash, it has the same id."""
     site, job_id, attempt = job.place
     identity = "\0".join((name, site, job_id, str(attempt), kind, job.last_id))
     return Notice(
@@ -122,16 +126,16 @@ def _text(job: WatchedJob, kind: Kind, now: float) -> str:
     if kind == "about_to_start":
         return f"job {job_id} at {site} is expected to start {when}"
     if job.blocked_by is not None:
-        return f"job {job_id} at {site} has no start that can be promised: {job.blocked_by}"
+        return f"job {job_id} at {site} has no predictable start: {job.blocked_by}"
     by = duration(abs(job.now.expected_start - job.told.expected_start))
     if kind == "sooner":
         return f"job {job_id} at {site} is expected to start {when}, {by} sooner than {_before(job)}"
     if job.now.expected_start > job.told.expected_start:
         return f"job {job_id} at {site} is expected to start {when}, {by} later than {_before(job)}"
     longer = "" if job.last_id else f": it has waited longer than {100 * float(BOUND):.0f} % of jobs like it"
-    return f"job {job_id} at {site} has not started by the time that was told as the latest{longer}"
+    return f"job {job_id} at {site} has not started by its latest predicted time{longer}"
 
 
 def _before(job: WatchedJob) -> str:
-    """What a notice compares with: the one before it, else what was predicted at the submission."""
-    return "told before" if job.last_id else "at first predicted"
+    """Return the reference of a comparison: the previous notice, else the prediction at submission."""
+    return "in the last notice" if job.last_id else "first predicted"

@@ -1,6 +1,6 @@
-"""Classes by name: those of this package, and those of other packages by entry points.
+"""Registries of classes by name: those of this package, and those of other packages by entry points.
 
-Naming one loads nothing: a class's module is imported when the class is first taken.
+A name alone imports nothing: the module of a class is imported when the class is first used.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -13,17 +13,17 @@ OWN = "queuecast"  # this package
 
 
 class Registry(MutableMapping[str, type[T]]):
-    """Classes of one kind by name, those of this package first. A name that is set counts in this process only.
+    """Classes of one kind by name, those of this package first. A name that is set is valid in this process only.
 
-    Parameters:
-        title: what messages call one of this kind: "method".
-        base: where the class is from which they derive, as "module:Class". Each has its name in the attribute `name`.
-        group: the entry points' group for those of other packages.
-        built_in: where those of this package are that are no entry points, as "module:Class".
+    Args:
+        title: the name of the kind in messages, such as "method".
+        base: the base class, as "module:Class". Each class has its name in the attribute `name`.
+        group: the entry point group for classes of other packages.
+        built_in: the classes of this package without an entry point, as "module:Class".
 
     Raises:
-        ValueError: on first use, where two packages give the same name, or one takes a name of this package; on taking
-            a class, where it cannot be loaded. The message names the package.
+        ValueError: on first use, if two packages use the same name, or one uses a name of this package; on access to a
+            class, if it cannot be loaded. The message names the package.
     """
 
     def __init__(self, title: str, base: str, group: str, built_in: Mapping[str, str]) -> None:
@@ -35,13 +35,13 @@ class Registry(MutableMapping[str, type[T]]):
 
     @cached_property
     def _places(self) -> dict[str, EntryPoint]:
-        """Where each class is, by name."""
+        """The entry point of each class, by name."""
         places = {name: EntryPoint(name, place, self._group) for name, place in self._built_in.items()}
         for found in entry_points(group=self._group):
             known = places.get(found.name)
             if known is not None and _package(known) != _package(found):
-                gives = f"{_package(found)} gives a {self._title} the name {found.name!r}"
-                raise ValueError(f"{gives}, which is that of {_package(known)}")
+                gives = f"{_package(found)} registers a {self._title} with the name {found.name!r}"
+                raise ValueError(f"{gives}, which {_package(known)} already uses")
             places[found.name] = found
         return places
 
@@ -66,10 +66,10 @@ class Registry(MutableMapping[str, type[T]]):
         del self._loaded[name]
 
     def check(self, name: str) -> None:
-        """Make sure that there is one of this name. One of another package is loaded, to see whether it can be.
+        """Check that this name exists. A class of another package is loaded, to check that it can be.
 
         Raises:
-            ValueError: there is none, and the message lists those there are; or it cannot be loaded.
+            ValueError: the name does not exist, and the message lists those that do; or the class cannot be loaded.
         """
         if name not in self:
             raise ValueError(f"{name!r} is not a {self._title}; there are: {', '.join(self)}")
@@ -77,12 +77,16 @@ class Registry(MutableMapping[str, type[T]]):
             self[name]
 
     def _load(self, place: EntryPoint) -> type[T]:
-        """The class at a place. Raises ValueError: it cannot be loaded, or is not of this kind and name."""
+        """Load the class of an entry point.
+
+        Raises:
+            ValueError: the class cannot be loaded, or has another base class or name.
+        """
         base: type[T] = EntryPoint("base", self._base, self._group).load()
         who = f"{self._title} {place.name!r} of {_package(place)}"
         try:
             found = place.load()
-        except Exception as error:  # whatever another package does when it is imported
+        except Exception as error:  # another package may raise any error on import
             raise ValueError(f"{who} cannot be loaded: {type(error).__name__}: {error}") from error
         if not (isinstance(found, type) and issubclass(found, base)):
             raise ValueError(f"{who}: {place.value} is not a {base.__name__}")
@@ -92,7 +96,7 @@ class Registry(MutableMapping[str, type[T]]):
 
 
 def _package(place: EntryPoint) -> str:
-    """Who gives a class: this package, by its own table or by an entry point, or another one."""
+    """Return the package that provides a class: this one, by its own table or an entry point, or another one."""
     if place.dist is None or place.dist.name == OWN:
         return OWN
     return f"the package {place.dist.name} {place.dist.version}"

@@ -1,4 +1,4 @@
-"""A site that users prefer: it stays first unless another starts a job sooner by some time."""
+"""A preferred site stays first in a ranking unless another site starts the job sooner by a margin."""
 
 import msgspec
 
@@ -6,17 +6,17 @@ from models.ranking import RankedSite, Ranking
 
 
 class Preference(msgspec.Struct, frozen=True):
-    """The preferred site; another goes first where it starts the job sooner by more than `unless_sooner_s` seconds."""
+    """The preferred site, and the margin in seconds by which another must start the job sooner to go first."""
 
     site: str
     unless_sooner_s: float = 0.0
 
 
 def preferring(ranking: Ranking, preference: Preference) -> Ranking:
-    """The ranking with the preferred site first, unless another starts sooner by more than the margin.
+    """Return the ranking with the preferred site first, unless another starts sooner by more than the margin.
 
     Starts are compared by the cautious waits. Sites whose estimate is stale, of low confidence or unverified are
-    skipped. A preferred site without such an estimate stays in its place.
+    skipped. A preferred site without a reliable estimate stays in its place.
     """
     one = next((ranked for ranked in ranking.ranking if ranked.site == preference.site), None)
     if one is None or not _counts(one):

@@ -1,4 +1,4 @@
-"""Ranks sites for a job by the response time that is predicted there, from what the sites answered."""
+"""Rank sites for a job by the predicted response time, from the answers of the sites."""
 
 from collections.abc import Iterable, Mapping
 from statistics import median
@@ -25,15 +25,15 @@ from models.records import (
 from models.site.node_features import alternatives
 
 Reply = WaitAnswer | GridEstimate | str
-"""What is known about the job at a site: the worker's answer, else a grid estimate, else why there is neither."""
+"""Reply of a site: the worker's answer, else a grid estimate, else the reason why both are missing."""
 
 
 class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
-    """A job that may be submitted to any site; `walltime` is in seconds at a site of speed 1, `memory` bytes in all.
+    """A job that may be submitted to any site; `walltime` is in seconds at a site of speed 1, `memory` bytes in total.
 
-    `unlimited` says that it has no time limit. `partition` is one, or several with commas between; they are its queue
-    too, where it names none. `gpu_type` is the type of all its GPUs; who names it asks for one at least. `constraint`
-    says what its nodes have to have, in Slurm's words: `ib&(a100|h100)`.
+    `unlimited` means no time limit. `partition` is one name, or several separated by commas; the first one is also the
+    queue if `queue` is not set. `gpu_type` is the type of all GPUs, and implies at least one. `constraint` is an
+    expression of required node features in Slurm's syntax: `ib&(a100|h100)`.
     """
 
     cpus: Size = 1
@@ -57,16 +57,16 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def partitions(self) -> list[str]:
-        """The partitions that it names."""
+        """The requested partitions."""
         return [name for name in (self.partition or "").split(",") if name]
 
     @property
     def counted_gpus(self) -> int:
-        """How many GPUs it asks for."""
+        """The number of requested GPUs."""
         return max(self.gpus, 1) if self.gpu_type else self.gpus
 
     def question(self, question_id: str, site: str, speed: float = 1.0, why: bool = False) -> WaitQuestion:
-        """The question how long the job would wait at a site of this speed, and `why`."""
+        """Create the question for the wait of the job at a site of this speed."""
         asked = msgspec.structs.asdict(self) | {"walltime": self.walltime_at(speed), "gpus": self.counted_gpus}
         partitions, gpu_type = self.partitions, self.gpu_type
         del asked["partition"], asked["gpu_type"], asked["constraint"]
@@ -83,7 +83,7 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
         )
 
     def walltime_at(self, speed: float) -> float | None:
-        """The walltime in seconds to request at a site of this speed."""
+        """Return the walltime in seconds to request at a site of this speed."""
         return None if self.walltime is None or self.unlimited else self.walltime / speed
 
 
@@ -91,15 +91,14 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     """The prediction for the job at a site: durations in seconds, times in Unix seconds of the site's own clock.
 
     `p_best` is the probability that the job ends first at this site, by the bounds of the sites with a reliable
-    estimate. It is null for a site without bounds, for a stale or `low_confidence` one, and for the only reliable one
-    beside `low_confidence` ones.
-    `cautious_wait_s` is the wait by which it is ranked, the longer the less sure `predicted_wait_s` is.
-    `p_start` is the probability that it starts within the ranking's `start_within_s`: at most that of
-    the highest bound.
-    `as_of` and what follows it is as in `models.records.Answer`. `unverified` says what the job requests and
-    the site does not state whether it has. `low_confidence` says why the estimate rests on little. `recent`
-    is how right the site's predictions were in the last week or two; null where its worker did not answer.
-    `source`: "what-if" is an answer to this question; "grid" is the estimate of a shape that the job fits into.
+    estimate. It is null for a site without bounds, and for a stale or `low_confidence` one. It is also null for the
+    only reliable site next to `low_confidence` ones. `cautious_wait_s` is the wait by which the site is ranked; it is
+    longer if `predicted_wait_s` is less certain. `p_start` is the probability that the job starts within the ranking's
+    `start_within_s`, limited to that of the highest bound. `as_of` to `stale` are as in `models.records.Answer`.
+    `unverified` lists requested resources that the site does not report. `low_confidence` is why the estimate is based
+    on little data. `recent` is the accuracy of the site's predictions in the last one to two weeks; null if its worker
+    did not answer. `source` is "what-if" for an answer to this question, and "grid" for the estimate of a shape that
+    the job fits into.
     """
 
     site: str
@@ -129,7 +128,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
-    """A site that is not ranked, or of a ranked one a partition where the job cannot run, and why."""
+    """A site that is not ranked, or a partition of a ranked site where the job cannot run, with the reason."""
 
     site: str
     reason: str
@@ -142,7 +141,7 @@ class Ranking(msgspec.Struct, kw_only=True, frozen=True):
     Sites with a reliable estimate come first. Sites of low confidence follow (`low_confidence`), then those without an
     estimate, then those that may lack a requested resource (`unverified`), then stale ones.
 
-    `reference_run_s` is the job's run time at a site of speed 1, in seconds. `start_within_s` is what was asked for.
+    `reference_run_s` is the job's run time at a site of speed 1, in seconds. `start_within_s` repeats the request.
     """
 
     job: JobRequest
@@ -153,7 +152,7 @@ class Ranking(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def exclusion(job: JobRequest, site: SiteSettings) -> str | None:
-    """Why the site's settings exclude the job; None where they do not."""
+    """Return why the site's settings exclude the job; None if they do not."""
     if site.max_cpus is not None and job.cpus > site.max_cpus:
         return f"takes jobs of at most {site.max_cpus} CPUs"
     walltime = job.walltime_at(site.speed)
@@ -173,15 +172,15 @@ def rank(
 ) -> Ranking:
     """Rank the sites. A site's response time is its predicted wait plus the reference run time divided by its speed.
 
-    All sites share one reference run time, so that the ranking does not depend on which similar jobs each of them
-    happens to have in its history.
+    All sites share one reference run time, so that the ranking does not depend on which similar jobs each of them has
+    in its history.
 
-    Parameters:
-        said: what is known about the job at each site, for the walltime that it would have there.
-        sites: the settings of sites that have any.
-        run_s: the job's run time at a site of speed 1, in seconds; by default the median of the sites' predictions,
+    Args:
+        said: the reply of each site for the walltime that the job would have there.
+        sites: the settings of the sites that have any.
+        run_s: the job's run time at a site of speed 1, in seconds. By default the median of the sites' predictions,
             each times the site's speed, else the job's walltime.
-        start_within_s: within how many seconds it should start, where that is asked.
+        start_within_s: the requested maximum wait in seconds.
     """
     left_out, found = [], {}
     for site, told in said.items():
@@ -206,7 +205,7 @@ def rank(
 
 
 def _never(job: JobRequest, told: WaitAnswer | GridEstimate) -> str | None:
-    """Why the job can never run at the site; None where it can, as far as is known."""
+    """Return why the job can never run at the site; None if it can, as far as known."""
     if isinstance(told, WaitAnswer) and told.cannot_run:
         return told.cannot_run
     cpus = told.site_cpus
@@ -226,7 +225,7 @@ def _reference(found: Iterable[tuple[WaitAnswer | GridEstimate, float]]) -> floa
 
 _ESTIMATE = ("predicted_start", "bounds", "method", "reason", "degraded", "live", "site_cpus")
 _AS_TOLD = (*_ESTIMATE, "as_of", "lag_messages", "lag_s", "stale")
-"""What a ranked site says as its worker did."""
+"""Fields of a ranked site that are copied from its reply."""
 
 
 def _ranked(
@@ -259,7 +258,7 @@ def _ranked(
 
 
 def _compared(told: WaitAnswer | GridEstimate) -> float | None:
-    """By what wait the site is compared, where it predicts one."""
+    """Return the wait by which the site is compared; None without a prediction."""
     if told.cautious_wait_s is not msgspec.UNSET:
         return told.cautious_wait_s
     return None if told.predicted_wait_s is None else cautious_s(told.predicted_wait_s, told.bounds)
@@ -272,10 +271,10 @@ def _p_start(within_s: float | None, wait_s: float | None, bounds: dict[str, flo
 
 
 def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:
-    """The sites with the probability that each is the best.
+    """Yield the sites with the probability that each is the best.
 
-    Sites wait independently of each other, and the job's run time is the reference divided by their speeds. A single
-    site beside some whose estimates rest on little has no probability: there is nothing to compare it with.
+    The waits of the sites are treated as independent, and the job's run time is the reference divided by their speeds.
+    A single reliable site next to sites of low confidence has no probability: there is nothing to compare it with.
     """
     values = {}
     for ranked in ranking:
@@ -290,7 +289,7 @@ def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:
 
 
 def _unverified(job: JobRequest, told: WaitAnswer | GridEstimate) -> str | None:
-    """What the job requests and the estimate does not count."""
+    """Return the requested resources that the estimate ignores."""
     if isinstance(told, WaitAnswer):
         return told.unverified or None
     return "a grid estimate is for jobs without GPUs" if job.counted_gpus and not (told.gpus or 0) else None

@@ -1,7 +1,7 @@
-"""The methods by name. Naming one loads nothing: a method's module is imported when the method is first taken.
+"""The methods by name. A name alone imports nothing: the module of a method is imported on first use.
 
 A new method of this package is one file and one line here. Methods of other packages are entry points of the groups
-`queuecast.wait_methods` and `queuecast.run_methods`, whose names are the methods'; so are those of `models.papers`.
+`queuecast.wait_methods` and `queuecast.run_methods`, named like the methods; so are those of `models.papers`.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is kept, as bytes and back: MessagePack; of arrays the kind of their numbers, their shape and the numbers."""
+"""Encode stored values as MessagePack, and decode them. An array is stored as its dtype, shape and bytes."""
 
 import math
 import zlib
@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 
 MAX_DECOMPRESSED_BYTES: Final = 64 * 2**20
-"""What is decompressed may be no larger than this, unless the caller expects less."""
+"""Default limit of the decompressed size."""
 
 KINDS: Final = {kind: np.dtype(kind) for kind in ("<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "<u8", "|u1", "|b1")}
-"""The numbers that arrays may be of."""
+"""Allowed dtypes of arrays."""
 
 MAX_DIMENSIONS, MAX_SIDE = 4, 2**31
 
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> bytes:
-    """The value as bytes; of numbers, texts, containers, msgspec's structs, named tuples and arrays."""
+    """Encode a value of numbers, strings, containers, msgspec structs, named tuples and arrays."""
     return msgspec.msgpack.encode(value, enc_hook=_plain)
 
 
 def reader(kind: type[T], what: str) -> Callable[[bytes], T]:
-    """Gives the inverse of `encode` for values of this kind, which raises ValueError where it is not `what`.
+    """Return the inverse of `encode` for values of this kind, which raises ValueError if it is not `what`.
 
     >>> reader(list[int], "a list")(encode([1, 2]))
     [1, 2]
@@ -42,10 +42,10 @@ def reader(kind: type[T], what: str) -> Callable[[bytes], T]:
 
 
 def decompress(compressed: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """Return what zlib compressed, without ever holding more than `max_bytes` of it.
+    """Decompress zlib data, using at most `max_bytes` of memory for the result.
 
     Raises:
-        ValueError: it was not compressed by zlib, is cut off, or is larger.
+        ValueError: the data is not valid zlib data, is truncated, or is larger.
 
     >>> decompress(zlib.compress(b"forest"))
     b'forest'
@@ -54,9 +54,9 @@ def decompress(compressed: bytes, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> by
     try:
         found = inflater.decompress(compressed, max_bytes)
     except zlib.error as error:
-        raise ValueError(f"not compressed by zlib: {error}") from error
+        raise ValueError(f"invalid zlib data: {error}") from error
     if not inflater.eof:
-        raise ValueError(f"cut off, or more than {max_bytes:,} bytes when decompressed")
+        raise ValueError(f"truncated, or more than {max_bytes:,} bytes when decompressed")
     return found
 
 
@@ -67,9 +67,9 @@ def _plain(value: object) -> tuple[str, tuple[int, ...], bytes]:
 
 
 def _array(kind: type, value: Any) -> Any:
-    """A copy, which may be changed."""
+    """Decode an array into a writable copy."""
     if not isinstance(value, list | tuple) or len(value) != 3:
-        raise ValueError("not an array; expected its numbers' kind, its shape and its bytes")
+        raise ValueError("not an array; expected its dtype, its shape and its bytes")
     numbers, shape, encoded = value
     if not isinstance(numbers, str) or numbers not in KINDS:
         raise ValueError(f"an array of {numbers!r}; expected one of {', '.join(KINDS)}")
@@ -83,15 +83,15 @@ def _array(kind: type, value: Any) -> Any:
 
 
 def check_alike(found: Any, expected: Any, what: str = "an array") -> None:
-    """Check that arrays have the kinds of numbers and the shapes that kernels expect: these check no index.
+    """Check that arrays have the expected dtypes and shapes, because compiled functions do not check indexes.
 
     Args:
-        found: an array that was decoded, or a tuple or msgspec's struct of such; what else is in it is passed over.
-        expected: one that is alike.
-        what: the name of it, for the error.
+        found: a decoded array, or a tuple or msgspec struct of arrays; other values are ignored.
+        expected: an object with the expected arrays.
+        what: its name in error messages.
 
     Raises:
-        ValueError: an array has another shape or other numbers.
+        ValueError: an array has another shape or dtype.
 
     >>> check_alike((np.zeros(2), 5), (np.ones(2), 0))
     """

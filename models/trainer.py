@@ -1,7 +1,7 @@
-"""Who does the work of trainings. Here it is done at once; what runs engines beside other things gives another one.
+"""Executor of trainings. The default runs them synchronously; a worker replaces it by its own.
 
-What is trained on, and from which event on the result counts, follow from the events (`models.waits.boosted.training`),
-so whoever does it, and however long that takes, what the engine says is the same.
+The events determine the training data and from which event on a result is used (`models.waits.boosted.training`). So
+the output of an engine does not depend on the executor or on the duration of a training.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,28 +14,30 @@ Work = Callable[[Iterable[bytes]], bytes]
 
 
 class Trainer(Protocol):
-    """Does the work of trainings. `threads` is how many one of them may take; what it learns is the same."""
+    """Interface of the executor of trainings. `threads` is the maximum for one training, and does not change its
+    result.
+    """
 
     threads: int
 
     def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
-        """Have work done; gives what will have its result, or the error that it raised.
+        """Start a training; return a future with its result, or the error that it raised.
 
-        Parameters:
-            work: to be done in another process it must be one that can be pickled.
-            then: makes of what work gives what is asked for; may be called by another thread.
-            first: whether the site has no model yet: those that have one go first.
+        Args:
+            work: the function to run; for another process it must be picklable.
+            then: converts the result of `work`; another thread may call it.
+            first: whether the site has no model yet; sites with a model are trained first.
         """
 
 
 class SynchronousTrainer:
-    """Does everything at once, and lets its caller wait."""
+    """Runs each training synchronously in the calling thread."""
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
 
     def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
-        """As `Trainer.begin`; what it gives is done."""
+        """Run a training as in `Trainer.begin`; the returned future is done."""
         future: Future[T] = Future()
         try:
             future.set_result(then(work(items)))
@@ -48,11 +50,11 @@ _trainer: Trainer = SynchronousTrainer()
 
 
 def trainer() -> Trainer:
-    """The one of this process."""
+    """Return the trainer of this process."""
     return _trainer
 
 
 def use(chosen: Trainer) -> None:
-    """Have trainings done by this one from now on."""
+    """Set the trainer of this process."""
     global _trainer
     _trainer = chosen

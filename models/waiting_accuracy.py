@@ -1,4 +1,4 @@
-"""The accuracy of estimates while jobs wait: at fixed ages, the estimate in force beside what was then left to wait."""
+"""Accuracy of estimates while jobs wait: at fixed ages, the estimate in force and the actual remaining wait."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
@@ -9,10 +9,10 @@ import numpy as np
 from msgspec import Meta
 
 WAITING_AGES_S: Final = (600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0, 72 * 3600.0)
-"""The ages at which jobs that still wait are scored, seconds."""
+"""Ages at which pending jobs are scored, in seconds."""
 
 RECENT_JOBS: Final = 500
-"""The baseline "recent" is the median of what was left for so many jobs that waited as long and left the queue last."""
+"""The baseline "recent" is the median remaining wait of this many last jobs that reached the age."""
 
 UPPER_BOUND: Final = "0.9"
 
@@ -22,13 +22,13 @@ _ONE_EACH: Final = Meta(min_length=len(WAITING_AGES_S), max_length=len(WAITING_A
 
 
 class Landmark(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What held of a job when it had waited for `WAITING_AGES_S[age]`; all times but `recent_s` of the whole wait.
+    """Estimates of a job when it had waited `WAITING_AGES_S[age]`; except `recent_s`, they are whole waits.
 
     Attributes:
-        age: the number of the age.
-        first_s: the estimate at submission, seconds; None: there was no estimate, or the job was held.
+        age: index of the age.
+        first_s: the estimate at submission, seconds; None if there was no estimate, or the job was held.
         in_force_s: the latest estimate by then, seconds.
-        recent_s: the median of what was left for recent jobs, seconds.
+        recent_s: the median remaining wait of recent jobs, seconds.
         bounds: the bounds of the estimate in force.
     """
 
@@ -40,17 +40,17 @@ class Landmark(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class AgeAccuracy(msgspec.Struct, array_like=True):
-    """Sums over jobs that still waited at an age: absolute errors in seconds, and how many bounds covered the wait.
+    """Sums over the jobs that still waited at an age: absolute errors in seconds, and the covered waits of each bound.
 
     Attributes:
-        jobs: how many jobs still waited.
+        jobs: number of jobs that still waited.
         in_force_s: absolute errors of the estimates in force.
-        first_s: those of the estimates at submission.
-        now_s: those of "it starts now".
-        recent_s: those of the recent median.
-        bounded: jobs whose estimate in force had bounds.
-        passed: bounds of 0.9 in force that had passed, or lay before the estimate.
-        held: jobs that started within each bound in force.
+        first_s: absolute errors of the estimates at submission.
+        now_s: absolute errors of the baseline "it starts now".
+        recent_s: absolute errors of the baseline "recent".
+        bounded: number of jobs whose estimate in force had bounds.
+        passed: number of bounds of 0.9 in force that had passed, or were before the estimate.
+        held: number of jobs that started within each bound in force.
     """
 
     jobs: int = 0
@@ -63,7 +63,7 @@ class AgeAccuracy(msgspec.Struct, array_like=True):
     held: dict[str, int] = {}
 
     def add(self, noted: Landmark, wait_s: float) -> None:
-        """Add a job that waited for `wait_s` seconds in all."""
+        """Add a job with a total wait of `wait_s` seconds."""
         if noted.first_s is None:
             return
         age_s = WAITING_AGES_S[noted.age]
@@ -81,7 +81,9 @@ class AgeAccuracy(msgspec.Struct, array_like=True):
                 self.held[name] = self.held.get(name, 0) + (wait_s <= bound_s)
 
     def measures(self) -> dict[str, float]:
-        """Return the means in hours, the ratio to the better baseline, and shares of bounds; of one job or more."""
+        """Return the means in hours, the ratio to the better baseline, and the shares of bounds; needs at least one
+        job.
+        """
         better_s = min(self.now_s, self.recent_s)
         hours = self.jobs * 3600.0
         found = {
@@ -117,22 +119,22 @@ class WaitingAccuracy(msgspec.Struct, array_like=True):
     )
 
     def add(self, noted: Iterable[Landmark], wait_s: float) -> None:
-        """Add a job that left the queue after `wait_s` seconds, with what was noted of it."""
+        """Add a job that left the queue after `wait_s` seconds, with its landmarks."""
         for landmark in noted:
             self.ages[landmark.age].add(landmark, wait_s)
 
     def rows(self) -> Mapping[float, dict[str, float]]:
-        """Return the measures by age in seconds, of the ages that a job has reached."""
+        """Return the measures by age in seconds, for the ages that a job has reached."""
         return {age_s: one.measures() for age_s, one in zip(WAITING_AGES_S, self.ages, strict=True) if one.jobs}
 
 
 class SavedRemaining(msgspec.Struct, array_like=True):
-    """What is stored of `RecentRemaining`.
+    """Stored form of `RecentRemaining`.
 
     Attributes:
         left_s: by age, the last remaining waits in seconds, as 32-bit floats.
-        counts: by age, how many there were.
-        fresh: when the jobs left that do not count yet (Unix seconds), and their waits in seconds.
+        counts: by age, the total number of remaining waits.
+        fresh: the jobs that do not count yet: the times when they left (Unix seconds), and their waits in seconds.
     """
 
     left_s: list[bytes]
@@ -141,7 +143,7 @@ class SavedRemaining(msgspec.Struct, array_like=True):
 
 
 class RecentRemaining:
-    """The median of what was left for the last `RECENT_JOBS` jobs that reached an age. 5 µs a job that leaves.
+    """The median remaining wait of the last `RECENT_JOBS` jobs that reached an age.
 
     A job counts from the moment after it left the queue.
 
@@ -166,7 +168,7 @@ class RecentRemaining:
                 self._merge(float("inf"))
 
     def median(self, age: int, at: float) -> float:
-        """Return the median by the jobs that left before `at` (Unix seconds), seconds; 0 without any."""
+        """Return the median of the jobs that left before `at` (Unix seconds), in seconds; 0 without any."""
         self._merge(at)
         values = self._sorted[age]
         middle = len(values) // 2
@@ -175,7 +177,7 @@ class RecentRemaining:
         return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
 
     def _merge(self, at: float) -> None:
-        """Take over the jobs that left before `at`."""
+        """Add the jobs that left before `at` to the medians."""
         if not self._fresh or self._fresh[0][0] >= at:
             return
         fresh, self._fresh = self._fresh, []
@@ -195,14 +197,18 @@ class RecentRemaining:
         self._counts[age] += 1
 
     def save(self) -> SavedRemaining:
-        """Return what is stored; 12 KB at most."""
+        """Return the stored form; at most 12 KB."""
         rings = [ring[:count].tobytes() for ring, count in zip(self._rings, self._counts, strict=True)]
         return SavedRemaining(rings, list(self._counts), list(self._fresh))
 
     def load(self, saved: SavedRemaining) -> None:
-        """Restore what `save` returned. Raises ValueError: it is something else."""
+        """Restore the stored form.
+
+        Raises:
+            ValueError: it is invalid.
+        """
         if not len(saved.left_s) == len(saved.counts) == len(WAITING_AGES_S) or min(saved.counts) < 0:
-            raise ValueError(f"what was left at {len(saved.left_s)} ages; expected {len(WAITING_AGES_S)}")
+            raise ValueError(f"remaining waits at {len(saved.left_s)} ages; expected {len(WAITING_AGES_S)}")
         for age, (encoded, count) in enumerate(zip(saved.left_s, saved.counts, strict=True)):
             left_s = np.frombuffer(encoded, np.float32)
             if len(left_s) != min(count, RECENT_JOBS) or not np.isfinite(left_s).all():

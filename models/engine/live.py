@@ -264,8 +264,8 @@ class LiveJobs:
         """Remove running jobs with a missing submission while more CPUs are in use than the site has.
 
         Their ends were lost, or the jobs never existed. The oldest job is removed first. A job that started less than
-        an hour ago stays, because its submit event may only be late, as long as these jobs together, including the
-        unconfirmed ones, do not exceed the site.
+        an hour ago stays, because its submit event may only be late. But these jobs together, including the unconfirmed
+        ones, never exceed the site.
         """
         context, now = self._context, max(self.clock.now, self.event_time)
         if not self._unsubmitted or context.history.count < MIN_STARTED_JOBS:

@@ -1,4 +1,4 @@
-"""Which characters names may have: those that no reader of lines takes for the end of one."""
+"""Check names for control characters and line separators."""
 
 from collections.abc import Iterator
 from typing import Any, get_type_hints
@@ -9,7 +9,7 @@ import msgspec
 from models.records.events import Text
 
 _SEPARATORS = ("Cc", "Zl", "Zp")
-"""Control characters, and the separators of lines and of paragraphs: Unicode's categories."""
+"""Unicode categories of control characters and of line and paragraph separators."""
 
 
 def may_have_unsafe_names(value: bytes | msgspec.Raw) -> bool:

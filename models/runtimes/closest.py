@@ -1,4 +1,4 @@
-"""The plain estimate of a run time: the mean of the last runs of the closest category."""
+"""A simple estimate of the run time: the mean of the last runs of the closest category."""
 
 import sys
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ from models.runtimes.walltime import within
 from models.site.job import Job, RunEstimate
 from models.site.runs import Run, RunHistory, Template
 
-LAST_RUNS = 8  # runs of which an estimate is the mean
-MIN_RUNS = 2  # runs that a category needs before it is used
+LAST_RUNS = 8  # number of runs in the mean
+MIN_RUNS = 2  # minimum number of runs of a category
 
 
 class Closest(RunMethod):
@@ -37,7 +37,7 @@ class Closest(RunMethod):
     )
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        """The mean; of those that ran longer than the job has run already, where there are such. 10 µs."""
+        """Return the mean; if some runs were longer than the elapsed run time, the mean of these."""
         for template in self.templates:
             kept = runs.of(template.category(job))
             if len(kept) >= MIN_RUNS:

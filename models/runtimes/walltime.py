@@ -1,4 +1,4 @@
-"""The plainest estimate of a run time: what was asked for."""
+"""The requested walltime as an estimate of the run time."""
 
 from models.method import NO_MEMORY, RunMethod
 from models.site.job import Job, RunEstimate
@@ -6,7 +6,7 @@ from models.site.runs import RunHistory
 
 
 def within(run_s: float, walltime: float | None, elapsed_s: float = 0.0) -> float:
-    """A run time not beyond the walltime, at which a job is ended, nor below what it has run already."""
+    """Limit a run time to the walltime, and to at least the elapsed run time."""
     return max(min(run_s, walltime) if walltime else run_s, elapsed_s, 0.0)
 
 
@@ -21,7 +21,7 @@ class Walltime(RunMethod):
     memory = NO_MEMORY
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        """The walltime, or what the job has run where that is more; none where none was requested."""
+        """Return the walltime or the elapsed run time, whichever is longer; None if no walltime was requested."""
         if not job.limit_s or job.limit_s < 0:
             return RunEstimate(None, "no walltime requested")
         return RunEstimate(within(job.limit_s, job.limit_s, elapsed_s), "requested walltime")

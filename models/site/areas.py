@@ -9,7 +9,7 @@ from models.site.state import SiteState
 from models.site.topology import Area, Ask, Topology, ask_of
 from models.site.topology.layout import Layout
 
-MAX_PLACED = 4096  # what so many kinds of jobs ask for is known by heart
+MAX_PLACED = 4096  # size of the cache of requests
 
 
 class Areas:
@@ -69,7 +69,7 @@ class Areas:
         known = self.topology.capacity
         return Capacity(site=known.site, time=known.time, cpus=area.cpus, nodes=area.nodes, down_nodes=area.down_nodes)
 
-    # What befalls the jobs of the whole.
+    # Updates from the whole state.
 
     def enter(self, job: Job) -> None:
         """Add a job."""

@@ -12,26 +12,25 @@ from models.records import JobKey
 from models.site.job import Job, Phase
 from models.site.state import SiteState
 
-MAX_AHEAD_S = 600.0  # at a live site: an event whose time is further ahead of its arrival at the broker is not believed
+MAX_AHEAD_S = 600.0  # live site: maximum time of an event after its arrival at the broker
 
 MAX_AGE_S = 400 * DAY_S
-"""An event is not believed that is older than this: than its arrival at a live site, else than the site's time."""
+"""Maximum age of an event, relative to its arrival at a live site, else to the site's time."""
 
 MAX_STEP_S = 60 * DAY_S
-"""At a site that is replayed: an event further ahead of the site's time is not believed (the longest gap in the
-traces is 3 days)."""
+"""Replayed site: maximum time of an event after the site's time (the longest gap in the traces is 3 days)."""
 
-MAX_LATE_S = 30 * DAY_S  # a submit that comes later than this is accepted, but its wait is neither scored nor learnt
-MAX_LAGS = 32  # lags of which the median says whether a site is live
+MAX_LATE_S = 30 * DAY_S  # a later submit is accepted, but its wait is neither scored nor learnt
+MAX_LAGS = 32  # number of lags whose median determines whether a site is live
 
 LAG_EVERY_S = 60.0
-"""Seconds between two lags that are noted once there are `MAX_LAGS`: a burst of wrong times is one among many."""
+"""Minimum seconds between two recorded lags once there are `MAX_LAGS`, so that a burst of wrong times counts once."""
 
 MAX_CONFIRMING = 1024
-"""Events in a row that overrule the site's time at most; of a site with fewer events, as many as it has had."""
+"""Number of events in a row that overrule the site's time, or fewer at a site with fewer events."""
 
 EVENTS_TO_SET_BACK = 32
-"""So many more of the accepted events must lie over a day behind than do not, to set a replayed site's time back."""
+"""Excess of accepted events over a day behind, over the others, that sets a replayed site's time back."""
 
 
 class SiteClock(msgspec.Struct, array_like=True, dict=True):
@@ -47,21 +46,21 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
     (True, 1000.0, 'its time is 2h13m ahead of its arrival')
     """
 
-    now: float = 0.0  # the latest time that is believed, Unix seconds; 0 before the first event
-    believed: int = 0  # accepted events, counted up to `MAX_CONFIRMING`
+    now: float = 0.0  # the latest plausible time, Unix seconds; 0 before the first event
+    believed: int = 0  # number of accepted events, up to `MAX_CONFIRMING`
 
     lags: list[float] = msgspec.field(default_factory=list)
-    """Arrival minus time of the last events, one a minute, in seconds."""
+    """Arrival minus event time in seconds, one per minute."""
 
     lag_noted: float = 0.0
     behind: int = 0
-    implausible: int = 0  # events in a row whose times were not believed and agree with each other
+    implausible: int = 0  # number of events in a row with implausible times that agree with each other
     implausible_time: float = 0.0
     implausible_since: float = 0.0
-    behind_latest: float = 0.0  # the latest time of the events that lie behind
+    behind_latest: float = 0.0  # the latest time of the events that are behind
 
     furthest: float = 0.0
-    """What `now` was at the most before it was set back: a time up to there and 60 days more is believed still."""
+    """Maximum of `now` before it was set back: times up to `MAX_STEP_S` after it are still plausible."""
 
     @cached_property
     def live(self) -> bool:
@@ -91,7 +90,7 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
         if self.implausible == 0 or abs(time - self.implausible_time) > MAX_STEP_S:
             self.implausible, self.implausible_since = 0, arrived or 0.0
         self.implausible, self.implausible_time = self.implausible + 1, time
-        if self.live:  # the broker's clock itself would have to be wrong
+        if self.live:  # the broker's clock would have to be wrong
             enough = self.implausible >= MAX_CONFIRMING and (arrived or 0.0) >= self.implausible_since + DAY_S
         else:
             enough = self.implausible >= min(max(self.believed, 2), MAX_CONFIRMING)
@@ -143,18 +142,18 @@ def _outside(ahead_s: float, most_s: float, of: str) -> str | None:
     return f"its time is {duration(-ahead_s)} before {of}" if ahead_s < -MAX_AGE_S else None
 
 
-MAX_WALLTIMES = 3.0  # a running job is given up after this many times its requested walltime, and a week
+MAX_WALLTIMES = 3.0  # a running job expires after this multiple of its walltime, plus a week
 WEEK_S = 7 * DAY_S
 MAX_LIVE_S = 400 * DAY_S
-"""So long after its submit a job is given up that has not started, and after its start one without a walltime, or that
-is suspended."""
+"""Seconds from the submit until a job that has not started expires, and from the start for a job that is suspended or
+has no walltime."""
 
-MAX_ENDED_S = DAY_S  # so long after its end a job is given up whose start has not come
+MAX_ENDED_S = DAY_S  # seconds from the end until a job without a start event expires
 
 MIN_AGREEING_EVENTS = 32
-"""Events that must agree on how late it is: one with a wrong time must not give up the jobs of all others."""
+"""Number of events that must agree on the time, so that one wrong time does not expire all jobs."""
 
-MAX_STALE_ENTRIES = 1024  # entries that may be kept of jobs that have left or moved on, beside two for each live job
+MAX_STALE_ENTRIES = 1024  # maximum number of stale entries, in addition to two per live job
 
 
 def due(job: Job) -> float:
@@ -207,6 +206,6 @@ class Expiry:
         while self._due and self._due[0][0] <= now:
             _, key = heappop(self._due)
             job = state.jobs.get(key)
-            if job is not None and due(job) <= now:  # else it has left, or started since and is watched anew
+            if job is not None and due(job) <= now:  # otherwise it has left, or has a newer entry
                 late[key] = job
         return sorted(late.values(), key=lambda job: (due(job), job.key))

@@ -28,7 +28,7 @@ FEATURES = (
     "user_running_ert",
     "user_running_jobs",
 )
-"""Names, in the order of the table. Times in seconds, work in processor-seconds, sizes in processors."""
+"""Names, in the order of the table. Times in seconds, work in CPU-seconds, sizes in CPUs."""
 
 COUNT = len(FEATURES)
 
@@ -60,7 +60,7 @@ def _user_features(job: Job, state: SiteState, phase: Phase) -> tuple[float, flo
     return own.work / MICRO, own.cpus, own.planned_run_us / MICRO, own.count
 
 
-LATEST_JOBS = 1000  # jobs of which `History.latest` has the waits
+LATEST_JOBS = 1000  # number of waits in `History.latest`
 
 
 class Started(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -83,7 +83,7 @@ class History:
         self.count = 0
         self.first = 0
         self.window = RollingSpearman(COUNT, size)
-        self.latest = array("d")  # the waits of the last `LATEST_JOBS` jobs or fewer, seconds, the shortest first
+        self.latest = array("d")  # waits of the last `LATEST_JOBS` jobs or fewer, in seconds, ascending
 
     def __len__(self) -> int:
         return min(self.count - self.first, self.size)
@@ -104,7 +104,7 @@ class History:
         leaves = None
         if len(self.latest) == min(LATEST_JOBS, self.size):
             leaves = self.waits.item((self.count - len(self.latest) - self.first) % self.size)
-        self.window.push(row.features, wait_s)  # first: it may refuse the row
+        self.window.push(row.features, wait_s)  # first, because it may refuse the row
         if leaves is not None:
             del self.latest[bisect_left(self.latest, leaves)]
         insort(self.latest, wait_s)

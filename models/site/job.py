@@ -18,12 +18,11 @@ from models.records.events import Bytes, Count, Seconds, Size, Time
 from models.waiting_accuracy import Landmark
 
 Finite = Annotated[float, Meta(ge=-1e12, le=1e12)]
-"""Seconds, or a time, of a stored job: kernels compute with it."""
+"""Range of durations and times in a stored job, which compiled functions use."""
 
 
 class _Rare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Fields that mostly have default values. It is stored as a map of the others, which takes a byte if it is
-    empty."""
+    """Fields that mostly have default values. It is stored as a map of the others, in one byte if it is empty."""
 
     def but(self, **changes: Any) -> Self:
         return msgspec.structs.replace(self, **changes)
@@ -95,7 +94,7 @@ class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
 
 
 EXTRAS, PROGRESS = Extras(), Progress()
-"""Those of a job that has none: nearly all share these."""
+"""Empty extras and progress, which nearly all jobs share."""
 
 _EXTRAS = Extras.__struct_fields__
 _extras_of = attrgetter(*_EXTRAS)
@@ -122,26 +121,26 @@ def progress_at_start(start: Any, before: Progress) -> Progress:
 
 UNKNOWN_RUN_S = 3600.0
 NO_LIMIT_S = 400 * 86_400.0
-"""The walltime of a job without a time limit, seconds: longer than any limit that is believed (`max_walltime_s`)."""
+"""Walltime of a job without a time limit, in seconds: longer than any plausible limit (`max_walltime_s`)."""
 
-"""How long a job is expected to run of which nothing is known, seconds."""
+"""Expected run time of a job without any information, in seconds."""
 
 
 class Phase(StrEnum):
     """The phase of a live job."""
 
     QUEUED = "queued"
-    HELD = "held"  # it may not start, by a hold or for its dependency
+    HELD = "held"  # by a hold or an unmet dependency
     RUNNING = "running"
-    SUSPENDED = "suspended"  # it stands still, and others may have its processors
-    ENDED_BEFORE_START = "ended"  # its end arrived before its start
-    UNCONFIRMED = "unconfirmed"  # its start arrived without a submit, and such starts were refuted: it has no CPUs
+    SUSPENDED = "suspended"  # with its CPUs released
+    ENDED_BEFORE_START = "ended"  # its end event arrived before its start event
+    UNCONFIRMED = "unconfirmed"  # started without a submit event where such starts were refuted: without CPUs
 
-    __hash__ = str.__hash__  # it is in the key of every total; an Enum's own is a function in Python
+    __hash__ = str.__hash__  # faster than Enum's: it is in the key of every total
 
 
 STARTED = (Phase.RUNNING, Phase.SUSPENDED)
-"""The phases of jobs that have started."""
+"""Phases of started jobs."""
 
 
 class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -179,7 +178,7 @@ class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 MOST_LATER = 16
-"""Later estimates of a job that are kept."""
+"""Maximum number of later estimates that are kept per job."""
 
 
 class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -356,7 +355,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
 
 
 REQUEST = tuple(name for name in Submit.__struct_fields__ if name in {*Job.__struct_fields__} - {"attempt", "eligible"})
-"""What a job asks for, by the fields' names in a submit event and here; what few jobs do is in its `extras`."""
+"""Fields of a request, with the same names in a submit event and a job; rare ones are in `extras`."""
 
 _TEXTS = tuple(name for name in REQUEST if name not in ("cpus", "nodes", "gpus", "memory", "walltime"))
 
@@ -365,8 +364,8 @@ _texts_of = attrgetter(*_TEXTS)
 _set = msgspec.structs.force_setattr
 
 _MAX_SHARED = 10_000
-"""Texts, or bounds, that are looked for again; beyond that they begin anew: those of a million jobs are of no use, and
-to free them at once would stop all other threads."""
+"""Maximum size of the tables of shared strings and bounds; beyond it they are cleared. Larger ones save little memory,
+and freeing them in one step would block all other threads."""
 
 
 class Shared:

@@ -12,22 +12,21 @@ from models.records import JobKey
 from models.site.rows import Row, Rows
 from models.site.shapes import HOUR_S
 
-CHUNK_JOBS = 128  # fingerprints in a row
+CHUNK_JOBS = 128  # fingerprints per row
 ROWS_PER_MERGE = 32  # rows between two merges into the sorted array: 4096 jobs
 
 MAX_JOBS = 131_072
-"""Jobs that are known by their fingerprints, give or take a merge: two weeks of 10,000 a day, in 1 MB."""
+"""Approximate number of jobs remembered by their fingerprints: two weeks of 10,000 jobs a day, in 1 MB."""
 
 LATE_S = 60.0
-"""Events come so late, and many times are whole seconds. Where it is lost which jobs have left, an unknown one of the
-minute before is new: few left within a minute, and a new one that is refused is missing for as long as it queues."""
+"""Events may be this late, and many times are whole seconds. After a loss of rows, an unknown job from the minute
+before counts as new: few jobs leave within a minute, and a refused new job is missing for as long as it is pending."""
 
 Fingerprints = npt.NDArray[np.uint64]
 
 
 class LearntState(msgspec.Struct, array_like=True):
-    """The stored state apart from the rows: the fingerprints after the last full row, and three times in Unix
-    seconds."""
+    """The stored state apart from the rows: the fingerprints after the last full row, and three Unix times."""
 
     tail: list[int] = msgspec.field(default_factory=list)
     tail_until: float = 0.0

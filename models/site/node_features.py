@@ -12,7 +12,7 @@ MAX_TOKENS = 200
 _OPERATORS = re.compile(r"(\|\|?|&&?|,|[()\[\]])")
 _TIMES = re.compile(r"\*\d+$")
 _USUAL = re.compile(r"[<>]|== *(?:any|local)$")
-"""How much a node has to have free, and what any has, is no kind of nodes."""
+"""Conditions on free resources, and conditions that every node meets; they are no node features."""
 
 
 class _Unreadable(Exception):

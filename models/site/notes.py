@@ -1,5 +1,4 @@
-"""Notes of a method on each job at its submission, to learn from at its start. They are rows, not part of
-checkpoints."""
+"""Notes of a method on each job at its submission, to learn from at its start. They are stored as rows."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -10,7 +9,7 @@ from models.records import JobKey
 from models.site.rows import Rows
 
 Check = Callable[[bytes, int], None]
-Pair = tuple[bytes, bytes]  # a job that started: its note, and what was added when it was settled
+Pair = tuple[bytes, bytes]  # a started job: its note, and the value added when it was settled
 
 
 class _Note(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=0):
@@ -59,9 +58,9 @@ class JobNotes:
         self.behind_rows = behind_rows
         self.rows = Rows(depth_rows + behind_rows)
         self._depth = depth_rows
-        self._pending: dict[JobKey, bytes] = {}  # their rows
-        self._latest: dict[int, int] = {}  # the number of its row
-        self.jobs = 0  # how many jobs are settled, of those whose second rows are still kept
+        self._pending: dict[JobKey, bytes] = {}  # rows of unsettled notes
+        self._latest: dict[int, int] = {}  # row number of the latest value by kind
+        self.jobs = 0  # number of settled jobs whose second rows are still kept
 
     @property
     def count(self) -> int:
@@ -79,7 +78,7 @@ class JobNotes:
             return None
         self._append(_encode(_Settled(*key, value)))
         self.jobs += 1
-        note = self._pending.pop(key, None)  # None where it has just left, for this row's sake
+        note = self._pending.pop(key, None)  # None if appending this row has dropped it
         return None if note is None else _read(note).value
 
     def forget(self, key: JobKey) -> None:
@@ -140,7 +139,7 @@ class JobNotes:
                 said = _read(row)
                 if (check := self._checks.get(type(said))) is not None:
                     check(said.value, self.count)
-            except ValueError as error:  # msgspec's errors are such too
+            except ValueError as error:  # includes msgspec's errors
                 raise ValueError(f"row {number}: not a job's note: {error}") from error
             if isinstance(said, _Note):
                 self._pending[said.id, said.attempt] = row

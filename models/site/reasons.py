@@ -7,7 +7,7 @@ LIMIT = re.compile(
     r"(?P<of>QOS|Assoc)?(?P<scope>Max|Grp|Min)(?P<what>[A-Z][A-Za-z]*?)"
     r"(?P<minutes>(Run)?Minutes)?(?P<per>Per(User|Account|Job|Node))?(Limit)?$"
 )
-"""Slurm's words for limits."""
+"""Slurm's pending reasons for limits."""
 
 _OWN = frozenset({
     "AccountNotAllowed", "AccountingPolicy", "AssociationJobLimit", "AssociationResourceLimit", "AssociationTimeLimit",
@@ -19,10 +19,10 @@ _OWN = frozenset({
     "QOSJobLimit", "QOSNotAllowed", "QOSResourceLimit", "QOSTimeLimit", "QOSUsageThreshold", "RaisedSignal",
     "ReqNodeNotAvail", "Reservation", "ReservationDeleted", "ReservationInvalid", "SystemFailure", "TimeLimit",
 })  # fmt: skip
-"""Slurm's other words for what is not the queue."""
+"""Slurm's other pending reasons that keep a job from competing."""
 
 _QUEUE = frozenset({"Cleaning", "None", "Priority", "Resources", "WaitingForScheduling"})
-"""Its words for the queue itself."""
+"""Slurm's pending reasons for waiting in the queue."""
 
 
 def word_of(reason: str) -> str:

@@ -37,7 +37,7 @@ class Rows:
 
     @property
     def kept(self) -> list[Row]:
-        """The rows with their numbers, the oldest first; O(rows)."""
+        """The rows with their numbers, the oldest first. O(rows)."""
         return self._numbered(self.values)
 
     def _numbered(self, last: Collection[bytes]) -> list[Row]:
@@ -81,12 +81,16 @@ class Rows:
         self._new = list(self.values)
 
     def restore(self, rows: Iterable[Row], count: int, oldest: int) -> None:
-        """Take back the rows, in any order, from `oldest` and before `count`. Raises ValueError: rows are missing."""
+        """Restore rows `oldest`..`count`-1, in any order.
+
+        Raises:
+            ValueError: rows are missing.
+        """
         self.count = count
         self.first = max(oldest, count - self.depth)
         found = {row.number: row for row in rows if self.first <= row.number < count}
         if len(found) < count - self.first:
-            raise ValueError(f"{len(found)} of the last {count - self.first} rows")
+            raise ValueError(f"{len(found)} rows; expected the last {count - self.first}")
         self.values = deque((found[number].value for number in sorted(found)), maxlen=self.depth)
 
 
@@ -96,16 +100,16 @@ V = TypeVar("V")
 class PerJob(Generic[V]):
     """A method's values by job, for as long as the job is live.
 
-    The engine stores each beside its job, and drops it when the job leaves. 0.3 µs a change.
+    The engine stores each value with its job, and drops it when the job leaves.
 
     >>> waits = PerJob(float)
     >>> waits.put(("1", 0), 60.0)
     >>> waits.get(("1", 0)), waits.take_changed(), waits.take_changed()
     (60.0, {('1', 0)}, set())
 
-    Parameters:
-        kind: of the values, which msgspec can encode.
-        check: raises ValueError where a restored value is none that the method can read.
+    Args:
+        kind: the type of the values, which msgspec can encode.
+        check: raises ValueError if the method cannot read a restored value.
     """
 
     def __init__(self, kind: type[V], check: Callable[[V], None] | None = None) -> None:
@@ -124,23 +128,23 @@ class PerJob(Generic[V]):
         return key in self._values
 
     def get(self, key: JobKey) -> V | None:
-        """The value of a job; None where it has none."""
+        """Return the value of a job; None if it has none."""
         return self._values.get(key)
 
     def put(self, key: JobKey, value: V) -> None:
-        """Give a job a value, which is replaced as a whole and not changed in place."""
+        """Set the value of a job. Replace a value as a whole; do not modify it in place."""
         self._values[key] = value
         self._changed.add(key)
 
     def pop(self, key: JobKey) -> V | None:
-        """Take a job's value away, and give it."""
+        """Remove and return a job's value; None if it has none."""
         value = self._values.pop(key, None)
         if value is not None:
             self._changed.add(key)
         return value
 
     def replace(self, values: Mapping[JobKey, V]) -> None:
-        """Have these values and no others; O(values)."""
+        """Replace all values. O(values)."""
         if values == self._values:
             return
         before, self._values = self._values, dict(values)
@@ -148,22 +152,26 @@ class PerJob(Generic[V]):
         self._changed.update(before.keys() - values.keys())
 
     def take_changed(self) -> set[JobKey]:
-        """The jobs of which the value has changed since this was last called."""
+        """Return the keys of the jobs whose value has changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     def encoded(self, key: JobKey) -> bytes:
-        """The value of a job that has one, as it is stored."""
+        """Return the stored form of a job's value."""
         return _encode(self._values[key])
 
     def restore(self, key: JobKey, encoded: bytes) -> None:
-        """Take back what `encoded` gave. Raises ValueError: it is something else."""
+        """Restore the value of a job from its stored form.
+
+        Raises:
+            ValueError: the stored form is invalid.
+        """
         try:
             value = self._decode(encoded)
             if self._check is not None:
                 self._check(value)
-        except ValueError as error:  # msgspec's errors are such too
-            raise ValueError(f"not what a method keeps of a job: {error}") from error
+        except ValueError as error:  # includes msgspec's errors
+            raise ValueError(f"invalid per-job value: {error}") from error
         self._values[key] = value
 
     def clear(self) -> None:

@@ -15,7 +15,7 @@ Category = tuple[str, ...]  # a template's name and the values of its attributes
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One job that ran: its number in the site's history of runs, its category, and how long it took."""
+    """A run of a job: its number in the site's history of runs, its category, and its run time."""
 
     number: int
     category: Category
@@ -25,7 +25,7 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def power_of_two(size: int) -> str:
-    """The power of two at or above `size`, as its exponent: 1, 2, 3-4, 5-8 … share a range."""
+    """Return the exponent of the power of two at or above `size`: 1, 2, 3-4, 5-8 … share a range."""
     return str((size - 1).bit_length())
 
 
@@ -50,7 +50,7 @@ ATTRIBUTES: dict[str, Callable[[Job], str | None]] = {
     "memory": lambda job: None if job.memory is None else power_of_two(max(job.memory, 1)),
     "walltime": lambda job: None if job.walltime is None else f"{job.walltime:.0f}",
 }
-"""What templates are made of, by name; besides, `cpus/N` is the number of the job's range of N processors."""
+"""Attributes of templates, by name; in addition, `cpus/N` is the index of the job's range of N CPUs."""
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -117,8 +117,8 @@ class RunHistory:
             if known is None or known.depth < template.depth:
                 self.templates[template.name] = template
         self.breadth = breadth
-        self.categories: dict[Category, list[Run]] = {}  # in lists: a deque takes 0.7 kB at the least
-        self.count = 0  # runs ever learnt, each once a category
+        self.categories: dict[Category, list[Run]] = {}  # lists, because a deque needs at least 0.7 kB
+        self.count = 0  # runs ever learnt, counted once per category
         self._kept = 0
 
     def __len__(self) -> int:
@@ -161,7 +161,7 @@ class RunHistory:
             while len(runs) >= depth:
                 gone.append(runs.pop(0))
             runs.append(run)
-        self.categories[run.category] = runs  # last in the order: the one heard of most lately
+        self.categories[run.category] = runs  # at the end: the most recently used one
         return gone
 
     def restore(self, runs: list[Run], count: int) -> None:

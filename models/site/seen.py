@@ -10,13 +10,13 @@ from numba import njit
 from models.arrays import Floats, Ints
 from models.records import JobKey
 
-MOST_WAITING: Final = 4096  # jobs that queue or are held, up to which all are looked at
+MOST_WAITING: Final = 4096  # maximum number of pending and held jobs without sampling
 
 FIRST, LAST, MIDDLE = 512, 256, 1024
-"""Of more than these: the first to come, the last, and at most about so many of those between, evenly by chance."""
+"""Sample of a longer queue: the first jobs, the last ones, and about `MIDDLE` random ones in between."""
 
 PHASE: Final = 3
-"""The bits of a mark that are the phase, as of `models.site.table`; the `PHASE_BITS` lowest. The others: the level."""
+"""Mask of the phase (`models.site.table`) in a mark, the `PHASE_BITS` lowest bits; the others are the level."""
 
 PHASE_BITS: Final = 2
 
@@ -33,12 +33,12 @@ class Seen(NamedTuple):
 
     rows: Ints
     stands_for: Floats
-    whole: bool  # whether these are all
+    whole: bool  # whether all jobs are visible
 
     @property
     def bound(self) -> str:
         """A note that this is a sample, to append to a reason; empty if all jobs are visible."""
-        return "" if self.whole else f"; {len(self.rows):,} of {self.stands_for.sum():,.0f} live jobs looked at"
+        return "" if self.whole else f"; {len(self.rows):,} of {self.stands_for.sum():,.0f} live jobs used"
 
 
 def level_of(key: JobKey) -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HOUR_S = 3600.0
 WALLTIMES = (600.0, HOUR_S, 4 * HOUR_S, 12 * HOUR_S, 24 * HOUR_S)
-MOST_QUEUES = 8  # queues with shapes of their own, at most
+MOST_QUEUES = 8  # maximum number of queues with separate shapes
 
 
 class Shape(NamedTuple):
@@ -27,7 +27,7 @@ class Shape(NamedTuple):
 
     def job(self, now: float) -> "Job":
         """Return a job of this shape that is submitted now, with a key that no submitted job has."""
-        from models.site.job import Job  # with numpy, which who only reads estimates does not need
+        from models.site.job import Job  # imports numpy, which readers of estimates do not need
 
         return Job("", 0, now, queue=self.queue, cpus=self.cpus, walltime=self.walltime, gpus=self.gpus)
 

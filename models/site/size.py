@@ -5,20 +5,20 @@ import msgspec
 from models.durations import DAY_S
 from models.records import Alter, Capacity, Start, Submit
 
-MAX_CPUS = 10_000_000  # no site and no job is larger, and none has more nodes, GPUs or tasks
-MAX_MEMORY = 1 << 56  # bytes, 64 PiB: no site and no job has more memory
+MAX_CPUS = 10_000_000  # upper limit for sites and jobs, also for nodes, GPUs and tasks
+MAX_MEMORY = 1 << 56  # bytes, 64 PiB: upper limit for sites and jobs
 
 MAX_ARRAY_CPUS = 10**12
-"""The processors that all tasks of an array would have together: beyond, sums over the live jobs would not be exact."""
+"""Maximum CPUs of all tasks of an array together: above, sums over the live jobs would not be exact."""
 
-MAX_CPUS_WHILE_NEW = 1_000_000  # no job is larger at a site of unknown size of which little has been seen
-MIN_CPUS_LIMIT = 1024  # at a site that never said its size, jobs of so many processors are always accepted
-SLACK = 4  # a job may be so many times larger than its site: sizes are declared late, and guessed too small
-MAX_CHANGE = 64  # a declared size may be so many times what was known of the site
-MIN_STARTED_JOBS = 32  # jobs that must have started before a size is guessed from them
+MAX_CPUS_WHILE_NEW = 1_000_000  # upper limit for jobs at a new site of unknown size
+MIN_CPUS_LIMIT = 1024  # at a site of unknown size, jobs up to this size are always accepted
+SLACK = 4  # factor by which a job may exceed its site: sizes are declared late, and estimated too low
+MAX_CHANGE = 64  # factor by which a declared size may exceed the known size
+MIN_STARTED_JOBS = 32  # started jobs needed to estimate a size
 
 MIN_IMPLAUSIBLE_JOBS = 8
-"""Jobs, and more than have started, that must be too large within a day for a guessed size to grow by them."""
+"""Number of implausibly large jobs in a day, if more than started jobs, that increases an estimated size."""
 
 
 class SizeSeen(msgspec.Struct, array_like=True):
@@ -67,17 +67,17 @@ def implausible_request(event: Submit | Start | Alter) -> str | None:
     for name in ("nodes", "gpus", "tasks", "array_size"):
         count = getattr(event, name, None)
         if count is not None and count > MAX_CPUS:
-            return f"{count} {name}; at most {MAX_CPUS} are believed"
+            return f"{count} {name}; expected at most {MAX_CPUS}"
     if isinstance(event, Start):
         return None
     if event.memory is not None and event.memory > MAX_MEMORY:
-        return f"{event.memory} bytes of memory; at most {MAX_MEMORY} are believed"
+        return f"{event.memory} bytes of memory; expected at most {MAX_MEMORY}"
     gpus = sum((event.gpu_types or {}).values())
     if gpus > MAX_CPUS:
-        return f"{gpus} GPUs of all types; at most {MAX_CPUS} are believed"
+        return f"{gpus} GPUs of all types; expected at most {MAX_CPUS}"
     tasks = event.array_size or 1 if isinstance(event, Submit) else 1
     if (event.cpus or 1) * tasks > MAX_ARRAY_CPUS:
-        return f"{event.cpus} CPUs for each of {tasks} tasks; at most {MAX_ARRAY_CPUS} together are believed"
+        return f"{event.cpus} CPUs for each of {tasks} tasks; expected at most {MAX_ARRAY_CPUS} together"
     return None
 
 
@@ -90,7 +90,7 @@ def implausible_pools(event: Capacity) -> str | None:
     counts = (("nodes", nodes, MAX_CPUS), ("CPUs", cpus, MAX_CPUS), ("GPUs", gpus, MAX_CPUS))
     for what, count, most in (*counts, ("bytes of memory", memory, MAX_MEMORY)):
         if count > most:
-            return f"{count} {what} in all pools; at most {most} are believed"
+            return f"{count} {what} in all pools; expected at most {most}"
     return None
 
 
@@ -107,9 +107,9 @@ def implausible_job(cpus: int, declared: int, seen: int, settled: bool) -> str |
     elif settled:
         limit, why = max(SLACK * seen, MIN_CPUS_LIMIT), f"no more than {seen} were in use at once"
     else:
-        limit, why = MAX_CPUS_WHILE_NEW, "hardly anything is known of the site"
+        limit, why = MAX_CPUS_WHILE_NEW, "the site is new"
     limit = min(limit, MAX_CPUS)
-    return f"{cpus} CPUs; {why}, and at most {limit} are believed" if cpus > limit else None
+    return f"{cpus} CPUs; {why}, expected at most {limit}" if cpus > limit else None
 
 
 def implausible_capacity(event: Capacity, declared: int, seen: int, largest_job: int, settled: bool) -> str | None:
@@ -117,7 +117,7 @@ def implausible_capacity(event: Capacity, declared: int, seen: int, largest_job:
     plausible.
     """
     if max(event.cpus, event.nodes or 0) > MAX_CPUS:
-        return f"{event.cpus} CPUs on {event.nodes} nodes; at most {MAX_CPUS} are believed"
+        return f"{event.cpus} CPUs on {event.nodes} nodes; expected at most {MAX_CPUS}"
     if event.nodes and event.down_nodes > event.nodes:
         return f"{event.down_nodes} of {event.nodes} nodes are down"
     if (reason := implausible_pools(event)) is not None:
@@ -128,5 +128,5 @@ def implausible_capacity(event: Capacity, declared: int, seen: int, largest_job:
     if event.cpus > MAX_CHANGE * max(known, MIN_CPUS_LIMIT):
         return f"{event.cpus} CPUs; the site had {known} so far"
     if settled and SLACK * event.cpus < largest_job:
-        return f"{event.cpus} CPUs; a job had {largest_job} lately"
+        return f"{event.cpus} CPUs; a recent job had {largest_job}"
     return None

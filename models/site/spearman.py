@@ -43,8 +43,8 @@ from models.arrays import Floats, Ints
 Ranks = npt.NDArray[np.int32]
 
 UNREAD_ROWS = 600
-"""Rows that are pushed one after another, and nobody reads what they give; after so many, ranks are left until somebody
-does, and then sorted. A history is taken in so."""
+"""Number of rows pushed without a read, after which pushes no longer update the ranks; the next read sorts instead.
+This speeds up ingesting a history."""
 
 MAX_WINDOW_ROWS = 3_024_616  # the most rows for which n(n² - 1)/3 fits into a signed 64-bit integer
 
@@ -63,39 +63,40 @@ class RollingSpearman:
             ValueError: there are no features, or the size is not within 2 and `MAX_WINDOW_ROWS`.
         """
         if features < 1:
-            raise ValueError(f"at least one feature is needed, not {features}")
+            raise ValueError(f"{features} features; expected at least one")
         if not 2 <= size <= MAX_WINDOW_ROWS:
-            raise ValueError(f"the window's size must be within 2 and {MAX_WINDOW_ROWS} rows, not {size}")
+            raise ValueError(f"window size {size}; expected 2 to {MAX_WINDOW_ROWS} rows")
         self.features: Final = features
         self.size: Final = size
-        # One row of memory a column, the target last; the system provides it as the slots are filled.
+        # One array row per column, the target last; the system allocates memory as the slots are filled.
         self._columns: Floats = np.empty((features + 1, size))
         self._ranks: Ranks = np.zeros((features + 1, size), np.int32)
         self._sums: Ints = np.zeros((2, features + 1), np.int64)  # Σ s_i·t_i and Σ s_i²
         self._extremes: Floats = np.full((2, features + 1), np.nan)  # minimum and maximum
         self._count = 0
         self._next = 0
-        self._unread = 0  # rows that were pushed since ranks were read
+        self._unread = 0  # rows pushed since the last read
 
     @classmethod
     def from_rows(cls, x: npt.ArrayLike, y: npt.ArrayLike, size: int = 6000, pushed: int | None = None) -> Self:
         """Create the window that pushing each row of x (n, features) with its y (n) would give, in O(d·n·log n).
 
-        Args: size: the window size; of more rows the last ones are used. pushed: the total number of rows ever pushed,
-        if x holds only the last of them; each gets the same slot then.
+        Args:
+            size: the window size; of more rows the last ones are used.
+            pushed: the total number of rows ever pushed, if x holds only the last of them; each gets the same slot.
 
         Raises:
             ValueError: as in `push`.
         """
         rows, targets = np.asarray(x, np.float64), np.asarray(y, np.float64)
         if rows.ndim != 2 or targets.shape != rows.shape[:1]:
-            raise ValueError(f"rows (n, features) and targets (n) are needed, not {rows.shape} and {targets.shape}")
+            raise ValueError(f"shapes {rows.shape} and {targets.shape}; expected rows (n, features) and targets (n)")
         window = cls(rows.shape[1], size)
         columns = _checked(np.vstack((rows.T, targets)))[:, -size:]
         count = columns.shape[1]
         total = len(targets) if pushed is None else pushed
         if count != min(total, size):
-            raise ValueError(f"{min(total, size)} rows are needed, not {count}")
+            raise ValueError(f"{count} rows; expected {min(total, size)}")
         columns = np.roll(columns, total - count, axis=1)
         if not count:
             return window
@@ -106,7 +107,7 @@ class RollingSpearman:
 
     def _sort(self) -> None:
         """Recompute ranks, sums and extremes from the columns. O(d·n·log n)."""
-        for feature in reversed(range(len(self._columns))):  # the target first, for the others' sums need its ranks
+        for feature in reversed(range(len(self._columns))):  # the target first: the sums of the others need its ranks
             column, ranks = self._columns[feature, : self._count], self._ranks[feature, : self._count]
             ordered = np.sort(column)
             self._extremes[:, feature] = ordered[0], ordered[-1]
@@ -126,7 +127,7 @@ class RollingSpearman:
             ValueError: x has another shape, or a value is not finite; the message contains the feature's index.
         """
         if np.shape(x) != (self.features,):
-            raise ValueError(f"a row has {self.features} features, not the shape {np.shape(x)}")
+            raise ValueError(f"a row of shape {np.shape(x)}; expected {self.features} features")
         row = np.empty(self.features + 1)
         row[:-1], row[-1] = x, y
         if not _settle(row):
@@ -197,7 +198,7 @@ def _checked(columns: Floats) -> Floats:
     if not finite.all():
         where = tuple(np.argwhere(~finite)[0])
         name = "the target" if where[0] == len(columns) - 1 else f"feature {where[0]}"
-        raise ValueError(f"{name} is {columns[where]}, but every value must be finite")
+        raise ValueError(f"{name} is {columns[where]}; expected a finite value")
     return columns + 0.0
 
 
@@ -219,11 +220,11 @@ def _settle(row: Floats) -> bool:
 @njit(cache=True)
 def _push(columns: Floats, ranks: Ranks, sums: Ints, extremes: Floats, row: Floats, slot: int, count: int) -> None:
     """Write a row into a slot, among `count` rows including it, and update ranks, sums and extremes."""
-    for feature in range(len(columns) - 1, -1, -1):  # the target first, for the others' sums need its ranks
+    for feature in range(len(columns) - 1, -1, -1):  # the target first: the sums of the others need its ranks
         column, entering, left = columns[feature][:count], row[feature], ranks[feature, slot]
         _rerank(column, ranks[feature][:count], slot, entering)
         sums[0, feature], sums[1, feature] = _moments(ranks[feature][:count], ranks[-1][:count])
-        # Look for another extreme only where what left was the one least or greatest, or the window was empty.
+        # Search for a new extreme only if the only minimum or maximum left, or the window was empty.
         least, greatest = extremes[0, feature], extremes[1, feature]
         extremes[0, feature] = column.min() if left == 1 - count else min(least, entering)
         extremes[1, feature] = column.max() if left == count - 1 else max(greatest, entering)
@@ -232,7 +233,7 @@ def _push(columns: Floats, ranks: Ranks, sums: Ints, extremes: Floats, row: Floa
 @njit(cache=True)
 def _rerank(column: Floats, ranks: Ranks, slot: int, entering: float) -> None:
     """Write a value into a slot and update every s_i."""
-    leaving = column[slot]  # NaN in an empty slot: neither less nor greater than any, it changes no rank
+    leaving = column[slot]  # NaN in an empty slot: neither less nor greater than any value, so no rank changes
     column[slot] = entering
     missing = 0
     for i in range(len(column)):

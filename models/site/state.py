@@ -57,7 +57,7 @@ class Totals(msgspec.Struct, gc=False):
         return max(self.count * micros(now) - self.since, 0) / MICRO
 
 
-Scope = tuple[str, str]  # what totals are kept of: ("user", name), ("group", name), ("queue", name), or the whole site
+Scope = tuple[str, str]  # scope of totals: ("user", name), ("group", name), ("queue", name), or the whole site
 SITE: Scope = ("site", "")
 
 
@@ -86,10 +86,10 @@ class SiteState:
     def __init__(self) -> None:
         self.jobs: dict[JobKey, Job] = {}
         self.table = LiveTable()  # the same jobs as columns, in the same order
-        self.follower: Follower | None = None  # told what happens to the jobs here
+        self.follower: Follower | None = None  # updated with the jobs here
         self._totals: dict[tuple[Scope, Phase], Totals] = {}
-        self._later_attempts: dict[str, set[int]] = {}  # those but 0, by the name of the job
-        self._tasks: dict[str, int] = {}  # how many tasks of an array run, by its name
+        self._later_attempts: dict[str, set[int]] = {}  # attempts other than 0, by job id
+        self._tasks: dict[str, int] = {}  # number of running tasks of each array
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -200,7 +200,7 @@ class SiteState:
                 totals = self._totals[key] = Totals()
             totals.add(*counted)
             if totals.count == 0:
-                del self._totals[key]  # names come and go for years
+                del self._totals[key]  # so that old names do not accumulate
         if job.extras.array is not None and phase is Phase.RUNNING:
             self._count_task(job.extras.array, sign)
 
@@ -230,13 +230,13 @@ class SiteState:
         reason, most = job.extras.pending_reason, job.extras.array_limit
         if reason is not None and is_own(reason):
             return True
-        if job.attempt or not most:  # later attempts of tasks queue by themselves
+        if job.attempt or not most:  # later attempts of tasks are separate jobs
             return False
         return self._tasks.get(job.id, 0) >= most
 
 
 _PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING}
-"""A job in any other phase neither queues nor has processors: to those who look at the table it is not there."""
+"""Phases in the table. A job in another phase is neither pending nor has CPUs, so its row is dead."""
 
 
 def _names(job: Job, ask: Hashable = None) -> Names:

@@ -12,21 +12,21 @@ from models.arrays import Flags, Floats, Ints, Records
 from models.records import JobKey
 from models.site.seen import PHASE, PHASE_BITS, Seen, level_of, see
 
-DEAD: Final = 0  # the phase of a row whose job has left, or has ended though its start was not seen yet
+DEAD: Final = 0  # phase of a row whose job has left, or has ended before its start event
 QUEUED: Final = 1
 HELD: Final = 2
 RUNNING: Final = 3
 
 _WAITING: Final = (QUEUED, HELD)
-NO_NAME: Final = -1  # the code of a job that names no user, queue or account, and of a name that no live job has
+NO_NAME: Final = -1  # code of a missing user, queue or account, and of a name that no live job has
 _MIN_ROWS = 64
-MOVED_ROWS = 512  # rows that are moved at one event, at most; 0.2 ms
+MOVED_ROWS = 512  # maximum number of rows that one event moves
 
 Values = tuple[int, float, float, float, float, float, float, float, int, bool, int]
-"""What a row holds beside the names: `Columns` from `cpus` to `priority`, phase, whether it is barred, and tasks."""
+"""Values of a row apart from the names: `Columns` from `cpus` to `priority`, phase, barred, and tasks."""
 
 Names = tuple[str | None, str | None, str | None, Hashable]
-"""Whose job it is: user, queue and account; and what it asks for, where that matters (see `Areas`), else None."""
+"""User, queue and account of a job, and its request where it matters (see `Areas`), else None."""
 
 _ROW = np.dtype(
     [
@@ -39,7 +39,7 @@ _ROW = np.dtype(
     align=True,
 )
 _ROW_BYTES = _ROW.itemsize
-_PACK = Struct("=qdddddddb?2xiiiii").pack_into  # one call: setting fifteen elements takes four times as long
+_PACK = Struct("=qdddddddb?2xiiiii").pack_into  # one call is faster than setting fifteen elements
 _PHASE: Final = 8
 _NOTHING: Values = (0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, DEAD, False, 0)
 
@@ -87,15 +87,15 @@ class LiveTable:
     """
 
     def __init__(self) -> None:
-        self.keys: list[JobKey | None] = []  # whose row it is, by row; None where its job has left
+        self.keys: list[JobKey | None] = []  # key of the job by row; None if it has left
         self._codes: list[tuple[int, int, int, int]] = []  # by row
         self._rows: dict[JobKey, int] = {}
         self._users, self._queues, self._accounts, self._asks = _Codes(), _Codes(), _Codes(), _Codes()
         self._kinds = {"user": self._users, "queue": self._queues, "account": self._accounts}
         self._view: Columns | None = None
         self._seen: Seen | None = None
-        self._waiting = 0  # rows that queue or are held
-        self._next, self._moved = -1, 0  # while rows move: the next to look at (-1: none do), and how many have moved
+        self._waiting = 0  # number of pending and held rows
+        self._next, self._moved = -1, 0  # of a compaction: the next row to check (-1: none), and the rows moved so far
         self._mark(np.zeros(_MIN_ROWS, np.uint8))
         self._allocate(np.zeros(_MIN_ROWS, _ROW))
 

@@ -7,10 +7,10 @@ import msgspec
 from models.durations import DAY_S
 
 MEMORY_S = 30 * DAY_S
-"""After so long a confirmed or refuted start counts 1/e."""
+"""Time after which the weight of a confirmed or refuted start is 1/e."""
 
 MIN_REFUTED = 4.0
-"""Refuted starts from which on further ones must be confirmed."""
+"""Number of refuted starts from which on further ones must be confirmed."""
 
 
 class UnsubmittedStarts(msgspec.Struct, array_like=True):

@@ -35,7 +35,7 @@ def test_who_submits_a_job_that_starts_soon_is_not_told_so() -> None:
 
 def test_a_job_that_passes_what_was_first_told_as_the_latest_waits_unusually_long() -> None:
     told = notice(watched(PLACE, FIRST, BEFORE_S), "slipped", 400 * HOUR_S, "notify").text
-    assert told.endswith("told as the latest: it has waited longer than 90 % of jobs like it")
+    assert told.endswith("by its latest predicted time: it has waited longer than 90 % of jobs like it")
 
 
 def test_it_slips_where_the_estimate_or_the_clock_passes_the_latest_start() -> None:
@@ -43,12 +43,12 @@ def test_it_slips_where_the_estimate_or_the_clock_passes_the_latest_start() -> N
     job.estimated(StartEstimate(21 * HOUR_S, 40 * HOUR_S, HOUR_S))
     assert due(job, HOUR_S, BEFORE_S) == "slipped"
     told = notice(job, "slipped", HOUR_S, "notify")
-    assert told.text == "job 4711 at kth is expected to start in about 20h, 11h later than at first predicted"
+    assert told.text == "job 4711 at kth is expected to start in about 20h, 11h later than first predicted"
     job.was_told(told, BEFORE_S)
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
     assert due(job, 41 * HOUR_S, BEFORE_S) == "slipped"
     told = notice(job, "slipped", 41 * HOUR_S, "notify")
-    assert told.text == "job 4711 at kth has not started by the time that was told as the latest"
+    assert told.text == "job 4711 at kth has not started by its latest predicted time"
     job.was_told(told, BEFORE_S)
     assert due(job, 42 * HOUR_S, BEFORE_S) is None  # said once, until there is another estimate
     job.estimated(StartEstimate(43 * HOUR_S, 44 * HOUR_S, 42 * HOUR_S))
@@ -84,7 +84,7 @@ def test_it_comes_sooner_where_half_of_what_was_left_is_gone() -> None:
     job.estimated(StartEstimate(6 * HOUR_S, 9 * HOUR_S, 2 * HOUR_S))
     assert due(job, 2 * HOUR_S, BEFORE_S) == "sooner"
     told = notice(job, "sooner", 2 * HOUR_S, "notify")
-    assert told.text == "job 4711 at kth is expected to start in about 4h, 4h sooner than at first predicted"
+    assert told.text == "job 4711 at kth is expected to start in about 4h, 4h sooner than first predicted"
     job.was_told(told, BEFORE_S)
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
 
@@ -116,7 +116,7 @@ def test_no_start_is_told_of_a_job_that_is_held_back() -> None:
     assert due(job, 10 * HOUR_S - BEFORE_S, BEFORE_S) is None
     assert due(job, 21 * HOUR_S, BEFORE_S) == "slipped"
     told = notice(job, "slipped", 21 * HOUR_S, "notify").text
-    assert told == "job 4711 at kth has no start that can be promised: held back by a limit"
+    assert told == "job 4711 at kth has no predictable start: held back by a limit"
 
 
 def test_a_later_estimate_is_asked_about_although_the_job_was_held_back() -> None:

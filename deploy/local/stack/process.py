@@ -231,7 +231,7 @@ class Server(ABC):
             self.kill()
 
     def kill(self) -> None:
-        """End the process at once (SIGKILL), as a crash would."""
+        """Kill the process (SIGKILL), as in a crash."""
         if self.running and self._process:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

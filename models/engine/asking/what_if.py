@@ -55,7 +55,7 @@ def _considered(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Considered]:
     described = (_described(job, engine) for job in jobs)
     for _, alike in groupby(described, lambda one: one.areas):
         first = next(alike)
-        group = chain([first], alike)  # noqa: B031 (it goes on behind the first)
+        group = chain([first], alike)  # noqa: B031 (it continues after the first)
         if len(first.seen) > 1:
             for one in group:
                 yield _soonest(one, methods, what_if.name)

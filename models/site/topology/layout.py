@@ -11,7 +11,7 @@ from models.records import Reservation
 from models.site.topology.reasons import applies
 from models.site.topology.topology import RESOURCES, Area, Ask, Topology, whole_nodes
 
-WHOLE = 1.0 - 1e-9  # the shares of a job that fits sum up to one, but for rounding
+WHOLE = 1.0 - 1e-9  # minimum sum of the shares of a job that fits, because of rounding
 
 
 def warm_up() -> None:
@@ -98,7 +98,7 @@ def _keep_largest(shares: Floats) -> None:
             if shares[room] > shares[largest]:
                 largest = room
         share = min(shares[largest], left)
-        shares[largest] = -share  # kept: it is less than all others now
+        shares[largest] = -share  # marks it as kept: it is now less than all others
         left -= share
         if left <= 1.0 - WHOLE:
             break
@@ -106,9 +106,9 @@ def _keep_largest(shares: Floats) -> None:
         shares[room] = max(-shares[room], 0.0)
 
 
-MAX_RESERVATIONS = 12  # reservations of an area that are looked at, the first to begin
-MAX_NODES = 64  # of an area with at most so many nodes it is simulated where on them jobs lie
-MAX_KNOWN = 4096  # what so many kinds of jobs take is known by heart
+MAX_RESERVATIONS = 12  # maximum number of reservations per area, the earliest ones
+MAX_NODES = 64  # maximum number of nodes of an area for placement on single nodes
+MAX_KNOWN = 4096  # size of the caches of requests
 
 
 class NodeGroup(NamedTuple):
@@ -191,8 +191,7 @@ class Layout:
         return Kind(demand, running, parts, partitions, topology.tier(ask), longest_s, counted)
 
     def _demand(self, ask: Ask, runs: bool) -> Floats:
-        """Return the demand in each room: those of its reservation, if known, else those of its partitions that are
-        up."""
+        """Return the demand in each room: those of its reservation, if known, else those of partitions that are up."""
         topology = self.topology
         names = [name for name in topology.named(ask) if runs or topology.partitions[name].up]
         places = {place for name in names for place in topology.pools_of(name)}
@@ -283,7 +282,7 @@ class Layout:
         begins, holds = self.timeline(now)
         demand, shares = self.kind(ask).demand, np.zeros(len(self.rooms))
         for begin in begins.tolist():
-            before = (begins < begin + planned_s) | (begins == begin)  # a run time of 0 is one that is not known
+            before = (begins < begin + planned_s) | (begins == begin)  # a run time of 0 is unknown
             during = before & (np.append(begins[1:], np.inf) > begin)
             if fit(holds[during].min(axis=0), demand, shares):
                 return float(begin)
@@ -299,7 +298,7 @@ class Layout:
             return min(self._taken(room.reservation, room.pool), available) if _is_on(room.reservation, time) else 0
         here = [one for one in self._reservations if room.pool in self._pools(one)]
         told = self.topology.capacity.time
-        # Nodes that were said to be reserved, and not by which of the reservations: they stay so.
+        # Nodes that are reserved by an unknown reservation stay reserved.
         others = pool.reserved_nodes - sum(self._taken(one, room.pool) for one in here if _is_on(one, told))
         reserved = sum(self._taken(one, room.pool) for one in here if _is_on(one, time))
         return max(available - reserved - max(others, 0), 0)

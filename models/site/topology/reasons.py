@@ -10,7 +10,7 @@ from models.site.job import Job
 from models.site.topology.topology import CPUS, GPUS, MEMORY, Ask, Topology, ask_of
 
 GIB = 1 << 30
-MAX_NAMED = 3  # of a job that may start in several partitions, the reasons that are told at most
+MAX_NAMED = 3  # maximum number of reasons for a job with several partitions
 
 
 def cannot_run(topology: Topology, job: Job) -> str | None:

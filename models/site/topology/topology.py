@@ -57,9 +57,9 @@ def ask_of(job: Job, partition: str | None = None, cpus: int | None = None) -> A
     )
 
 
-RESOURCES = ("cpus", "gpus", "memory")  # what a job takes of a pool, in the order of the vectors here
-CPUS, GPUS, MEMORY = range(len(RESOURCES))  # their places in a vector
-ANY = Partition(name="", pools=[])  # the partition of a site that names none: all pools are in it
+RESOURCES = ("cpus", "gpus", "memory")  # resources of a pool, in the order of the vectors here
+CPUS, GPUS, MEMORY = range(len(RESOURCES))  # their indexes in a vector
+ANY = Partition(name="", pools=[])  # the partition of a site without partitions, with all pools
 
 
 class Area(NamedTuple):
@@ -117,8 +117,7 @@ class Topology:
         return cls(capacity) if capacity is not None and capacity.pools else None
 
     def same_areas(self, other: "Topology") -> bool:
-        """Return whether both have the same areas with the same sizes; down nodes, limits and reservations may
-        differ."""
+        """Return whether both have equal areas of the same size; down nodes, limits and reservations may differ."""
         sizes, others = ([_alike(pool) for pool in one.pools] for one in (self, other))
         mine, its = list(self._pools_of.items()), list(other._pools_of.items())
         return sizes == others and mine == its and self._usual == other._usual
@@ -155,8 +154,7 @@ class Topology:
         return np.array([pool.cpus, gpus, np.inf if pool.memory is None else pool.memory], np.float64)
 
     def all_of(self, place: int, types: Sequence[str] = ()) -> Floats:
-        """Return the resources of all nodes of a pool, as in `node_of`; zeros without nodes, even for unknown
-        memory."""
+        """Return the resources of all nodes of a pool, as in `node_of`; zeros without nodes."""
         nodes = self.pools[place].nodes
         return nodes * self.node_of(place, types) if nodes else np.zeros(len(RESOURCES))
 

@@ -22,5 +22,5 @@ def test_what_is_taken_back_has_not_changed() -> None:
     kept.put(ONE, {"easy": 60.0})
     again.restore(ONE, kept.encoded(ONE))
     assert again.get(ONE) == {"easy": 60.0} and again.take_changed() == set()
-    with pytest.raises(ValueError, match="not what a method keeps"):
+    with pytest.raises(ValueError, match="invalid per-job value"):
         again.restore(TWO, b"\xc1")

@@ -149,7 +149,7 @@ def test_the_learnt_order_simulates_a_part_of_a_deep_queue() -> None:
     assert ordered.jobs[-1] == 10_000
     queue_s = sum(job.cpus * (job.walltime or 0.0) for job in engine.context.state.in_phase(Phase.QUEUED)) / 64
     (last,) = consider(engine, [Job("", 0, 2.0, user="u1", cpus=1, walltime=60.0)])
-    assert "place 10001 of 10001" in last.reason and "of 10,008 live jobs looked at" in last.reason
+    assert "place 10001 of 10001" in last.reason and "of 10,008 live jobs used" in last.reason
     assert last.predicted_wait_s == pytest.approx(queue_s, rel=0.1)
 
 
@@ -159,7 +159,7 @@ def test_a_policy_simulates_a_part_of_a_deep_queue(method: str, monkeypatch: pyt
     engine = engine_with(3000, method)
     asked = Job("", 0, 2.0, user="u1", cpus=8, walltime=85.0)
     (nearly,) = consider(engine, [asked])
-    assert "3000 queued jobs" in nearly.reason and "of 3,008 live jobs looked at" in nearly.reason
+    assert "3000 queued jobs" in nearly.reason and "of 3,008 live jobs used" in nearly.reason
     site_now = engine.methods.what_if_method.site(engine.context, 2.0)  # type: ignore[attr-defined]
     assert len(site_now.live.queued.cpus) == simulated.MAX_SIMULATED
     monkeypatch.setattr(seen, "MOST_WAITING", 100_000)

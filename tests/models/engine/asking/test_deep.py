@@ -72,7 +72,7 @@ def test_how_long_the_queue_takes_is_about_right(engine: Engine) -> None:
 def test_why_is_told_of_the_part_that_is_looked_at(engine: Engine) -> None:
     told = answer(WaitQuestion(id="1", site="alder", cpus=8, walltime=60.0, why=True), engine, float(QUEUED))
     assert isinstance(told, WaitAnswer) and told.why is not None
-    assert f"of {QUEUED + 1:,} live jobs looked at" in told.reason
+    assert f"of {QUEUED + 1:,} live jobs used" in told.reason
     assert told.why.ahead_cpu_hours == pytest.approx(told.why.ahead_jobs * 8 / 60.0, rel=0.01)
 
 

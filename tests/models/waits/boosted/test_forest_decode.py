@@ -153,5 +153,5 @@ def test_decompression_stops_at_its_limit() -> None:
     assert len(bomb) < 100_000
     with pytest.raises(ValueError, match="more than"):
         decompress(bomb)
-    with pytest.raises(ValueError, match="not a forest: cut off"):
+    with pytest.raises(ValueError, match="not a forest: truncated"):
         Forest.decode(bomb, NAMES)
