@@ -1,4 +1,4 @@
-"""The command line, `queuecast`: the commands of `streams`, and those that run a whole deployment on this machine."""
+"""The command line, `queuecast`: the commands of `streams`, and those that run a complete local deployment."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ commands = typer.Typer()
 
 
 def _port(server: str, usual: int | None = None) -> Any:
-    """The option of a server's port; `usual` is the one that it has by itself where that is free."""
+    """Return the option for a server's port; `usual` is its default if that is free."""
     default = "" if usual is None else f" Default: {usual} if free."
     return typer.Option(min=1, max=65535, help=f"{server}.{default}")
 
@@ -23,10 +23,10 @@ def _port(server: str, usual: int | None = None) -> Any:
 def demo(
     context: typer.Context,
     trace: Annotated[Path | None, arg("One site, from a trace. Default: a simulated grid.", "TRACE")] = None,
-    jobs: Annotated[int, opt("About how many there are in all; of a trace, at most.", min=30)] = 6000,
-    seconds: Annotated[float, opt("How long it shows predictions come true.", min=1)] = 50,
+    jobs: Annotated[int, opt("Approximate number of jobs; for a trace, the maximum.", min=30)] = 6000,
+    seconds: Annotated[float, opt("Duration of the measured part, in seconds.", min=1)] = 50,
 ) -> None:
-    """Show predictions beside what then happens, on a Kafka and Redis of its own that leave nothing behind."""
+    """Compare predictions with actual waits live, on a temporary Kafka and Redis."""
     with needing("local"):
         from deploy.local.demo.run import demo as play
 
@@ -36,15 +36,16 @@ def demo(
 @commands.command(epilog="Example: queuecast up --data-dir /srv/queuecast --kafka-port 9092")
 def up(
     context: typer.Context,
-    data_dir: Annotated[Path | None, opt("Where data are kept. Default: the user's data directory.", "DIR")] = None,
+    data_dir: Annotated[Path | None, opt("Data directory. Default: the user's data directory.", "DIR")] = None,
     processes: Annotated[
-        int | None, opt("Processes of the worker. Default: the settings', else the cores.", min=1, max=256)
+        int | None,
+        opt("Number of worker processes. Default: from the settings, else the number of CPUs.", min=1, max=256),
     ] = None,
-    kafka_port: Annotated[int | None, _port("Kafka's", 9092)] = None,
-    redis_port: Annotated[int | None, _port("Redis's", 6379)] = None,
-    web_port: Annotated[int | None, _port("The worker's metrics")] = None,
-    serve_port: Annotated[int | None, _port("The page's", 6067)] = None,
-    prometheus_port: Annotated[int | None, _port("Prometheus's")] = None,
+    kafka_port: Annotated[int | None, _port("Port of Kafka", 9092)] = None,
+    redis_port: Annotated[int | None, _port("Port of Redis", 6379)] = None,
+    web_port: Annotated[int | None, _port("Port of the worker's metrics")] = None,
+    serve_port: Annotated[int | None, _port("Port of the web page", 6067)] = None,
+    prometheus_port: Annotated[int | None, _port("Port of Prometheus")] = None,
     open_to_all: Annotated[
         bool,
         flag(
@@ -55,10 +56,9 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Run Kafka, Redis, a worker, the web page and, if it is installed, Prometheus, until Ctrl-C; data are kept.
+    """Run Kafka, Redis, a worker, the web page and, if installed, Prometheus, until Ctrl-C. The data is kept.
 
-    A port that has no default, or is taken, is the one of last time if that is
-    free, else any free one.
+    A port without a default, or whose default is in use, is the previous one if that is free, else any free one.
     """
     with needing("local"):
         from deploy.local.stack import Ports
@@ -74,5 +74,5 @@ app = application(commands)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; gives the exit code."""
+    """Run a command and return the exit code."""
     return run(app, arguments)

@@ -1,8 +1,8 @@
-"""The wheel's build hook: puts the repository's folders into one package, `queuecast`.
+"""Build hook of the wheel: move the folders of the repository into one package, `queuecast`.
 
-Their own names are too common for a program's path: a `models.py` in the working directory would be imported in the
-place of ours. So in the wheel `models` is `queuecast.models`, in files, imports and the places that registries name. An
-editable install is the repository as it lies there.
+Their own names are too common: Python would import a `models.py` in the working directory instead. So in the wheel
+`models` is `queuecast.models`, in files, imports and the paths that registries contain. An editable install uses the
+repository unchanged.
 """
 
 import re
@@ -21,7 +21,7 @@ _PLACES = re.compile(rf'"{_OURS}(?=\w+(?:\.\w+)+(?::\w+)?")')
 
 
 def moved(source: str) -> str:
-    """A module's source with its imports and the places that it names where they are in the wheel.
+    """Return a module's source with its imports and module paths as in the wheel.
 
     >>> moved('from models.site.job import Job')
     'from queuecast.models.site.job import Job'
@@ -32,10 +32,10 @@ def moved(source: str) -> str:
 
 
 class Wheel(BuildHookInterface[Any]):
-    """Gives hatch the files as they are in the wheel."""
+    """Provide the files for hatch as they are in the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Put them into a folder of the build's own, and have hatch take them from there."""
+        """Write the files into a temporary build folder, and include them from there."""
         if version == "editable":
             return
         root, made = Path(self.root), Path(mkdtemp())

@@ -1,7 +1,7 @@
 """Linear algebra in a fixed order of operations, so that every CPU model gives the same bytes.
 
-BLAS and LAPACK choose their kernels by the CPU, and each kernel adds in an order of its own. numba adds in the order
-that is written here, as long as `fastmath` is off. The matrices are small: tens of columns.
+BLAS and LAPACK choose their kernels by the CPU, and each kernel adds in a different order. numba adds in the order of
+the source code, as long as `fastmath` is off. The matrices are small: tens of columns.
 """
 
 import numpy as np

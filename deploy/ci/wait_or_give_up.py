@@ -1,9 +1,9 @@
-"""A CI pipeline: name the site where a job starts in time, or give up before it is submitted.
+"""A CI pipeline: print the site where a job starts in time, or give up before submitting it.
 
     python wait_or_give_up.py 64 1h 30m
 
-prints a site and exits with 0; with 75, where the job will probably not start within 30 minutes anywhere. Needs the
-package queuecast-client; the service's address is in QUEUECAST_URL, its token in QUEUECAST_TOKEN.
+prints a site and exits with 0. It exits with 75 if the job is unlikely to start within 30 minutes at any site. Needs
+the package queuecast-client; the service's address is in QUEUECAST_URL, its token in QUEUECAST_TOKEN.
 """
 
 import os
@@ -15,7 +15,7 @@ GIVE_UP = 75  # EX_TEMPFAIL: the same may work later
 
 
 def site_in_time(ranking: Ranking, probability: float = 0.9) -> str | None:
-    """The first site where the job starts in time with this probability; None where there is none."""
+    """Return the first site where the job starts in time with this probability; None if there is none."""
     for site in ranking.ranking:
         trusted = not (site.stale or site.low_confidence or site.unverified)
         if trusted and site.p_start is not None and site.p_start >= probability:

@@ -13,7 +13,7 @@ TIMEOUT_S = 5.0  # timeout of a query; without an answer no message is shown
 
 
 class QueueProgress:
-    """A part of a spawner's class whose `job_id` is the scheduler's, such as those of batchspawner."""
+    """Mixin for a spawner class whose `job_id` is the scheduler's, such as those of batchspawner."""
 
     queuecast_url = "http://127.0.0.1:6067"
     queuecast_token: str | None = None

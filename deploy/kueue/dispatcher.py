@@ -61,7 +61,7 @@ class KueueApi:
         self.version = ""
 
     def items(self, plural: str) -> list[Object]:
-        """All objects of a kind, in all namespaces."""
+        """Return all objects of a kind, in all namespaces."""
         found, more = list[Object](), ""
         while True:
             page = self._call("GET", f"{self._of_version()}/{plural}?{urlencode({'limit': PAGE, 'continue': more})}")
@@ -256,7 +256,7 @@ class Dispatcher:
             self._told[name] = answer.expected_start
 
     def _site_of(self, workload: Object) -> str | None:
-        """The site at which a workload waits; None where it waits at none."""
+        """Return the site where a workload is pending; None if it is not pending at any."""
         if {"Admitted", "Finished"} & conditions_of(workload).keys():
             return None
         status = inside(workload, "status")

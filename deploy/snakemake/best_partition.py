@@ -1,6 +1,6 @@
 """Snakemake: submit each rule's jobs to the partition where they start first.
 
-Put it beside the Snakefile. Needs the package queuecast-client.
+Put this file next to the Snakefile. Needs the package queuecast-client.
 """
 
 from collections.abc import Sequence

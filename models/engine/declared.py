@@ -18,7 +18,7 @@ def obstacle(job: Job, context: SiteContext, max_down_fraction: float) -> str | 
 
 
 def default_walltime(context: SiteContext, job: Job) -> float | None:
-    """The time limit in seconds of a job that requests none: its partitions' default; None where they have none."""
+    """Return the default time limit in seconds of the job's partitions; None if they have none."""
     return None if context.areas is None else context.areas.topology.default_s(ask_of(job))
 
 

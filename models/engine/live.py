@@ -44,7 +44,7 @@ class StoredJob(msgspec.Struct, array_like=True, gc=False):
 class SavedLive(msgspec.Struct):
     """Stored form of the live jobs.
 
-    In a `Cut` the jobs are missing here, but `count` is their number.
+    In an `EngineSnapshot` the jobs are missing here, but `count` is their number.
 
     Attributes:
         entered: number of jobs that have ever entered.
@@ -283,7 +283,9 @@ class LiveJobs:
             yield job
 
     def confirm(self, job: Job) -> None:
-        """Have a running job count whose start arrived without a submit: that submit or its end has come."""
+        """Confirm the start of a job without a submit event, after its submit or end has arrived, so that the job
+        counts.
+        """
         self.unsubmitted_starts.confirm(max(self.clock.now, self.event_time))
         if job.phase is Phase.UNCONFIRMED:
             self.touch(job)

@@ -144,8 +144,8 @@ class Reestimates:
 def worth_publishing(job: Job, method: str, estimate: Estimate | None, now: float) -> LaterEstimate | None:
     """Return the new estimate of a job's whole wait if it is worth publishing, else None.
 
-    It is where the expected start or the upper bound moved enough from what was published last, where that bound has
-    passed, and after a day without a record.
+    It is worth publishing if the expected start or the upper bound moved enough since the last published estimate. It
+    is also worth publishing if that bound has passed, or after a day without a record.
 
     >>> job = Job("1", 0, 0.0, estimates={"m": Estimate(3600.0, "")})
     >>> worth_publishing(job, "m", Estimate(3700.0, ""), 600.0) is None

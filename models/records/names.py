@@ -13,7 +13,7 @@ _SEPARATORS = ("Cc", "Zl", "Zp")
 
 
 def may_have_unsafe_names(value: bytes | msgspec.Raw) -> bool:
-    """Return whether JSON may have such a character in a name, by its bytes alone; 0.1 µs.
+    """Return whether JSON may have such a character in a name, by its bytes only.
 
     JSON has control characters only as escapes; the others are not ASCII.
     """
@@ -22,7 +22,7 @@ def may_have_unsafe_names(value: bytes | msgspec.Raw) -> bool:
 
 
 def unsafe_name(record: msgspec.Struct) -> str | None:
-    """Return which name of a record has a character that names may not have, and which; None where none has. 10 µs.
+    """Return a description of the first forbidden character in the names of a record; None if there is none.
 
     >>> from models.records import Start
     >>> unsafe_name(Start(site="a\\u2028b", time=0.0, job="1"))

@@ -171,7 +171,7 @@ class RollingSpearman:
 
     @property
     def columns(self) -> Floats:
-        """The features (features, size), of which as many as there are rows are filled: a live, read-only view."""
+        """The features (features, size); only as many slots as there are rows are filled: a live, read-only view."""
         return _read_only(self._columns[:-1])
 
     @property

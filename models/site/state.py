@@ -159,7 +159,7 @@ class SiteState:
             self.follower.leave(job)
 
     def move(self, job: Job, phase: Phase, at: float | None = None) -> None:
-        """Change a job's phase; `at` is its start where it begins to run."""
+        """Change a job's phase; `at` is its start if it starts to run."""
         self._count(job, -1)
         job.phase = phase
         if phase is Phase.RUNNING:

@@ -1,1 +1,1 @@
-"""The demo: a grid of sites streamed through a local stack, its predictions beside what then happened."""
+"""Demo: a grid of sites streamed through a local stack, with its predictions and the actual waits."""

@@ -127,7 +127,7 @@ class LocalStack:
         self._on_progress = on_progress
 
     def start(self) -> None:
-        """Fetch what is missing and start all servers; where one fails, none is left running."""
+        """Download what is missing and start all servers; if one fails, stop the others."""
         try:
             fetch(self._on_progress)
             for server in filter(None, (self.redis, self.kafka, self.prometheus)):
@@ -138,7 +138,7 @@ class LocalStack:
             raise
 
     def stop(self) -> None:
-        """Stop all servers, the last started first, and remove the directory where it is a temporary one."""
+        """Stop all servers, the last started first, and remove a temporary directory."""
         self._undo.close()
 
     def __enter__(self) -> Self:
