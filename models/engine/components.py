@@ -57,7 +57,7 @@ class EngineComponents:
         started, gaps, capacity = self.context.history.count, self.gaps, self.context.capacity
         down = 0 if capacity is None else capacity.down_nodes
         found = (
-            "history lost: begun again" if gaps.lost else None,
+            "history lost: learning restarted" if gaps.lost else None,
             "history has a gap" if started < gaps.gap_until else None,
             "events were lost" if started < gaps.missed_until else None,
             self.methods.counting.degraded,

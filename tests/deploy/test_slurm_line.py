@@ -131,7 +131,7 @@ def test_what_is_not_understood_is_left_out(submit: Submit, service: Service, ti
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"oops", b'{"text":"no such job queues or runs here"}', b'{"text":"starts \\u001b[2J"}', b'{"text":1}'],
+    [b"", b"oops", b'{"text":"no such job is pending or running"}', b'{"text":"starts \\u001b[2J"}', b'{"text":1}'],
 )
 def test_where_there_is_nothing_to_tell_it_says_nothing(submit: Submit, service: Service, body: bytes) -> None:
     service.body = body

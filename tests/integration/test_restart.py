@@ -124,7 +124,7 @@ def test_where_redis_has_lost_everything_histories_begin_anew_and_predictions_sa
     said = [msgspec.json.decode(value, type=Prediction) for value in here.said()[here.topics.predictions, "alder"]]
     assert said == expected
     assert {one.degraded for one in said[:predicted]} == {None}
-    assert {one.degraded for one in said[predicted:]} == {"history lost: begun again"}
+    assert {one.degraded for one in said[predicted:]} == {"history lost: learning restarted"}
     assert "Redis lost entries" in here.log
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from models.durations import counted, duration
 from models.site.job import Phase
 
-NOT_LIVE = "no such job queues or runs here, as far as is known"
+NOT_LIVE = "no such job is pending or running here, as far as known"
 SHOWN_BOUND = "0.9"  # the bound that the line contains
 
 _PHASES = {

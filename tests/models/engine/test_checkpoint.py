@@ -269,7 +269,7 @@ def test_without_its_rows_an_engine_keeps_its_jobs_and_begins_its_histories_anew
     assert [*engine.context.state.jobs] == [("2", 0)]
     assert (engine.context.history.count, len(engine.context.runs), engine.scores.accuracy["median"].jobs) == (0, 0, 1)
     prediction = predicted(engine, submit("3", 100.0))
-    assert (prediction.reason, prediction.degraded) == ("no history", "history lost: begun again")
+    assert (prediction.reason, prediction.degraded) == ("no history", "history lost: learning restarted")
     assert kinds(engine.apply(start("2", 120.0))) == ["Outcome"]
 
 

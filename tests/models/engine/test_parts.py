@@ -70,7 +70,7 @@ def test_nodes_that_are_down_withhold_and_degrade() -> None:
     assert parts.degraded is None
     parts.context.resize(half)
     parts.gaps.lost = True
-    assert parts.degraded == "history lost: begun again; 2 of 4 nodes down"
+    assert parts.degraded == "history lost: learning restarted; 2 of 4 nodes down"
     parts.context.resize(unknown)
     parts.gaps.lost = False
     assert parts.degraded == "2 of unknown nodes down"

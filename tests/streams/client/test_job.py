@@ -45,7 +45,7 @@ KNOWN = JobAnswer(
     as_of=300.0,
     stale="no events for 2 days",
 )
-UNKNOWN = JobAnswer(id="2", site="ctc", made_at=0.0, job="4711", text="no such job queues or runs here")
+UNKNOWN = JobAnswer(id="2", site="ctc", made_at=0.0, job="4711", text="no such job is pending or running here")
 
 
 def test_no_line_is_wider_than_the_terminal(
@@ -94,7 +94,7 @@ def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -
         "  as of          1970-01-01 00:05:00 UTC",
         "  stale          no events for 2 days",
     ]
-    with pytest.raises(UserError, match="ctc: no such job queues or runs here"):
+    with pytest.raises(UserError, match="ctc: no such job is pending or running here"):
         check_job([UNKNOWN])
 
 

@@ -263,7 +263,7 @@ def test_what_is_not_live_is_said_and_the_last_attempt_counts() -> None:
     assert (again.live.attempt, again.live.phase) == (1, "queued")
     gone = answer(JobQuestion(id="1", site="alder", job="8"), engine, 6.0)
     assert isinstance(gone, JobAnswer) and (gone.live, gone.expected_start) == (None, None)
-    assert gone.text.startswith("no such job queues or runs here")
+    assert gone.text.startswith("no such job is pending or running here")
 
 
 @pytest.mark.parametrize(
