@@ -71,7 +71,7 @@ def settings_of(name: str) -> Settings:
 def test_an_example_that_is_not_filled_in_is_refused(name: str) -> None:
     found = environment(name)
     del found["QUEUECAST_CONFIG"]
-    with pytest.raises(UserError, match=r"password: this is an example's"):
+    with pytest.raises(UserError, match=r"password: this is a public example value"):
         load_settings(FOLDER / "queuecast.toml", found)
 
 

@@ -247,7 +247,7 @@ def test_without_a_worker_there_is_an_error_in_time(deploy: Deploy, tmp_path: Pa
     here = deploy()
     nobody = command(here, tmp_path, *JOB)
     assert nobody.process.returncode == 1
-    assert nobody.err.startswith("queuecast: no site is known yet")
+    assert nobody.err.startswith("queuecast: no site is registered yet")
     silent = command(here, tmp_path, *JOB, "--site", "alder", seconds=0.5)
     assert silent.process.returncode == 1
     assert "no worker answers for this site" in silent.out
@@ -409,11 +409,11 @@ def test_who_feeds_is_told_what_a_site_had_and_when_the_worker_has_caught_up(dep
     until(lambda: known(here.settings) == ["made"])
     again = command(here, tmp_path, "ingest", str(trace))
     assert "made has had events until " in again.err and " UTC, and these begin at " in again.err
-    assert "the worker has caught up, " in again.out
+    assert "the worker caught up " in again.out
     third = command(here, tmp_path, "ingest", str(trace), "--json")
     told = json.loads(third.out)
     (site,) = told["sites"]
     assert again.out.startswith(
         f"{site['site']}: {site['events']} events, {site['jobs']} jobs\n{told['events']} events"
     )
-    assert "the worker has caught up, " in third.err
+    assert "the worker caught up " in third.err

@@ -154,7 +154,7 @@ def test_after_a_kill_a_feed_goes_on_where_its_cursors_say(topics: Topics, consu
     before = messages(consumer, topics.events)
     with running(*command) as process:
         said, told = process.communicate(timeout=60)
-    assert (process.returncode, told.count("goes on where")) == (0, 2)
+    assert (process.returncode, told.count("resuming from")) == (0, 2)
     found = messages(consumer, topics.events)
     whole = {
         path.stem: [msgspec.json.encode(event) for event in in_order(events_of(read_swf(path), path.stem))]

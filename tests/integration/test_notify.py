@@ -69,7 +69,7 @@ def test_notices_are_delivered_signed_and_not_again_after_a_kill(deploy: Deploy,
         here.send(events[: len(events) // 2])
         port = free_port()
         first = notify(here, tmp_path, receiver, port)
-        until(lambda: "of which notices may come" in first.err)
+        until(lambda: "pending jobs for notices" in first.err)
         here.send(events[len(events) // 2 :])
         until(lambda: len(notices(here)) > 0)
         until(lambda: shown(port)["sent_total"] > 0 and shown(port)["retries_total"] > 0)
@@ -77,7 +77,7 @@ def test_notices_are_delivered_signed_and_not_again_after_a_kill(deploy: Deploy,
         first.process.kill()
         first.process.wait(60)
         again = notify(here, tmp_path, receiver, port)
-        until(lambda: "of which notices may come" in again.err)
+        until(lambda: "pending jobs for notices" in again.err)
         until(lambda: _quiet(here))
         again.process.terminate()
         assert again.process.wait(60) == 143

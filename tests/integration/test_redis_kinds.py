@@ -22,7 +22,7 @@ from tests.support.deployment import Deployment, interleaved, parts, settings_on
 SITES = ("alder", "birch", "cedar", "oak")
 SLOTS = 16_384
 SERVICE = "main"
-AGAIN = "; again in "  # the worker logs it when Redis did not do what it was asked for
+AGAIN = "; retrying in "  # the worker logs it when Redis did not do what it was asked for
 
 pytestmark = [pytest.mark.long, pytest.mark.stack]
 

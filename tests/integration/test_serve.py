@@ -171,7 +171,7 @@ def test_it_ends_in_good_order_and_logs_as_json(here: Deployment, tmp_path: Path
         "QUEUECAST_SERVE_TOKEN": TOKEN,
     }
     with Command(tmp_path, "--config", str(config), "serve", "--web-port", port, **environment) as first:
-        until(lambda: "serves http://" in first.err)
+        until(lambda: "Serving http://" in first.err)
         until(lambda: _reachable(int(port)))
         with Command(tmp_path, "--config", str(config), "serve", "--web-port", port) as second:
             assert second.ended() == 1

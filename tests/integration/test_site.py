@@ -102,7 +102,7 @@ def test_a_young_site_begins_with_what_the_deployment_s_others_taught(
     here.send(young)
     here.worker.start()
     assert main(["prior"]) == 1
-    assert "say --out FILE, --send, or both" in capsys.readouterr().err
+    assert "expected --out FILE, --send, or both" in capsys.readouterr().err
     assert main(["prior", "--send"]) == 1
     assert "no site has 1000 started jobs in Kafka yet" in capsys.readouterr().err
     monkeypatch.setattr(grid_prior, "MATURE_JOBS", 120)

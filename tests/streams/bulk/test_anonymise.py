@@ -117,6 +117,6 @@ def test_what_cannot_be_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
         write_anonymous(tmp_path / "no" / "such", every_event(), Anonymiser())
     trace = made_trace(tmp_path / "made.swf", jobs=5)
     (tmp_path / "short").write_text("abc")
-    for key, words in (("short", "a key has 16 bytes"), ("gone", "cannot be read")):
+    for key, words in (("short", "a key must have at least 16 bytes"), ("gone", "cannot be read")):
         assert main(["replay", str(trace), "--anonymise", str(tmp_path / "x"), "--key", str(tmp_path / key)]) == 1
         assert words in capsys.readouterr().err

@@ -153,7 +153,7 @@ def test_a_source_has_options(tmp_path: Path) -> None:
 def test_what_sacct_printed_otherwise_is_told_with_the_command(text: str, found: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(text)
     with (
-        pytest.raises(NotUnderstood, match=f"found {found}, expected what `TZ=UTC sacct -XDP"),
+        pytest.raises(NotUnderstood, match=f"found {found}, expected the output of `TZ=UTC sacct -XDP"),
         read_log([tmp_path / "a.txt"], format_name="slurm"),
     ):
         pass

@@ -155,7 +155,10 @@ def test_without_a_command_there_is_help(capsys: Capture) -> None:
         (["replay", "gone.swf"], "queuecast: gone.swf: cannot be read: No such file or directory"),
         (["replay", "made.swf", "--ids", "900", "999"], "no job with these numbers; they are 1 to 120"),
         (["replay", "made.swf", "--out", "no/such"], "queuecast: no/such: cannot be written"),
-        (["replay", "made.swf", "--html", "no/such"], "queuecast: no/such: cannot be written; is no a directory"),
+        (
+            ["replay", "made.swf", "--html", "no/such"],
+            "queuecast: no/such: cannot be written; do you have write access to no?",
+        ),
         (["--config", "gone.toml", "replay", "made.swf"], "queuecast: gone.toml: cannot be read"),
     ],
 )

@@ -117,7 +117,11 @@ def test_the_same_with_asyncio() -> None:
 
 def test_a_job_is_described_by_its_fields() -> None:
     assert job_request(cpus=2, memory="4G", walltime="90m") == JobRequest(cpus=2, memory=4 << 30, walltime=5400.0)
-    for wrong, said in (({"cpu": 1}, "'cpu' is nothing"), ({"cpus": 0}, "cpus: "), ({"walltime": "4"}, "its unit")):
+    for wrong, said in (
+        ({"cpu": 1}, "'cpu' is not a field of a job"),
+        ({"cpus": 0}, "cpus: "),
+        ({"walltime": "4"}, "without a unit"),
+    ):
         with pytest.raises(NotUnderstood, match=said):
             job_request(**wrong)
 
@@ -126,9 +130,9 @@ def test_a_wrong_argument_is_told_by_the_types_and_by_an_error_of_ours() -> None
     assert set(JobFields.__annotations__) == set(JobRequest.__struct_fields__)
     with grid() as client:
         for ask in (lambda: client.rank(64), lambda: client.wait("alder", 64)):  # type: ignore[arg-type]
-            with pytest.raises(NotUnderstood, match="expected a JobRequest, not 64; fields go by their names"):
+            with pytest.raises(NotUnderstood, match="expected a JobRequest, not 64; or pass the fields by name"):
                 ask()
-        with pytest.raises(NotUnderstood, match="'cpu' is nothing"):
+        with pytest.raises(NotUnderstood, match="'cpu' is not a field of a job"):
             client.rank(cpu=64)  # type: ignore[call-arg]
     with pytest.raises(NotUnderstood, match=r"expected Settings, not '127.0.0.1:9092'; HttpClient takes a service's"):
         Client("127.0.0.1:9092")  # type: ignore[arg-type]
@@ -183,5 +187,5 @@ def test_preferred_site_is_ranked_first_everywhere() -> None:
         last = client.rank(cpus=4, walltime="1h").ranking[-1].site
         assert client.rank(cpus=4, walltime="1h", prefer=last, unless_sooner="10d").ranking[0].site == last
         assert client.rank(cpus=4, walltime="1h", prefer="elm", unless_sooner=5.0).ranking[-1].site == last
-        with pytest.raises(NotUnderstood, match="unless_sooner: needs prefer"):
+        with pytest.raises(NotUnderstood, match="unless_sooner: requires prefer"):
             client.rank(cpus=4, unless_sooner="1h")

@@ -86,7 +86,7 @@ def test_a_service_is_asked_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture
     assert main(["jobs", "--url", "http://x", "--user", "a/b"]) == 0
     assert asked == ["/v1/sites", "/v1/users/a%2Fb/jobs"]
     out = capsys.readouterr().out
-    assert "silent" in out and "no job queues" in out
+    assert "silent" in out and "no pending jobs" in out
 
 
 def test_a_name_that_is_none_is_not_understood(capsys: Capture) -> None:
@@ -112,4 +112,4 @@ def test_where_no_site_is_known_that_is_said(
 ) -> None:
     monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient()))
     assert main(command) == 1
-    assert "no site is known yet" in capsys.readouterr().err
+    assert "no site is registered yet" in capsys.readouterr().err

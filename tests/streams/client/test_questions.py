@@ -82,7 +82,7 @@ class TestPendingQuestions:
         async def hang(_: AnyQuestion) -> None:
             await asyncio.Event().wait()
 
-        with pytest.raises(Unreachable, match="no broker took the question"):
+        with pytest.raises(Unreachable, match="no broker accepted the question"):
             run_in_virtual_time(PendingQuestions(hang, 3.0).ask(QUESTION))
 
     def test_open_questions_are_bounded_and_closed_whatever_becomes_of_them(self) -> None:

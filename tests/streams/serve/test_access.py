@@ -111,7 +111,7 @@ class TestTokens:
         ],
     )
     def test_an_examples_is_none(self, value: str) -> None:
-        with pytest.raises(UserError, match=r"serve\.token: this is an example's") as raised:
+        with pytest.raises(UserError, match=r"serve\.token: this is a public example value") as raised:
             check_secret("serve.token", value)
         assert value not in str(raised.value)
 
@@ -142,7 +142,7 @@ class TestTokens:
             ('[ada]\ntoken = "short"', "ada.token: expected `str` of length >= 8"),
             ('[ada]\ntoken = "long enough"\nrights = "some"', "ada.rights: invalid enum value 'some'"),
             ('[ada]\ntokn = "long enough"', "ada: object"),
-            ("", "there are no tokens in it"),
+            ("", "the file contains no tokens"),
             ("[", "is not TOML"),
         ],
     )
@@ -159,7 +159,7 @@ class TestTokens:
             ({"ada": ServeToken(token="long enough", rights="own")}, "needs a user"),
             ({"ada": ServeToken(token="long enough", user="ada")}, "needs a user"),
             ({"a": ServeToken(token="long enough"), "b": ServeToken(token="long enough")}, "a and b have the same"),
-            ({"a": ServeToken(token="change-me")}, "this is an example's"),
+            ({"a": ServeToken(token="change-me")}, "this is a public example value"),
         ],
     )
     def test_and_what_does_not_go_together(self, tokens: dict[str, ServeToken], problem: str) -> None:
@@ -235,7 +235,7 @@ class TestRotation:
             following = asyncio.create_task(follow(access, [file], lambda: load_settings(file, {}).serve.all_tokens()))
             await asyncio.sleep(0.05)
             file.write_text("")
-            await _until(lambda: "everything would be open" in caplog.text)
+            await _until(lambda: "it would disable authentication" in caplog.text)
             following.cancel()
 
         asyncio.run(take_away())

@@ -367,4 +367,4 @@ class TestMiddleware:
 def test_preferred_site_is_a_parameter_of_the_ranking(client: Client) -> None:
     last = told(client, f"/v1/rank?{JOB}")["ranking"][-1]["site"]
     assert told(client, f"/v1/rank?{JOB}&prefer={last}&unless_sooner=10d")["ranking"][0]["site"] == last
-    assert "needs prefer" in told(client, f"/v1/rank?{JOB}&unless_sooner=10d", 400)["detail"]
+    assert "requires prefer" in told(client, f"/v1/rank?{JOB}&unless_sooner=10d", 400)["detail"]

@@ -114,7 +114,7 @@ def test_founders_are_in_the_first_generation() -> None:
 
 
 def test_a_stretch_needs_jobs_to_predict() -> None:
-    with pytest.raises(ValueError, match="without a job"):
+    with pytest.raises(ValueError, match="no job to predict"):
         Bench(Examples("run", planted_runs(9).learnt))
 
 

@@ -120,7 +120,7 @@ def test_forests_without_a_wanted_aim_are_rejected() -> None:
     rows = TrainingRows(ROWS, np.abs(TARGET), np.ones(len(ROWS)))
     encoded = Forests.fit(rows, POINT, NAMES, Boosting(trees=2, leaf_rows=3)).encode()
     assert Forests.decode(encoded, NAMES, aims=POINT).jobs == len(ROWS)
-    with pytest.raises(ValueError, match="say nothing of"):
+    with pytest.raises(ValueError, match="forests without"):
         Forests.decode(encoded, NAMES, aims=(*POINT, *QUANTILES))
 
 

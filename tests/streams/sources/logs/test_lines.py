@@ -165,7 +165,7 @@ def test_what_was_lost_is_told(log: Path, is_restarted: bool) -> None:
         reader.restart()
     assert reader.look() == ["000009 x"]
     ((told),) = reader.skipped
-    assert (told.line, "no other one is a copy" in told.found) == (2, True)
+    assert (told.line, "there is no copy of it" in told.found) == (2, True)
     log.unlink()
     write(log, "000010 y\n")
     if is_restarted:

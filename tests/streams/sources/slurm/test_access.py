@@ -138,7 +138,7 @@ def test_certificates_of_ones_own(tmp_path: Path) -> None:
             Rest(address, {}).queue(no_skips)
         with pytest.raises(CallFailed):
             Rest(address, {}, SlurmrestdAccess(ca=str(ca))).queue(no_skips)
-    with pytest.raises(UserError, match="no certificate or key"):
+    with pytest.raises(UserError, match="no usable certificate or key"):
         Rest(address, {}, SlurmrestdAccess(ca=str(tmp_path / "none")))
 
 

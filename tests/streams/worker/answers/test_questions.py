@@ -166,7 +166,7 @@ def test_a_flaw_is_answered_and_logged(monkeypatch: pytest.MonkeyPatch, caplog: 
     asked.take(b"alder", encode(WaitQuestion(id="q", site="alder")))
     ((_, _, told, _),) = asked.sent
     assert (told.reason, told.detail) == ("failed", "RuntimeError('a flaw')")
-    assert "could not be answered" in caplog.text and asked.counted("failed") == 1
+    assert "Cannot answer question" in caplog.text and asked.counted("failed") == 1
 
 
 def test_a_question_that_the_client_refuses_to_carry_silences_no_other() -> None:
