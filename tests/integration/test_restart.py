@@ -125,7 +125,7 @@ def test_where_redis_has_lost_everything_histories_begin_anew_and_predictions_sa
     assert said == expected
     assert {one.degraded for one in said[:predicted]} == {None}
     assert {one.degraded for one in said[predicted:]} == {"history lost: learning restarted"}
-    assert "Redis lost entries" in here.log
+    assert "Redis lost all entries" in here.log
 
 
 @pytest.mark.long

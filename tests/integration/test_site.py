@@ -116,7 +116,7 @@ def test_a_young_site_begins_with_what_the_deployment_s_others_taught(
     out = tmp_path / "grid.prior"
     assert main(["prior", "--send", "--out", str(out)]) == 0
     said = capsys.readouterr().err
-    assert re.search(r"learnt from 1\d\d jobs of alder; version \d+\nsent to birch\n$", said)
+    assert re.search(r"trained on 1\d\d jobs of alder; version \d+\nsent to birch\n$", said)
     begins = f"the forests start from {Prior.decode(out.read_bytes()).jobs} jobs of other sites"
     with Client(here.settings, patience_s=0) as grid:
         until(lambda: [one.done for one in grid.site("birch").operations] == [begins])

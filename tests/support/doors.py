@@ -50,7 +50,7 @@ class Doors:
             "KAFKA_SECURITY": "sasl_tls",
             "KAFKA_CA_FILE": str(authority),
             "TOPICS_PARTITIONS": "2",
-            "SITES_OWN_TOPIC": "alder,birch",
+            "SITES_DEDICATED_TOPICS": "alder,birch",
             "REDIS_URL": f"rediss://{redis}/0",
             "REDIS_USERNAME": "worker",
             "REDIS_PASSWORD": REDIS_WORKER_PASSWORD,

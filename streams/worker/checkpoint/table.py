@@ -132,6 +132,9 @@ class Retries:
     async def until_done(self, what: str, site: str | None, work: Callable[..., Awaitable[T]], *given: Any) -> T:
         """Retry `work` with these arguments until it succeeds, and return its result."""
 
+        async def attempt() -> T:
+            return await work(*given)  # tenacity would not await the result of a plain function
+
         def failed(state: RetryCallState) -> None:
             error = state.outcome and state.outcome.exception()
             self.obstacle = f"{what} failed: {error}" if site is None else f"{what} {site} failed: {error}"
@@ -143,6 +146,6 @@ class Retries:
             before=lambda _: self._before(),
             before_sleep=failed,
         )
-        done: T = await attempts(work, *given)
+        done: T = await attempts(attempt)
         self.obstacle = None
         return done
