@@ -320,8 +320,8 @@ def overview(
     doors = (
         "Every user of this machine may use Kafka and the page; Redis asks for a password."
         if open_to_all
-        else f"Kafka, Redis and the page ask for passwords. `{command} access` says how programs of yours enter;\n"
-        f"`{command} access --link` prints a link that opens the page."
+        else f"Kafka, Redis and the page ask for passwords. `{command} credentials` prints the connection details;\n"
+        f"`{command} credentials --link` prints a link that opens the page."
     )
     export = f"export {PREFIX}_CONFIG={shlex.quote(str(config))}"
     further = ["", "These find it by themselves. To name it, say where settings are named too:", "", f"  {export}"]
@@ -337,7 +337,7 @@ def overview(
         "",
         *([] if found else [f"  {export}"]),
         f"  {command} watch --outcomes",
-        f"  {command} feed TRACE",
+        f"  {command} ingest TRACE",
         f"  {command} ask --cpus 64 --walltime 4h",
         *(further if found else []),
         "",

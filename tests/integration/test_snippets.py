@@ -86,7 +86,7 @@ def run_line(shell: Shell, line: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         started = shell.run("sh", "-c", line.replace(USUAL_SERVICE, shell.service))
-        if " feed " in line:
+        if " ingest " in line:
             return
         if " watch " in line:
             assert "  job " in first_line(started), shell.errors

@@ -26,7 +26,7 @@ class TrainingRange:
 
     >>> import numpy as np
     >>> row = np.log2(np.array([21.0, 101.0, 5.0, 9.0, 1.0], np.float32))
-    >>> extent = Extent.of(row.reshape(1, -1), list(WORDS))
+    >>> extent = TrainingRange.of(row.reshape(1, -1), list(WORDS))
     >>> extent.unlike(row)
     >>> extent.unlike(np.log2(np.array([1001.0, 101.0, 5.0, 9.0, 1.0], np.float32)))
     'a state unlike any it learnt from: some 1,000 queued jobs, 20 at most before'

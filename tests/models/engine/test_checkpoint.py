@@ -228,7 +228,7 @@ def test_every_row_is_needed() -> None:
         with pytest.raises(ValueError, match="29 of the last 30 jobs"):
             Engine.load(state, started[:missing] + started[missing + 1 :], runs, SMALL, kept().own_rows())
     for missing in range(0, len(runs), 17):
-        with pytest.raises(ValueError, match=f"{len(runs) - 1} of {len(runs)} entries"):
+        with pytest.raises(ValueError, match=f"{len(runs) - 1} entries; expected {len(runs)}"):
             Engine.load(state, started, runs[:missing] + runs[missing + 1 :], SMALL, kept().own_rows())
     Engine.load(state, started, runs, SMALL, kept().own_rows())
 

@@ -306,7 +306,7 @@ def test_totals_stay_exact_and_the_state_small() -> None:
         engine.apply(event)
         assert_sound(engine)
         most = max(most, len(engine.context.state))
-    assert {f"gave_up_{phase}" for phase in Phase} <= engine.anomalies.keys()
+    assert {f"gave_up_{phase}" for phase in Phase if phase is not Phase.UNCONFIRMED} <= engine.anomalies.keys()
     assert most < 250 and len(engine.context.state) < most
 
 

@@ -15,7 +15,7 @@ from models.site.table import DEAD, HELD, NO_NAME, QUEUED, RUNNING, LiveTable
 from tests.support.engines import MEDIAN, workload
 
 PHASES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING, Phase.ENDED_BEFORE_START: DEAD}
-PHASES[Phase.SUSPENDED] = DEAD  # its CPUs are others' meanwhile
+PHASES[Phase.SUSPENDED] = PHASES[Phase.UNCONFIRMED] = DEAD  # other jobs have the CPUs meanwhile
 NAMES = st.sampled_from([None, "ada", "bob", "eve"])
 SECONDS = st.sampled_from([None, 0.1, 60.0, 3600.0, 86400.1])
 

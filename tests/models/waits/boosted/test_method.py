@@ -162,5 +162,5 @@ def test_a_model_that_has_to_count_soon_is_waited_for() -> None:
 
 
 def test_something_else_is_not_a_saved_state() -> None:
-    with pytest.raises(ValueError, match="invalid saved state"):
+    with pytest.raises(ValueError, match="not a saved state"):
         BoostedAlone().load(b"x")

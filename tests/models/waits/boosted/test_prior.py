@@ -213,7 +213,7 @@ def test_where_it_is_switched_off_nothing_changes(prior: Any) -> None:
     assert operate(engine, use(own_prior())) == f"nothing: engine.prior is {prior!r}"
 
 
-@pytest.mark.parametrize(("prior", "why"), [(b"trees", "not a prior"), (None, "a prior that does not apply to Aim")])
+@pytest.mark.parametrize(("prior", "why"), [(b"trees", "not a prior"), (None, "a prior that does not apply to Target")])
 def test_what_cannot_be_used_changes_nothing(prior: bytes | None, why: str) -> None:
     engine = Engine("s", EngineSettings(method="boosted", shadows=()))
     known = Prior.fit([lesson_of(100.0)], BOOSTING).encode()
