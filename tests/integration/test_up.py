@@ -124,7 +124,7 @@ def test_a_worker_that_dies_is_started_again_and_prometheus_sees_it(up: Callable
     stack = up()
     stack.until("Ctrl-C stops it.")
     stack.child("queuecast", "worker").kill()
-    stack.until("worker has ended")
+    stack.until("worker ended, see")
     stack.until("worker restarted")
     stack.send(SUBMIT)
     assert stack.watched(1)[0]["job"] == "1"

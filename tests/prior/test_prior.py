@@ -21,7 +21,8 @@ from tests.support.traces import made_trace
 
 
 @pytest.mark.parametrize(
-    ("setting", "refused"), [("grid", "one.swf: not a prior"), ("none", "one.swf: requires engine.prior = 'grid'; it is 'none'")]
+    ("setting", "refused"),
+    [("grid", "one.swf: not a prior"), ("none", "one.swf: requires engine.prior = 'grid'; it is 'none'")],
 )
 def test_a_replay_begins_with_what_other_sites_taught(
     setting: str, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
