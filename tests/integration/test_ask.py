@@ -408,7 +408,7 @@ def test_who_feeds_is_told_what_a_site_had_and_when_the_worker_has_caught_up(dep
     here.worker.start()
     until(lambda: known(here.settings) == ["made"])
     again = command(here, tmp_path, "ingest", str(trace))
-    assert "made has had events until " in again.err and " UTC, and these begin at " in again.err
+    assert "made already has events until " in again.err and " UTC, and these start at " in again.err
     assert "the worker caught up " in again.out
     third = command(here, tmp_path, "ingest", str(trace), "--json")
     told = json.loads(third.out)
