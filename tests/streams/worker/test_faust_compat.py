@@ -105,7 +105,10 @@ def test_a_member_that_was_forgotten_joins_again_unless_another_has_its_name(
     ("error", "said"),
     [
         (NameTaken("blue"), "another worker was started as 'blue'; give each a worker.instance of its own"),
-        (GroupAuthorizationFailedError("g"), "kafka: this worker may no longer use the group g; what each needs "),
+        (
+            GroupAuthorizationFailedError("g"),
+            "kafka: this worker may no longer use the group g; docs/howto/secure.md, ",
+        ),
         (KafkaError("fenced"), "kafka: this worker has lost its place in the group g: KafkaError('fenced')"),
     ],
 )

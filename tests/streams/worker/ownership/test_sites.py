@@ -21,6 +21,7 @@ class Reading:
         self.begun: list[str] = []
         self.may_end = asyncio.Event()
         self.claim = AsyncMock()
+        self.confirm_membership = AsyncMock()
 
     async def late_states(self, partition: int, after: int | None = None) -> LateStates:
         return LateStates([], -1)
