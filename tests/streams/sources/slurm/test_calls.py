@@ -61,7 +61,7 @@ def test_programs_of_another_zone_are_refused(programs: Path, hours: int, fine: 
     if fine:
         assert len(Commands({}).accounting(0.0, no_skips).rows) == 2
     else:
-        with pytest.raises(CallFailed, match="-5h from UTC"):
+        with pytest.raises(CallFailed, match="UTC by -5h"):
             Commands({}).accounting(0.0, no_skips)
 
 
