@@ -76,8 +76,8 @@ def build_app(
         Outbox(partial(_send, app), settings, metrics, scores, freshness),
         pulse.check,
         app.supervised,
-        acknowledge=lambda place, offset: app.consumer.acknowledge(place, offset),
         confirm=lambda: app.consumer.confirm(),
+        acknowledge=lambda place, offset: app.consumer.acknowledge(place, offset),
     )
     owner = Owner(means, freshness)
     app.excuse = owner.excuse  # type: ignore[method-assign]

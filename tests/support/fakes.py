@@ -21,7 +21,6 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.checkpoint.claims import Fenced
 from streams.worker.checkpoint.event_logs import EventLogs, LateStates, SomeMessages
-from streams.worker.checkpoint.loader import confirmed
 from streams.worker.checkpoint.store import SiteStore, StoredHistories
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle
 from streams.worker.checkpoint.table import OwnershipToken
@@ -351,7 +350,7 @@ class Process:
             self.pulse.check,
             self._supervised,
             acknowledge=fakes.get("acknowledge", world.commit),
-            confirm=fakes.get("confirm", confirmed),
+            confirm=fakes.get("confirm", AsyncMock()),
         )
         self.means.clock = fakes.get("now", self.means.clock)
         self.owner = Owner(self.means, self.freshness)

@@ -28,7 +28,7 @@ BATCH_MESSAGES = 500  # messages per batch, between which other tasks run
 
 
 @contextmanager
-def _as_os_errors() -> Iterator[None]:
+def as_os_errors() -> Iterator[None]:
     """Convert transient Kafka errors to `OSError`, so that they are retried."""
     try:
         yield
@@ -91,7 +91,7 @@ class EventLogs:
         """
         consumer, assigned = self._app.consumer, self._app.consumer.assignment()
         places = {one: tp for one in logs if (tp := self._place(one)) in assigned}
-        with _as_os_errors():
+        with as_os_errors():
             ends = await consumer.highwaters(*places.values())
             firsts = await consumer.earliest_offsets(*places.values())
             committed = await consumer.committed(*places.values())
@@ -123,7 +123,7 @@ class EventLogs:
             OSError: The broker does not respond.
         """
         found: list[Any] = []
-        with _as_os_errors():
+        with as_os_errors():
             async with self._reading(place, first, last + 1) as (begin, batches):
                 upto = max(first, begin)
                 async for records in batches:
@@ -142,7 +142,7 @@ class EventLogs:
         """
         place = TP(self._topics.state, partition)
         last: int = self._app.tables.recovery.active_offsets.get(place, -1) if after is None else after
-        with _as_os_errors():
+        with as_os_errors():
             end = (await self._app.consumer.highwaters(place))[place]
         if end is None or end <= last + 1:
             return LateStates([], last)
@@ -165,7 +165,7 @@ class EventLogs:
     async def _read(self, tp: TP, first: int, end: int | None, matches: Callable[[Any], Any]) -> list[Any]:
         """Read the matching messages with a separate consumer; a negative `first` counts from the end."""
         found: list[Any] = []
-        with _as_os_errors():
+        with as_os_errors():
             async with self._reading(tp, first, end) as (_, batches):
                 async for records in batches:
                     found.extend(one for one in records if matches(one))

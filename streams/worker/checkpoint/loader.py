@@ -13,7 +13,7 @@ from models.engine.operations import begun_anew
 from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from streams.worker.checkpoint.claims import WritesLost
-from streams.worker.checkpoint.event_logs import EventLogs, LateStates
+from streams.worker.checkpoint.event_logs import EventLogs, LateStates, as_os_errors
 from streams.worker.checkpoint.job_log import keys_of, site_of
 from streams.worker.checkpoint.store import SiteStore, StoredHistories, included
 from streams.worker.checkpoint.stored import IN_BOTH, ReadState, SiteHandle, StoredState, decode_stored, read_state
@@ -39,10 +39,6 @@ class EngineFailed(Exception):
         self.detail = detail
 
 
-async def confirmed() -> None:
-    """Confirm that this process is a member of the group: it always is."""
-
-
 @dataclass(eq=False)
 class SiteLoader:
     """Create the handles of sites, for new sites and from stored states.
@@ -53,8 +49,8 @@ class SiteLoader:
         segment: Returns the value of a job segment in the table by key.
         replay: Applies a message, or its first events, to a handle's engine as the worker does. It pauses before each
             event and sends nothing.
+        confirm: Raises if the group of workers does not count this process as a member now.
         is_busy: Returns whether events of other sites wait.
-        confirm: Raises if the group of workers no longer counts this process as a member.
     """
 
     store: SiteStore
@@ -63,8 +59,8 @@ class SiteLoader:
     events: EventLogs
     segment: Callable[[bytes], bytes | None]
     replay: Callable[[SiteHandle, Any, int | None], Iterator[None]]
+    confirm: Callable[[], Awaitable[None]]
     is_busy: Callable[[], bool] = lambda: False
-    confirm: Callable[[], Awaitable[None]] = confirmed
     _since: float = field(default_factory=time.perf_counter, init=False)
 
     async def begin(self, site: str, partition: int, own: bool, after: int = 0) -> SiteHandle:
@@ -160,7 +156,7 @@ class SiteLoader:
         return _handle(engine, stored), False
 
     async def claim(self, site: str, after: int = 0) -> int:
-        """Become the only writer of a site's entries; return the number of the claim (`Claims.claim`)."""
+        """Become the only writer of a site's entries; return the number of the claim (`FencingLeases.claim`)."""
         return await self.retries.until_done("redis: claiming", site, self.store.claim, site, after)
 
     async def confirm_membership(self) -> None:
@@ -169,7 +165,12 @@ class SiteLoader:
         So a claim is followed by states only if no other worker owned the partition before the claim. A worker that is
         cut off from the coordinator, and claims sites that its successor has claimed already, waits here forever.
         """
-        await self.retries.until_done("kafka: confirming the group membership", None, self.confirm)
+
+        async def confirm() -> None:
+            with as_os_errors():
+                await self.confirm()
+
+        await self.retries.until_done("kafka: confirming the group membership", None, confirm)
 
     async def late_states(self, partition: int, after: int | None) -> LateStates:
         """Read late records of a partition of the changelog (`EventLogs.late_states`)."""

@@ -19,7 +19,7 @@ from streams.worker.checkpoint.checkpoint import Acknowledgements, Histories, Pe
 from streams.worker.checkpoint.client import AWAY
 from streams.worker.checkpoint.crashes import CrashTracker, Solitude
 from streams.worker.checkpoint.event_logs import EventLogs, LogGaps, SomeMessages
-from streams.worker.checkpoint.loader import SiteLoader, confirmed
+from streams.worker.checkpoint.loader import SiteLoader
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Table
 from streams.worker.checkpoint.table import OwnedTable, OwnershipToken, Retries, Revoked, StoredSites
@@ -66,10 +66,10 @@ class SharedContext:
     outbox: Outbox
     alive: Callable[[], None]
     supervised: Callable[[Work], Awaitable[None]]
+    confirm: Callable[[], Awaitable[None]]
     clock: Callable[[], float] = time.monotonic
     compressing: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"))
     acknowledge: Callable[[TP, int], None] = lambda *_: None
-    confirm: Callable[[], Awaitable[None]] = confirmed
     is_busy: Callable[[], bool] = lambda: False
     room: MemoryBudget = field(default_factory=MemoryBudget)
     claiming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CLAIMS_AT_A_TIME))
@@ -108,8 +108,8 @@ class OwnedPartition:
             means.events,
             table.get,
             means.intake.replay,
-            means.is_busy,
             means.confirm,
+            means.is_busy,
         )
         self.crashes = CrashTracker(number, store, self._retries, worker.checkpoint_events, means.solitude)
         pending = Pending(worker.checkpoint_events, worker.checkpoint_seconds, means.clock)

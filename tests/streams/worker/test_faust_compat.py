@@ -68,6 +68,20 @@ def member(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Member:
     return found
 
 
+@pytest.mark.parametrize(("code", "is_member"), [(0, True), (27, True), (22, False), (25, False), (15, False)])
+def test_membership_is_confirmed_by_the_coordinator(
+    member: Member, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, code: int, is_member: bool
+) -> None:
+    async def answer(request: Any) -> Any:
+        assert (request._group, request._generation_id, request._member_id) == ("g", 7, "blue-1")
+        return SimpleNamespace(error_code=code)
+
+    monkeypatch.setattr(coordinator, "_send_req", answer)
+    coordinator.generation, coordinator.member_id = 7, "blue-1"  # type: ignore[attr-defined]
+    with nullcontext() if is_member else pytest.raises(KafkaError):
+        asyncio.run(member.confirm())
+
+
 def test_a_member_that_was_forgotten_joins_again_unless_another_has_its_name(
     member: Member, coordinator: Coordinator
 ) -> None:

@@ -1,0 +1,27 @@
+"""A claim is followed by states only after the group's coordinator has confirmed the membership."""
+
+import asyncio
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from aiokafka.errors import GroupCoordinatorNotAvailableError, IllegalGenerationError
+
+from models.engine.settings import EngineSettings
+from streams.worker.checkpoint import table
+from streams.worker.checkpoint.loader import SiteLoader
+from streams.worker.checkpoint.table import Retries
+
+
+def test_membership_not_confirmed_now_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "RETRY_S", (0.0, 0.0))
+    failures = [GroupCoordinatorNotAvailableError(), IllegalGenerationError()]
+
+    async def confirm() -> None:
+        if failures:
+            raise failures.pop()
+
+    unused: Any = Mock()
+    loader = SiteLoader(unused, EngineSettings(), Retries(lambda: None), unused, unused, unused, confirm=confirm)
+    asyncio.run(loader.confirm_membership())
+    assert not failures
