@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from streams.worker.checkpoint.checkpoint import Checkpoint
+from streams.worker.checkpoint.event_logs import LateStates
 from streams.worker.ownership.processing import Processing
 from tests.worker_simulation.checker import Difference
 from tests.worker_simulation.loop import Livelock
 from tests.worker_simulation.simulation import Simulation, check
+from tests.worker_simulation.workers import ReadEvents, Worker
 
 SEEDS = (0, 1, 2, 4, 5)
 CLEARED_SEED = 159  # a checkpoint ends while such a rebuild runs, which must not clear it of crashes
@@ -40,6 +42,18 @@ def assert_found(likely: Iterable[int]) -> None:
         except (Difference, Livelock):
             return
     raise AssertionError(f"none of {SEARCHED} seeds finds it")
+
+
+def test_changelog_read_only_before_claims_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> LateStates:
+        return LateStates([], -1)
+
+    async def unconfirmed(_: Worker) -> None:  # which would hide the defect in these seeds
+        pass
+
+    monkeypatch.setattr(ReadEvents, "late_states", nothing)
+    monkeypatch.setattr(Worker, "_confirm", unconfirmed)
+    assert_found([6, 36, 45])
 
 
 def test_commit_before_outputs_are_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
