@@ -13,7 +13,7 @@ REJECTED = re.compile(
 )
 """Words for which the fields' manuals have a standard term."""
 
-HEADLESS = re.compile(r"(?:What(?!-if)|Whether|That of)\b(?!.*\?$)")
+HEADLESS = re.compile(r"(?:What(?!-if)|How(?! to)|Whether|Of|Those|That of|Who|Whose)\b(?!.*\?$)")
 
 _CODE = re.compile(r"^```.*?^```$|<!--.*?-->", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")

@@ -15,7 +15,7 @@ from models.waits.blend.mixture_snapshot import ALONE_FLAG, BEHIND, MEDIAN, QUAN
 from models.waits.blend.quantiles import exceed, leave
 
 AT_ONCE = 2 * QUANTILES
-"""The place of the one-minute mark, after the marks of `Said`; each of them has a deadline."""
+"""The place of the one-minute mark, after the marks of `MixtureSnapshot`; each of them has a deadline."""
 
 MARKS = AT_ONCE + 1
 

@@ -60,7 +60,7 @@ class MixtureSnapshot(NamedTuple):
 
     @property
     def inputs(self) -> Floats:
-        """The experts' medians and the bounds, seconds: the input of `AtOnce`."""
+        """The experts' medians and the bounds, seconds: the input of `ImmediateStartModel`."""
         return np.asarray(inputs_of(self.table))
 
     def around(self, wait_s: float, most_s: float) -> "MixtureSnapshot":

@@ -69,8 +69,8 @@ class FencingLeases:
         async with transaction(self._client, key) as pipe:
             await pipe.watch(key)
             claims, claimed_by = await pipe.hmget(key, ["claims", "owner"])
-            if held is not None and int(claims or 0) >= held.number and claimed_by != self._owner:
-                raise _superseded(site)
+            if held is not None:
+                self._check_fencing(site, held, claims, claimed_by)
             number = max(int(claims or 0), after) + 1
             self._check()
             pipe.multi()
@@ -109,17 +109,16 @@ class FencingLeases:
         self, site: str, claim: Claim, claims: bytes | None, owner: bytes | None, writes: bytes | None
     ) -> None:
         """Compare a claim with the one in Redis."""
-        if owner == self._owner:
-            if int(claims or 0) > claim.number:
-                raise WatchError("this process is renewing its claim")
-            # Redis may have one write more: an attempt whose answer did not arrive.
-            if int(writes or 0) < claim.writes:
-                raise WritesLost(f"it has {int(writes or 0)} of {claim.writes} writes")
-        elif int(claims or 0) >= claim.number:
-            raise _superseded(site)
-        else:
+        self._check_fencing(site, claim, claims, owner)
+        if owner != self._owner:
             raise WritesLost("it does not know of this worker")
+        if int(claims or 0) > claim.number:
+            raise WatchError("this process is renewing its claim")
+        # Redis may have one write more: an attempt whose answer did not arrive.
+        if int(writes or 0) < claim.writes:
+            raise WritesLost(f"it has {int(writes or 0)} of {claim.writes} writes")
 
-
-def _superseded(site: str) -> Fenced:
-    return Fenced(f"another worker has taken the site {site!r}; this one writes nothing of it any more")
+    def _check_fencing(self, site: str, claim: Claim, claims: bytes | None, owner: bytes | None) -> None:
+        """Raise `Fenced` if another process has claimed the site since this one did."""
+        if owner != self._owner and int(claims or 0) >= claim.number:
+            raise Fenced(f"another worker has taken the site {site!r}; this one writes nothing of it any more")

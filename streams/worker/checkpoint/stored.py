@@ -78,7 +78,7 @@ class StoredState(msgspec.Struct, array_like=True):
         failures: Broker timestamps of the latest events at which the engine failed.
         begun: Number of applied events if the message at `offset` is a partly applied bundle; else 0.
         first: Offset of its first event, at which a rebuild begins.
-        claim: Claim number of the worker that wrote it (`Claims`).
+        claim: Claim number of the worker that wrote it (`FencingLeases`).
     """
 
     v: int

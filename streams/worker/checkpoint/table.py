@@ -26,7 +26,7 @@ class OwnershipToken:
     each `await` in between.
 
     Args:
-        alive: Raises if this process may no longer write at all (`Pulse.check`).
+        alive: Raises if this process may no longer write at all (`Watchdog.check`).
     """
 
     def __init__(self, partition: int, alive: Callable[[], None] = lambda: None) -> None:
