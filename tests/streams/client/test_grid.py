@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from models.records import AnyAnswer, AnyQuestion, GridEstimate, NoAnswer
-from models.records.questions import BUSY
+from models.records.answers import BUSY
 from queuecast import AnswerTimeout, AsyncClient, Busy, Client, JobRequest, NotUnderstood, UnknownSite
 from streams.client.blocking import on_loop_error
 from streams.client.client import QuestionClient
