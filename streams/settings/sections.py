@@ -60,7 +60,7 @@ def check_secret(place: str, value: str | None) -> None:
         UserError: it is; the value is not shown.
     """
     if value is not None and PLACEHOLDER.fullmatch(value):
-        raise NotUnderstood(f"{place}: this is a public example value; set your own secret")
+        raise NotUnderstood(f"{place}: this is a public example value; set one of your own")
 
 
 def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:

@@ -133,7 +133,7 @@ class TestTokens:
     )
     def test_wherever_it_is_set(self, tmp_path: Path, variable: str, value: str) -> None:
         (tmp_path / "none.toml").touch()
-        with pytest.raises(UserError, match=r"example's|length"):
+        with pytest.raises(UserError, match=r"public example value|length"):
             load_settings(tmp_path / "none.toml", {f"QUEUECAST_{variable}": value})
 
     @pytest.mark.parametrize(

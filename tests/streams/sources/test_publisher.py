@@ -223,7 +223,7 @@ def test_a_cursor_that_is_too_large_ends_the_publisher_before_it_is_kept(broker:
             for number, (event, _) in enumerate(super().events(cursor)):
                 yield event, b"x" * (MAX_CURSOR_BYTES + number)
 
-    too_large = r"the cursor of source counting has 16777217 bytes; at most 16777216 are"
+    too_large = r"the cursor of source counting has 16777217 bytes; the maximum is 16777216"
     with file, pytest.raises(UserError, match=too_large):
         published(broker, from_source(Growing(5), file))
     assert len(broker.messages) == 1

@@ -262,7 +262,7 @@ def test_a_table_without_a_header_is_known_by_numbers_of_columns(tmp_path: Path)
 
 
 def test_what_cannot_be_a_table_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--map FILE has to say what the columns are, or acme, .*; there are: a, b"):
+    with pytest.raises(UserError, match=r"use --map FILE to define the columns, or acme, .*; there are: a, b"):
         told(written(tmp_path, "a,b\n1,2\n"))
     with pytest.raises(UserError, match="there is no such column mapping or file; there are: acme"):
         told(written(tmp_path, LUMOS), map="lumo")
