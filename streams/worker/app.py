@@ -212,10 +212,8 @@ async def _obstacle(owner: Owner, health: Health) -> str | None:
     """Return the reason why this worker cannot process events now; None if it can."""
     if not owner.partitions:
         return "no partitions: joining, reading back their states, or more workers than partitions"
-    if owner.obstacle is not None:
-        return owner.obstacle
     await health.look()
-    return health.broker or health.store
+    return health.broker or owner.obstacle or health.store  # a request that fails without a broker is not the cause
 
 
 async def _send(
