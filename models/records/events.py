@@ -204,6 +204,7 @@ class Requeue(JobEvent, kw_only=True, frozen=True):
     `state` is as in `End`; `historical`, of the new attempt, is as in `Submit`.
     """
 
+    attempt: Annotated[int, Meta(ge=0, lt=1_000_000_000)] = 0  # the next attempt is a `Count` too
     state: Name | None = None
     historical: bool = False
 

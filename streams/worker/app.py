@@ -82,7 +82,7 @@ def build_app(
     owner = Owner(means, freshness)
     app.excuse = owner.excuse  # type: ignore[method-assign]
     inbox: list[asyncio.Queue[Any]] = []  # Faust's queue of fetched messages; empty until the agent starts
-    turns = TimeSlicer(lambda: owner.is_busy or any(not queue.empty() for queue in inbox))
+    turns = TimeSlicer(lambda: owner.is_busy or any(not queue.empty() for queue in inbox), doing=owner.doing)
 
     @app.agent(events, concurrency=1, name="process_events")
     async def process_events(stream: StreamT[bytes]) -> None:
@@ -149,7 +149,6 @@ def _add_estimates_and_answers(
         scores=scores,
         turns=turns,
         is_unread=owner.is_unread,
-        doing=owner.doing,
     )
     metrics.show(owner.values(), standing, freshness, scores)
     answering = Answering(
@@ -174,7 +173,6 @@ def _add_estimates_and_answers(
         metrics.answers,
         answering,
         turns,
-        doing=owner.doing,
     )
     app.task(standing.run)
     app.task(questions.run)

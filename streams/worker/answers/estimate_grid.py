@@ -27,7 +27,7 @@ from models.site.topology import Topology
 from streams.settings import EstimateSettings
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import BOUND, AnswerScores, ToldWait
-from streams.worker.answers.time_slicer import Doing, TimeSlicer, allowed
+from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
 from streams.worker.checkpoint.stored import SiteHandle
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,6 @@ class EstimateGrids:
         scores: Records the published estimates to score them.
         turns: Gives events priority.
         is_unread: Returns whether a site belongs to this worker although it is not in `handles`.
-        doing: Tracks the work for crash detection, and may refuse it.
     """
 
     handles: Mapping[str, SiteHandle]
@@ -142,7 +141,6 @@ class EstimateGrids:
     scores: AnswerScores = field(default_factory=AnswerScores)
     turns: TimeSlicer = field(default_factory=TimeSlicer)
     is_unread: Callable[[str], bool] = lambda _: False
-    doing: Doing = allowed
     estimates: dict[str, PublishedEstimates] = field(default_factory=dict, init=False)
     records: int = field(default=0, init=False)
 
@@ -185,9 +183,9 @@ class EstimateGrids:
     async def _try(self, handle: SiteHandle) -> None:
         """Refresh one site; an error must not stop other sites or events."""
         try:
-            async with self.doing(handle.engine.site, "estimates", 0) as may:
-                if may:
-                    await self.refresh(handle)
+            await self.refresh(handle)
+        except CrashesWorkers:
+            log.warning("No grid estimates: workers have crashed on them", extra={"site": handle.engine.site})
         except (KafkaError, NotReady) as error:  # not ready: this worker is stopping, and its producer has stopped
             log.warning("Cannot send grid estimates: %r", error, extra={"site": handle.engine.site})
         except Exception:
@@ -196,6 +194,7 @@ class EstimateGrids:
     async def refresh(self, handle: SiteHandle) -> None:
         """Compute and send a site's estimates; delete those of shapes that are no longer offered."""
         engine, before = handle.engine, self.estimates.get(handle.engine.site)
+        tracked = (engine.site, "estimates", 0)
         shapes, now, share = self.shapes(engine), site_time(engine), self.settings.cpu_share
         estimates = PublishedEstimates(engine, StateSummary.of(engine), self.clock(), time.time(), frozenset(shapes))
         if before is not None and before.engine is engine:  # until the new ones are computed
@@ -206,9 +205,9 @@ class EstimateGrids:
         estimates.stale = self.freshness.of(handle).stale is not None
         sent: list[Awaitable[Any]] = []
         told: dict[Shape, ToldWait] = {}
-        estimates.work_left_s = await self.turns.take(partial(work_left_s, engine, now), share, always=True)
+        estimates.work_left_s = await self.turns.take(partial(work_left_s, engine, now), share, tracked, always=True)
         left = zip(shapes, standing(engine, shapes, now), strict=True)
-        while made := await self.turns.take(partial(_some, left), share, always=True):
+        while made := await self.turns.take(partial(_some, left), share, tracked, always=True):
             for shape, estimate in made:
                 if self.handles.get(engine.site) is not handle:
                     return  # another worker serves the site now

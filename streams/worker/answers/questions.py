@@ -38,7 +38,7 @@ from streams.broker.topics import EVENT_MESSAGE_BYTES, Topics
 from streams.errors import UNDECODABLE
 from streams.settings import KafkaSettings, QuestionSettings
 from streams.worker.answers.answering import Answering
-from streams.worker.answers.time_slicer import Doing, TimeSlicer, allowed
+from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
 from streams.worker.answers.waiting import DroppedQuestion, MessageAge, WaitingQuestion, WaitingQuestions
 from streams.worker.intake.messages import Unreadable, dead_letter, read_question
 
@@ -103,7 +103,6 @@ class Questions:
         latency: Time from a question's broker timestamp to that of its answer, seconds.
         answering: Computes the answers.
         turns: Gives events priority.
-        doing: Tracks the work for crash detection, and may refuse it.
         producer: Sends the answers; by default a separate one, so that answers do not wait for the records of events.
     """
 
@@ -115,7 +114,6 @@ class Questions:
     answering: Answering
     turns: TimeSlicer = field(default_factory=TimeSlicer)
     producer: AIOKafkaProducer | None = None
-    doing: Doing = allowed
 
     def __post_init__(self) -> None:
         self._topics = Topics(self.kafka.prefix)
@@ -226,12 +224,11 @@ class Questions:
 
         question = asked.question
         digest = crc32(msgspec.json.encode(msgspec.structs.replace(question, id="-", client_id=None)))
-        async with self.doing(question.site, "question", digest) as may:
-            if may:
-                told = await self.turns.take(work, self.settings.cpu_share)
-            else:
-                detail = "workers have crashed on this question"
-                told = NoAnswer(id=question.id, site=question.site, reason="failed", detail=detail)
+        try:
+            told = await self.turns.take(work, self.settings.cpu_share, (question.site, "question", digest))
+        except CrashesWorkers:
+            detail = "workers have crashed on this question"
+            told = NoAnswer(id=question.id, site=question.site, reason="failed", detail=detail)
         await self._tell(asked.message, told)
 
     async def _tell(self, message: ConsumerRecord, told: AnyAnswer) -> None:

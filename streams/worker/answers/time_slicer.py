@@ -3,12 +3,20 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+Tracked = tuple[str, str, int]
+"""Site, kind and number of work, by which it is rejected if it crashes workers."""
+
 Doing = Callable[[str, str, int], AbstractAsyncContextManager[bool]]
-"""Track work by site, kind and number; yield whether it may be done."""
+"""Track work; yield whether it may be done."""
+
+
+class CrashesWorkers(Exception):
+    """Work was not done, because workers have crashed on it."""
 
 
 @asynccontextmanager
@@ -32,35 +40,53 @@ class TimeSlicer:
 
     Args:
         waiting: Returns whether an event waits.
+        doing: Tracks a slice for crash detection, and may refuse it. It covers only the work, not the wait for a turn:
+            while workers search for the cause of crashes, no event is processed meanwhile.
     """
 
     def __init__(
-        self, waiting: Callable[[], bool] = lambda: False, clock: Callable[[], float] = time.perf_counter
+        self,
+        waiting: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.perf_counter,
+        doing: Doing = allowed,
     ) -> None:
         self.waiting = waiting
-        self._clock = clock
+        self._clock, self._doing = clock, doing
         self._one_at_a_time = asyncio.Lock()
         self._ended = clock()
         self._spent_s = 0.0  # duration of the last slice
 
-    async def take(self, work: Callable[[], T], share: float, always: bool = False) -> T:
+    async def take(self, work: Callable[[], T], share: float, tracked: Tracked, always: bool = False) -> T:
         """Run a slice of work in its turn; it should take at most a few milliseconds.
 
         Args:
             share: Fraction of the loop's time for such slices while events wait.
             always: Apply the share also while no event waits; the call then returns later.
+
+        Raises:
+            CrashesWorkers: Workers have crashed on this work.
         """
         async with self._one_at_a_time:
             await self._turn(share)
-            begun = self._clock()
-            try:
-                done = work()
-            finally:
-                self._ended = self._clock()
-                self._spent_s = spent_s = self._ended - begun
+            async with self._doing(*tracked) as may:
+                if not may:
+                    raise CrashesWorkers(*tracked)
+                result = self._run(work)
+            spent_s = self._spent_s
         if always:
             await asyncio.sleep(spent_s * (1 / share - 1))
-        return done
+        return result.result()
+
+    def _run(self, work: Callable[[], T]) -> "Future[T]":
+        """Return the result or error of a slice; an error of a slice does not end the worker, so it is no crash."""
+        begun, result = self._clock(), Future[T]()
+        try:
+            result.set_result(work())
+        except Exception as error:
+            result.set_exception(error)
+        self._ended = self._clock()
+        self._spent_s = self._ended - begun
+        return result
 
     async def _turn(self, share: float) -> None:
         """Give events priority until slices have used less than their share."""

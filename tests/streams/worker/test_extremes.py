@@ -42,6 +42,7 @@ COMMON: dict[str, st.SearchStrategy[Any]] = {
     "time": st.sampled_from([NOW, NOW, NOW + 60.0, NOW + 3600.0, NOW + 86_400.0, 0.0, 1e11]),
 }
 SIZES: dict[str, st.SearchStrategy[Any]] = {
+    "Requeue.attempt": st.sampled_from([0, 0, 0, 0, 1, 999_999_999]),
     "Submit.cpus": st.sampled_from([1, 1, 8, 4000, 1_000_000, 10_000_000, 1_000_000_000]),
     "Capacity.cpus": st.sampled_from([0, 1, 64, 1_000_000, 10_000_000, 1_000_000_000]),
     "Pool.name": NAMES,

@@ -89,7 +89,7 @@ class AskedWorker:
         task = asyncio.create_task(self.questions._answer_all())
         while len(self.questions._waiting):
             await asyncio.sleep(0)
-        await self.turns.take(lambda: None, 1.0)
+        await self.turns.take(lambda: None, 1.0, ("alder", "question", 0))
         await asyncio.sleep(0.01)  # lets the broker's word about the answer come
         task.cancel()
 

@@ -3,12 +3,15 @@
 import asyncio
 import time
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from streams.worker.answers.time_slicer import TimeSlicer
+from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
 
 SLICE_S = 0.01
+TRACKED = ("alder", "question", 1)
 
 
 def slice_of_work() -> None:
@@ -32,7 +35,7 @@ def test_an_event_waits_for_one_slice_however_many_want_their_turn() -> None:
 
     async def flood() -> None:
         while len(waited) < 20:
-            await turns.take(slice_of_work, 0.25)
+            await turns.take(slice_of_work, 0.25, TRACKED)
 
     async def scenario() -> None:
         await asyncio.gather(work_events(), send_events(), *(flood() for _ in range(5)))
@@ -48,7 +51,7 @@ def test_slices_keep_their_share_while_events_wait_or_always(always: bool, backl
     async def scenario() -> float:
         begun = time.perf_counter()
         for _ in range(5):
-            await turns.take(slice_of_work, 0.25, always=always)
+            await turns.take(slice_of_work, 0.25, TRACKED, always=always)
         return time.perf_counter() - begun
 
     assert asyncio.run(scenario()) > 4 * 4 * SLICE_S
@@ -60,7 +63,7 @@ def test_without_events_they_need_not_wait() -> None:
     async def scenario() -> float:
         begun = time.perf_counter()
         for _ in range(10):
-            await turns.take(slice_of_work, 0.05)
+            await turns.take(slice_of_work, 0.05, TRACKED)
         return time.perf_counter() - begun
 
     assert asyncio.run(scenario()) < 20 * SLICE_S
@@ -74,7 +77,49 @@ def test_what_a_slice_raises_reaches_who_wanted_it_and_stops_no_other() -> None:
 
     async def scenario() -> int:
         with pytest.raises(ValueError, match="a flaw"):
-            await turns.take(broken, 0.5)
-        return await turns.take(lambda: 7, 0.5)
+            await turns.take(broken, 0.5, TRACKED)
+        return await turns.take(lambda: 7, 0.5, TRACKED)
 
     assert asyncio.run(scenario()) == 7
+
+
+def test_take_tracks_the_work_alone_and_neither_its_waiting_nor_its_errors() -> None:
+    """Where workers search for the cause of crashes, no event is processed while a slice is tracked."""
+    tracked_s, begun = [], 0.0
+
+    @asynccontextmanager
+    async def doing(site: str, what: str, number: int) -> AsyncIterator[bool]:
+        nonlocal begun
+        assert (site, what, number) == TRACKED
+        begun = time.perf_counter()
+        try:
+            yield True
+        except Exception as error:
+            raise AssertionError("an error of a slice would count as a crash") from error
+        tracked_s.append(time.perf_counter() - begun)
+
+    def broken() -> None:
+        raise ValueError("a flaw")
+
+    async def scenario() -> None:
+        turns = TimeSlicer(lambda: True, doing=doing)
+        for always in (True, False):
+            await turns.take(slice_of_work, 0.05, TRACKED, always=always)
+        with pytest.raises(ValueError, match="a flaw"):
+            await turns.take(broken, 0.5, TRACKED)
+
+    asyncio.run(scenario())
+    assert len(tracked_s) == 3
+    assert max(tracked_s) < 3 * SLICE_S, "the share costs 20 times as much"
+
+
+def test_take_refuses_what_crashes_workers() -> None:
+    @asynccontextmanager
+    async def doing(site: str, what: str, number: int) -> AsyncIterator[bool]:
+        yield False
+
+    async def scenario() -> None:
+        with pytest.raises(CrashesWorkers):
+            await TimeSlicer(doing=doing).take(slice_of_work, 0.5, TRACKED)
+
+    asyncio.run(scenario())
