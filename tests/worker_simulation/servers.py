@@ -86,6 +86,7 @@ class Redis:
     def fail_over(self) -> None:
         """Go on with what a replica had."""
         if self._kept is not None:
+            self.faults.note("Redis fails over")
             for key in {*self.data, *self._kept}:
                 self.versions[key] += 1
             self.data, self._kept = self._kept, None

@@ -52,12 +52,15 @@ class Simulation:
             self.faults.heal()
         self.kafka, self.redis = Kafka(self.faults, PARTITIONS), Redis(self.faults)
         self.faulty = faulty
+        self.loses_writes = False
+        self.degraded = set[str]()  # sites of which Redis lost what could not be recovered
         self.refused = set[tuple[int, int]]()  # partitions and offsets, where nothing is faulty
         self.messages = workload(Random(seed))
+        self.deadly = self.random.choice((None, None, "alder")) if faulty else None
         self.group = Group(self.kafka, self._begin, self.random.randint(1, 3) if faulty else 1)
 
     def _begin(self, name: str) -> Worker:
-        return Worker(name, self.kafka, self.redis, SETTINGS)
+        return Worker(name, self.kafka, self.redis, SETTINGS, self.deadly)
 
     def run(self) -> None:
         """Run it to its end.
@@ -105,7 +108,7 @@ class Simulation:
     async def _disturb(self) -> None:
         """Do harm every now and then."""
         pause_s = self.random.choice((2.0, 6.0, 20.0))
-        kinds = [self._kill, self._freeze, self._give_up, self._rebalance]
+        kinds = [self._kill, self._freeze, self._give_up, self._rebalance, self._lose_writes]
         kinds = self.random.sample(kinds, self.random.randint(1, len(kinds)))
         while True:
             await asyncio.sleep(self.random.random() * pause_s)
@@ -140,11 +143,11 @@ class Simulation:
         self.group.stale = True
 
     def _lose_writes(self) -> None:
-        if self.random.random() < 0.5:
-            self.redis.keep()
-        else:
-            self.faults.note("Redis fails over")
-            self.redis.fail_over()
+        """A replica that is up to two seconds behind becomes the Redis server."""
+        self.faults.note("Redis loses its writes from here on")
+        self.loses_writes = True
+        self.redis.keep()
+        self.loop.call_later(self.random.random() * 2.0, self.redis.fail_over)
 
     def _heal(self) -> None:
         self.faults.heal()
@@ -175,7 +178,7 @@ def check(seed: int) -> Simulation:
         expected, found = undisturbed(seed), Simulation(seed)
         try:
             found.run()
-            compare(found.kafka, expected.kafka)
+            compare(found.kafka, expected.kafka, found.degraded)
         except BaseException as error:
             error.add_note("\n".join(found.faults.trace[-60:]))
             raise
@@ -195,6 +198,7 @@ def _patched(simulation: Simulation) -> Iterator[None]:
     patches.append(patch.object(Engine, "apply", _applying(simulation.faulty)))
     if simulation.faulty:
         patches.append(patch.object(Engine, "pending", _pending(simulation)))
+        patches.append(patch.object(SiteLoader, "_go_back", _going_back(simulation)))
     else:
         simulation.refused.update(_poisonous(simulation.messages))
         patches.append(patch.object(CrashTracker, "suspects_nothing", False))
@@ -241,6 +245,21 @@ def _noting(refused: set[tuple[int, int]]) -> Any:
             raise
 
     return noting
+
+
+def _going_back(simulation: Simulation) -> Any:
+    """A recovery from the events after which it is noted that it failed."""
+    go_back = SiteLoader._go_back
+
+    async def going_back(loader: SiteLoader, site: str, stored: Any, *rest: Any) -> Any:
+        handle = await go_back(loader, site, stored, *rest)
+        if handle is None:
+            simulation.faults.note(f"{site} is degraded")
+            if simulation.loses_writes:
+                simulation.degraded.add(site)
+        return handle
+
+    return going_back
 
 
 def _applying(faulty: bool) -> Any:

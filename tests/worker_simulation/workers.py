@@ -2,16 +2,21 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from itertools import count
 from typing import Any
 
 from faust.types import TP
 
 from streams.broker.fetched import Fetched
 from streams.settings import Settings
+from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
 from streams.worker.checkpoint.event_logs import LateStates, SomeMessages
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Log, Range, decode_stored
+from streams.worker.checkpoint.table import Revoked
 from streams.worker.faust_compat import SiteTable, is_own_reason
 from streams.worker.ownership.owner import CHECKPOINT_TURNS
 from streams.worker.ownership.site_queues import MemoryBudget
@@ -19,6 +24,7 @@ from tests.support.fakes import MemoryEvents, Message, Process
 from tests.worker_simulation.loop import CURRENT, SimulatedProcess, in_process
 from tests.worker_simulation.servers import Kafka, Redis, RedisClient, Sender
 
+SHARE, SLICE_S = 0.05, 0.02  # the share of the loop for estimates, and the seconds that one of them takes
 SESSION_S = 30.0  # seconds after which a member that does not answer is given up
 ROOM = 60  # places for messages in memory
 
@@ -107,10 +113,14 @@ class ReadEvents(MemoryEvents):
 
 
 class Worker:
-    """A worker's process: it owns partitions, fetches their messages, and ends when anything in it fails."""
+    """A worker's process: it owns partitions, fetches their messages, and ends when anything in it fails.
 
-    def __init__(self, name: str, kafka: Kafka, redis: Redis, settings: Settings) -> None:
-        self.name, self.kafka, self.faults = name, kafka, kafka.faults
+    Args:
+        deadly: a site whose estimates crash the process.
+    """
+
+    def __init__(self, name: str, kafka: Kafka, redis: Redis, settings: Settings, deadly: str | None = None) -> None:
+        self.name, self.kafka, self.faults, self.deadly = name, kafka, kafka.faults, deadly
         self.simulated = SimulatedProcess(name)
         self._sender = Sender(kafka)
         self._fetching: list[asyncio.Task[None]] = []
@@ -132,6 +142,7 @@ class Worker:
         )
         self.process.means.room = MemoryBudget(ROOM)
         self.ended = self.start(self._live())
+        self.start(self._estimate())
 
     def start(self, work: Any) -> "asyncio.Task[Any]":
         """Begin work in this process."""
@@ -163,6 +174,24 @@ class Worker:
                     await owner.excuse()
                 self.kill()
             await asyncio.sleep(min(turn_s, 1.0))
+
+    async def _estimate(self) -> None:
+        """Take slices of the loop between the events, as grid estimates do; some have errors, and some crash."""
+        ticks = count()  # two for each slice
+        clock = lambda: self.faults.loop.time() + SLICE_S * next(ticks)  # noqa: E731
+        owner = self.process.owner
+        turns = TimeSlicer(lambda: owner.is_busy, clock, owner.doing)
+        while True:
+            for site in list(owner):
+                with suppress(CrashesWorkers, Revoked, ZeroDivisionError):
+                    await turns.take(partial(self._slice, site), SHARE, (site, "estimates", 0), always=True)
+            await asyncio.sleep(self.faults.random.random())
+
+    def _slice(self, site: str) -> None:
+        if site == self.deadly and self.faults.rate:
+            current_dies()
+        if self.faults.random.random() < self.faults.rate:
+            raise ZeroDivisionError("float division by zero")
 
     async def _confirm(self) -> None:
         generation = self.generation

@@ -29,6 +29,7 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import BOUND, AnswerScores, ToldWait
 from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
 from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.checkpoint.table import Revoked
 
 log = logging.getLogger(__name__)
 MAX_SLICE_S = 0.002  # usual maximum delay of events by a slice of estimates, seconds
@@ -184,6 +185,8 @@ class EstimateGrids:
         """Refresh one site; an error must not stop other sites or events."""
         try:
             await self.refresh(handle)
+        except Revoked:
+            pass  # another worker serves the site now
         except CrashesWorkers:
             log.warning("No grid estimates: workers have crashed on them", extra={"site": handle.engine.site})
         except (KafkaError, NotReady) as error:  # not ready: this worker is stopping, and its producer has stopped

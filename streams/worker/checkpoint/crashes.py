@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.table import Retries
+from streams.worker.checkpoint.table import Retries, Revoked
 
 log = logging.getLogger(__name__)
 MAX_CRASHES = 2  # workers that may crash on one event; after that it is rejected
@@ -64,6 +64,8 @@ class Solitude:
                 await asyncio.Event().wait()
             try:
                 yield
+            except Revoked:  # the process goes on with its other partitions
+                raise
             except Exception:  # this ends the process; until then no other work may be blamed
                 self._broken = True
                 raise

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from models.engine.operations import begun_anew
 from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from streams.worker.checkpoint.claims import WritesLost
+from streams.worker.checkpoint.crashes import Place
 from streams.worker.checkpoint.event_logs import EventLogs, LateStates, as_os_errors
 from streams.worker.checkpoint.job_log import keys_of, site_of
 from streams.worker.checkpoint.store import SiteStore, StoredHistories, included
@@ -50,6 +52,7 @@ class SiteLoader:
         replay: Applies a message, or its first events, to a handle's engine as the worker does. It pauses before each
             event and sends nothing.
         confirm: Raises if the group of workers does not count this process as a member now.
+        doing: Tracks work for crash detection, and yields whether it may be done (`CrashTracker.doing`).
         is_busy: Returns whether events of other sites wait.
     """
 
@@ -60,6 +63,7 @@ class SiteLoader:
     segment: Callable[[bytes], bytes | None]
     replay: Callable[[SiteHandle, Any, int | None], Iterator[None]]
     confirm: Callable[[], Awaitable[None]]
+    doing: Callable[[Place], AbstractAsyncContextManager[bool]]
     is_busy: Callable[[], bool] = lambda: False
     _since: float = field(default_factory=time.perf_counter, init=False)
 
@@ -269,7 +273,14 @@ class SiteLoader:
             return None
 
     async def _catch_up(self, handle: SiteHandle, stored: StoredState, saved: SavedState) -> bool:
-        """Apply a site's events up to a stored state; return whether the result has the same counts."""
+        """Apply a site's events up to a stored state; return whether the result has the same counts.
+
+        Workers may have crashed on one of them, which was then rejected. So this is tracked as a whole.
+        """
+        async with self.doing((f"recovery {handle.engine.site}", stored.offset, 0)) as may:
+            return may and await self._apply_up_to(handle, stored, saved)
+
+    async def _apply_up_to(self, handle: SiteHandle, stored: StoredState, saved: SavedState) -> bool:
         log_of, site = handle.log, handle.engine.site
         ranges = await self.retries.until_done("kafka: the ends of partitions", None, self.events.ranges, [log_of])
         first = handle.offset + (handle.begun == 0)

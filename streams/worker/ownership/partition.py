@@ -101,6 +101,7 @@ class OwnedPartition:
         table = OwnedTable(means.table, self.token)
         self._retries = Retries(self.token.check)
         store = means.store(self.token)
+        self.crashes = CrashTracker(number, store, self._retries, worker.checkpoint_events, means.solitude)
         loader = SiteLoader(
             store,
             settings.engine,
@@ -109,9 +110,9 @@ class OwnedPartition:
             table.get,
             means.intake.replay,
             means.confirm,
+            self.crashes.doing,
             means.is_busy,
         )
-        self.crashes = CrashTracker(number, store, self._retries, worker.checkpoint_events, means.solitude)
         pending = Pending(worker.checkpoint_events, worker.checkpoint_seconds, means.clock)
         self.sites = PartitionSites(
             number,

@@ -89,9 +89,17 @@ class Processing:
         self._next[message.topic] = max(expected, message.offset + 1)
 
     async def process_all(self) -> None:
-        """Process messages in an endless loop."""
+        """Process messages in an endless loop.
+
+        The states were read some time before the committed offsets at which the messages begin. If this process is
+        still a member of the group when it has the first message, no other worker has committed an offset in between.
+        """
+        is_confirmed = False
         while True:
             message = await self.queues.next()
+            if not is_confirmed:
+                await self.sites.loader.confirm_membership()
+                is_confirmed = True
             async with self.checkpoints.turn:
                 self.token.check()
                 await self._look_for_gaps()
