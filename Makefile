@@ -1,17 +1,4 @@
-# Each target sets up what it needs: a .venv here, brought up to date when what is required has changed.
-#
-#   make demo               predictions beside what then happens, for a simulated grid; TRACE=file for a trace
-#   make check              ruff, mypy and all tests that need no server: what one runs while working
-#   make test               ruff, mypy and all tests but the long ones: before a change is done
-#   make test-all           every check there is, also the long ones: what CI runs
-#   make lint, make bench   ruff and mypy alone; what measures speed
-#   make docs               the documentation site, in site/; a dead link is an error
-#   make drawn              Grafana's dashboards as pictures of the demo, in drawn/, without a Grafana
-#   make prior LOGS=...     what other sites taught, trained on these logs and made months (models/waits/boosted/prior.bin)
-#   make sbom               the bill of materials, sbom.json (CycloneDX): the lock file's packages and Kafka's jars
-#   make release            what a version consists of, in dist/: wheels, source, bill of materials, checksums
-#   make image              the image on a base pinned by its digest, which Docker looks up now
-#   make lock               renews requirements/ from pyproject.toml: the newest versions in range, with their hashes
+# Each target sets up what it needs: a .venv here, updated when the requirements change. `make help` lists them.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -42,19 +29,22 @@ define install
 	fi
 endef
 
-.PHONY: demo check test test-all ready compiled lint bench docs drawn lock prior sbom release image
+.PHONY: help demo check test test-all ready compiled lint bench docs drawn lock prior sbom release image
 .SILENT:
 
-demo: $(VENV)/local
+help: ## List the targets
+	sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 12
+
+demo: $(VENV)/local ## Compare predictions with what then happens, at a simulated grid, or from a trace: TRACE=file
 	$(BIN)/queuecast demo $(if $(TRACE),"$(TRACE)")
 
-check: ready
+check: ready ## Run the linters and all tests without servers: while you work
 	$(TEST) -m 'not stack and not benchmark and not long'
 
-test: ready
+test: ready ## Run the linters and all tests but the long ones: before a change is finished
 	$(TEST)
 
-test-all: ready
+test-all: ready ## Run every check, also the long ones, as CI does
 	$(TEST) -m 'not benchmark' --hypothesis-profile=many --durations=50
 
 # One core looks over the sources, the other compiles what the tests need.
@@ -64,42 +54,43 @@ ready: $(VENV)/dev
 compiled: $(VENV)/dev
 	$(BIN)/python -m tests.support.compiled
 
-lint: $(VENV)/dev
+lint: $(VENV)/dev ## Run ruff, codespell and mypy
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/codespell $(CODE) docs *.md Makefile mkdocs.yml pyproject.toml .ci .github
 	$(BIN)/mypy
 
-bench: $(VENV)/dev
+bench: $(VENV)/dev ## Measure speed and memory
 	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks
 
-docs: $(VENV)/dev
+docs: $(VENV)/dev ## Build the documentation in site/; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	echo "the documentation is in site/index.html"
 
-drawn: $(VENV)/dev
+drawn: $(VENV)/dev ## Draw Grafana's dashboards of the demo in drawn/, without a Grafana
 	$(BIN)/python -m tests.drawn drawn
 
-prior: $(VENV)/dev
+prior: $(VENV)/dev ## Train the pre-trained model on job logs and generated months: LOGS="file ..."
 	$(BIN)/python -m tests.prior.train $(LOGS)
 
-sbom: $(VENV)/local
+sbom: $(VENV)/local ## Write the bill of materials sbom.json (CycloneDX): Python packages and Kafka's jars
 	$(BIN)/python -m deploy.sbom > sbom.json
 
 # The time in the archives is that of the last commit, so that the same commit gives the same bytes.
 release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
-release: $(VENV)/dev
+release: $(VENV)/dev ## Build the files of a version in dist/: wheels, source, bill of materials, checksums
 	rm -rf dist
 	$(BIN)/python -m hatchling build -d dist >/dev/null
 	cd deploy/client && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist >/dev/null
 	$(BIN)/python -m deploy.sbom > dist/queuecast.cdx.json
 	cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
-image:
+image: ## Build the container image on a base pinned by its present digest: IMAGE=name
 	base=$$(sed -n 's/^ARG PYTHON=//p' $(DOCKERFILE)); \
 	digest=$$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$$base"); \
 	test -n "$$digest" && docker build -f $(DOCKERFILE) --build-arg PYTHON="$$base@$$digest" -t $(IMAGE) .
 
-lock: $(VENV)/lock
+lock: $(VENV)/lock ## Update requirements/ to the newest versions that pyproject.toml allows, with hashes
 	$(COMPILE) pyproject.toml --extra dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra local -c requirements/dev.txt -o requirements/local.txt
 	$(COMPILE) pyproject.toml --extra serve -c requirements/dev.txt -o requirements/serve.txt

@@ -123,9 +123,9 @@ class SiteMethods:
         """Yield estimates of pending jobs from the current state of the site, by the default method, area by area."""
         found = dict[JobKey, Estimate | None]()
         for _, some in groupby(sorted(map(context.of, jobs), key=_area_number), key=_area_number):
-            seen, theres = zip(*some, strict=True)
-            for job, estimate in zip(seen, self.counting.refresh(seen, theres[0], now), strict=True):
-                found[job.key] = None if estimate is None else no_earlier(estimate, job, theres[0], now)
+            seen, contexts = zip(*some, strict=True)
+            for job, estimate in zip(seen, self.counting.refresh(seen, contexts[0], now), strict=True):
+                found[job.key] = None if estimate is None else no_earlier(estimate, job, contexts[0], now)
         return (found[job.key] for job in jobs)
 
     def starts(self, context: SiteContext, now: float) -> Floats:

@@ -1,4 +1,4 @@
-"""Classify the scheduler's pending reasons: is a job waiting for something of its own, or for the queue?"""
+"""Classify the scheduler's pending reasons by cause: the job itself, or the queue."""
 
 import re
 from functools import lru_cache

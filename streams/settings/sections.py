@@ -196,7 +196,9 @@ class TopicSettings(Section, frozen=True, kw_only=True):
 
 
 class RedisSettings(Section, frozen=True, kw_only=True):
-    """Connection to Redis, or to a compatible server: `url` is one of
+    """Connection to Redis, or to a compatible server.
+
+    `url` is one of
 
     - `redis://host:port/database`
     - `redis+sentinel://host:port,host:port/service/database`: sentinels, which return the primary of the service

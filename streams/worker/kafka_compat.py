@@ -73,7 +73,7 @@ class NameTaken(KafkaError):  # type: ignore[misc]  # aiokafka's classes are unt
 
 
 class Member(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's classes are untyped
-    """This worker as a member of its group; it reads from Kafka in the main event loop.
+    """Membership of this worker in its group; it reads from Kafka in the main event loop.
 
     Works around Faust 0.15.3, which runs it in a thread with another event loop. With each message the two loops woke
     each other and competed for the GIL, which increased the latency of predictions.

@@ -1,4 +1,4 @@
-"""Checks of the documents' language: long sentences, rejected words, clauses without a head."""
+"""Checks of the language of documents, docstrings and commits: long sentences, rejected words, headless clauses."""
 
 import re
 from collections.abc import Iterator
@@ -14,6 +14,11 @@ REJECTED = re.compile(
 """Words for which the fields' manuals have a standard term."""
 
 HEADLESS = re.compile(r"(?:What(?!-if)|How(?! to)|Whether|Of|Those|That of|Who|Whose)\b(?!.*\?$)")
+
+SUBJECT = re.compile(r"[a-z][\w./-]*(?:, [\w./-]+)*: [^A-Z\s].*[^.]")
+"""A commit's subject: `area: imperative`."""
+
+MAX_SUBJECT = 72
 
 _CODE = re.compile(r"^```.*?^```$|<!--.*?-->", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -47,6 +52,16 @@ def findings(document: str) -> Iterator[Finding]:
             yield Finding("long sentence", sentence)
         if HEADLESS.match(sentence):
             yield Finding("headless clause", sentence)
+
+
+def commit_findings(message: str) -> Iterator[Finding]:
+    """Yield the violations of a commit message."""
+    subject = message.partition("\n")[0]
+    if not SUBJECT.fullmatch(subject):
+        yield Finding("not `area: imperative`", subject)
+    if len(subject) > MAX_SUBJECT:
+        yield Finding("long subject", subject)
+    yield from (finding for finding in findings(message) if finding.rule == "rejected word")
 
 
 def _plain(document: str) -> str:

@@ -32,10 +32,11 @@ _NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)(\.gz|\.bz2|\.xz)?$")
 
 
 class Recorded(Poller):
-    """A folder of poll results, in name order: `0001-squeue.json`, `0002-sacct.txt.gz`, `0003-sacct.json` …
+    """A folder of poll results, in name order.
 
-    Beside `0001-squeue.json` there may be `0001-nodes.txt`, `0001-partitions.txt` and `0001-reservations.txt`, as
-    scontrol prints them in one line each. Times are UTC. The time of a result is the latest time in it.
+    The files are named `0001-squeue.json`, `0002-sacct.txt.gz`, `0003-sacct.json` and so on. Beside `0001-squeue.json`
+    there may be `0001-nodes.txt`, `0001-partitions.txt` and `0001-reservations.txt`, as scontrol prints them in one
+    line each. Times are UTC. The time of a result is the latest time in it.
 
     Raises:
         UserError: the folder has none.

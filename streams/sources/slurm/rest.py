@@ -135,7 +135,7 @@ def claims_of(token: str) -> _Claims:
 
 
 def _bare(text: str) -> str:
-    """Extract the token from the content of a file or of `scontrol token`: SLURM_JWT=…"""
+    """Extract the token from the content of a file or of `scontrol token`, which prints `SLURM_JWT=` before it."""
     return text.strip().removeprefix("SLURM_JWT=").strip()
 
 

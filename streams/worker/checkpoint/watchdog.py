@@ -14,7 +14,7 @@ def since_boot() -> float:
 
 
 class WorkerStalled(UserError):
-    """This process stalled for too long; it must not write anything any more."""
+    """The worker stalled for too long; it must not write anything any more."""
 
 
 class Watchdog:

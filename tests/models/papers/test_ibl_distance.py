@@ -111,10 +111,10 @@ requests = st.builds(
 states = st.none() | st.builds(state, st.none() | st.integers(0, 64), st.dictionaries(st.sampled_from("abc"), VECTOR))
 
 
-seens = st.builds(Instance, requests, states)
+seen_jobs = st.builds(Instance, requests, states)
 
 
-@given(x=seens, learnt=st.lists(seens, min_size=1, max_size=6), share=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+@given(x=seen_jobs, learnt=st.lists(seen_jobs, min_size=1, max_size=6), share=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 def test_distances_are_within_0_and_1_and_0_for_equals(x: Instance, learnt: list[Instance], share: float) -> None:
     selection = Selection(policy=("queue",))
     found = distances(selection, x, learnt, share)
@@ -123,7 +123,7 @@ def test_distances_are_within_0_and_1_and_0_for_equals(x: Instance, learnt: list
     assert not known or distances(selection, x, [*learnt, x], share)[-1] == 0.0
 
 
-@given(seens, seens, st.sampled_from((*JOB, "free_cpus", *VECTORS)))
+@given(seen_jobs, seen_jobs, st.sampled_from((*JOB, "free_cpus", *VECTORS)))
 def test_one_attribute_is_compared_symmetrically(x: Instance, y: Instance, attribute: str) -> None:
     selection = Selection((attribute,), ("queue",), (attribute,))  # type: ignore[arg-type]
     share = 1.0 if attribute in JOB else 0.0
@@ -156,7 +156,7 @@ def test_the_oldest_leave() -> None:
     assert near(memory, 100.0, 99) == [2.0, 3.0, 4.0]
 
 
-@given(st.lists(seens, min_size=1, max_size=40), st.integers(1, 9), seens)
+@given(st.lists(seen_jobs, min_size=1, max_size=40), st.integers(1, 9), seen_jobs)
 def test_a_ring_finds_what_a_new_one_of_the_same_jobs_does(learnt: list[Instance], size: int, x: Instance) -> None:
     ring, anew = (InstanceMemory(size, Selection(policy=("queue",))) for _ in range(2))
     for number, seen in enumerate(learnt):
