@@ -3,6 +3,7 @@
 import math
 
 DAY_S = 86_400.0
+WEEK_S = 7 * DAY_S
 SKEW_S = 60.0
 """Clock skew: a start at most this long before its submit counts as simultaneous; so does an end before its start."""
 

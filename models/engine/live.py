@@ -8,7 +8,8 @@ import msgspec
 from models.engine.outgoing import Anomaly
 from models.method import SiteContext
 from models.records import JobKey, Start
-from models.site.clock import Expiry, SiteClock
+from models.site.clock import SiteClock
+from models.site.expiry import Expiry
 from models.site.job import EXTRAS, Estimate, Job, Phase, progress_at_start
 from models.site.learnt import LearntJobs, LearntState
 from models.site.rows import PerJob, Row
@@ -101,7 +102,7 @@ class LiveJobs:
         self.entered = 0  # number of jobs that have ever entered, and the number of the next one
         self._touched: set[JobKey] = set()
         self._left: list[int] = []
-        self.expiry = Expiry()
+        self.expiry = Expiry(self._state)
         self.clock = SiteClock()
         self.learnt = LearntJobs()
         self._unsubmitted: dict[JobKey, int] = {}  # CPUs of running jobs without a submit event
@@ -256,7 +257,7 @@ class LiveJobs:
 
     def give_up(self) -> Iterator[Job]:
         """Remove and yield jobs whose end was never reported."""
-        for job in self.expiry.overdue(self._state):
+        for job in self.expiry.overdue():
             self.leave(job)
             yield job
 
@@ -311,7 +312,7 @@ class LiveJobs:
 
     def restore(self, saved: SavedLive) -> None:
         """Restore the stored state, except for the departed jobs."""
-        self.clock, self.expiry = saved.clock, Expiry(saved.times)
+        self.clock, self.expiry = saved.clock, Expiry(self._state, saved.times)
         self.unsubmitted_starts = saved.unsubmitted_starts
         alike: dict[Estimate, Estimate] = {}
         for job, number in zip(saved.jobs, saved.numbers, strict=True):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from models.site.clock import WEEK_S
+from models.durations import WEEK_S
 from models.site.job import Job, Phase
 from models.site.state import SiteState
 

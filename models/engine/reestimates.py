@@ -1,8 +1,8 @@
 """Select the pending jobs to estimate again after an event, and decide whether to publish the new estimate."""
 
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
 from itertools import islice
+from math import inf, nextafter
 
 import msgspec
 
@@ -10,6 +10,7 @@ from models.durations import DAY_S
 from models.records import JobKey
 from models.site.job import Estimate, Job, LaterEstimate, Phase
 from models.site.state import SITE, SiteState
+from models.timers import Timers
 
 FIRST_S = 120.0
 """A job is estimated again after it has waited this long."""
@@ -34,9 +35,6 @@ MAX_NEWS_JOBS = 512
 LARGE_SHARE = 0.2
 """A job that leaves the queue without a start is news for the others if it has this share of the queued work."""
 
-MIN_ENTRIES = 256
-"""The heap is rebuilt when it has more than this many entries plus two per live job, as most are then invalid."""
-
 MIN_MOVE_S, MIN_MOVE_RATIO = 300.0, 0.25
 """An estimate or a bound is published when it moved by both: seconds, and a share of the time until it."""
 
@@ -60,19 +58,23 @@ class EstimateBudget(msgspec.Struct, array_like=True, frozen=True):
 class Reestimates:
     """The pending jobs by the due time of their next estimate (`Job.due`). O(log queued) per estimate.
 
-    The due times are stored in the jobs, so a restored site continues with the same ones. An entry of the heap is valid
-    while its job is pending and has that due time; invalid entries are dropped when they come up.
+    The due times are stored in the jobs, so a restored site continues with the same ones. A timer is valid while its
+    job is pending and has that due time.
 
     Args:
         state: the live jobs of the site.
-        active: whether the site's method estimates pending jobs again; otherwise the heap stays empty.
+        active: whether the site's method estimates pending jobs again; otherwise there are no timers.
         touch: marks a job as changed, so that it is stored.
     """
 
     def __init__(self, state: SiteState, active: bool, touch: Callable[[Job], None]) -> None:
         self.budget = EstimateBudget()
         self._state, self._active, self._touch = state, active, touch
-        self._heap: list[tuple[float, JobKey]] = []
+        self._timers = Timers[tuple[float, JobKey]](self._is_valid)
+
+    def _is_valid(self, entry: tuple[float, JobKey]) -> bool:
+        job = self._state.jobs.get(entry[1])
+        return job is not None and job.phase is Phase.QUEUED and job.due == entry[0]
 
     def watch(self, job: Job, at: float | None = None) -> None:
         """Schedule the next estimate of a job (Unix seconds), by default after its first minutes in the queue."""
@@ -80,19 +82,13 @@ class Reestimates:
             return
         job.due = job.ready + FIRST_S if at is None else max(at, job.ready)
         self._touch(job)
-        heappush(self._heap, (job.due, job.key))
-        if len(self._heap) > MIN_ENTRIES + 2 * len(self._state):
-            self._rebuild()
-
-    def _rebuild(self) -> None:
-        queued = self._state.in_phase(Phase.QUEUED) if self._active else ()
-        self._heap = [(job.due, job.key) for job in queued if job.due]
-        heapify(self._heap)
+        self._timers.add((job.due, job.key))
 
     def restore(self, budget: EstimateBudget) -> None:
         """Continue with the live jobs that were restored. O(live jobs)."""
         self.budget = budget
-        self._rebuild()
+        queued = self._state.in_phase(Phase.QUEUED) if self._active else ()
+        self._timers.restore((job.due, job.key) for job in queued if job.due)
 
     def news(self, now: float) -> None:
         """Estimate the first pending jobs again after a change that affects all of them."""
@@ -107,8 +103,8 @@ class Reestimates:
             self.news(now)
 
     def any_due(self, now: float) -> bool:
-        """Return whether `take` may yield a job at `now` (Unix seconds). O(1)."""
-        return bool(self._heap) and self._heap[0][0] <= now
+        """Return whether a job is due at `now` (Unix seconds); the budget may still defer it."""
+        return self._timers.next_before((nextafter(now, inf),)) is not None
 
     def take(self, now: float) -> Iterator[Job]:
         """Yield the jobs that are due at `now` (Unix seconds), the longest overdue first.
@@ -117,13 +113,10 @@ class Reestimates:
         """
         left = self.budget.until(now)
         while left >= 1.0 and self.any_due(now):
-            due, key = heappop(self._heap)
-            job = self._state.jobs.get(key)
-            if job is None or job.phase is not Phase.QUEUED or due != job.due:
-                continue
+            job = self._state.jobs[self._timers.pop()[1]]
             left -= 1.0
             self.budget = EstimateBudget(left, max(self.budget.at, now))
-            job.due = 0.0  # the heap may have a second entry with this time
+            job.due = 0.0  # there may be a second timer of this time
             yield job
 
     def plan(self, job: Job, estimate: Estimate | None, now: float) -> None:

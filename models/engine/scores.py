@@ -5,10 +5,10 @@ from typing import Self
 
 import msgspec
 
+from models.durations import WEEK_S
 from models.engine.outgoing import bounds_of
 from models.engine.settings import EngineSettings
 from models.measures import ERROR_BUCKETS, Accuracy, Histogram, RunAccuracy, Tally
-from models.site.clock import WEEK_S
 from models.site.job import Job
 from models.waiting_accuracy import Landmark, WaitingAccuracy
 

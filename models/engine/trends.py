@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from models.durations import WEEK_S
 from models.engine.wait_counts import WaitCounts
 from models.records import DepartedJobs, HourState, SiteTrends
-from models.site.clock import WEEK_S
 from models.site.job import Phase
 from models.site.state import SITE, SiteState
 

@@ -1,16 +1,11 @@
-"""Clock of a site, checks of event times, and expiry of jobs whose end was never reported."""
+"""Clock of a site, and checks of event times."""
 
-from collections import deque
 from functools import cached_property
-from heapq import heapify, heappop, heappush
 from statistics import median
 
 import msgspec
 
 from models.durations import DAY_S, duration
-from models.records import JobKey
-from models.site.job import Job, Phase
-from models.site.state import SiteState
 
 MAX_AHEAD_S = 600.0  # live site: maximum time of an event after its arrival at the broker
 
@@ -140,72 +135,3 @@ def _outside(ahead_s: float, most_s: float, of: str) -> str | None:
     if ahead_s > most_s:
         return f"its time is {duration(ahead_s)} ahead of {of}"
     return f"its time is {duration(-ahead_s)} before {of}" if ahead_s < -MAX_AGE_S else None
-
-
-MAX_WALLTIMES = 3.0  # a running job expires after this multiple of its walltime, plus a week
-WEEK_S = 7 * DAY_S
-MAX_LIVE_S = 400 * DAY_S
-"""Seconds from the submit until a job that has not started expires, and from the start for a job that is suspended or
-has no walltime."""
-
-MAX_ENDED_S = DAY_S  # seconds from the end until a job without a start event expires
-
-MIN_AGREEING_EVENTS = 32
-"""Number of events that must agree on the time, so that one wrong time does not expire all jobs."""
-
-MAX_STALE_ENTRIES = 1024  # maximum number of stale entries, in addition to two per live job
-
-
-def due(job: Job) -> float:
-    """Return when a job expires in its present phase, Unix seconds; this is far beyond any scheduler's limits."""
-    if job.phase is Phase.RUNNING:
-        assert job.began is not None
-        return job.began + (MAX_WALLTIMES * job.limit_s + WEEK_S if job.limit_s else MAX_LIVE_S)
-    if job.end is not None:
-        return job.end + MAX_ENDED_S
-    return (job.submit if job.start is None else job.start) + MAX_LIVE_S
-
-
-class Expiry:
-    """Tracks when live jobs of a site expire. O(log live jobs) for a job that enters or starts.
-
-    >>> expiry, state = Expiry(), SiteState()
-    >>> job = Job(id="1", attempt=0, submit=0.0, start=0.0, walltime=60.0, phase=Phase.RUNNING)
-    >>> expiry.watch(job, state.enter(job))
-    >>> for _ in range(MIN_AGREEING_EVENTS):
-    ...     expiry.tick(30 * DAY_S)
-    >>> [job.id for job in expiry.overdue(state)]
-    ['1']
-    """
-
-    def __init__(self, times: list[float] | None = None) -> None:
-        self.times: deque[float] = deque(times or (), MIN_AGREEING_EVENTS)
-        self._due: list[tuple[float, JobKey]] = []
-
-    def tick(self, time: float) -> None:
-        """Record the time of an event."""
-        self.times.append(time)
-
-    def watch(self, job: Job, key: JobKey) -> None:
-        """Track a job that has entered, started, or been altered."""
-        heappush(self._due, (due(job), key))
-
-    def watch_all(self, state: SiteState) -> None:
-        """Track the jobs of a state, and no others. O(live jobs)."""
-        self._due = [(due(job), key) for key, job in state.jobs.items()]
-        heapify(self._due)
-
-    def overdue(self, state: SiteState) -> list[Job]:
-        """Return the expired jobs, the longest overdue first."""
-        if len(self._due) > 2 * len(state) + MAX_STALE_ENTRIES:
-            self.watch_all(state)
-        if len(self.times) < MIN_AGREEING_EVENTS:
-            return []
-        now = min(self.times)
-        late: dict[JobKey, Job] = {}
-        while self._due and self._due[0][0] <= now:
-            _, key = heappop(self._due)
-            job = state.jobs.get(key)
-            if job is not None and due(job) <= now:  # otherwise it has left, or has a newer entry
-                late[key] = job
-        return sorted(late.values(), key=lambda job: (due(job), job.key))

@@ -4,6 +4,7 @@ from bisect import bisect_right
 
 import msgspec
 
+from models.durations import WEEK_S
 from models.engine.settings import EngineSettings
 from models.records import Outcome
 from models.site.history import FEATURES
@@ -12,7 +13,6 @@ from models.site.job import Job
 WAIT_EDGES = (60.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 48 * 3600.0)  # the classes of waits: their edges, seconds
 WAIT_NAMES = ("under 1 min", "1 to 10 min", "10 to 60 min", "1 to 4 h", "4 to 12 h", "12 to 48 h", "over 48 h")
 
-WEEK_S = 7 * 86_400.0
 MAX_QUEUES = 200  # maximum number of distinct queues; further ones are counted together
 OTHER_QUEUES = "other queues"
 NO_QUEUE = "no queue"

@@ -12,10 +12,10 @@ from time import process_time
 
 import numpy as np
 
+from models.durations import WEEK_S
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, Capacity, End, Outcome, Start, Submit
-from models.site.clock import WEEK_S
 from streams.bulk.reading import read_log
 from tests.prior.measure import RULES
 from tests.support.events import as_history

@@ -1,11 +1,11 @@
 """Times at which queued jobs exceed their predicted waits."""
 
 from collections.abc import Container, Iterable, Iterator
-from heapq import heapify, heappop, heappush, heapreplace
 from math import inf, nextafter
 from struct import Struct
 
 from models.records import JobKey
+from models.timers import Timers
 
 Deadline = tuple[float, JobKey, int]  # the time (Unix seconds), the job, and which of its bounds
 MAX_TAKEN = 200  # maximum number of deadlines per call, so that an event after a long pause does not take long
@@ -23,16 +23,19 @@ class Deadlines:
     Deadlines are taken in order. The position of the last one, `reached`, therefore determines for each deadline
     whether it was taken.
 
-    >>> deadlines = Deadlines()
+    >>> deadlines = Deadlines({("1", 0), ("2", 0)})
     >>> deadlines.add(("1", 0), [10.0])
     >>> deadlines.add(("2", 0), [20.0, 5.0])
-    >>> list(deadlines.until(7.0, {("1", 0), ("2", 0)})), deadlines.reached[0]
+    >>> list(deadlines.until(7.0)), deadlines.reached[0]
     ([(5.0, ('2', 0), 1)], 7.0)
+
+    Args:
+        jobs: the jobs whose deadlines are valid; those of other jobs are dropped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Container[JobKey]) -> None:
         self.reached: Deadline = 0.0, *_FIRST  # those before it have been taken
-        self._heap: list[_Entry] = []
+        self._timers = Timers[_Entry](lambda entry: entry[1] in jobs)
 
     @property
     def begin(self) -> float:
@@ -46,41 +49,32 @@ class Deadlines:
         """
         begin = self.begin
         if (entry := _entry(key, [(at, place) for place, at in enumerate(times) if at >= begin])) is not None:
-            heappush(self._heap, entry)
+            self._timers.add(entry)
 
-    def until(self, now: float, jobs: Container[JobKey]) -> Iterator[Deadline]:
-        """Yield and remove the deadlines of these jobs before `now`, `MAX_TAKEN` at most.
-
-        The others follow in the next calls. Deadlines of other jobs are dropped.
-        """
+    def until(self, now: float) -> Iterator[Deadline]:
+        """Yield and remove the deadlines before `now`, `MAX_TAKEN` at most. The others follow in the next calls."""
         end, taken = max(self.reached, (now, *_FIRST)), 0
-        while self._heap and self._heap[0] < end:
-            at, key, place, later = self._heap[0]
-            if key not in jobs:
-                heappop(self._heap)
-                continue
+        while (entry := self._timers.next_before(end)) is not None:
+            at, key, place, later = entry
             if taken == MAX_TAKEN:
                 end = at, key, place
                 break
             taken += 1
             if later:
-                heapreplace(
-                    self._heap, (_LATER.unpack_from(later)[0], key, later[_LATER.size - 1], later[_LATER.size :])
-                )
+                self._timers.replace((_LATER.unpack_from(later)[0], key, later[_LATER.size - 1], later[_LATER.size :]))
             else:
-                heappop(self._heap)
+                self._timers.pop()
             yield at, key, place
         self.reached = end
 
     def restore(self, reached: Deadline, jobs: Iterable[tuple[JobKey, Iterable[float]]]) -> None:
         """Resume from `reached` with the deadlines of `jobs`, as in `add`, that are not before it."""
         self.reached = reached
-        left = (
+        entries = (
             _entry(key, ((at, place) for place, at in enumerate(times) if (at, key, place) >= reached))
             for key, times in jobs
         )
-        self._heap = [entry for entry in left if entry is not None]
-        heapify(self._heap)
+        self._timers.restore(entry for entry in entries if entry is not None)
 
 
 def _entry(key: JobKey, deadlines: Iterable[tuple[float, int]]) -> _Entry | None:

@@ -166,11 +166,12 @@ class Blend(WaitMethod):
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
         self._at_once = ImmediateStartModel(len(names) + QUANTILES)
         self._nothing = np.full((QUANTILES, len(names)), np.nan)  # estimates of experts without one
-        self._deadlines = Deadlines()
         self._published = Published(self.name)
         self._learnt = self._what_was_learnt()
         self.per_job = self._notes = PerJob(bytes, lambda value: _check_note(value, self._quantiles.experts))
         """The `_Note`s of queued jobs."""
+
+        self._deadlines = Deadlines(self._notes)
 
     @property
     def memory(self) -> Memory:
@@ -283,7 +284,7 @@ class Blend(WaitMethod):
 
     def _pass(self, now: float, context: SiteContext) -> None:
         """Advance the time: jobs that still queue beyond a mark exceed it."""
-        for time, key, place in self._deadlines.until(now, self._notes):
+        for time, key, place in self._deadlines.until(now):
             job, value = context.everywhere.jobs.get(key), self._notes.get(key)
             if job is None or value is None or job.phase is not Phase.QUEUED:
                 continue

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from models.durations import duration
+from models.durations import WEEK_S, duration
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
-from streams.offline.breakdown import WAIT_NAMES, WEEK_S, Breakdown, Cell
+from streams.offline.breakdown import WAIT_NAMES, Breakdown, Cell
 from streams.offline.files import save
 from streams.offline.report.findings import RULES, better_rule, findings, headline, verdict
 from streams.offline.waiting import WaitingCounts, notice_sentences

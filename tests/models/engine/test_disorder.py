@@ -9,7 +9,7 @@ from models.durations import DAY_S
 from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.outgoing import Record
 from models.records import Capacity
-from models.site.clock import MIN_AGREEING_EVENTS
+from models.site.expiry import MIN_AGREEING_EVENTS
 from models.site.job import Phase
 from models.site.unsubmitted import UnsubmittedStarts
 from tests.support.stories import (

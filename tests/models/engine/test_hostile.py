@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 import pytest
 
-from models.durations import DAY_S
+from models.durations import DAY_S, WEEK_S
 from models.engine.engine import Engine
 from models.engine.histories import Changes
 from models.engine.outgoing import Record
@@ -26,7 +26,6 @@ SETTINGS = EngineSettings(
 )
 COUNT = int(os.environ.get("TESTS_HOSTILE_EVENTS", "2000"))
 BEFORE, AFTER, CPUS = 3000, 900, 100
-WEEK_S = 7 * DAY_S
 MAX_ERROR_RATIO = 1.05
 
 GROUPS = {

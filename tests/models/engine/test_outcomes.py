@@ -13,7 +13,7 @@ from models.records import (
     Start,
     Submit,
 )
-from models.site.clock import MAX_ENDED_S
+from models.site.expiry import MAX_ENDED_S
 from models.site.state import SITE, micros
 from tests.support.stories import (
     ENDED,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from models.durations import WEEK_S
 from models.engine.asking.what_if import KNOWN_JOBS, SETTLED_JOBS, guesses, low_confidence, too_large
 from models.engine.components import EngineComponents
 from models.engine.live import LiveJobs
@@ -13,7 +14,6 @@ from models.engine.settings import EngineSettings
 from models.method import SiteContext
 from models.records import Capacity
 from models.runtimes.closest import Closest
-from models.site.clock import WEEK_S
 from models.site.history import History
 from models.site.job import Estimate, Job, RunEstimate
 from models.site.runs import RunHistory

@@ -12,14 +12,14 @@ from models.engine.outgoing import Record
 from models.engine.reestimates import (
     FIRST_S,
     MAX_ESTIMATES,
-    MIN_ENTRIES,
     SECONDS_PER_ESTIMATE,
     worth_publishing,
 )
 from models.method import SiteContext, WaitMethod
-from models.records import Alter, AnyEvent, Hold, JobAnswer, JobQuestion, Outcome, Prediction, Release, Submit
+from models.records import Alter, AnyEvent, Hold, JobAnswer, JobQuestion, Outcome, Prediction, Release, Submit, Suspend
 from models.registry import METHODS
 from models.site.job import MOST_LATER, Estimate, Job, LaterEstimate
+from models.timers import MIN_STALE_ENTRIES
 from tests.support.engines import MEDIAN, encoded, nodes_at, workload
 from tests.support.events import cancel, capacity, start, submit
 
@@ -222,11 +222,25 @@ def _disordered(seed: int) -> Sequence[AnyEvent]:
     return events
 
 
+def test_stale_timers_change_no_suspended_job() -> None:
+    """The time in suspension is updated before jobs are estimated again, which no departed job may cause."""
+    engine = engine_with(submit("1", 900.0), start("1", 950.0), submit("2", 1000.0))
+    engine.apply(Suspend(site="s", job="1", time=1005.0, releases=False))
+    engine.apply(start("2", 1010.0))
+    other = restored(engine)
+    states = []
+    for one in (engine, other):
+        tick(one, 1000.0 + FIRST_S)
+        job = one.context.state.jobs["1", 0]
+        states.append((job.progress, one.parts.reestimates.any_due(1e10)))
+    assert states[0] == states[1]
+
+
 def test_often_altered_job_takes_no_more_room() -> None:
     engine = engine_with(submit("1", 1000.0))
-    for number in range(3 * MIN_ENTRIES):
+    for number in range(3 * MIN_STALE_ENTRIES):
         engine.apply(Alter(site="s", job="1", time=1001.0 + number / 100, walltime=60.0 + number))
-    assert len(engine.parts.reestimates._heap) <= MIN_ENTRIES + 3
+    assert len(engine.parts.reestimates._timers) <= MIN_STALE_ENTRIES + 3
     assert [record.job for record in again(tick(engine, 1600.0))] == ["1"]
 
 
@@ -234,4 +248,4 @@ def test_method_without_later_estimates_keeps_nothing() -> None:
     engine = Engine("s", MEDIAN)
     engine.apply(submit("1", 1000.0))
     assert again(tick(engine, 9000.0)) == []
-    assert engine.parts.reestimates._heap == []
+    assert not engine.parts.reestimates._timers

@@ -8,7 +8,7 @@ from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.records import Alter, AnyEvent, Capacity, Partition, Pool, Prediction, Reservation, WaitAnswer, WaitQuestion
 from models.runtimes.walltime import Walltime
-from models.site.clock import MAX_LIVE_S, due
+from models.site.expiry import MAX_LIVE_S, due
 from models.site.job import NO_LIMIT_S, Job, Phase
 from models.site.runs import RunHistory
 from tests.support.engines import MEDIAN

@@ -12,11 +12,12 @@ from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit, Suspend
-from models.site.clock import MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Expiry, due
+from models.site.expiry import MIN_AGREEING_EVENTS, Expiry, due
 from models.site.history import Started
 from models.site.job import Job, Phase
 from models.site.runs import Run
 from models.site.state import SiteState
+from models.timers import MIN_STALE_ENTRIES
 from tests.support.events import end, start, submit
 
 SETTINGS = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
@@ -181,15 +182,16 @@ def test_a_wrong_time_from_the_past_puts_it_off() -> None:
 
 
 def test_few_witnesses_are_none() -> None:
-    expiry, state = Expiry(), SiteState()
+    state = SiteState()
+    expiry = Expiry(state)
     job = Job.of(submit_on("1"))
     state.enter(job)
     expiry.watch(job, job.key)
     for _ in range(MIN_AGREEING_EVENTS - 1):
         expiry.tick(FAR)
-        assert expiry.overdue(state) == []
+        assert expiry.overdue() == []
     expiry.tick(FAR)
-    assert expiry.overdue(state) == [job]
+    assert expiry.overdue() == [job]
 
 
 # What it does, and what it leaves alone.
@@ -325,17 +327,18 @@ def test_an_engine_that_is_saved_and_loaded_gives_up_the_same_jobs(every: int) -
 
 
 def test_no_more_is_kept_than_the_live_jobs_need() -> None:
-    expiry, state = Expiry(), SiteState()
+    state = SiteState()
+    expiry = Expiry(state)
     stays = Job.of(submit_on("stays"))
     state.enter(stays)
     expiry.watch(stays, stays.key)
-    for number in range(4 * MAX_STALE_ENTRIES):
+    for number in range(4 * MIN_STALE_ENTRIES):
         job = Job.of(submit_on(str(number)))
         state.enter(job)
         expiry.watch(job, job.key)
         state.leave(job)
-        assert expiry.overdue(state) == []
-        assert len(expiry._due) <= MAX_STALE_ENTRIES + 2
+        assert expiry.overdue() == []
+        assert len(expiry._timers) <= MIN_STALE_ENTRIES + 4
     for _ in range(MIN_AGREEING_EVENTS):
         expiry.tick(FAR)
-    assert expiry.overdue(state) == [stays]
+    assert expiry.overdue() == [stays]

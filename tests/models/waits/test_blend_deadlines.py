@@ -27,34 +27,34 @@ def watch(watched: Deadlines, deadlines: list[Deadline]) -> None:
 
 def test_after_a_silence_some_are_taken_at_each_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 3)
-    watched = Deadlines()
+    watched = Deadlines(EVERY)
     watch(watched, all_of([1.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0, 9.0]))
-    assert [time for time, _, _ in watched.until(8.0, EVERY)] == [1.0, 2.0, 3.0]  # however many there are of one time
+    assert [time for time, _, _ in watched.until(8.0)] == [1.0, 2.0, 3.0]  # however many there are of one time
     assert (watched.reached, watched.begin > 3.0) == ((3.0, ("3", 0), 1), True)
-    assert [time for time, _, _ in watched.until(8.0, EVERY)] == [3.0, 3.0, 4.0]
+    assert [time for time, _, _ in watched.until(8.0)] == [3.0, 3.0, 4.0]
     assert watched.reached == (5.0, ("6", 0), 1)
-    assert [time for time, _, _ in watched.until(8.0, EVERY)] == [5.0]
+    assert [time for time, _, _ in watched.until(8.0)] == [5.0]
     assert watched.begin == 8.0
 
 
 def test_new_ones_of_a_time_that_is_half_taken_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 1)
-    watched = Deadlines()
+    watched = Deadlines(EVERY)
     watch(watched, all_of([3.0, 3.0]))
-    assert len(list(watched.until(4.0, EVERY))) == 1
+    assert len(list(watched.until(4.0))) == 1
     watch(watched, [(3.0, ("0", 0), 1), (3.0, ("9", 0), 1)])
-    assert [key for _, key, _ in watched.until(4.0, EVERY)] == [("1", 0)]
-    assert list(watched.until(4.0, EVERY)) == []
+    assert [key for _, key, _ in watched.until(4.0)] == [("1", 0)]
+    assert list(watched.until(4.0)) == []
 
 
 def test_a_restart_between_them_takes_none_twice_and_leaves_none_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 2)
     every = all_of([1.0, 1.0, 1.0, 2.0, 2.5, 2.5, 6.0, 7.0])
-    watched, taken = Deadlines(), []
+    watched, taken = Deadlines(EVERY), []
     watch(watched, every)
     for now in (3.0, 3.0, 3.0, 6.5, 6.5, 8.0, 8.0):
-        taken += list(watched.until(now, EVERY))
-        anew = Deadlines()
+        taken += list(watched.until(now))
+        anew = Deadlines(EVERY)
         anew.restore(watched.reached, times_of(every))
         watched = anew
     assert sorted(taken) == sorted(every)
@@ -63,23 +63,25 @@ def test_a_restart_between_them_takes_none_twice_and_leaves_none_out(monkeypatch
 
 def test_those_of_jobs_that_have_left_take_no_share_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 1)
-    watched = Deadlines()
+    watched = Deadlines({("1", 0), ("3", 0)})
     watch(watched, all_of([1.0, 2.0, 3.0, 4.0]))
-    assert [key for _, key, _ in watched.until(9.0, {("1", 0), ("3", 0)})] == [("1", 0)]
+    assert [key for _, key, _ in watched.until(9.0)] == [("1", 0)]
     assert watched.reached == (4.0, ("3", 0), 1)
 
 
 def test_those_of_one_job_are_taken_among_those_of_others_in_the_order_of_time() -> None:
-    watched = Deadlines()
+    one, two = ("1", 0), ("2", 0)
+    jobs = {one, two}
+    watched = Deadlines(jobs)
     watched.add(("2", 0), [7.0, nan, 1.0, 4.0, 4.0])
     watched.add(("1", 0), [4.0, 2.0, 9.0])
-    one, two = ("1", 0), ("2", 0)
-    assert list(watched.until(5.0, EVERY)) == [
+    assert list(watched.until(5.0)) == [
         (1.0, two, 2),
         (2.0, one, 1),
         (4.0, one, 0),
         (4.0, two, 3),
         (4.0, two, 4),
     ]
-    assert list(watched.until(8.0, {two})) == [(7.0, two, 0)]
-    assert list(watched.until(10.0, {two})) == []
+    jobs.remove(one)
+    assert list(watched.until(8.0)) == [(7.0, two, 0)]
+    assert list(watched.until(10.0)) == []

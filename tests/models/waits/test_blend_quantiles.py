@@ -352,15 +352,16 @@ def test_a_distribution_without_width_has_a_tail() -> None:
 
 
 def test_deadlines_before_the_time_that_has_passed_are_not_watched() -> None:
-    deadlines, both = Deadlines(), {("1", 0), ("2", 0)}
-    assert list(deadlines.until(10.0, both)) == []
+    both = {("1", 0), ("2", 0)}
+    deadlines = Deadlines(both)
+    assert list(deadlines.until(10.0)) == []
     deadlines.add(("1", 0), [5.0, 15.0])
     deadlines.add(("2", 0), [10.0])
-    assert [deadline[1] for deadline in deadlines.until(11.0, both)] == [("2", 0)]
-    assert list(deadlines.until(9.0, both)) == [] and deadlines.begin == 11.0
-    other = Deadlines()
+    assert [deadline[1] for deadline in deadlines.until(11.0)] == [("2", 0)]
+    assert list(deadlines.until(9.0)) == [] and deadlines.begin == 11.0
+    other = Deadlines(both)
     other.restore((11.0, ("", -1), -1), [(("1", 0), [5.0, 15.0])])
-    assert list(other.until(20.0, both)) == [(15.0, ("1", 0), 1)]
+    assert list(other.until(20.0)) == [(15.0, ("1", 0), 1)]
 
 
 def test_a_schedule_that_may_be_the_median_alone_is_so_while_it_is_good() -> None:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from models.durations import WEEK_S
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, End, Outcome, Start, Submit
 from models.site.history import FEATURES
@@ -19,7 +20,7 @@ from models.waiting_accuracy import Landmark
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.cli.app import main
-from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns, Counted
+from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, Breakdowns, Counted
 from streams.offline.files import read_state, save_state
 from streams.offline.report.findings import findings, headline, text_of, verdict
 from streams.offline.report.page import Series, Told, _by_week, lines, page_of

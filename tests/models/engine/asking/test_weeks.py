@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
+from models.durations import WEEK_S
 from models.engine.asking.answers import weeks
 from models.engine.engine import Engine
 from models.engine.scores import MAX_WEEKS
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, End, Start, Submit
-from models.site.clock import WEEK_S
 
 
 def weekly(jobs: int, every_s: float, wait_s: float) -> list[AnyEvent]:

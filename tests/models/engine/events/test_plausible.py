@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.durations import DAY_S
+from models.durations import DAY_S, WEEK_S
 from models.engine.asking.answers import weeks
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Capacity, Outcome, Pool, Submit
 from models.simulation import generate, run
-from models.site.clock import WEEK_S
 from models.site.job import NO_LIMIT_S
 from tests.support.engines import MEDIAN
 from tests.support.events import cancel, capacity, end, start, submit

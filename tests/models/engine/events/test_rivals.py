@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from models.durations import DAY_S
+from models.durations import DAY_S, WEEK_S
 from models.engine.asking.answers import weeks
 from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.scores import MAX_RIVALS
 from models.records import AnyEvent, ExpectedStart
-from models.site.clock import WEEK_S
 from tests.support.events import cancel, capacity, end, start, submit
 from tests.support.stories import SETTINGS, anomalies, applied, contents, event, new_engine, outcomes
 
