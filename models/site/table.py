@@ -1,7 +1,6 @@
 """The live jobs of a site as columns, for methods that process all of them at each prediction."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Hashable, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from models.arrays import Flags, Floats, Ints, Records
 from models.records import JobKey
 from models.site.seen import PHASE, PHASE_BITS, Seen, level_of, see
+from models.slots import Slots
 
 DEAD: Final = 0  # phase of a row whose job has left, or has ended before its start event
 QUEUED: Final = 1
@@ -233,69 +233,61 @@ class LiveTable:
 
 
 class ByCode:
-    """The numbers of a table's names, in the order of its codes, cached until either changes.
+    """The slots of a table's names, in the order of its codes, cached until either changes.
 
     Args:
-        numbers: the numbers by name.
-        nobody: the number of None, and of names without a number.
+        slots: the slots by name.
+        nobody: the slot of None, and of names without a slot.
+        first: number that is added to each other slot.
     """
 
-    def __init__(self, numbers: Mapping[str, int], nobody: int) -> None:
-        self._numbers, self._nobody = numbers, nobody
+    def __init__(self, slots: Slots[str], nobody: int, first: int = 0) -> None:
+        self._slots, self._nobody, self._first = slots, nobody, first
         self._codes: _Codes | None = None
-        self._changes = 0
+        self._changes = 0, 0
         self._found = np.zeros(0, np.int64)
 
     def of(self, table: LiveTable, kind: str) -> Ints:
-        """Return the numbers of the "user", "queue" or "account" of each code, from code -1 on, (codes + 2,).
+        """Return the slots of the "user", "queue" or "account" of each code, from code -1 on, (codes + 2,).
 
-        The first and the last are the number of None.
+        The first and the last are the slot of None.
         """
         codes = table.codes(kind)
-        if codes is not self._codes or codes.changes != self._changes:
-            self._codes, self._changes = codes, codes.changes
-            found = map(self._numbers.get, codes.names, repeat(self._nobody))
+        changes = codes.changes, self._slots.changes
+        if codes is not self._codes or changes != self._changes:
+            self._codes, self._changes = codes, changes
+            found = map(self.one, codes.names)
             self._found = np.array([self._nobody, *found, self._nobody], np.int64)
         return self._found
 
     def one(self, name: str | None) -> int:
-        """Return the number of one name."""
-        return self._nobody if name is None else self._numbers.get(name, self._nobody)
-
-    def forget(self) -> None:
-        """Clear the cache after the numbers have changed."""
-        self._codes = None
+        """Return the slot of one name."""
+        slot = None if name is None else self._slots.get(name)
+        return self._nobody if slot is None else self._first + slot
 
 
 class _Codes:
     """Reference-counted codes of names; `changes` counts how often a code was assigned to a name."""
 
     def __init__(self) -> None:
-        self._codes: dict[Hashable, int] = {}
-        self.names: list[Any] = []  # by code
-        self.changes = 0
+        self._slots = Slots[Hashable]()
+        self.names = self._slots.names
         self._uses: list[int] = []
-        self._unused: list[int] = []
+
+    @property
+    def changes(self) -> int:
+        return self._slots.changes
 
     def of(self, name: Hashable) -> int:
-        return NO_NAME if name is None else self._codes.get(name, NO_NAME)
+        return NO_NAME if name is None else self._slots.get(name, NO_NAME)
 
     def take(self, name: Hashable) -> int:
         if name is None:
             return NO_NAME
-        code = self._codes.get(name)
-        if code is not None:
-            self._uses[code] += 1
-            return code
-        self.changes += 1
-        if self._unused:
-            code = self._unused.pop()
-            self.names[code], self._uses[code] = name, 1
-        else:
-            code = len(self.names)
-            self.names.append(name)
-            self._uses.append(1)
-        self._codes[name] = code
+        code = self._slots.take(name)
+        if code == len(self._uses):
+            self._uses.append(0)
+        self._uses[code] += 1
         return code
 
     def give_back(self, code: int) -> None:
@@ -303,6 +295,4 @@ class _Codes:
             return
         self._uses[code] -= 1
         if self._uses[code] == 0:
-            del self._codes[self.names[code]]
-            self.names[code] = ""
-            self._unused.append(code)
+            self._slots.release(self.names[code])

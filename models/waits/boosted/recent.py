@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from models.arrays import Floats, Ints
 from models.durations import AT_ONCE_S
 from models.site.job import Job
+from models.slots import Slots
 
 USER, QUEUE, EXECUTABLE, SIZE, TIME, GROUP = range(6)
 
@@ -161,8 +162,7 @@ class Recent:
 
     def __init__(self, horizon: int) -> None:
         self._horizon = horizon
-        self._slots: dict[Codes, int] = {}
-        self._unused: list[int] = []
+        self._slots = Slots[Codes]()
         self._kept = _Kept(np.zeros((64, KEPT)), np.zeros((64, KEPT), np.int32), np.zeros(64), np.zeros(64, np.int64))
         self._pushed = 0
         self._site_starts, self._site_waits, self._submissions = _Last(), _Last(), _Last()
@@ -201,7 +201,7 @@ class Recent:
         """Return the slot of the waits of a kind; allocate one if there is none."""
         slot = self._slots.get(key)
         if slot is None:
-            slot = self._slots[key] = self._unused.pop() if self._unused else len(self._slots)
+            slot = self._slots.take(key)
             if slot == len(self._kept.counts):
                 self._kept = _Kept(*(np.concatenate([array, np.zeros_like(array)]) for array in self._kept))
             self._kept.counts[slot] = 0
@@ -210,10 +210,9 @@ class Recent:
     def _forget(self, rows: int) -> None:
         """Drop the kinds without a job within the horizon."""
         newest = np.where(self._kept.counts[:, None] > np.arange(KEPT), self._kept.numbers, -1).max(axis=1)
-        for key, slot in list(self._slots.items()):
+        for key, slot in list(self._slots.in_order()):
             if newest[slot] < rows - self._horizon:
-                del self._slots[key]
-                self._unused.append(slot)
+                self._slots.release(key)
 
     def features(self, codes: Codes, now: float, rows: int, out: Floats) -> None:
         """Fill in the features of `NAMES` for a job submitted at `now`, when there are `rows`."""

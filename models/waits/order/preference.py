@@ -9,6 +9,7 @@ from numba import njit
 
 from models.arrays import Floats, Ints
 from models.site.table import ByCode
+from models.slots import Slots
 from models.stored import check_alike
 from models.waits.order.features import BEFORE, COUNT, HELD, NAMES, People, Queued, features_of
 
@@ -47,27 +48,23 @@ class Preference:
         for name, weight in PRIOR.items():
             self.weights[NAMES.index(name)] = weight
         self.squares = np.full(NO_QUEUE + 1, FIRST_SQUARES)
-        self._queues: dict[str, int] = {}
-        self.places = ByCode(self._queues, NO_QUEUE)
+        self._queues = Slots[str](MOST_QUEUES)
+        self.places = ByCode(self._queues, NO_QUEUE, COUNT)
         """Places of the weights of a table's queues."""
 
     def see(self, queue: str | None) -> None:
         """Assign a weight to this queue, of which a job has started."""
         if queue is None:
             return
-        place = self._queues.pop(queue, None)
-        if place is None:
-            self.places.forget()
-            if len(self._queues) < MOST_QUEUES:
-                place = COUNT + len(self._queues)
-            else:
-                place = self._queues.pop(next(iter(self._queues)))
-                self.weights[place], self.squares[place] = 0.0, FIRST_SQUARES
-        self._queues[queue] = place
+        is_new = self._queues.get(queue) is None
+        place = COUNT + self._queues.take(queue)
+        if is_new:
+            self.weights[place], self.squares[place] = 0.0, FIRST_SQUARES
 
     def saved(self) -> SavedPreference:
         """Return the learned state."""
-        return SavedPreference(self._queues, self.weights, self.squares)
+        places = {queue: COUNT + slot for queue, slot in self._queues.in_order()}
+        return SavedPreference(places, self.weights, self.squares)
 
     def restore(self, saved: SavedPreference) -> None:
         """Restore the state.
@@ -81,10 +78,8 @@ class Preference:
             or len(saved.queues) > MOST_QUEUES
         ):
             raise ValueError(f"weights of queues at the places {sorted(saved.queues.values())}")
-        self._queues.clear()
-        self._queues.update(saved.queues)
+        self._queues.restore({queue: place - COUNT for queue, place in saved.queues.items()})
         self.weights, self.squares = saved.weights, saved.squares
-        self.places.forget()
 
 
 @njit(cache=True)

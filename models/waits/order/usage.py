@@ -1,6 +1,6 @@
 """Recent usage of users and accounts: CPU-seconds, with exponential decay."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -9,6 +9,7 @@ from numba import njit
 from models.arrays import Floats, Ints, Singles
 from models.durations import DAY_S
 from models.site.table import ByCode
+from models.slots import Slots
 from models.stored import check_alike
 
 HALF_LIVES_S = (1.0 * DAY_S, 6.0 * DAY_S)
@@ -46,7 +47,7 @@ class Usage:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._slots: dict[str, int] = {}  # in their order
+        self._slots = Slots[str]()
         self.table = np.zeros((most + 1, 1 + len(HALF_LIVES_S)))
         self.slots = ByCode(self._slots, most)
         """The rows of a table's users or accounts."""
@@ -61,22 +62,12 @@ class Usage:
         _add(self.table[slot], float(cpus), float(start), float(end))
 
     def _take_slot(self, name: str, now: float) -> int:
-        names = list(self._slots)
-        if len(names) < self._most:
-            slot = self._slots[name] = len(names)
-            self.slots.forget()
-        else:
-            slot = int(np.argmin(used_by(np.arange(self._most), self.table, float(now))[:, -1]))
-            names[slot] = name
-            self._name(names)
+        if len(self._slots) == self._most:
+            least = int(np.argmin(used_by(np.arange(self._most), self.table, float(now))[:, -1]))
+            self._slots.release(self._slots.names[least])
+        slot = self._slots.take(name)
         self.table[slot, 0], self.table[slot, 1:] = now, 0.0
         return slot
-
-    def _name(self, names: Iterable[str]) -> None:
-        """Assign names to the rows."""
-        self._slots.clear()
-        self._slots.update({name: slot for slot, name in enumerate(names)})
-        self.slots.forget()
 
     def of(self, names: Sequence[str], now: float) -> Floats:
         """Return the usage of each name, (names, half-lives), in CPU-seconds decayed to `now`; 0 for unregistered
@@ -87,7 +78,7 @@ class Usage:
     def saved(self) -> SavedUsage:
         """Return the state; 30 bytes a name."""
         kept = self.table[: len(self._slots)]
-        return SavedUsage(list(self._slots), kept[:, 0], kept[:, 1:].astype(np.float32))
+        return SavedUsage(list(self._slots.names), kept[:, 0], kept[:, 1:].astype(np.float32))
 
     def restore(self, saved: SavedUsage) -> None:
         """Restore the state.
@@ -101,7 +92,7 @@ class Usage:
         check_alike(
             (saved.times, saved.sums.astype(np.float64)), (self.table[:names, 0], self.table[:names, 1:]), "usage"
         )
-        self._name(saved.names)
+        self._slots.restore({name: slot for slot, name in enumerate(saved.names)})
         self.table[:names, 0], self.table[:names, 1:] = saved.times, saved.sums
 
 

@@ -12,6 +12,7 @@ from numba import njit
 
 from models.arrays import Floats, Ints, Singles
 from models.site.table import ByCode
+from models.slots import Slots
 from models.stored import check_alike
 from models.waits.order.usage import MAX_NAME
 
@@ -57,7 +58,7 @@ class Withdrawals:
         self.seen: Floats = np.zeros((2, RANGES))
         self.users: Singles = np.zeros((MOST_USERS + 1, 2), np.float32)
         """By slot; the last one is for users without data."""
-        self._slots: dict[str, int] = {}  # in the order of their last departures
+        self._slots = Slots[str](MOST_USERS)  # in the order of their last departures
         self.slots = ByCode(self._slots, MOST_USERS)
         """The rows of a table's users."""
 
@@ -65,19 +66,17 @@ class Withdrawals:
         """Add a job, or `tasks` tasks of an array, that has left the queue; at the site it counts as `weight`."""
         slot = MOST_USERS
         if user is not None and len(user) <= MAX_NAME:
-            slot = self._slots.pop(user, MOST_USERS)
-            if slot == MOST_USERS:
-                full = len(self._slots) == MOST_USERS
-                slot = self._slots.pop(next(iter(self._slots))) if full else len(self._slots)
+            is_new = self._slots.get(user) is None
+            slot = self._slots.take(user)
+            if is_new:
                 self.users[slot] = 0.0
-                self.slots.forget()
-            self._slots[user] = slot
         _see(self.seen, self.users[slot], max(float(queued_s), 0.0), withdrawn, weight, tasks)
         self.users[MOST_USERS] = 0.0
 
     def saved(self) -> SavedWithdrawals:
         """Return the state."""
-        return SavedWithdrawals(self.seen, [*self._slots], self.users[[*self._slots.values()]])
+        slots = dict(self._slots.in_order())
+        return SavedWithdrawals(self.seen, [*slots], self.users[[*slots.values()]])
 
     def restore(self, saved: SavedWithdrawals) -> None:
         """Restore the state.
@@ -90,9 +89,7 @@ class Withdrawals:
             raise ValueError(f"{names} users; expected {MOST_USERS} at most, each once")
         check_alike((saved.seen, saved.of_users), (self.seen, self.users[:names]), "withdrawals")
         self.seen, self.users[: len(saved.users)] = saved.seen, saved.of_users
-        self._slots.clear()
-        self._slots.update({user: slot for slot, user in enumerate(saved.users)})
-        self.slots.forget()
+        self._slots.restore({user: slot for slot, user in enumerate(saved.users)})
 
 
 @njit(cache=True, nogil=True)
