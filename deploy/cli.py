@@ -28,7 +28,7 @@ def demo(
 ) -> None:
     """Compare predictions with actual waits live, on a temporary Kafka and Redis."""
     with needing("local"):
-        from deploy.local.demo.run import demo as play
+        from deploy.local.demo.demo import demo as play
 
     play(settings_without_servers(context), None if trace is None else read_trace(trace), jobs, seconds)
 

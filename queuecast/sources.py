@@ -12,7 +12,7 @@ from streams.sources.contract import (
     encode_cursor,
     refuse,
 )
-from streams.sources.logs.source import LogSource
+from streams.sources.logs.log_source import LogSource
 
 __all__ = [
     "AnyEvent",

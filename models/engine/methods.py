@@ -19,7 +19,7 @@ from models.site.job import Estimate, Job
 from models.site.rows import PerJob, Rows
 from models.site.runs import RunHistory
 from models.site.topology import ask_of
-from models.waits.boosted.method import Boosted
+from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.prior import Prior, shipped
 from models.waits.simulated import SimulatedEasy
 

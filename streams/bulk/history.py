@@ -29,9 +29,9 @@ from streams.bulk.reading import read_log
 from streams.errors import NotUnderstood, UserError
 from streams.settings import Settings
 from streams.sources.contract import OnSkipped, Source
+from streams.sources.live_source import cursor_file
 from streams.sources.publisher import OutgoingEvent, from_source
 from streams.sources.registry import format_of, options_for, source_named
-from streams.sources.run import cursor_file
 
 MARGIN = 1.2
 """Factor on the methods' memory: the first jobs sent meet a site with little history, so more are needed."""

@@ -16,8 +16,8 @@ from streams.errors import NotUnderstood
 from streams.settings import Settings
 from streams.sources.contract import Cursor, Source, Step, counted
 from streams.sources.cursors import CursorFile
+from streams.sources.live_source import cursor_file
 from streams.sources.publisher import OutgoingEvent, from_source
-from streams.sources.run import cursor_file
 
 
 class SortedSource(Source):

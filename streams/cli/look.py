@@ -278,7 +278,7 @@ def notify(
     """
     import asyncio
 
-    from streams.notify.run import run_notify
+    from streams.notify.notifier import run_notify
     from streams.notify.watching import NoticeFilter
     from streams.process import program_log
     from streams.text.quantities import seconds_of

@@ -150,7 +150,7 @@ def worker(
     Its processes share the partitions and one web port. A process that ends is
     restarted.
     """
-    from streams.worker.run import run_worker
+    from streams.worker.startup import run_worker
 
     settings = settings_of(context)
     run_worker(changed(settings, "worker", processes=processes, web_port=web_port, log_level=log_level))
@@ -164,7 +164,7 @@ def serve(
     log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, opt("Log level.")] = None,
 ) -> None:
     """Serve the HTTP API and the web pages until stopped."""
-    from streams.serve.run import run_serve
+    from streams.serve.http_server import run_serve
     from streams.settings import settings_file
 
     settings = settings_of(context)

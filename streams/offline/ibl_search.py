@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from models.engine.settings import EngineSettings
-from models.papers.ibl.method import Ibl, IblParameters
+from models.papers.ibl.instance_based import Ibl, IblParameters
 from models.papers.search.genetic import SearchPlan
 from models.papers.search.ibl import Bench, Chromosomes, Examples, Target, collect, decode, encode, settings_of
 from models.registry import method_named

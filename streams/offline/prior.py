@@ -8,9 +8,9 @@ from pathlib import Path
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Submit
+from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import lesson
-from models.waits.boosted.method import Boosted
 from models.waits.boosted.prior import Prior, TrainingSet
 from streams.bulk.reading import read_log
 from streams.errors import UserError, of_file

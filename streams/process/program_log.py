@@ -5,7 +5,7 @@ A call passes the subject as fields, `extra={"site": …, "partition": …, "off
 are escaped. So a name in an event can neither start a new line nor control a terminal. An example of each format:
 
     [2026-01-02 03:04:05,678] [INFO] streams.worker.checkpoint.loader: Restored site site="alder" partition=3
-    {"time": "2026-01-02T03:04:05.678+00:00", "level": "info", "logger": "streams.worker.run", "message": …}
+    {"time": "2026-01-02T03:04:05.678+00:00", "level": "info", "logger": "streams.worker.startup", "message": …}
 """
 
 import json

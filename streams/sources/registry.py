@@ -33,7 +33,7 @@ SOURCES = {
     "qstat": "streams.sources.schedulers.pbs_qstat:QstatSource",
     "slurm": "streams.sources.slurm.source:SlurmSource",
     "swf": "streams.sources.swf:SwfSource",
-    "table": "streams.sources.tables.source:TableSource",
+    "table": "streams.sources.tables.table_source:TableSource",
 }
 """The sources that are built in: name to "module:Class"."""
 

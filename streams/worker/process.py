@@ -19,7 +19,7 @@ from mode import loop
 
 from models.engine.methods import SiteMethods
 from models.engine.warm_up import warm_up
-from models.waits.boosted.method import begin_to_train
+from models.waits.boosted.boosted import begin_to_train
 from streams.errors import UserError
 from streams.process import program_log
 from streams.process.compiling import compiling_alone, reported_progress

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from compose_spec import PyCompose
 
-from streams.serve.run import check_closed
+from streams.serve.http_server import check_closed
 from streams.settings import load_settings
 from streams.worker.faust_compat import STOP_S
 from tests.support.deployments import (

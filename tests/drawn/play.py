@@ -11,7 +11,7 @@ import msgspec
 import yaml
 from kafka import KafkaProducer
 
-from deploy.local.demo.run import DemoProgress, records_from_topics
+from deploy.local.demo.demo import DemoProgress, records_from_topics
 from deploy.local.demo.scenario import Scenario, simulated_scenario
 from deploy.local.stack import LocalStack, Prometheus
 from deploy.local.stack.process import LOOPBACK

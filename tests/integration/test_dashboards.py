@@ -18,7 +18,7 @@ from models.records import AnyEvent, Capacity, Partition, Pool, Submit, WaitQues
 from streams.notify.metrics import NotifyCounts
 from streams.process.scraping import serve_metrics
 from streams.sources.contract import Calls
-from streams.sources.run import Watch
+from streams.sources.live_source import Watch
 from tests.support import scraped
 from tests.support.dashboards import FILES, asked
 from tests.support.deployment import PATIENCE_S, Deploy, Deployment, Message, simulated, until

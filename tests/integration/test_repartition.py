@@ -18,7 +18,7 @@ from streams.client.questions import new_id
 from streams.errors import UserError
 from streams.operate import repartition as repartitioning
 from streams.settings import Settings, TopicSettings
-from streams.worker.run import check_partitions
+from streams.worker.startup import check_partitions
 from tests.integration.test_ask import asked
 from tests.integration.test_doctor import looked
 from tests.support.asked import FRESH_ESTIMATES

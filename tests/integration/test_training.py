@@ -12,7 +12,7 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Prediction
 from models.registry import METHODS
 from models.waits.blend import Blend
-from models.waits.boosted.method import Boosted
+from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.training import ROWS_PER_EVENT
 from tests.support import trained
 from tests.support.deployment import Deploy, Deployment, engine_after, parts, simulated, unique

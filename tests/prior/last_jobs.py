@@ -61,7 +61,7 @@ def main() -> None:
     before, rest = parted(options.log, options.cut)
     usual = needed(EngineSettings(), "s").predicted
     ways = [(None, usual), *((sent, usual) for sent in options.sent), *((None, few) for few in options.predicted)]
-    with patch("models.waits.boosted.method.BoostedParameters.__new__.__defaults__", _defaults(options.window)):
+    with patch("models.waits.boosted.boosted.BoostedParameters.__new__.__defaults__", _defaults(options.window)):
         base = None
         for sent, predicted in ways:
             steps = map(OutgoingEvent, before)
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _defaults(window: int) -> tuple[object, ...]:
-    from models.waits.boosted.method import BoostedParameters
+    from models.waits.boosted.boosted import BoostedParameters
 
     return tuple((BoostedParameters._field_defaults | {"window": window}).values())
 

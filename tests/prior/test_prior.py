@@ -9,7 +9,7 @@ import pytest
 
 from models.engine import methods
 from models.records import Cancel, End, JobEvent, Start, Submit
-from models.waits.boosted import method
+from models.waits.boosted import boosted
 from models.waits.boosted.features import NAMES
 from models.waits.boosted.prior import FILE, SITE, Prior, shares
 from streams.cli.app import main
@@ -55,7 +55,7 @@ def test_the_same_logs_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_lesson_is_the_jobs_that_left_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (methods, method):  # the package's prior may be of other features than the one that is made
+    for module in (methods, boosted):  # the package's prior may be of other features than the one that is made
         monkeypatch.delattr(module, "shipped")
     lesson = lesson_of(made_trace(tmp_path / "one.swf", jobs=400), jobs=300)
     assert 200 < len(lesson.weights) <= 300 and set(lesson.weights) == {0.5, 1.0}

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from streams.notify.metrics import NotifyCounts
-from streams.serve.run import DROPPED
-from streams.sources.run import Watch
+from streams.serve.http_server import DROPPED
+from streams.sources.live_source import Watch
 from streams.worker.metrics.process import Metrics
 from streams.worker.metrics.sites import SiteFamilies
 

@@ -12,7 +12,7 @@ import uvicorn
 
 from models.records import AnyAnswer, AnyQuestion
 from streams.client.client import QuestionClient
-from streams.serve.run import Connections, _uvicorn
+from streams.serve.http_server import Connections, _uvicorn
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings

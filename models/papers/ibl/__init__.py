@@ -12,6 +12,6 @@ and wa are the weights of policy, state and job.
 `docs/research/papers.md` lists what the paper leaves open and the choices made here.
 """
 
-from models.papers.ibl.method import Ibl, IblParameters, IblRuns
+from models.papers.ibl.instance_based import Ibl, IblParameters, IblRuns
 
 __all__ = ["Ibl", "IblParameters", "IblRuns"]

@@ -17,7 +17,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.papers.ibl import distance
-from models.papers.ibl.method import IblParameters, InstanceMemory, Middle, Selection, predict
+from models.papers.ibl.instance_based import IblParameters, InstanceMemory, Middle, Selection, predict
 from models.papers.search.genetic import Gene, GenePart, Individual, read_gene, write_gene
 from models.papers.search.tuning import Truth
 from models.records import AnyEvent, JobKey

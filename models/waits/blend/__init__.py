@@ -19,6 +19,6 @@ more information than the first of them, so they are little more evidence than o
 have their weights from other sites; these fade.
 """
 
-from models.waits.blend.method import Blend
+from models.waits.blend.blend import Blend
 
 __all__ = ["Blend"]

@@ -11,7 +11,7 @@ import msgspec
 from models.records import AnyEvent
 from streams.errors import UNDECODABLE, place_and_problem
 from streams.sources.logs.fields import BadRecord
-from streams.sources.logs.source import LogSource, Records
+from streams.sources.logs.log_source import LogSource, Records
 
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 FIRST_LINES = 10  # number of first lines searched for an event

@@ -17,7 +17,7 @@ from streams.errors import UserError
 from streams.sources import contract
 from streams.sources.logs import fields
 from streams.sources.logs.lifecycles import BARE, GONE, HELD, QUEUED, RUNNING, SUSPENDED, Known
-from streams.sources.logs.source import EVENTS_PER_KNOWN, LinesRead, LogSource, Records
+from streams.sources.logs.log_source import EVENTS_PER_KNOWN, LinesRead, LogSource, Records
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 MAX_DEPTH = 10  # of resources within resources in a jobspec

@@ -30,7 +30,7 @@ from streams.sources.logs.fields import (
     whole,
 )
 from streams.sources.logs.lifecycles import GONE, QUEUED
-from streams.sources.logs.source import LogSource, Records
+from streams.sources.logs.log_source import LogSource, Records
 
 FIRST = re.compile(
     rb"^(?:(\d{9,10}):(?:new_job|job_log|acct|host|queue|host_consumable|queue_consumable|sharelog):"

@@ -36,7 +36,7 @@ from streams.sources.logs.fields import (
     object_of,
 )
 from streams.sources.logs.lifecycles import GONE
-from streams.sources.logs.source import LogSource, Records
+from streams.sources.logs.log_source import LogSource, Records
 from streams.sources.schedulers.htcondor_history import RunTimes, finished
 
 Ad = dict[str, Any]

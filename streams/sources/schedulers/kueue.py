@@ -18,7 +18,7 @@ from streams.errors import UserError
 from streams.sources import contract
 from streams.sources.logs.fields import BadRecord, Object, inside
 from streams.sources.logs.lifecycles import Known, told_late
-from streams.sources.logs.source import EVENTS_PER_KNOWN, LinesRead, LogSource
+from streams.sources.logs.log_source import EVENTS_PER_KNOWN, LinesRead, LogSource
 from streams.sources.schedulers.kueue_workloads import KueueRecords, time_of
 
 GROUP, PLURAL = "kueue.x-k8s.io", "workloads"

@@ -12,7 +12,7 @@ from typing import Any
 from models.records import AnyEvent, Start, Submit
 from streams.sources.logs import fields
 from streams.sources.logs.lifecycles import HELD, RUNNING
-from streams.sources.logs.source import Records
+from streams.sources.logs.log_source import Records
 from streams.sources.schedulers.kueue_pods import admitted, pod
 
 MAX_OBJECT_BYTES = 8 << 20  # of one object in a file; the API server stores none that is larger than some 1.5 MB

@@ -27,7 +27,7 @@ from streams.sources.logs.fields import (
     unix_time,
 )
 from streams.sources.logs.lifecycles import HELD, QUEUED
-from streams.sources.logs.source import LogSource, Records
+from streams.sources.logs.log_source import LogSource, Records
 from streams.sources.schedulers import lsf_fields
 
 PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 1, 2, 4, 8, 16, 32, 64

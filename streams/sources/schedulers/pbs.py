@@ -28,7 +28,7 @@ from streams.sources.logs.fields import (
     unix_time,
 )
 from streams.sources.logs.lifecycles import BARE, QUEUED, RUNNING
-from streams.sources.logs.source import LinesRead, LogSource, Records
+from streams.sources.logs.log_source import LinesRead, LogSource, Records
 from streams.sources.schedulers.pbs_request import (
     LIST,
     NO_PROJECT,

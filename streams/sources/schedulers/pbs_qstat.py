@@ -17,7 +17,7 @@ from models.records import AnyEvent
 from streams.errors import UNDECODABLE
 from streams.sources.logs.fields import BadRecord, Object, by_name, job_of, name_of
 from streams.sources.logs.lifecycles import HELD
-from streams.sources.logs.source import LogSource
+from streams.sources.logs.log_source import LogSource
 from streams.sources.schedulers import pbs_json
 from streams.sources.schedulers.pbs import SECONDS_PER_ZONE_STEP, SECONDS_TO_WRITE, PbsRecords
 from streams.sources.schedulers.pbs_request import LIST, Fields

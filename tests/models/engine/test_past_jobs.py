@@ -9,7 +9,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Requeue, Submit
-from models.waits.boosted.method import Boosted
+from models.waits.boosted.boosted import Boosted
 from tests.support.events import cancel, capacity, end, start, submit
 from tests.support.stories import applied, contents, outcomes, predictions
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.papers.ibl.distance import JOB, MAX_EXACT_INTEGER, VECTORS, CategoryState, Instance, Request, nearest
-from models.papers.ibl.method import InstanceMemory, Selection, averaged
+from models.papers.ibl.instance_based import InstanceMemory, Selection, averaged
 from models.papers.search.ibl import MIDDLES
 
 VECTOR = st.lists(st.sampled_from([0, 1, 2, 60, 86_400, MAX_EXACT_INTEGER // 64]), min_size=6, max_size=6)

@@ -19,9 +19,9 @@ from models.site.job import Estimate, Job, Phase
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
 from models.waits.blend import Blend, quantiles
-from models.waits.blend.method import HOOKS, consistent
+from models.waits.blend.blend import HOOKS, consistent
+from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.features import NAMES
-from models.waits.boosted.method import Boosted
 from models.waits.qespera import Qespera
 from tests.support.engines import engine_after, outcome, predicted, workload
 from tests.support.events import cancel, capacity, end, start, submit

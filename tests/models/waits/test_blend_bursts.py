@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from models.waits.blend.blend import ORDER, RIVALS, TRIVIAL
 from models.waits.blend.guard import Guard
-from models.waits.blend.method import ORDER, RIVALS, TRIVIAL
 from models.waits.blend.mixture_snapshot import MEDIAN, PROBABILITIES, QUANTILES
 from models.waits.blend.quantiles import Quantiles
 from tests.support.judged import bounds_left, choices_left

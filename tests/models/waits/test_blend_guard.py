@@ -6,8 +6,8 @@ import pytest
 from models.engine.engine import Engine
 from models.records import Prediction
 from models.stored import encode, reader
+from models.waits.blend.blend import evidence
 from models.waits.blend.guard import EXPERTS, MEMORY_S, MIXTURE, TWO_BEST, Guard, GuardState
-from models.waits.blend.method import evidence
 from tests.models.waits.test_blend import BLEND
 from tests.support.engines import engine_after, workload
 from tests.support.events import submit

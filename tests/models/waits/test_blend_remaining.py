@@ -17,7 +17,7 @@ from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S
 from models.waits.blend.remaining.calibration import Calibration
 from models.waits.blend.remaining.experts import EXPERTS, FORESTS, AgeExperts
-from models.waits.blend.remaining.method import landmarks
+from models.waits.blend.remaining.remaining_wait import landmarks
 from tests.support.engines import encoded, engine_after
 from tests.support.events import as_history, capacity, end, start, submit
 

@@ -177,7 +177,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def run_worker(_: Settings) -> None:
         raise error
 
-    monkeypatch.setitem(sys.modules, "streams.worker.run", types.SimpleNamespace(run_worker=run_worker))
+    monkeypatch.setitem(sys.modules, "streams.worker.startup", types.SimpleNamespace(run_worker=run_worker))
 
 
 @pytest.mark.parametrize(

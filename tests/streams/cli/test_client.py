@@ -12,6 +12,7 @@ import pytest
 from models.records import Start, Submit
 from streams.cli.app import main
 from streams.settings import Settings
+from streams.sources import live_source
 from tests.support.events import prediction
 from tests.support.traces import swf_line
 
@@ -74,7 +75,6 @@ def test_each_cluster_of_one_dump_is_a_site(capsys: Capture, monkeypatch: pytest
 
 
 def test_a_source_is_followed(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from streams.sources import run
 
     (tmp_path / "made.swf").write_text("; MaxProcs: 4\n" + swf_line(1, 0, 10, 100) + "broken\n")
     sent: list[str] = []
@@ -84,7 +84,7 @@ def test_a_source_is_followed(capsys: Capture, monkeypatch: pytest.MonkeyPatch, 
             on_sent(step.event)
             sent.append(f"{step.event.site} {step.event.kind}")
 
-    monkeypatch.setattr(run, "publish", publish)
+    monkeypatch.setattr(live_source, "publish", publish)
     assert main(["source", "swf", str(tmp_path / "made.swf"), "--site", "alder"]) == 0
     assert sent == ["alder capacity", "alder submit", "alder start", "alder end"]
     told = capsys.readouterr().err
@@ -106,7 +106,7 @@ def test_a_schema_is_printed(capsys: Capture) -> None:
 
 def test_a_worker_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Settings] = []
-    monkeypatch.setitem(sys.modules, "streams.worker.run", types.SimpleNamespace(run_worker=given.append))
+    monkeypatch.setitem(sys.modules, "streams.worker.startup", types.SimpleNamespace(run_worker=given.append))
     Path("queuecast.toml").write_text('[worker]\nweb_port = 7000\ninstance = "blue"\n')
     assert main(["worker", "--web-port", "7001", "--log-level", "debug"]) == 0
     assert main(["worker"]) == 0

@@ -276,7 +276,7 @@ class TestCommand:
 
 
 def test_serve_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.delitem(sys.modules, "streams.serve.run", raising=False)
+    monkeypatch.delitem(sys.modules, "streams.serve.http_server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve"]) == 1
     expected = "queuecast: uvicorn is not installed; install it with pip install 'queuecast[serve]'\n"

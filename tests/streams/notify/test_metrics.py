@@ -9,9 +9,9 @@ import pytest
 
 from deploy.local.stack import free_port
 from streams.errors import UserError
-from streams.notify import run
+from streams.notify import notifier
 from streams.notify.metrics import NotifyCounts
-from streams.notify.run import Webhook
+from streams.notify.notifier import Webhook
 from streams.operate.checks import MAX_LAG, check_notifier, check_notify_settings
 from streams.process.scraping import serve_metrics
 from streams.settings import NotifySettings
@@ -68,7 +68,7 @@ def test_for_how_long_a_webhook_fails(counts: NotifyCounts, clock: Clock) -> Non
 
 
 def test_a_webhook_tells_of_each_request(counts: NotifyCounts, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "MAX_PAUSE_S", 0.01)
+    monkeypatch.setattr(notifier, "MAX_PAUSE_S", 0.01)
 
     async def deliver(url: str) -> None:
         async with aiohttp.ClientSession() as session:

@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 
 from queuecast import verify_notice
-from streams.notify import run
-from streams.notify.run import Webhook
+from streams.notify import notifier
+from streams.notify.notifier import Webhook
 from streams.notify.signing import signature
 from tests.support.receiver import NOTICE, Receiver, received
 
@@ -48,7 +48,7 @@ def test_a_notice_comes_signed_and_is_verified(receiver: Receiver) -> None:
 
 
 def test_it_is_tried_again_until_it_is_taken(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "MAX_PAUSE_S", 0.01)
+    monkeypatch.setattr(notifier, "MAX_PAUSE_S", 0.01)
     receiver.statuses = [500, 429, 503, 204]
     assert delivered(receiver.url) is None
     assert len(receiver.requests) == 4

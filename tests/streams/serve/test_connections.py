@@ -10,7 +10,7 @@ from socket import create_connection, socket
 import pytest
 import uvicorn
 
-from streams.serve.run import DROPPED, Connections, _uvicorn
+from streams.serve.http_server import DROPPED, Connections, _uvicorn
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings

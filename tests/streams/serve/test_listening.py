@@ -6,7 +6,7 @@ import pytest
 
 from streams.errors import UserError
 from streams.process.scraping import bound
-from streams.serve.run import check_closed
+from streams.serve.http_server import check_closed
 from streams.settings import ServeSettings
 
 

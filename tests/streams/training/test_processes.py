@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from models.trainer import SynchronousTrainer, Trainer, Work, trainer
-from models.waits.boosted.method import begin_to_train
+from models.waits.boosted.boosted import begin_to_train
 from streams.training import processes as room
 from streams.training.child import NICENESS, Child, ChildDied, WorkFailed
 from streams.training.processes import Processes

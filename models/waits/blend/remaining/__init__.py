@@ -9,9 +9,9 @@ remaining time. Here one model serves all ages, and the age is one of its featur
 - `experts`: the forests, the conditional first estimate, the simulated schedule and two baselines, weighted by their
   recent errors at the same age.
 - `calibration`: shifts of the bounds by age class, for the right coverage.
-- `method`: trains the forests in the background and combines all of it.
+- `remaining_wait`: trains the forests in the background and combines all of it.
 """
 
-from models.waits.blend.remaining.method import RemainingWait
+from models.waits.blend.remaining.remaining_wait import RemainingWait
 
 __all__ = ["RemainingWait"]

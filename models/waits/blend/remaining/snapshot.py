@@ -12,9 +12,9 @@ from models.site.job import Job
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.mixture_snapshot import PROBABILITIES
 from models.waits.blend.remaining.features import OF_QUEUE, SUBMISSION, queue_features, rows_of
+from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.features import Stored
 from models.waits.boosted.live import NEVER_S
-from models.waits.boosted.method import Boosted
 from models.waits.order import LearntOrder
 
 _PROBABILITIES = np.array(PROBABILITIES)

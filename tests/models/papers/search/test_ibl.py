@@ -6,7 +6,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.papers.ibl.distance import JOB, POLICY, STATE, Category, CategoryState, Instance, Request
-from models.papers.ibl.method import Ibl, IblParameters
+from models.papers.ibl.instance_based import Ibl, IblParameters
 from models.papers.search.genetic import Generation, Individual, SearchPlan, evolve
 from models.papers.search.ibl import (
     Bench,

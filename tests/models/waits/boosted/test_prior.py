@@ -12,10 +12,10 @@ from models.engine.settings import EngineSettings
 from models.records import LoadPrior, Prediction
 from models.site.job import Job
 from models.waits.boosted import prior as prior_module
+from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.features import NAMES
 from models.waits.boosted.forest import Boosting, Rows
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
-from models.waits.boosted.method import Boosted
 from models.waits.boosted.prior import SHARES, SITE, Prior, TrainingSet, shares, shipped
 from tests.support.engines import workload
 from tests.support.events import capacity, submit

@@ -5,7 +5,7 @@ import pytest
 
 from models.engine.settings import EngineSettings
 from models.site.job import Job, Phase
-from models.waits.blend.method import Blend
+from models.waits.blend.blend import Blend
 from models.waits.blend.remaining.features import _SELECTED, SUBMISSION
 from models.waits.boosted.features import NAMES
 from models.waits.boosted.queued import QueuedFeatures

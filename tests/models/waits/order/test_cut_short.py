@@ -5,8 +5,8 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Capacity, Prediction, Start, Submit
-from models.waits.order import method
-from models.waits.order.method import CUT_SHORT
+from models.waits.order import learnt_order
+from models.waits.order.learnt_order import CUT_SHORT
 
 
 def prediction(name: str) -> Prediction:
@@ -23,5 +23,5 @@ def prediction(name: str) -> Prediction:
 @pytest.mark.parametrize("name", ["order", "blend"])
 def test_reason_of_a_bounded_simulation_states_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert CUT_SHORT not in prediction(name).reason
-    monkeypatch.setattr(method, "foretell", lambda *_: (60.0, 1, 1, 1, False, True))
+    monkeypatch.setattr(learnt_order, "foretell", lambda *_: (60.0, 1, 1, 1, False, True))
     assert CUT_SHORT in prediction(name).reason

@@ -17,7 +17,7 @@ from streams.errors import UserError
 from streams.sources.registry import format_of
 from streams.sources.tables.cells import seconds_of, text_of, time_of
 from streams.sources.tables.mapping import mapping_for, read_mapping, ready
-from streams.sources.tables.source import TableSource
+from streams.sources.tables.table_source import TableSource
 from tests.support.logs import plain
 from tests.support.source_contract import BadPart, SourceContract
 

@@ -10,7 +10,7 @@ import pytest
 
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings, WorkerSettings
-from streams.worker import process, run
+from streams.worker import process, startup
 
 PARTITIONS = 12
 
@@ -24,10 +24,10 @@ class Waits:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *errors: UserError) -> None:
         self.now, self.pauses, self.errors = 0.0, list[float](), list(errors)
-        monkeypatch.setattr(run, "check_topics", lambda *_: self.look())
-        monkeypatch.setattr(run, "check_group", lambda _: None)
-        monkeypatch.setattr(run, "check_redis", self.redis)
-        monkeypatch.setattr(run, "check_partitions", lambda _: PARTITIONS)
+        monkeypatch.setattr(startup, "check_topics", lambda *_: self.look())
+        monkeypatch.setattr(startup, "check_group", lambda _: None)
+        monkeypatch.setattr(startup, "check_redis", self.redis)
+        monkeypatch.setattr(startup, "check_partitions", lambda _: PARTITIONS)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
     async def redis(self, _: Any) -> None:
@@ -46,7 +46,7 @@ def test_servers_that_cannot_be_reached_are_waited_for_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     waits = Waits(monkeypatch, *(Unreachable(f"away {n}") for n in range(6)))
-    assert run.await_servers(settings(), waits.sleep) == PARTITIONS
+    assert startup.await_servers(settings(), waits.sleep) == PARTITIONS
     assert waits.pauses == [1.0, 2.0, 5.0, 10.0, 10.0, 10.0]
     assert caplog.records[0].getMessage().startswith("Waiting for server: away 0 (next check in 1 s")
     assert len(caplog.records) == 6
@@ -55,18 +55,18 @@ def test_servers_that_cannot_be_reached_are_waited_for_and_that_is_said(
 def test_they_are_not_waited_for_longer_than_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = Waits(monkeypatch, *(Unreachable("away") for _ in range(9)))
     with pytest.raises(Unreachable):
-        run.await_servers(settings(startup_timeout_seconds=4.0), waits.sleep)
+        startup.await_servers(settings(startup_timeout_seconds=4.0), waits.sleep)
     assert waits.pauses == [1.0, 2.0, 1.0]
     waits = Waits(monkeypatch, Unreachable("away"))
     with pytest.raises(Unreachable):
-        run.await_servers(settings(startup_timeout_seconds=0.0), waits.sleep)
+        startup.await_servers(settings(startup_timeout_seconds=0.0), waits.sleep)
     assert waits.pauses == []
 
 
 def test_what_will_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = Waits(monkeypatch, Unreachable("away"), UserError("refused"))
     with pytest.raises(UserError, match="refused"):
-        run.await_servers(settings(), waits.sleep)
+        startup.await_servers(settings(), waits.sleep)
     assert waits.pauses == [1.0]
 
 
@@ -78,7 +78,7 @@ def test_what_ends_a_worker_is_told_in_the_logs_format(
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", root.handlers[:])
     with pytest.raises(SystemExit if log_format == "json" else UserError):
-        run.run_worker(settings(log_format=log_format))
+        startup.run_worker(settings(log_format=log_format))
     lines = [msgspec.json.decode(line)["message"] for line in capsys.readouterr().err.splitlines()]
     assert lines == (["topics are missing"] if log_format == "json" else [])
 

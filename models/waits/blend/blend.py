@@ -36,13 +36,13 @@ from models.waits.blend.mixture_snapshot import (
 )
 from models.waits.blend.published import Published
 from models.waits.blend.quantiles import KINDS, Quantiles, QuantilesState
-from models.waits.blend.remaining.method import RemainingWait
+from models.waits.blend.remaining.remaining_wait import RemainingWait
 from models.waits.blend.site_policy import SitePolicy
+from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.forests import ForestsSnapshot
-from models.waits.boosted.method import Boosted
 from models.waits.boosted.recent import code_of
 from models.waits.order import LearntOrder
-from models.waits.order.method import bound_of
+from models.waits.order.learnt_order import bound_of
 from models.waits.qespera import Qespera
 
 TRIVIAL = ("zero", "recent")

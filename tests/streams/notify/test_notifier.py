@@ -7,7 +7,7 @@ import msgspec
 
 from models.records import Notice
 from streams.notify.metrics import NotifyCounts
-from streams.notify.run import Teller
+from streams.notify.notifier import Teller
 from streams.settings import Settings
 from tests.streams.client.test_job import KNOWN, LIVE
 from tests.streams.notify.test_watching import HOUR_S, NOW, prediction, watching

@@ -58,9 +58,9 @@ def source(
     reported and counted, and the others are sent.
     """
     from streams.process.scraping import serve_metrics
+    from streams.sources.live_source import Watch, run_source
     from streams.sources.publisher import stop_on_sigterm
     from streams.sources.registry import options_for, source_named
-    from streams.sources.run import Watch, run_source
 
     settings, watch, kind = settings_of(context), Watch(tell), source_named(name)
     opened = kind(location, site, watch.on_skipped, **options_for(kind, options or ()))

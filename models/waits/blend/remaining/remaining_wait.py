@@ -34,11 +34,11 @@ from models.waits.blend.remaining.experts import (
 )
 from models.waits.blend.remaining.features import NAMES
 from models.waits.blend.remaining.snapshot import QueueReader, QueueSnapshot
+from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.features import Stored
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import QUANTILES as FAR_QUANTILES
 from models.waits.boosted.forests import Forests, TrainingRows
-from models.waits.boosted.method import Boosted
 from models.waits.boosted.prior import Target
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 from models.waits.order import LearntOrder

@@ -11,11 +11,11 @@ from streams.errors import UserError
 from streams.operate.checks import check_source
 from streams.process.scraping import serve_metrics
 from streams.settings import Settings
-from streams.sources import run as running
+from streams.sources import live_source as running
 from streams.sources.contract import Calls, Cursor, OnSkipped, Skipped, Source, Step, refuse
+from streams.sources.live_source import MAX_TOLD, REPORT_S, Watch, run_source
 from streams.sources.publisher import OutgoingEvent, Stop
 from streams.sources.registry import options_for
-from streams.sources.run import MAX_TOLD, REPORT_S, Watch, run_source
 
 
 class Made(Source):
