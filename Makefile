@@ -45,7 +45,7 @@ test: ready ## Run the linters and all tests but the long ones: before a change 
 	$(TEST)
 
 test-all: ready ## Run every check, also the long ones, as CI does
-	$(TEST) -m 'not benchmark' --hypothesis-profile=many --durations=50
+	$(TEST) -m 'not benchmark' -o norecursedirs='.* */tests/benchmarks' --hypothesis-profile=many --durations=50
 
 # One core looks over the sources, the other compiles what the tests need.
 ready: $(VENV)/dev
