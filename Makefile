@@ -29,7 +29,7 @@ define install
 	fi
 endef
 
-.PHONY: help demo check test test-all ready compiled lint bench docs drawn lock prior sbom release image
+.PHONY: help demo check test test-all ready compiled lint bench bench-slurm docs drawn lock prior sbom release image
 .SILENT:
 
 help: ## List the targets

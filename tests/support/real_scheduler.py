@@ -37,11 +37,18 @@ class RealScheduler(ABC):
     @classmethod
     def require(cls) -> None:
         """Skip, saying why, where it is not installed or cannot be run; in CI that is a failure."""
+        if reason := cls.obstacle():
+            pytest.skip(reason)
+
+    @classmethod
+    def obstacle(cls) -> str:
+        """Return why it cannot be run here; empty if it can."""
         missing = [program for program in cls.programs if shutil.which(program, path=PATH) is None]
         if missing:
-            pytest.skip(f"no {', '.join(missing)}; install {cls.packages}")
+            return f"no {', '.join(missing)}; install {cls.packages}"
         if os.geteuid() != 0:
-            pytest.skip(f"its daemons start jobs, so the tests of a real {cls.name} run as root")
+            return f"its daemons start jobs, so a real {cls.name} needs root"
+        return ""
 
     def __enter__(self) -> Self:
         try:

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 import psutil
@@ -26,15 +26,17 @@ class RealSlurm(RealScheduler):
     programs = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "squeue", "sacct")
     packages = "slurmctld slurmd slurmdbd slurm-client munge mariadb-server"
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Mapping[str, str] = NODES) -> None:
         super().__init__(TZ="UTC")
+        self._nodes = nodes
         self.environment["SLURM_CONF"] = str(self.directory / "slurm.conf")
         self._processes: list[psutil.Popen] = []
 
     def stop(self) -> None:
         """Cancel the jobs, then end the daemons and what they have started."""
         with suppress(subprocess.SubprocessError, OSError, AssertionError):
-            self.run("scancel", "--user=root")
+            for state in ("PENDING", "RUNNING"):
+                self.run("scancel", f"--state={state}")
             self.until(lambda: not self.run("squeue", "--noheader"), 10.0)
         running = [*self._processes, *(child for parent in self._processes for child in self._children(parent))]
         for process in reversed(self._processes):
@@ -81,13 +83,14 @@ class RealSlurm(RealScheduler):
     def start(self) -> None:
         """Write its configuration, start its daemons, and wait until its nodes are idle."""
         here = self.directory
-        ctld, dbd, nodes = free_port(), free_port(), {name: free_port() for name in NODES}
+        ctld, dbd, nodes = free_port(), free_port(), {name: free_port() for name in self._nodes}
         (here / "munge.key").write_bytes(os.urandom(1024))
         (here / "munge.key").chmod(0o400)
         (here / "slurm.conf").write_text("\n".join(self._configuration(ctld, dbd, nodes)) + "\n")
         for number in range(2):  # slurmd wants to see a device
             (here / f"gpu{number}").touch()
-        (here / "gres.conf").write_text(f"NodeName=g1 Name=gpu Type=a100 File={here}/gpu[0-1]\n")
+        if "g1" in nodes:
+            (here / "gres.conf").write_text(f"NodeName=g1 Name=gpu Type=a100 File={here}/gpu[0-1]\n")
         (here / "slurmdbd.conf").write_text("\n".join(self._accounting(dbd)) + "\n")
         (here / "slurmdbd.conf").chmod(0o600)
         (here / "state").mkdir()
@@ -96,12 +99,16 @@ class RealSlurm(RealScheduler):
         self._run("slurmdbd", "-D")
         self.until(lambda: _listens(dbd))
         self.until(lambda: self._says("sacctmgr", "--immediate", "add", "cluster", "alder"))
+        self._account()
         self._run("slurmctld", "-D", "-c")
         self.until(lambda: _listens(ctld))
         for name in nodes:
             self._run("slurmd", "-D", "-c", "-N", name)
         shown = ("sinfo", "--noheader", "--Node", "--format=%N=%T")
         self.until(lambda: {f"{name}=idle" for name in nodes} <= set(self._says(*shown).split()))
+
+    def _account(self) -> None:
+        """Add accounts and users before slurmctld starts; none by default."""
 
     def _munge(self) -> None:
         here = self.directory
@@ -182,12 +189,17 @@ class RealSlurm(RealScheduler):
             "JobAcctGatherType=jobacct_gather/none",
             "KillWait=1",
             "MailProg=/bin/true",
-            "SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=100000",
-            "PartitionName=batch Nodes=n1,n2 Default=YES MaxTime=10 State=UP",
-            "PartitionName=gpu Nodes=g1,n2 MaxTime=20 State=UP",
+            *self._scheduling(),
         )
         for name, port in nodes.items():
-            yield f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} {NODES[name]} State=UNKNOWN"
+            place = f"NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+            yield f"NodeName={name} {place} {self._nodes[name]} State=UNKNOWN"
+
+    def _scheduling(self) -> Iterator[str]:
+        """Yield the lines of slurm.conf about the scheduler and the partitions."""
+        yield "SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=100000"
+        yield "PartitionName=batch Nodes=n1,n2 Default=YES MaxTime=10 State=UP"
+        yield "PartitionName=gpu Nodes=g1,n2 MaxTime=20 State=UP"
 
     def _accounting(self, dbd: int) -> Iterator[str]:
         yield from (

@@ -1,0 +1,95 @@
+"""The tables of the benchmark, as Markdown."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from models.durations import duration
+from tests.benchmarks.slurm.estimates import Run, ScoredJob
+from tests.benchmarks.slurm.scoring import AgeScore, Score, at_submission, coverage, scored_jobs, while_waiting
+
+NAMES = {
+    "zero": "zero wait",
+    "median": "recent median",
+    "test-only": "`sbatch --test-only`",
+    "squeue": "`squeue --start`",
+    "blend": "queuecast",
+}
+
+HEADS = "| | MAE, h | 90 % interval | minus queuecast, h | within a factor of 2 | 90 % interval | no estimate |"
+AGE_HEADS = (
+    "| age | jobs | starts now, h | recent median, h | `squeue --start`, h | queuecast, h | Slurm minus queuecast, h "
+    "| N/A | Slurm has an estimate: `squeue --start`, h | queuecast, h |"
+)
+
+
+def lines(run: Run) -> Iterator[str]:
+    """Yield the lines of the report."""
+    jobs, workload = scored_jobs(run), run.workload
+    mean_h = sum(job.wait_s for job in jobs) * workload.factor / 3600.0 / max(len(jobs), 1)
+    yield (
+        f"{len(run.jobs)} jobs of {workload.origin} on {workload.cpus} CPUs; {len(jobs)} scored, with a mean wait of "
+        f"{mean_h:.2f} h of the trace; {run.waiting} jobs did not start."
+    )
+    yield (
+        f"Run times are compressed by {workload.factor}, arrivals by {workload.arrivals_factor:.0f}. Times are hours "
+        "of the trace. No estimate counts as the recent median."
+    )
+    sets = {
+        "All jobs, at submission": (_all, ("zero", "median", "test-only", "blend")),
+        "Jobs that were pending at the first `squeue --start`": (_listed, tuple(NAMES)),
+        "Jobs for which `squeue --start` had an estimate within 10 s": (_told, tuple(NAMES)),
+    }
+    for title, (choose, methods) in sets.items():
+        count = sum(map(choose, jobs))
+        yield ""
+        yield f"{title} ({count}):"
+        if count:
+            yield from score_lines(at_submission(run, choose), methods)
+    yield ""
+    yield "While jobs wait, error of the remaining wait:"
+    yield from age_lines(while_waiting(run))
+    yield ""
+    yield f"queuecast's bound of 0.9 covered {coverage(run, '0.9'):.0%} of the waits."
+
+
+def score_lines(scores: Mapping[str, Score], methods: Iterable[str]) -> Iterator[str]:
+    """Yield a table of the scores at submission."""
+    yield ""
+    yield HEADS
+    yield "|" + "---|" * 7
+    for method in methods:
+        row = scores[method]
+        less = "" if method == "blend" else _interval(row.less_h, "+.2f")
+        yield (
+            f"| {NAMES[method]} | {row.mae_h:.2f} | {_interval(row.mae_interval)} | {less} | {row.x2:.0%} | "
+            f"{_interval(row.x2_interval, '.0%')} | {row.silent:.0%} |"
+        )
+
+
+def age_lines(scores: Iterable[AgeScore]) -> Iterator[str]:
+    """Yield a table of the scores by age."""
+    yield ""
+    yield AGE_HEADS
+    yield "|" + "---|" * 10
+    for row in scores:
+        errors, told = row.errors_h, row.told_h
+        yield (
+            f"| {duration(row.age_s)} | {row.jobs} | {errors['now']:.2f} | {errors['recent']:.2f} | "
+            f"{errors['squeue']:.2f} | {errors['blend']:.2f} | {_interval(row.less_h, '+.2f')} | {row.silent:.0%} | "
+            f"{told['squeue']:.2f} | {told['blend']:.2f} |"
+        )
+
+
+def _interval(pair: tuple[float, float], form: str = ".2f") -> str:
+    return f"{pair[0]:{form}} to {pair[1]:{form}}"
+
+
+def _all(_: ScoredJob) -> bool:
+    return True
+
+
+def _listed(job: ScoredJob) -> bool:
+    return "squeue" in job.estimates
+
+
+def _told(job: ScoredJob) -> bool:
+    return job.first("squeue") is not None
