@@ -8,7 +8,7 @@ from tests.benchmarks.slurm.cluster import BenchSlurm, enter_namespace
 from tests.benchmarks.slurm.estimates import read_run
 from tests.benchmarks.slurm.recording import Recorder
 from tests.benchmarks.slurm.report import lines
-from tests.benchmarks.slurm.workload import Workload, from_generator, from_trace
+from tests.benchmarks.slurm.workload import LOAD, Workload, from_generator, from_trace
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
 JOBS_PER_MINUTE = 26
@@ -49,7 +49,9 @@ def _report(directory: Path, uncompressed: bool = True) -> None:
 def _workload(given: Namespace) -> Workload:
     jobs = given.jobs or round(given.minutes * JOBS_PER_MINUTE)
     trace = given.trace or next(iter(sorted(TRACES.glob("CTC-SP2*"))), None)
-    return from_generator(jobs, given.minutes) if trace is None else from_trace(trace, jobs, given.minutes)
+    if trace is None:
+        return from_generator(jobs, given.minutes, given.load)
+    return from_trace(trace, jobs, given.minutes, given.load)
 
 
 def _arguments() -> Namespace:
@@ -57,6 +59,7 @@ def _arguments() -> Namespace:
     parser.add_argument("--minutes", type=float, default=45.0, help="time until the last submission")
     parser.add_argument("--drain", type=float, default=12.0, help="maximum minutes until the last jobs start")
     parser.add_argument("--jobs", type=int, help="number of jobs; by default 26 a minute")
+    parser.add_argument("--load", type=float, default=LOAD, help="offered load, which sizes the machine")
     parser.add_argument("--trace", type=Path, help="a trace in the Standard Workload Format")
     parser.add_argument("--out", type=Path, default=Path("bench-slurm"), help="folder of the recordings and the table")
     parser.add_argument("--score", type=Path, metavar="DIR", help="score the recordings of an earlier run only")

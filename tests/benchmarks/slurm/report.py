@@ -48,6 +48,9 @@ def lines(run: Run) -> Iterator[str]:
     yield "While jobs wait, error of the remaining wait:"
     yield from age_lines(while_waiting(run))
     yield ""
+    yield "Pending jobs in the polls of `squeue --start`, by Slurm's reason:"
+    yield from reason_lines(run.polled)
+    yield ""
     yield f"queuecast's bound of 0.9 covered {coverage(run, '0.9'):.0%} of the waits."
 
 
@@ -77,6 +80,16 @@ def age_lines(scores: Iterable[AgeScore]) -> Iterator[str]:
             f"{errors['squeue']:.2f} | {errors['blend']:.2f} | {_interval(row.less_h, '+.2f')} | {row.silent:.0%} | "
             f"{told['squeue']:.2f} | {told['blend']:.2f} |"
         )
+
+
+def reason_lines(polled: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    """Yield a table of the reasons, the most frequent first."""
+    total = max(sum(map(sum, polled.values())), 1)
+    yield ""
+    yield "| reason | share of the polled jobs | N/A |"
+    yield "|---|---|---|"
+    for reason, (told, silent) in sorted(polled.items(), key=lambda item: -sum(item[1])):
+        yield f"| {reason} | {(told + silent) / total:.1%} | {silent / (told + silent):.0%} |"
 
 
 def _interval(pair: tuple[float, float], form: str = ".2f") -> str:

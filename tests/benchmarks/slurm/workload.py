@@ -13,7 +13,7 @@ FACTOR = 60
 """Compression of run times and time limits: an hour of the trace is a minute."""
 
 LOAD = 1.0
-"""Offered load: the CPU-seconds of the jobs over those of the machine until the last submission."""
+"""Default of the offered load: the jobs' CPU-seconds over those of the machine until the last submission."""
 
 NODES = 16
 LARGE_SHARE = 0.4
@@ -74,23 +74,24 @@ def user_name(user: int) -> str:
     return f"qcb{user}"
 
 
-def from_trace(path: Path, jobs: int, minutes: float) -> Workload:
+def from_trace(path: Path, jobs: int, minutes: float, load: float = LOAD) -> Workload:
     """Take the jobs in the middle of a trace.
 
     Args:
         path: a trace in the Standard Workload Format.
         jobs: number of jobs.
         minutes: time until the last submission.
+        load: the offered load.
     """
     trace = read_swf(path)
     fit = [job for job in trace.jobs if job.started and job.run > 0 and _cpus(job) > 0 and job.walltime > 0]
     begin = max((len(fit) - jobs) // 2, 0)
     chosen = fit[begin : begin + jobs]
     rows = [(str(j.number), j.submit, j.run, j.walltime, _cpus(j), j.user, f"x{max(j.executable, 0)}") for j in chosen]
-    return compress(path.name.partition(".swf")[0], rows, minutes)
+    return compress(path.name.partition(".swf")[0], rows, minutes, load)
 
 
-def from_generator(jobs: int, minutes: float, seed: int = 1) -> Workload:
+def from_generator(jobs: int, minutes: float, load: float = LOAD, seed: int = 1) -> Workload:
     """Generate jobs after Lublin and Feitelson's model, for a machine without a trace."""
     made = [job for job in generate(seed, jobs, 128, 0.9, impatient=0.0) if job.walltime is not None]
     users = {user: number for number, user in enumerate(sorted({job.user or "" for job in made}), 1)}
@@ -98,15 +99,15 @@ def from_generator(jobs: int, minutes: float, seed: int = 1) -> Workload:
     for job in made:
         times = float(job.submit), float(job.run), float(job.walltime or 0)
         rows.append((job.job, *times, job.cpus, users[job.user or ""], job.executable or "x0"))
-    return compress(f"generated (Lublin and Feitelson 2003, seed {seed})", rows, minutes)
+    return compress(f"generated (Lublin and Feitelson 2003, seed {seed})", rows, minutes, load)
 
 
 Row = tuple[str, float, float, float, int, int, str]
 """Name, submission, run time and time limit in seconds, CPUs, user, and executable."""
 
 
-def compress(origin: str, rows: Sequence[Row], minutes: float) -> Workload:
-    """Compress run times by `FACTOR`, arrivals to `minutes`, and size the machine for `LOAD`.
+def compress(origin: str, rows: Sequence[Row], minutes: float, load: float = LOAD) -> Workload:
+    """Compress run times by `FACTOR`, arrivals to `minutes`, and size the machine for the offered load.
 
     A time limit is rounded up to whole minutes, because Slurm has no smaller unit.
     """
@@ -125,7 +126,7 @@ def compress(origin: str, rows: Sequence[Row], minutes: float) -> Workload:
         for name, submit, run, limit, cpus, user, executable in rows
     ]
     work = sum(job.run_s * job.cpus for job in jobs)
-    wanted = max(work / (minutes * MINUTE_S * LOAD), _largest(jobs))
+    wanted = max(work / (minutes * MINUTE_S * load), _largest(jobs))
     return Workload(origin=origin, jobs=jobs, cpus_per_node=math.ceil(wanted / NODES), arrivals_factor=arrivals)
 
 
