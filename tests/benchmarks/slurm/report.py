@@ -45,6 +45,8 @@ def lines(run: Run) -> Iterator[str]:
         if count:
             yield from score_lines(at_submission(run, choose), methods)
     yield ""
+    yield from (direction(jobs, method) for method in ("test-only", "squeue", "blend"))
+    yield ""
     yield "While jobs wait, error of the remaining wait:"
     yield from age_lines(while_waiting(run))
     yield ""
@@ -52,6 +54,14 @@ def lines(run: Run) -> Iterator[str]:
     yield from reason_lines(run.polled)
     yield ""
     yield f"queuecast's bound of 0.9 covered {coverage(run, '0.9'):.0%} of the waits."
+
+
+def direction(jobs: Iterable[ScoredJob], method: str) -> str:
+    """Describe in which direction the estimates of pending jobs at submission were wrong by more than a second."""
+    pairs = [(wait_s, job.wait_s) for job in jobs if _listed(job) and (wait_s := job.first(method)) is not None]
+    late, early = (sum(sign * (told - wait_s) > 1.0 for told, wait_s in pairs) for sign in (1, -1))
+    count = max(len(pairs), 1)
+    return f"- {NAMES[method]}: {late / count:.0%} of {len(pairs)} estimates too late, {early / count:.0%} too early."
 
 
 def score_lines(scores: Mapping[str, Score], methods: Iterable[str]) -> Iterator[str]:
