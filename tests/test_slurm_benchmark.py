@@ -129,7 +129,7 @@ def test_score_counts_no_estimate_as_the_recent_median() -> None:
         "test-only": 1.0,
         "blend": 0.0,
     }
-    assert scores["squeue"].jobs == 6 and scores["squeue"].silent == 0.5
+    assert scores["squeue"].jobs == 6 and scores["squeue"].missing == 0.5
     assert scores["test-only"].x2 == 1.0 and scores["zero"].x2 == 0.0
 
 
@@ -140,7 +140,7 @@ def test_while_waiting_scores_those_that_still_wait() -> None:
     assert [row.age_s for row in ages] == [600.0, 3600.0, 14_400.0]
     assert [row.jobs for row in ages] == [60, 30, 30]
     hour = ages[1]
-    assert hour.errors_h["blend"] == 0.0 and hour.silent == 0.0
+    assert hour.errors_h["blend"] == 0.0 and hour.missing == 0.0
     assert hour.errors_h["squeue"] == pytest.approx(300 * FACTOR / 3600)
     assert hour.errors_h["now"] == pytest.approx(340 * FACTOR / 3600)
 

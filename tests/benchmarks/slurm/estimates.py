@@ -64,13 +64,13 @@ class Run(msgspec.Struct):
         workload: what was submitted.
         jobs: the jobs that started, in the order of submission.
         waiting: number of jobs that did not start.
-        polled: by pending reason, in how many polls a job was listed with an estimate, and without.
+        reasons: by pending reason, in how many polls a job was listed with an estimate, and without.
     """
 
     workload: Workload
     jobs: list[ScoredJob]
     waiting: int
-    polled: dict[str, tuple[int, int]] = {}
+    reasons: dict[str, tuple[int, int]] = {}
 
 
 def read_run(directory: Path, uncompressed: bool = True) -> Run:
@@ -85,12 +85,12 @@ def read_run(directory: Path, uncompressed: bool = True) -> Run:
     for row in _rows(directory / "submitted.ndjson", SubmittedJob):
         if (job := jobs.get(row.job)) is not None:
             wait_s = None if row.test_only is None else max(row.test_only - job.submit, 0.0)
-            job.estimates["test-only"] = [Estimate(row.asked_at, wait_s)]
-    polled = dict[str, tuple[int, int]]()
+            job.estimates["test-only"] = [Estimate(row.queried_at, wait_s)]
+    reasons = dict[str, tuple[int, int]]()
     for poll in _rows(directory / "starts.ndjson", StartsPoll):
         for number, (start, reason) in poll.starts.items():
-            told, silent = polled.get(reason, (0, 0))
-            polled[reason] = told + (start is not None), silent + (start is None)
+            present, missing = reasons.get(reason, (0, 0))
+            reasons[reason] = present + (start is not None), missing + (start is None)
             if (job := jobs.get(number)) is not None:
                 wait_s = None if start is None else max(start - job.submit, 0.0)
                 job.estimates.setdefault("squeue", []).append(Estimate(poll.at, wait_s))
@@ -98,7 +98,7 @@ def read_run(directory: Path, uncompressed: bool = True) -> Run:
     for at, made in predictions(received, workload.factor if uncompressed else 1):
         if (job := jobs.get(made.job)) is not None:
             job.estimates.setdefault(made.method, []).append(Estimate(at, made.predicted_wait_s, made.bounds))
-    return Run(workload, sorted(jobs.values(), key=lambda job: (job.submit, int(job.job))), waiting, polled)
+    return Run(workload, sorted(jobs.values(), key=lambda job: (job.submit, int(job.job))), waiting, reasons)
 
 
 def predictions(received: list[ReceivedEvent], factor: int) -> Iterator[tuple[float, Prediction]]:

@@ -30,9 +30,9 @@ class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     job: str
-    asked_at: float
+    queried_at: float
     test_only: float | None
-    test_only_said: str
+    test_only_output: str
 
 
 class StartsPoll(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,20 +93,20 @@ class Recorder:
 
     def _submit(self, job: BenchJob, file: IO[bytes]) -> None:
         words = self._slurm.command(job)
-        asked_at = time.time()
+        queried_at = time.time()
         tested = subprocess.run([words[0], "--test-only", *words[1:]], **self._options())
         made = subprocess.run(words, **self._options())
         if made.returncode:
             self.failures.append(f"{job.name}: {made.stderr.strip()}")
             return
-        said = tested.stderr.strip()
-        start = test_only_start(said)
+        output = tested.stderr.strip()
+        start = test_only_start(output)
         row = SubmittedJob(
             name=job.name,
             job=made.stdout.strip().partition(";")[0],
-            asked_at=asked_at,
+            queried_at=queried_at,
             test_only=start,
-            test_only_said="" if start is not None else said,
+            test_only_output="" if start is not None else output,
         )
         _write(file, row)
 

@@ -35,8 +35,8 @@ def lines(run: Run) -> Iterator[str]:
     )
     sets = {
         "All jobs, at submission": (_all, ("zero", "median", "test-only", "blend")),
-        "Jobs that were pending at the first `squeue --start`": (_listed, tuple(NAMES)),
-        "Jobs for which `squeue --start` had an estimate within 10 s": (_told, tuple(NAMES)),
+        "Jobs that were pending at the first `squeue --start`": (_is_pending, tuple(NAMES)),
+        "Jobs for which `squeue --start` had an estimate within 10 s": (_has_estimate, tuple(NAMES)),
     }
     for title, (choose, methods) in sets.items():
         count = sum(map(choose, jobs))
@@ -51,15 +51,15 @@ def lines(run: Run) -> Iterator[str]:
     yield from age_lines(while_waiting(run))
     yield ""
     yield "Pending jobs in the polls of `squeue --start`, by Slurm's reason:"
-    yield from reason_lines(run.polled)
+    yield from reason_lines(run.reasons)
     yield ""
     yield f"queuecast's bound of 0.9 covered {coverage(run, '0.9'):.0%} of the waits."
 
 
 def direction(jobs: Iterable[ScoredJob], method: str) -> str:
     """Describe in which direction the estimates of pending jobs at submission were wrong by more than a second."""
-    pairs = [(wait_s, job.wait_s) for job in jobs if _listed(job) and (wait_s := job.first(method)) is not None]
-    late, early = (sum(sign * (told - wait_s) > 1.0 for told, wait_s in pairs) for sign in (1, -1))
+    pairs = [(wait_s, job.wait_s) for job in jobs if _is_pending(job) and (wait_s := job.first(method)) is not None]
+    late, early = (sum(sign * (estimate_s - wait_s) > 1.0 for estimate_s, wait_s in pairs) for sign in (1, -1))
     count = max(len(pairs), 1)
     return f"- {NAMES[method]}: {late / count:.0%} of {len(pairs)} estimates too late, {early / count:.0%} too early."
 
@@ -71,10 +71,10 @@ def score_lines(scores: Mapping[str, Score], methods: Iterable[str]) -> Iterator
     yield "|" + "---|" * 7
     for method in methods:
         row = scores[method]
-        less = "" if method == "blend" else _interval(row.less_h, "+.2f")
+        less = "" if method == "blend" else _interval(row.difference_h, "+.2f")
         yield (
             f"| {NAMES[method]} | {row.mae_h:.2f} | {_interval(row.mae_interval)} | {less} | {row.x2:.0%} | "
-            f"{_interval(row.x2_interval, '.0%')} | {row.silent:.0%} |"
+            f"{_interval(row.x2_interval, '.0%')} | {row.missing:.0%} |"
         )
 
 
@@ -84,22 +84,22 @@ def age_lines(scores: Iterable[AgeScore]) -> Iterator[str]:
     yield AGE_HEADS
     yield "|" + "---|" * 10
     for row in scores:
-        errors, told = row.errors_h, row.told_h
+        errors, some = row.errors_h, row.with_estimate_h
         yield (
             f"| {duration(row.age_s)} | {row.jobs} | {errors['now']:.2f} | {errors['recent']:.2f} | "
-            f"{errors['squeue']:.2f} | {errors['blend']:.2f} | {_interval(row.less_h, '+.2f')} | {row.silent:.0%} | "
-            f"{told['squeue']:.2f} | {told['blend']:.2f} |"
+            f"{errors['squeue']:.2f} | {errors['blend']:.2f} | {_interval(row.difference_h, '+.2f')} | "
+            f"{row.missing:.0%} | {some['squeue']:.2f} | {some['blend']:.2f} |"
         )
 
 
-def reason_lines(polled: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+def reason_lines(reasons: Mapping[str, tuple[int, int]]) -> Iterator[str]:
     """Yield a table of the reasons, the most frequent first."""
-    total = max(sum(map(sum, polled.values())), 1)
+    total = max(sum(map(sum, reasons.values())), 1)
     yield ""
     yield "| reason | share of the polled jobs | N/A |"
     yield "|---|---|---|"
-    for reason, (told, silent) in sorted(polled.items(), key=lambda item: -sum(item[1])):
-        yield f"| {reason} | {(told + silent) / total:.1%} | {silent / (told + silent):.0%} |"
+    for reason, (present, missing) in sorted(reasons.items(), key=lambda item: -sum(item[1])):
+        yield f"| {reason} | {(present + missing) / total:.1%} | {missing / (present + missing):.0%} |"
 
 
 def _interval(pair: tuple[float, float], form: str = ".2f") -> str:
@@ -110,9 +110,9 @@ def _all(_: ScoredJob) -> bool:
     return True
 
 
-def _listed(job: ScoredJob) -> bool:
+def _is_pending(job: ScoredJob) -> bool:
     return "squeue" in job.estimates
 
 
-def _told(job: ScoredJob) -> bool:
+def _has_estimate(job: ScoredJob) -> bool:
     return job.first("squeue") is not None

@@ -27,19 +27,19 @@ class Score(msgspec.Struct, kw_only=True):
 
     Attributes:
         jobs: number of jobs.
-        silent: share of the jobs without an estimate.
+        missing: share of the jobs without an estimate.
         mae_h: mean absolute error, hours of the trace.
         mae_interval: its interval of 90 %.
-        less_h: interval of 90 % of its mean absolute error minus that of queuecast.
+        difference_h: interval of 90 % of its mean absolute error minus that of queuecast.
         x2: share within a factor of 2.
         x2_interval: its interval of 90 %.
     """
 
     jobs: int
-    silent: float
+    missing: float
     mae_h: float
     mae_interval: tuple[float, float]
-    less_h: tuple[float, float]
+    difference_h: tuple[float, float]
     x2: float
     x2_interval: tuple[float, float]
 
@@ -47,16 +47,16 @@ class Score(msgspec.Struct, kw_only=True):
 class AgeScore(msgspec.Struct, kw_only=True):
     """Mean absolute errors of the remaining wait at an age, hours of the trace, by method.
 
-    `silent` is the share of the jobs for which Slurm had no estimate. `less_h` is the interval of 90 % of Slurm's
-    error minus that of queuecast. `told_h` has the errors over the jobs with an estimate of Slurm.
+    `missing` is the share of the jobs for which Slurm had no estimate. `difference_h` is the interval of 90 % of
+    Slurm's error minus that of queuecast. `with_estimate_h` has the errors over the jobs with an estimate of Slurm.
     """
 
     age_s: float
     jobs: int
-    silent: float
+    missing: float
     errors_h: dict[str, float]
-    less_h: tuple[float, float]
-    told_h: dict[str, float]
+    difference_h: tuple[float, float]
+    with_estimate_h: dict[str, float]
 
 
 def scored_jobs(run: Run) -> list[ScoredJob]:
@@ -70,19 +70,19 @@ def at_submission(run: Run, choose: Callable[[ScoredJob], bool]) -> dict[str, Sc
     if not jobs:
         raise ValueError(_FEW)
     factor = run.workload.factor
-    errors, within, silent = dict[str, Floats](), dict[str, Floats](), dict[str, float]()
+    errors, within, missing = dict[str, Floats](), dict[str, Floats](), dict[str, float]()
     for method in METHODS:
         parts = [_single(job, method, factor) for job in jobs]
         errors[method] = np.array([part.error.total / 3600.0 for part in parts])
         within[method] = np.array([part.within_x2 for part in parts], float)
-        silent[method] = float(np.mean([job.first(method) is None for job in jobs]))
+        missing[method] = float(np.mean([job.first(method) is None for job in jobs]))
     return {
         method: Score(
             jobs=len(jobs),
-            silent=silent[method],
+            missing=missing[method],
             mae_h=float(errors[method].mean()),
             mae_interval=interval(errors[method]),
-            less_h=interval(errors[method] - errors["blend"]),
+            difference_h=interval(errors[method] - errors["blend"]),
             x2=float(within[method].mean()),
             x2_interval=interval(within[method]),
         )
@@ -107,7 +107,7 @@ def while_waiting(run: Run) -> list[AgeScore]:
         if len(jobs) < MIN_JOBS:
             break
         recent = [_recent_s(run.jobs, job, age, factor) for job in jobs]
-        said = np.array([_estimate_s(job, "squeue", age_s, factor) is not None for job in jobs])
+        has_estimate = np.array([_estimate_s(job, "squeue", age_s, factor) is not None for job in jobs])
         rows: dict[str, list[AgeAccuracy]] = {
             method: [_at_age(job, method, age, left_s, factor) for job, left_s in zip(jobs, recent, strict=True)]
             for method in ("squeue", "blend")
@@ -123,10 +123,13 @@ def while_waiting(run: Run) -> list[AgeScore]:
             AgeScore(
                 age_s=age_s,
                 jobs=len(jobs),
-                silent=1.0 - float(said.mean()),
+                missing=1.0 - float(has_estimate.mean()),
                 errors_h={name: float(values.mean()) for name, values in hours.items()},
-                less_h=interval(hours["squeue"] - hours["blend"]),
-                told_h={name: float(values[said].mean()) if said.any() else 0.0 for name, values in hours.items()},
+                difference_h=interval(hours["squeue"] - hours["blend"]),
+                with_estimate_h={
+                    name: float(values[has_estimate].sum()) / max(int(has_estimate.sum()), 1)
+                    for name, values in hours.items()
+                },
             )
         )
     return found
