@@ -53,7 +53,7 @@ def lines(run: Run) -> Iterator[str]:
     yield "Pending jobs in the polls of `squeue --start`, by Slurm's reason:"
     yield from reason_lines(run.reasons)
     yield ""
-    yield f"queuecast's bound of 0.9 covered {coverage(run, '0.9'):.0%} of the waits."
+    yield f"queuecast's bound of 0.9 covered {_percent(coverage(run, '0.9'))} of the waits."
 
 
 def direction(jobs: Iterable[ScoredJob], method: str) -> str:
@@ -61,7 +61,8 @@ def direction(jobs: Iterable[ScoredJob], method: str) -> str:
     pairs = [(wait_s, job.wait_s) for job in jobs if _is_pending(job) and (wait_s := job.first(method)) is not None]
     late, early = (sum(sign * (estimate_s - wait_s) > 1.0 for estimate_s, wait_s in pairs) for sign in (1, -1))
     count = max(len(pairs), 1)
-    return f"- {NAMES[method]}: {late / count:.0%} of {len(pairs)} estimates too late, {early / count:.0%} too early."
+    shares = f"{_percent(late / count)} too late, {_percent(early / count)} too early"
+    return f"- {NAMES[method]}: {shares} ({len(pairs)} estimates)."
 
 
 def score_lines(scores: Mapping[str, Score], methods: Iterable[str]) -> Iterator[str]:
@@ -73,8 +74,8 @@ def score_lines(scores: Mapping[str, Score], methods: Iterable[str]) -> Iterator
         row = scores[method]
         less = "" if method == "blend" else _interval(row.difference_h, "+.2f")
         yield (
-            f"| {NAMES[method]} | {row.mae_h:.2f} | {_interval(row.mae_interval)} | {less} | {row.x2:.0%} | "
-            f"{_interval(row.x2_interval, '.0%')} | {row.missing:.0%} |"
+            f"| {NAMES[method]} | {row.mae_h:.2f} | {_interval(row.mae_interval)} | {less} | {_percent(row.x2)} | "
+            f"{_percent(row.x2_interval[0])} to {_percent(row.x2_interval[1])} | {_percent(row.missing)} |"
         )
 
 
@@ -88,7 +89,7 @@ def age_lines(scores: Iterable[AgeScore]) -> Iterator[str]:
         yield (
             f"| {duration(row.age_s)} | {row.jobs} | {errors['now']:.2f} | {errors['recent']:.2f} | "
             f"{errors['squeue']:.2f} | {errors['blend']:.2f} | {_interval(row.difference_h, '+.2f')} | "
-            f"{row.missing:.0%} | {some['squeue']:.2f} | {some['blend']:.2f} |"
+            f"{_percent(row.missing)} | {some['squeue']:.2f} | {some['blend']:.2f} |"
         )
 
 
@@ -99,7 +100,11 @@ def reason_lines(reasons: Mapping[str, tuple[int, int]]) -> Iterator[str]:
     yield "| reason | share of the polled jobs | N/A |"
     yield "|---|---|---|"
     for reason, (present, missing) in sorted(reasons.items(), key=lambda item: -sum(item[1])):
-        yield f"| {reason} | {(present + missing) / total:.1%} | {missing / (present + missing):.0%} |"
+        yield f"| {reason} | {_percent((present + missing) / total)} | {_percent(missing / (present + missing))} |"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _interval(pair: tuple[float, float], form: str = ".2f") -> str:
