@@ -63,6 +63,9 @@ lint: $(VENV)/dev ## Run ruff, codespell and mypy
 bench: $(VENV)/dev ## Measure speed and memory
 	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks
 
+bench-slurm: $(VENV)/dev ## Compare Slurm's own start times with the predictions, as root, an hour: ARGS="--minutes 15"
+	$(BIN)/python -m tests.benchmarks.slurm $(ARGS)
+
 docs: $(VENV)/dev ## Build the documentation in site/; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	echo "the documentation is in site/index.html"
