@@ -225,8 +225,8 @@ def _area_number(job_in_area: tuple[Job, SiteContext]) -> int:
 
 
 def plan_run(job: Job, runtimes: str) -> None:
-    """Set the run time of the job to the estimate of the method `runtimes`."""
-    job.run_s = job.run_estimates[runtimes].run_s
+    """Set the run time with which schedules are simulated, by the method `runtimes`."""
+    job.run_s = job.run_estimates[runtimes].schedule_s
     job.planned_run_s = planned_run_s(job.walltime, job.run_s)
 
 

@@ -70,7 +70,7 @@ class Predicted(Estimates):
         self.runs.learn(_seen(job), float(run))
 
     def _expect(self, job: SimulatedJob, elapsed: int) -> float | None:
-        return self.method.predict(_seen(job), self.runs, float(elapsed)).run_s
+        return self.method.predict(_seen(job), self.runs, float(elapsed)).schedule_s
 
 
 def _seen(job: SimulatedJob) -> Job:

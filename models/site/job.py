@@ -164,12 +164,21 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A method's estimate of a job's run time: seconds or None, the reason, and the expected interval."""
+    """A method's estimate of a job's run time: seconds or None, the reason, and the expected interval.
+
+    `mean_s` is the run time for simulated schedules, where it is not `run_s`: work adds up like means.
+    """
 
     run_s: float | None
     reason: str
     low: float | None = None
     high: float | None = None
+    mean_s: float | None = None
+
+    @property
+    def schedule_s(self) -> float | None:
+        """The run time for simulated schedules."""
+        return self.run_s if self.mean_s is None else self.mean_s
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -224,7 +233,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         features: the features at submission (`models.site.history`).
         estimates: the estimates of the wait by the method's name.
         run_estimates: the estimates of the run time by the method's name.
-        run_s: the estimate of the run time by the default method.
+        run_s: the run time for simulated schedules, by the default method.
         later: the last published estimate that was made while it was pending.
         extras: rare fields of the request.
         progress: rare state.

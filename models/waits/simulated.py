@@ -235,7 +235,7 @@ def _expected_beyond(elapsed_s: float, job: Job, context: SiteContext) -> float:
     limit_s = job.walltime or np.inf
     if elapsed_s >= limit_s:
         return limit_s
-    run_s = context.runtimes.predict(job, context.runs, elapsed_s).run_s
+    run_s = context.runtimes.predict(job, context.runs, elapsed_s).schedule_s
     return min(limit_s, 2 * elapsed_s if run_s is None or run_s <= elapsed_s else run_s)
 
 

@@ -249,7 +249,7 @@ def _live_job(engine: Engine, job: Job, orders: Orders, blocked_by: BlockedBy) -
         submit=job.submit,
         start=job.start,
         predicted_wait_s=wait_s,
-        predicted_run_s=job.run_s,
+        predicted_run_s=_run_s(job, engine),
         predicted_start=start_of(job, wait_s),
         expected_start=None if held else expected_start,
         bounds=bounds,
@@ -263,6 +263,12 @@ def _live_job(engine: Engine, job: Job, orders: Orders, blocked_by: BlockedBy) -
         blocked_by=_known(held),
         eligible=job.ready if job.ineligible_s else msgspec.UNSET,
     )
+
+
+def _run_s(job: Job, engine: Engine) -> float | None:
+    """Return the published run time; after a change of the method, that of the former one."""
+    estimate = job.run_estimates.get(engine.settings.runtimes)
+    return job.run_s if estimate is None else estimate.run_s
 
 
 def passed(job: Job, bounds: Mapping[str, float] | None, now: float) -> float:
