@@ -1,0 +1,73 @@
+"""A worker that takes a partition over, and one that loses a partition while it searches for the cause of crashes."""
+
+import asyncio
+
+import pytest
+
+from models.engine.settings import EngineSettings
+from models.simulation import generate, run
+from streams.settings import Settings, WorkerSettings
+from streams.worker.checkpoint import table
+from streams.worker.checkpoint.crashes import Solitude
+from streams.worker.checkpoint.table import Revoked
+from tests.support.fakes import Process, World
+
+SETTINGS = Settings(
+    engine=EngineSettings(method="median", shadows=()),
+    worker=WorkerSettings(checkpoint_events=7, checkpoint_seconds=1e9),
+)
+
+
+def test_messages_before_the_membership_is_confirmed_are_not_processed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "RETRY_S", (0.0, 0.0))
+    world, is_member = World(), True
+    for event in run(generate(3, 12, 32, 0.9), 32, "alder"):
+        world.publish_events([event])
+
+    async def confirm() -> None:
+        await asyncio.sleep(0)
+        if not is_member:
+            raise ConnectionError("not a member of the group")
+
+    async def scenario() -> None:
+        nonlocal is_member
+        process = Process(world, SETTINGS, confirm=confirm)
+        await process.take_over(0)
+        is_member = False  # the group gives the worker up after its claims
+        await process.take_all()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not world.outputs
+        is_member = True
+        await process.done()
+        assert world.outputs
+        await process.hand_over(0)
+
+    asyncio.run(scenario())
+
+
+def test_solitude_after_a_revocation_lets_others_work() -> None:
+    async def scenario() -> None:
+        solitude = Solitude()
+        solitude.careful.add(0)
+        with pytest.raises(Revoked):
+            async with solitude.turn():
+                raise Revoked("the partition is handed over")
+        async with asyncio.timeout(5), solitude.turn():
+            pass
+
+    asyncio.run(scenario())
+
+
+def test_solitude_after_a_crash_lets_nobody_work() -> None:
+    async def scenario() -> None:
+        solitude = Solitude()
+        solitude.careful.add(0)
+        with pytest.raises(ZeroDivisionError):
+            async with solitude.turn():
+                raise ZeroDivisionError
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05), solitude.turn():
+                raise AssertionError("the process ends")
+
+    asyncio.run(scenario())
