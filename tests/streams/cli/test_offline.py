@@ -44,7 +44,7 @@ def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace
     assert " ".join(head) == "waits AAE h median h PPE PPE600 PPE1200 x2 x3 1min 10min missing jobs"
     assert [line[0] for line in lines] == ["zero", "median"]
     assert {line[11] for line in lines} == {"71"}
-    assert " ".join(of_runs) == "run times AAE h share missing jobs"
+    assert " ".join(of_runs) == "run times AAE h share missing jobs within"
     assert run_times[0] == "closest"
     assert worth.startswith("what it would have been worth:\n  3 of 120 records (2.5 %) gave no event, ")
     assert "\n  71 jobs are scored; they waited " in worth
