@@ -190,7 +190,7 @@ class AnswerAccuracy(msgspec.Struct, kw_only=True, frozen=True):
 
     `kind` is one of these. `expected`: the last estimate of jobs with later estimates, over the lifetime of the site's
     state. `what-if`: the answer to a question just before each submission, since the method last changed. Since the
-    worker started: `grid`, the grid estimate in force when a job of its shape arrived; `asked`, the answer about a job
+    worker started: `grid`, the grid estimate in force when a job of its shape arrived; `query`, the answer about a job
     that arrived within ten minutes. `predicted_error_s` is the mean error of the predictions at submission of the same
     jobs. `coverage` is as in `MethodAccuracy`.
 

@@ -130,7 +130,7 @@ FIRES = {
     "QueuecastNoWorker": [Data("5m", {'up{job="queuecast-serve",instance="b"}': "1x10"})],
     "QueuecastRestarting": [Data("25m", started("100x5 400x5 700x5 1000x10"))],
     "QueuecastBrokerDown": [Data("5m", {'queuecast_broker_up{instance="a"}': "1 0x9"})],
-    "QueuecastStoreDown": [Data("2m", {'queuecast_redis_up{instance="a"}': "1 0x9"})],
+    "QueuecastRedisDown": [Data("2m", {'queuecast_redis_up{instance="a"}': "1 0x9"})],
     "QueuecastCheckpointOld": [Data("4m", {'queuecast_checkpoint_age_seconds{instance="a"}': "0 70 130 190 250"})],
     "QueuecastEventsLost": [Data("5m", {'queuecast_events_lost_total{instance="a",partition="3"}': "_ _ 40x8"})],
     "QueuecastSiteSilent": [
@@ -156,7 +156,7 @@ FIRES = {
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+10x40"))],
     "QueuecastWebhookFailing": [Data("25m", failing("0+60x30"))],
     "QueuecastEstimatesStale": [Data("30m", estimates("0x40"))],
-    "QueuecastWorseThanTrivial": [
+    "QueuecastWorseThanBaseline": [
         *(
             Data("28h", trivial(10, 180) | errors("qespera", 1200, 10, 180) | out, "10m")
             for out in (OUT, MOVED, STARTED_AGAIN)
@@ -192,7 +192,7 @@ SHORT_OF_IT = {
     "QueuecastNoWorker": [Data("5m", {'queuecast_sites{instance="a"}': "0x10"})],
     "QueuecastRestarting": [Data("25m", started("100x10 700x15"))],
     "QueuecastBrokerDown": [Data("4m", {'queuecast_broker_up{instance="a"}': "1x3 0 1x6"})],
-    "QueuecastStoreDown": [Data("4m", {'queuecast_redis_up{instance="a"}': "1x3 0 1x6"})],
+    "QueuecastRedisDown": [Data("4m", {'queuecast_redis_up{instance="a"}': "1x3 0 1x6"})],
     "QueuecastCheckpointOld": [Data("4m", {'queuecast_checkpoint_age_seconds{instance="a"}': "0 2 61 2 0"})],
     "QueuecastEventsLost": [Data("90m", {'queuecast_events_lost_total{instance="a",partition="3"}': "40x95"})],
     "QueuecastSiteSilent": [
@@ -219,7 +219,7 @@ SHORT_OF_IT = {
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+5x40")), Data("40m", dropped("0x19 90x30"))],
     "QueuecastWebhookFailing": [Data("17m", failing("0+60x30")), Data("30m", failing("0+60x14 0x20"))],
     "QueuecastEstimatesStale": [Data("34m", estimates("0x15 900x25"))],
-    "QueuecastWorseThanTrivial": [
+    "QueuecastWorseThanBaseline": [
         Data("34h", OUT | trivial(10, 180) | errors("qespera", 1050, 10, 180), "30m"),
         Data("34h", OUT | trivial(0.5, 180) | errors("qespera", 3000, 0.5, 180), "30m"),
         Data("34h", OUT | trivial(10, 180) | errors("qbets", 3000, 10, 180) | role("bounds", "qbets"), "30m"),

@@ -34,13 +34,13 @@ def page(port: str) -> str:
 
 
 def test_who_may_come_in_can_work(doors: Doors) -> None:
-    assert doors.run("feeder", "ingest", str(doors.trace))[0] == 0
+    assert doors.run("ingest", "ingest", str(doors.trace))[0] == 0
     with doors.command("worker", "worker", "--log-level", "debug") as worker:
         code, out, err = doors.run("reader", "watch", "--from-beginning", "--outcomes", "--count", "60")
         assert code == 0 and (not err or err.startswith("Waiting for predictions; none received yet")), err
         assert len(out.splitlines()) == 60
         assert listening(worker) == {LOOPBACK}
-        asked = doors.run("asker", "ask", "--cpus", "2", "--walltime", "1h", SERVE_ANSWER_TIMEOUT_SECONDS="60")
+        asked = doors.run("client", "ask", "--cpus", "2", "--walltime", "1h", SERVE_ANSWER_TIMEOUT_SECONDS="60")
         assert asked[0] == 0 and "made" in asked[1], asked
         assert_no_secrets(page(doors.web_port))
         worker_ends(worker)
@@ -79,9 +79,9 @@ def test_a_broker_of_another_authority_is_not_talked_to(doors: Doors) -> None:
         ("stranger", ["ingest", "made.swf"], "user 'stranger' may not see queuecast.events"),
         ("worker", ["ingest", "made.swf"], "user 'worker' may not write to queuecast.events"),
         ("worker", ["watch"], "user 'worker' may not read queuecast.predictions"),
-        ("feeder", ["watch"], "user 'feeder' may not see queuecast.predictions"),
+        ("ingest", ["watch"], "user 'ingest' may not see queuecast.predictions"),
         ("reader", ["worker"], "user 'reader' may not see queuecast."),
-        ("feeder", ["ask", "--cpus", "2"], "user 'feeder' may not see queuecast."),
+        ("ingest", ["ask", "--cpus", "2"], "user 'ingest' may not see queuecast."),
         ("admin", ["worker"], "user 'admin' may not read queuecast.events"),
     ],
 )
@@ -96,7 +96,7 @@ def test_who_has_a_topic_of_its_own_speaks_for_its_site_alone(doors: Doors) -> N
             "source", "ingest", str(doors.trace), "--site", site
         )
     assert "may not see queuecast.events.alder" in doors.refusal(
-        "feeder", "ingest", str(doors.trace), "--site", "alder"
+        "ingest", "ingest", str(doors.trace), "--site", "alder"
     )
     forged = msgspec.json.encode(Submit(site="birch", time=1e9, job="1", cpus=1))
     with closing(KafkaProducer(**doors.client_options("source"), enable_idempotence=False)) as producer:
@@ -105,7 +105,7 @@ def test_who_has_a_topic_of_its_own_speaks_for_its_site_alone(doors: Doors) -> N
                 producer.send(topic, forged, b"birch").get(20)
         producer.send("queuecast.events.alder", forged, b"birch").get(20)
         producer.send("queuecast.events.alder", forged, b"alder").get(20)
-    with closing(KafkaProducer(**doors.client_options("feeder"), enable_idempotence=False)) as producer:
+    with closing(KafkaProducer(**doors.client_options("ingest"), enable_idempotence=False)) as producer:
         producer.send("queuecast.events", forged.replace(b"birch", b"alder"), b"alder").get(20)
     with doors.command("worker", "worker") as worker:
         until(lambda: len(letters(doors)) >= 3)

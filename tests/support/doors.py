@@ -33,7 +33,7 @@ from tests.support.command import Command
 from tests.support.traces import made_trace
 
 README = (Path(__file__).parents[2] / "docs/howto/secure.md").read_text(encoding="utf-8")
-USERS = ("admin", "worker", "feeder", "source", "reader", "asker", "notifier", "doctor", "stranger")
+USERS = ("admin", "worker", "ingest", "source", "reader", "client", "notifier", "doctor", "stranger")
 REDIS_PASSWORD, REDIS_WORKER_PASSWORD = "redis-s3cret", "redis-worker-s3cret"
 SECRETS = (*(f"{user}-s3cret" for user in USERS), "wr0ng", REDIS_PASSWORD, REDIS_WORKER_PASSWORD)
 

@@ -114,26 +114,25 @@ class DemoProgress:
             for method in errors_h:
                 errors_h[method] += measured * rows.get(method, {}).get("AAE", 0.0)
         if not jobs:
-            return "No job was measured, so nothing can be said of the predictions."
+            return "No job was measured."
         ours_s, *rules_s = (3600 * total / jobs for total in errors_h.values())
         rule_s = min(rules_s)
-        begin = f"Over {jobs:,} jobs, queuecast was off by {span(ours_s)} on average; the better baseline"
+        errors = f"Mean error over {jobs:,} jobs: queuecast {span(ours_s)}, better baseline {span(rule_s)}"
         if not rule_s:
-            return f"{begin} had no error."
+            return f"{errors}."
         change = 100 * (ours_s / rule_s - 1)
-        judged = "queuecast was better" if change < 0 else "the baseline was as good, or better"
-        return f"{begin} by {span(rule_s)}: {abs(change):.0f} % {'less' if change < 0 else 'more'}, so {judged}."
+        return f"{errors}. The error of queuecast is {abs(change):.0f} % {'smaller' if change < 0 else 'larger'}."
 
     def summary(self) -> str:
         """Describe which jobs are measured."""
         first = int((self.scenario.measured_from - self.scenario.begin) / DAY_S) + 1
         text = (
-            f"Measured: jobs submitted from day {first} on; those before filled the history. AAE is the mean absolute "
+            f"Measured: jobs submitted from day {first} on; earlier ones fill the history. AAE is the mean absolute "
             "error; x2 and 10min are the shares predicted within a factor of 2 or 10 min; cov 0.9 is the share that "
             "started within the bound of 90 %."
         )
         if self.predicted < self.scenario.jobs:
-            text += f" This machine was slow, so {self.predicted} of {self.scenario.jobs} jobs were played."
+            text += f" Slow machine: only {self.predicted} of {self.scenario.jobs} jobs were played."
         return text
 
 
@@ -152,12 +151,12 @@ MEASURES = ("AAE", "median_min", "x2", "10min", "cov_0.9", "jobs")  # columns of
 
 LEGEND = (
     "The mean error of each method (zero and median are baselines) is shown once the history is filled; predicted, "
-    "90 % (its bound) and waited are of the latest job that left the queue, > where it was given up."
+    "90 % (the bound) and waited are those of the latest job that left the queue; > marks a cancelled job."
 )
 
 NEXT = (
-    "Next: `queuecast replay LOG --html report.html` says how good it would have been at your site; "
-    "docs/tutorial.md goes from nothing to a routed job."
+    "Next: evaluate queuecast on a log of your site with `queuecast replay LOG --html report.html`, "
+    "or follow docs/tutorial.md."
 )
 
 LOG_LINES = 30  # last lines of a failed server's log to show

@@ -129,14 +129,14 @@ def _in_partition(name: str, partition: SimulatedPartition, end: int) -> Iterato
     for event in run([job for job in jobs if job.submit <= end], partition.units, PARTITIONED):
         if isinstance(event, Capacity):
             continue
-        told: dict[str, object] = {"job": f"{name}-{event.job}"}
+        changes: dict[str, object] = {"job": f"{name}-{event.job}"}
         if isinstance(event, Submit | Start) and event.cpus is not None:
-            told |= {"cpus": event.cpus * cpus, "gpus": event.cpus if pool.gpus else 0}
+            changes |= {"cpus": event.cpus * cpus, "gpus": event.cpus if pool.gpus else 0}
         if isinstance(event, Submit):
-            told["queue"] = name
+            changes["queue"] = name
         if isinstance(event, Start):
-            told["partition"] = name
-        yield msgspec.structs.replace(event, **told)
+            changes["partition"] = name
+        yield msgspec.structs.replace(event, **changes)
 
 
 def traced_scenario(trace: Trace, jobs: int) -> Scenario:

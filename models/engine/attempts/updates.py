@@ -75,10 +75,10 @@ class UpdateHandler(AttemptHandler):
         if job.start is not None or job.phase is Phase.ENDED_BEFORE_START:
             return
         depended = job.depends
-        told = event.dependency if event.dependency is not None or event.eligible is None else ""
-        if told is None or (not told and not depended):
+        dependency = event.dependency if event.dependency is not None or event.eligible is None else ""
+        if dependency is None or (not dependency and not depended):
             return
-        self._live.alter(job, extras=job.extras.but(dependency=told or None))
+        self._live.alter(job, extras=job.extras.but(dependency=dependency or None))
         if job.depends and not depended:
             job.progress = job.progress.but(held=job.phase is Phase.HELD)
             self._live.move(job, Phase.HELD)
@@ -161,7 +161,7 @@ class UpdateHandler(AttemptHandler):
             yield Anomaly("expected_start_by_a_method", f"job {event.job}: {name!r} is a method's name")
         elif not self._is_rival(name):
             yield Anomaly(
-                "too_many_rivals",
+                "too_many_external_estimates",
                 f"job {event.job}: {name!r} exceeds the limit of {MAX_RIVALS} names",
             )
         elif name not in job.estimates:

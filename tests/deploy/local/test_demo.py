@@ -225,7 +225,9 @@ def test_the_table_has_every_method(capsys: pytest.CaptureFixture[str], monkeypa
     assert [line.split()[:3] for line in rows] == [["zero", "0.667", "0.000"], ["median", "0.672", "0.017"]]
     assert "0 of 1 jobs were played" in summary
     verdict = " ".join(summary.split())
-    assert "Over 3 jobs, queuecast was off by 40m on average; the better baseline by 40m: 1 % more, so the" in verdict
+    assert (
+        "Mean error over 3 jobs: queuecast 40m, better baseline 40m. The error of queuecast is 1 % larger." in verdict
+    )
     assert "docs/tutorial.md" in verdict
 
 

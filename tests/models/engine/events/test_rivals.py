@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_counted_and_nothing_else() -> None:
     applied(engine, [event("submit@100")])
     found = anomalies(applied(engine, [expected(1.0, by=name) for name in [*names, "fcfs", "closest"]]))
     told = [anomaly.reason for anomaly in found]
-    assert told == ["too_many_rivals", "expected_start_by_a_method", "expected_start_by_a_method"]
+    assert told == ["too_many_external_estimates", "expected_start_by_a_method", "expected_start_by_a_method"]
     assert [*engine.scores.rivals] == names[:-1]
     before = contents(engine)
     found = anomalies(applied(engine, [expected(1.0, job="2")]))
