@@ -159,7 +159,7 @@ class Accuracy(msgspec.Struct):
         error = abs(point - wait_s)
         one, other = max(point, 60.0), max(wait_s, 60.0)
         low, high = (one, other) if one <= other else (other, one)
-        within_x2, told = high <= 2 * low, self.told
+        within_x2, tally = high <= 2 * low, self.told
         self.jobs += 1
         self.error.add(error, ERROR_BUCKETS)
         self.within_x2 += within_x2
@@ -169,9 +169,9 @@ class Accuracy(msgspec.Struct):
         if predicted_s is None:
             self.missing += 1
         else:
-            told.jobs += 1
-            told.error_s += error
-            told.within_x2 += within_x2
+            tally.jobs += 1
+            tally.error_s += error
+            tally.within_x2 += within_x2
         for q, bound_s in (bounds or {}).items():
             bound = self.bounds.get(q)
             if bound is None:

@@ -18,7 +18,7 @@ from models.site.rows import PerJob, Rows
 from models.site.runs import RunHistory, Template
 from models.site.size import MIN_STARTED_JOBS, SizeSeen
 from models.site.state import SITE, SiteState
-from models.site.topology import Area, Topology, ask_of
+from models.site.topology import Area, Topology, request_of
 from models.site.topology.layout import Layout
 
 
@@ -49,7 +49,7 @@ class Memory(NamedTuple):
     @classmethod
     def together(cls, memories: "Iterable[Memory]") -> "Memory":
         """Return the longest memory of several methods."""
-        return cls(*(None if None in told else max(told) for told in zip(*memories, strict=True)))
+        return cls(*(None if None in known else max(known) for known in zip(*memories, strict=True)))
 
 
 NO_MEMORY = Memory(0, 0)  # of a method that uses only the site's histories
@@ -176,8 +176,8 @@ class SiteContext:
         """Do the same as `of` for each area in which a pending job may start."""
         if self.areas is None:
             return [(job, self)]
-        topology, ask = self.areas.topology, ask_of(job)
-        return [(self.areas.seen(job, area), self._view(area)) for area in topology.areas_of(ask)]
+        topology, request = self.areas.topology, request_of(job)
+        return [(self.areas.seen(job, area), self._view(area)) for area in topology.areas_of(request)]
 
     def earliest(self, job: Job, now: float) -> float:
         """Return the earliest start of a job that is pending `now`, by its eligible time and the reservations (Unix
@@ -188,10 +188,10 @@ class SiteContext:
         ready = max(job.ready, now)
         if self.layout is None:
             return ready
-        ask = ask_of(job)
-        longest_s = self.layout.topology.longest_s(ask)
+        request = request_of(job)
+        longest_s = self.layout.topology.longest_s(request)
         planned_s = job.walltime or (job.planned_run_s if longest_s == math.inf else longest_s)
-        return ready + self.layout.earliest_s(ask, planned_s, ready)
+        return ready + self.layout.earliest_s(request, planned_s, ready)
 
     def _view(self, area: Area) -> "SiteContext":
         assert self.areas is not None

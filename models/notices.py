@@ -45,7 +45,7 @@ class WatchedJob(msgspec.Struct):
 
     place: JobPlace
     method: str
-    told: StartEstimate
+    last_notified: StartEstimate
     now: StartEstimate
     armed: bool
     overdue: bool = False
@@ -59,7 +59,7 @@ class WatchedJob(msgspec.Struct):
         if estimate.made_at >= self.now.made_at:
             self.now, self.blocked_by = estimate, None
 
-    def was_told(self, notice: Notice, before_s: float) -> None:
+    def was_notified(self, notice: Notice, before_s: float) -> None:
         """Record a delivered notice. A job delayed to a start within `before_s` needs no second notice of it."""
         estimate = StartEstimate(notice.expected_start, notice.latest, notice.estimated_at)
         self.overdue = notice.kind == "slipped" and notice.latest is not None and notice.at > notice.latest
@@ -67,7 +67,7 @@ class WatchedJob(msgspec.Struct):
             self.armed = notice.expected_start - notice.at > before_s
         elif notice.kind == "about_to_start":
             self.armed = False
-        self.told, self.last_id = estimate, notice.id
+        self.last_notified, self.last_id = estimate, notice.id
         self.estimated(estimate)
 
 
@@ -82,17 +82,17 @@ def due(job: WatchedJob, now: float, before_s: float) -> Kind | None:
     Args:
         before_s: seconds before the start when the notice of an imminent start is due.
     """
-    told, estimate = job.told, job.now
-    newer = estimate.made_at > told.made_at
-    if told.latest is not None:
-        later = newer and estimate.expected_start > told.latest
-        if later or (now > told.latest and not job.overdue):
+    last, estimate = job.last_notified, job.now
+    newer = estimate.made_at > last.made_at
+    if last.latest is not None:
+        later = newer and estimate.expected_start > last.latest
+        if later or (now > last.latest and not job.overdue):
             return "slipped"
     if job.blocked_by is not None:
         return None
     if job.armed and estimate.expected_start - now <= before_s and now <= estimate.expected_start + before_s:
         return "about_to_start"
-    left, left_before = estimate.expected_start - estimate.made_at, told.expected_start - estimate.made_at
+    left, left_before = estimate.expected_start - estimate.made_at, last.expected_start - estimate.made_at
     if newer and left <= left_before / 2 and left_before - left >= LEAST_CHANGE_S:
         return "sooner"
     return None
@@ -113,7 +113,7 @@ def notice(job: WatchedJob, kind: Kind, now: float, name: str) -> Notice:
         at=now,
         expected_start=job.now.expected_start,
         latest=job.now.latest,
-        expected_before=job.told.expected_start,
+        expected_before=job.last_notified.expected_start,
         estimated_at=job.now.made_at,
         text=_text(job, kind, now),
     )
@@ -121,16 +121,16 @@ def notice(job: WatchedJob, kind: Kind, now: float, name: str) -> Notice:
 
 def _text(job: WatchedJob, kind: Kind, now: float) -> str:
     site, job_id, _ = job.place
-    left_s = job.now.expected_start - now
-    when = f"in about {duration(left_s)}" if left_s >= 60.0 else "any moment"
+    remaining_s = job.now.expected_start - now
+    when = f"in about {duration(remaining_s)}" if remaining_s >= 60.0 else "any moment"
     if kind == "about_to_start":
         return f"job {job_id} at {site} is expected to start {when}"
     if job.blocked_by is not None:
         return f"job {job_id} at {site} has no predictable start: {job.blocked_by}"
-    by = duration(abs(job.now.expected_start - job.told.expected_start))
+    by = duration(abs(job.now.expected_start - job.last_notified.expected_start))
     if kind == "sooner":
         return f"job {job_id} at {site} is expected to start {when}, {by} sooner than {_before(job)}"
-    if job.now.expected_start > job.told.expected_start:
+    if job.now.expected_start > job.last_notified.expected_start:
         return f"job {job_id} at {site} is expected to start {when}, {by} later than {_before(job)}"
     longer = "" if job.last_id else f": it has waited longer than {100 * float(BOUND):.0f} % of jobs like it"
     return f"job {job_id} at {site} has not started by its latest predicted time{longer}"

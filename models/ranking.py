@@ -67,11 +67,11 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
 
     def question(self, question_id: str, site: str, speed: float = 1.0, why: bool = False) -> WaitQuestion:
         """Create the question for the wait of the job at a site of this speed."""
-        asked = msgspec.structs.asdict(self) | {"walltime": self.walltime_at(speed), "gpus": self.counted_gpus}
+        fields = msgspec.structs.asdict(self) | {"walltime": self.walltime_at(speed), "gpus": self.counted_gpus}
         partitions, gpu_type = self.partitions, self.gpu_type
-        del asked["partition"], asked["gpu_type"], asked["constraint"]
+        del fields["partition"], fields["gpu_type"], fields["constraint"]
         if partitions and self.queue is None:
-            asked["queue"] = partitions[0]
+            fields["queue"] = partitions[0]
         return WaitQuestion(
             id=question_id,
             site=site,
@@ -79,7 +79,7 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
             partitions=partitions or None,
             gpu_types={gpu_type: self.counted_gpus} if gpu_type else None,
             node_features=alternatives(self.constraint) if self.constraint else None,
-            **asked,
+            **fields,
         )
 
     def walltime_at(self, speed: float) -> float | None:
@@ -165,7 +165,7 @@ def exclusion(job: JobRequest, site: SiteSettings) -> str | None:
 
 def rank(
     job: JobRequest,
-    said: Mapping[str, Reply],
+    replies: Mapping[str, Reply],
     sites: Mapping[str, SiteSettings],
     run_s: float | None = None,
     start_within_s: float | None = None,
@@ -176,25 +176,25 @@ def rank(
     in its history.
 
     Args:
-        said: the reply of each site for the walltime that the job would have there.
+        replies: the reply of each site for the walltime that the job would have there.
         sites: the settings of the sites that have any.
         run_s: the job's run time at a site of speed 1, in seconds. By default the median of the sites' predictions,
             each times the site's speed, else the job's walltime.
         start_within_s: the requested maximum wait in seconds.
     """
     left_out, found = [], {}
-    for site, told in said.items():
+    for site, reply in replies.items():
         known = sites.get(site, SiteSettings())
-        reason = exclusion(job, known) or (told if isinstance(told, str) else _never(job, told))
-        if reason or isinstance(told, str):
+        reason = exclusion(job, known) or (reply if isinstance(reply, str) else _never(job, reply))
+        if reason or isinstance(reply, str):
             left_out.append(LeftOut(site=site, reason=reason or ""))
         else:
-            found[site] = (told, known.speed)
-            left_out.extend(_partitions_left_out(site, told))
+            found[site] = (reply, known.speed)
+            left_out.extend(_partitions_left_out(site, reply))
     reference = run_s if run_s is not None else _reference(found.values())
     limits = [seconds for seconds in (reference, job.walltime_at(1.0)) if seconds is not None]
     reference = min(limits, default=None)
-    ranking = [_ranked(job, site, told, speed, reference, start_within_s) for site, (told, speed) in found.items()]
+    ranking = [_ranked(job, site, reply, speed, reference, start_within_s) for site, (reply, speed) in found.items()]
     return Ranking(
         job=job,
         reference_run_s=reference,
@@ -204,64 +204,64 @@ def rank(
     )
 
 
-def _never(job: JobRequest, told: WaitAnswer | GridEstimate) -> str | None:
+def _never(job: JobRequest, answer: WaitAnswer | GridEstimate) -> str | None:
     """Return why the job can never run at the site; None if it can, as far as known."""
-    if isinstance(told, WaitAnswer) and told.cannot_run:
-        return told.cannot_run
-    cpus = told.site_cpus
+    if isinstance(answer, WaitAnswer) and answer.cannot_run:
+        return answer.cannot_run
+    cpus = answer.site_cpus
     return f"has {counted(cpus, 'CPU')}" if 0 < cpus < job.cpus else None
 
 
-def _partitions_left_out(site: str, told: WaitAnswer | GridEstimate) -> Iterable[LeftOut]:
-    if isinstance(told, WaitAnswer) and told.left_out:
-        for partition, reason in told.left_out.items():
+def _partitions_left_out(site: str, answer: WaitAnswer | GridEstimate) -> Iterable[LeftOut]:
+    if isinstance(answer, WaitAnswer) and answer.left_out:
+        for partition, reason in answer.left_out.items():
             yield LeftOut(site=site, reason=reason, partition=partition)
 
 
 def _reference(found: Iterable[tuple[WaitAnswer | GridEstimate, float]]) -> float | None:
-    runs = [told.predicted_run_s * speed for told, speed in found if told.predicted_run_s is not None]
+    runs = [answer.predicted_run_s * speed for answer, speed in found if answer.predicted_run_s is not None]
     return median(runs) if runs else None
 
 
 _ESTIMATE = ("predicted_start", "bounds", "method", "reason", "degraded", "live", "site_cpus")
-_AS_TOLD = (*_ESTIMATE, "as_of", "lag_messages", "lag_s", "stale")
+_AS_ANSWERED = (*_ESTIMATE, "as_of", "lag_messages", "lag_s", "stale")
 """Fields of a ranked site that are copied from its reply."""
 
 
 def _ranked(
     job: JobRequest,
     site: str,
-    told: WaitAnswer | GridEstimate,
+    answer: WaitAnswer | GridEstimate,
     speed: float,
     reference: float | None,
     start_within_s: float | None,
 ) -> RankedSite:
     run_s = None if reference is None else reference / speed
-    wait_s, bounds = told.predicted_wait_s, told.bounds
-    source = told.source if isinstance(told, WaitAnswer) else "grid"
+    wait_s, bounds = answer.predicted_wait_s, answer.bounds
+    source = answer.source if isinstance(answer, WaitAnswer) else "grid"
     any_nodes = "a grid estimate is for any nodes" if job.constraint and source == "grid" else None
     return RankedSite(
         site=site,
         predicted_response_s=None if wait_s is None or run_s is None else wait_s + run_s,
         predicted_wait_s=wait_s,
         predicted_run_s=run_s,
-        cautious_wait_s=_compared(told),
+        cautious_wait_s=_compared(answer),
         p_start=_p_start(start_within_s, wait_s, bounds),
         speed=speed,
         source=source,
-        low_confidence="; ".join(filter(None, (told.low_confidence or None, any_nodes))) or None,
-        unverified=_unverified(job, told),
-        why=told.why if isinstance(told, WaitAnswer) else None,
-        recent=(told.recent or None) if isinstance(told, WaitAnswer) else None,
-        **{name: getattr(told, name) for name in _AS_TOLD},
+        low_confidence="; ".join(filter(None, (answer.low_confidence or None, any_nodes))) or None,
+        unverified=_unverified(job, answer),
+        why=answer.why if isinstance(answer, WaitAnswer) else None,
+        recent=(answer.recent or None) if isinstance(answer, WaitAnswer) else None,
+        **{name: getattr(answer, name) for name in _AS_ANSWERED},
     )
 
 
-def _compared(told: WaitAnswer | GridEstimate) -> float | None:
+def _compared(answer: WaitAnswer | GridEstimate) -> float | None:
     """Return the wait by which the site is compared; None without a prediction."""
-    if told.cautious_wait_s is not msgspec.UNSET:
-        return told.cautious_wait_s
-    return None if told.predicted_wait_s is None else cautious_s(told.predicted_wait_s, told.bounds)
+    if answer.cautious_wait_s is not msgspec.UNSET:
+        return answer.cautious_wait_s
+    return None if answer.predicted_wait_s is None else cautious_s(answer.predicted_wait_s, answer.bounds)
 
 
 def _p_start(within_s: float | None, wait_s: float | None, bounds: dict[str, float] | None) -> float | None:
@@ -288,11 +288,11 @@ def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:
     return (msgspec.structs.replace(ranked, p_best=chances.get(ranked.site)) for ranked in ranking)
 
 
-def _unverified(job: JobRequest, told: WaitAnswer | GridEstimate) -> str | None:
+def _unverified(job: JobRequest, answer: WaitAnswer | GridEstimate) -> str | None:
     """Return the requested resources that the estimate ignores."""
-    if isinstance(told, WaitAnswer):
-        return told.unverified or None
-    return "a grid estimate is for jobs without GPUs" if job.counted_gpus and not (told.gpus or 0) else None
+    if isinstance(answer, WaitAnswer):
+        return answer.unverified or None
+    return "a grid estimate is for jobs without GPUs" if job.counted_gpus and not (answer.gpus or 0) else None
 
 
 def _order(ranked: RankedSite) -> tuple[bool, bool, bool, bool, float, bool, float, str]:

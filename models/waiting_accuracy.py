@@ -67,12 +67,12 @@ class AgeAccuracy(msgspec.Struct, array_like=True):
         if noted.first_s is None:
             return
         age_s = WAITING_AGES_S[noted.age]
-        left_s = wait_s - age_s
+        remaining_s = wait_s - age_s
         self.jobs += 1
-        self.in_force_s += abs(max(noted.in_force_s - age_s, 0.0) - left_s)
-        self.first_s += abs(max(noted.first_s - age_s, 0.0) - left_s)
-        self.now_s += left_s
-        self.recent_s += abs(noted.recent_s - left_s)
+        self.in_force_s += abs(max(noted.in_force_s - age_s, 0.0) - remaining_s)
+        self.first_s += abs(max(noted.first_s - age_s, 0.0) - remaining_s)
+        self.now_s += remaining_s
+        self.recent_s += abs(noted.recent_s - remaining_s)
         if noted.bounds is not None and UPPER_BOUND in noted.bounds:
             self.bounded += 1
             upper_s = noted.bounds[UPPER_BOUND]
@@ -132,12 +132,12 @@ class SavedRemaining(msgspec.Struct, array_like=True):
     """Stored form of `RecentRemaining`.
 
     Attributes:
-        left_s: by age, the last remaining waits in seconds, as 32-bit floats.
+        remaining_s: by age, the last remaining waits in seconds, as 32-bit floats.
         counts: by age, the total number of remaining waits.
         fresh: the jobs that do not count yet: the times when they left (Unix seconds), and their waits in seconds.
     """
 
-    left_s: list[bytes]
+    remaining_s: list[bytes]
     counts: list[int]
     fresh: list[tuple[float, float]] = []
 
@@ -188,11 +188,11 @@ class RecentRemaining:
             for age in range(bisect_left(WAITING_AGES_S, wait_s)):
                 self._push(age, wait_s - WAITING_AGES_S[age])
 
-    def _push(self, age: int, left_s: float) -> None:
+    def _push(self, age: int, remaining_s: float) -> None:
         ring, values, place = self._rings[age], self._sorted[age], self._counts[age] % RECENT_JOBS
         if self._counts[age] >= RECENT_JOBS:
             del values[bisect_left(values, ring.item(place))]
-        ring[place] = left_s
+        ring[place] = remaining_s
         insort(values, ring.item(place))
         self._counts[age] += 1
 
@@ -207,12 +207,12 @@ class RecentRemaining:
         Raises:
             ValueError: it is invalid.
         """
-        if not len(saved.left_s) == len(saved.counts) == len(WAITING_AGES_S) or min(saved.counts) < 0:
-            raise ValueError(f"remaining waits at {len(saved.left_s)} ages; expected {len(WAITING_AGES_S)}")
-        for age, (encoded, count) in enumerate(zip(saved.left_s, saved.counts, strict=True)):
-            left_s = np.frombuffer(encoded, np.float32)
-            if len(left_s) != min(count, RECENT_JOBS) or not np.isfinite(left_s).all():
-                raise ValueError(f"{len(left_s)} finite waits; expected {min(count, RECENT_JOBS)}")
-            self._rings[age][: len(left_s)] = left_s
-            self._counts[age], self._sorted[age] = count, sorted(left_s.tolist())
+        if not len(saved.remaining_s) == len(saved.counts) == len(WAITING_AGES_S) or min(saved.counts) < 0:
+            raise ValueError(f"remaining waits at {len(saved.remaining_s)} ages; expected {len(WAITING_AGES_S)}")
+        for age, (encoded, count) in enumerate(zip(saved.remaining_s, saved.counts, strict=True)):
+            remaining_s = np.frombuffer(encoded, np.float32)
+            if len(remaining_s) != min(count, RECENT_JOBS) or not np.isfinite(remaining_s).all():
+                raise ValueError(f"{len(remaining_s)} finite waits; expected {min(count, RECENT_JOBS)}")
+            self._rings[age][: len(remaining_s)] = remaining_s
+            self._counts[age], self._sorted[age] = count, sorted(remaining_s.tolist())
         self._fresh = list(saved.fresh)

@@ -28,15 +28,15 @@ class QueueProgress:
         JupyterHub ends the iteration when the server is ready.
         """
         client = HttpClient(self.queuecast_url, self.queuecast_token, timeout_s=TIMEOUT_S)
-        said = None
+        last = None
         while True:
-            text = await asyncio.to_thread(self._said, client) if self.job_id else None
-            if text not in (None, said):
-                said = text
+            text = await asyncio.to_thread(self._state_text, client) if self.job_id else None
+            if text not in (None, last):
+                last = text
                 yield {"message": f"Job {self.job_id} {text}"}
             await asyncio.sleep(self.queuecast_pause_s)
 
-    def _said(self, client: HttpClient) -> str | None:
+    def _state_text(self, client: HttpClient) -> str | None:
         try:
             answer = client.job(self.job_id, [self.queuecast_site])[self.queuecast_site]
         except UserError:  # the site has not received its submission yet, or no worker answers

@@ -154,8 +154,8 @@ class Dispatcher:
         self._api, self._client, self._sites, self._here = api, client, sites, here
         self._patience_s, self._clock = patience_s, clock
         self._nominated: dict[str, float] = {}
-        self._asked: dict[str, float] = {}
-        self._told: dict[str, float] = {}
+        self._queried: dict[str, float] = {}
+        self._published: dict[str, float] = {}
         self._failed = set[str]()
 
     def look(self) -> None:
@@ -168,7 +168,7 @@ class Dispatcher:
         """
         checks = self._checks()
         workloads = {_name_of(one): one for one in self._api.items("workloads")}
-        for known in (self._nominated, self._asked, self._told):
+        for known in (self._nominated, self._queried, self._published):
             for name in known.keys() - workloads.keys():
                 del known[name]
         failed = set[str]()
@@ -176,11 +176,11 @@ class Dispatcher:
             with self._each(name, failed):
                 if clusters := self._waits_for(workload, checks):
                     self._nominate(name, workload, clusters)
-        to_tell = [name for name, one in workloads.items() if _is_told(one) or self._site_of(one) is not None]
-        for name in sorted(to_tell, key=lambda name: self._asked.get(name, 0.0))[:MOST_ASKED]:
-            self._asked[name] = self._clock()
+        waiting = [name for name, one in workloads.items() if _has_estimate(one) or self._site_of(one) is not None]
+        for name in sorted(waiting, key=lambda name: self._queried.get(name, 0.0))[:MOST_ASKED]:
+            self._queried[name] = self._clock()
             with self._each(name, failed):
-                self._tell(name, workloads[name])
+                self._publish(name, workloads[name])
         self._failed = failed
 
     @contextmanager
@@ -241,19 +241,19 @@ class Dispatcher:
             return []
         return [names[one.site] for one in found if one.predicted_response_s is not None]
 
-    def _tell(self, name: str, workload: Object) -> None:
+    def _publish(self, name: str, workload: Object) -> None:
         """Set the start condition of a pending workload, or remove that of any other workload."""
         site, now = self._site_of(workload), self._clock()
         answer = None if site is None else self._answer(name, site)
         if answer is None or answer.expected_start is None:
-            self._told.pop(name, None)
-            if _is_told(workload):
+            self._published.pop(name, None)
+            if _has_estimate(workload):
                 self._api.apply(workload, OURS, {})
             return
-        moved = abs(answer.expected_start - self._told.get(name, 0.0))
-        if not _is_told(workload) or moved > max(60.0, MOVED * (answer.expected_start - now)):
+        moved = abs(answer.expected_start - self._published.get(name, 0.0))
+        if not _has_estimate(workload) or moved > max(60.0, MOVED * (answer.expected_start - now)):
             self._api.apply(workload, OURS, {"conditions": [_condition(answer, now)]})
-            self._told[name] = answer.expected_start
+            self._published[name] = answer.expected_start
 
     def _site_of(self, workload: Object) -> str | None:
         """Return the site where a workload is pending; None if it is not pending at any."""
@@ -278,7 +278,7 @@ class Dispatcher:
         return answer
 
 
-def _is_told(workload: Object) -> bool:
+def _has_estimate(workload: Object) -> bool:
     return CONDITION in conditions_of(workload)
 
 

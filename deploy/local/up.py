@@ -168,8 +168,8 @@ def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) 
             if not worker.await_sites():
                 notes.append(f"The worker has no sites yet, or a part of it has none: see {worker.log}.")
         config = stack.data_dir / CONFIG
-        told = serve.with_place(settings)
-        write_private(config, f"# Written by `queuecast up` at each start.\n\n{as_toml(told)}")
+        serve_settings = serve.with_place(settings)
+        write_private(config, f"# Written by `queuecast up` at each start.\n\n{as_toml(serve_settings)}")
         found = running.enter_context(announced(config))
         places = {"Kafka": stack.kafka.bootstrap, "Redis": stack.redis.address}
         places |= {"Worker": worker.url, "Page": serve.url}
@@ -243,10 +243,10 @@ def startup_progress() -> Iterator[OnProgress]:
 
 
 def keep_running(
-    servers: Sequence[Server], say: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
+    servers: Sequence[Server], report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> None:
     """Restart each server that ends; never returns."""
-    keepers = [Keeper(server, say) for server in servers]
+    keepers = [Keeper(server, report) for server in servers]
     while True:
         for keeper in keepers:
             keeper.check()
@@ -256,9 +256,11 @@ def keep_running(
 class Keeper:
     """Restarts a server that has ended, after pauses that grow with repeated ends."""
 
-    def __init__(self, server: Server, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, server: Server, report: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._server = server
-        self._say = say
+        self._report = report
         self._clock = clock
         self._since = clock()
         self._ends = 0
@@ -274,7 +276,7 @@ class Keeper:
             pause_s = RESTART_PAUSES_S[min(self._ends, len(RESTART_PAUSES_S) - 1)]
             self._ends += 1
             self._due = now + pause_s
-            self._say(f"{self._server.name} ended, see {self._server.log}; restarting in {pause_s:g} s")
+            self._report(f"{self._server.name} ended, see {self._server.log}; restarting in {pause_s:g} s")
         elif now >= self._due:
             self._start()
 
@@ -282,9 +284,9 @@ class Keeper:
         self._due = None
         try:
             self._server.start()
-            self._say(f"{self._server.name} restarted")
+            self._report(f"{self._server.name} restarted")
         except StackError as error:
-            self._say(str(error))
+            self._report(str(error))
         self._since = self._clock()
 
 

@@ -74,7 +74,7 @@ class AttemptHandler:
         self._settings, self._context, self._live = parts.settings, parts.context, parts.live
         self._arrays, self._groups = parts.arrays, parts.groups
         self._methods, self._scores, self._outgoing = parts.methods, parts.scores, parts.outgoing
-        self._histories, self._past = parts.histories, parts.trends
+        self._histories, self._trends = parts.histories, parts.trends
         self._queues, self._reestimates, self._landmarks = parts.queues, parts.reestimates, parts.landmarks
         self._observe = parts.observe
 

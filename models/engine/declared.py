@@ -6,7 +6,7 @@ from models.durations import AT_ONCE_S
 from models.engine.outgoing import nodes_down
 from models.method import SiteContext
 from models.site.job import Estimate, Job
-from models.site.topology import ask_of, cannot_run
+from models.site.topology import cannot_run, request_of
 
 
 def obstacle(job: Job, context: SiteContext, max_down_fraction: float) -> str | None:
@@ -19,7 +19,7 @@ def obstacle(job: Job, context: SiteContext, max_down_fraction: float) -> str | 
 
 def default_walltime(context: SiteContext, job: Job) -> float | None:
     """Return the default time limit in seconds of the job's partitions; None if they have none."""
-    return None if context.areas is None else context.areas.topology.default_s(ask_of(job))
+    return None if context.areas is None else context.areas.topology.default_s(request_of(job))
 
 
 def no_earlier(estimate: Estimate, job: Job, context: SiteContext, now: float) -> Estimate:

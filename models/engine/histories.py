@@ -156,11 +156,11 @@ class SiteHistories:
             (read if known else self._changes.forgotten_runs).append(run)
         self._context.runs.restore(read, saved.runs)
 
-    def store_anew(self) -> None:
+    def mark_all_new(self) -> None:
         """Mark all entries as new, so that they are stored again."""
         self._changes.started, self._changes.runs = self._context.history.stored(), list(self._context.runs)
         for rows in self._rows.values():
-            rows.store_anew()
+            rows.mark_all_new()
 
 
 def restore_rows(saved: SavedHistories, own: Mapping[str, Rows], rows: Mapping[str, Iterable[Row]]) -> None:

@@ -18,7 +18,7 @@ from models.site.history import features_of
 from models.site.job import Estimate, Job
 from models.site.rows import PerJob, Rows
 from models.site.runs import RunHistory
-from models.site.topology import ask_of
+from models.site.topology import request_of
 from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.prior import Prior, shipped
 from models.waits.simulated import SimulatedEasy
@@ -140,7 +140,7 @@ class SiteMethods:
                 key = table.keys[table.seen().rows[place]]
                 assert key is not None
                 job = context.state.jobs[key]
-                like = (ask_of(job), job.walltime, job.planned_run_s, max(job.ready, now))
+                like = (request_of(job), job.walltime, job.planned_run_s, max(job.ready, now))
                 if like not in earliest:
                     earliest[like] = context.earliest(job, now)
                 starts[place] = max(starts[place], earliest[like])

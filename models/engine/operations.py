@@ -39,7 +39,7 @@ def _set_capacity(engine: Engine, operation: SetCapacity) -> str:
     return f"the site has {operation.cpus} CPUs"
 
 
-def begun_anew(engine: Engine) -> Iterator[Engine]:
+def restarted(engine: Engine) -> Iterator[Engine]:
     """Yield an engine without history that takes over the size and, step by step, the live jobs of another one.
 
     The last engine yielded has all jobs. O(live jobs). The jobs are submitted as late, as by a source that has just
@@ -49,9 +49,9 @@ def begun_anew(engine: Engine) -> Iterator[Engine]:
     fresh.context.resize(engine.context.capacity)
     yield fresh
     for job in sorted(engine.context.state.jobs.values(), key=lambda job: (job.submit, job.key)):
-        asked = {name: getattr(job, name) for name in REQUEST} | msgspec.structs.asdict(job.extras)
+        request = {name: getattr(job, name) for name in REQUEST} | msgspec.structs.asdict(job.extras)
         named: dict[str, Any] = {"site": engine.site, "job": job.id, "attempt": job.attempt}
-        fresh.apply(Submit(**named, time=job.submit, eligible=job.eligible, late=True, **asked))
+        fresh.apply(Submit(**named, time=job.submit, eligible=job.eligible, late=True, **request))
         if job.start is not None:
             fresh.apply(Start(**named, time=job.start, cpus=job.allocated))
         yield fresh

@@ -75,11 +75,11 @@ class Outgoing:
             last_task_s: for an array, the seconds between the starts of its first and its last task.
         """
         for name in (*self._waits, *self._only_runs):
-            told = self.prediction(job, name, degraded)
-            if last_task_s is None or told.predicted_wait_s is None:
-                yield told
+            prediction = self.prediction(job, name, degraded)
+            if last_task_s is None or prediction.predicted_wait_s is None:
+                yield prediction
             else:
-                yield msgspec.structs.replace(told, last_task_wait_s=told.predicted_wait_s + last_task_s)
+                yield msgspec.structs.replace(prediction, last_task_wait_s=prediction.predicted_wait_s + last_task_s)
 
     def prediction(self, job: Job, name: str, degraded: str | None) -> Prediction:
         """Return the prediction of the method `name`; a method for run times only has no wait."""
@@ -129,8 +129,8 @@ class Outgoing:
         only_runs = self._only_runs if run_s is not None else ()
         for name in (*self._waits, *only_runs, *self._rivals):
             if name in job.estimates or name in job.run_estimates:  # not if submitted before this method ran
-                told = self._outcome(job, name, at, wait_s, run_s, censored)
-                yield msgspec.structs.replace(told, run_error_s=None, preempted=True) if preempted else told
+                outcome = self._outcome(job, name, at, wait_s, run_s, censored)
+                yield msgspec.structs.replace(outcome, run_error_s=None, preempted=True) if preempted else outcome
 
     def _outcome(self, job: Job, name: str, at: float, wait_s: float, run_s: float | None, censored: bool) -> Outcome:
         estimate = job.estimates.get(name) or Estimate(None, "")

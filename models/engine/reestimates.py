@@ -164,5 +164,5 @@ def _moved(before_s: float | None, now_s: float | None, age_s: float) -> bool:
     """Return whether an estimate of the whole wait moved by much of what is left until it, of both the later one."""
     if before_s is None or now_s is None:
         return before_s is not now_s
-    moved_s, left_s = abs(now_s - before_s), max(now_s, before_s) - age_s
-    return moved_s >= MIN_MOVE_S and moved_s >= MIN_MOVE_RATIO * left_s
+    moved_s, remaining_s = abs(now_s - before_s), max(now_s, before_s) - age_s
+    return moved_s >= MIN_MOVE_S and moved_s >= MIN_MOVE_RATIO * remaining_s

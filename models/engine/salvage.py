@@ -28,7 +28,7 @@ def salvage(
     """
     left = _renumber(state, started, runs, rows)
     engine = Engine.load(state, left.started, left.runs, settings, left.rows)
-    engine.parts.histories.store_anew()
+    engine.parts.histories.mark_all_new()
     return engine
 
 

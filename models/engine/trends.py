@@ -35,12 +35,12 @@ class _Period:
 
     def add(self, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
         """Add a job; a missing estimate counts as a predicted wait of 0."""
-        sums, said_s = self.sums, predicted_s or 0.0
+        sums, predicted_or_0_s = self.sums, predicted_s or 0.0
         sums.jobs += 1
-        sums.predicted_s += said_s
+        sums.predicted_s += predicted_or_0_s
         sums.waited_s += waited_s
-        sums.error_s += abs(said_s - waited_s)
-        self.predicted.add(said_s)
+        sums.error_s += abs(predicted_or_0_s - waited_s)
+        self.predicted.add(predicted_or_0_s)
         self.waited.add(waited_s)
         if bound_s is not None:
             sums.bounded += 1
@@ -110,7 +110,7 @@ class Trends:
         del self._hours[:-MAX_HOURS]
         self._next = _begin(now, HOUR_S) + HOUR_S
 
-    def left(self, now: float, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
+    def job_left(self, now: float, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
         """Add a job that left the queue `now` after `waited_s`; a missing estimate counts as a predicted wait of 0."""
         for kept, length_s, most in ((self._days, DAY_S, MAX_DAYS), (self._weeks, WEEK_S, MAX_WEEKS)):
             begin = _begin(now, length_s)

@@ -45,7 +45,7 @@ def _run(settings: EngineSettings | None, *pools: Pool) -> None:
         engine.apply(Submit(site=engine.site, time=time, job=job, user="u", cpus=1 + number % 3, walltime=walltime))
         engine.apply(Start(site=engine.site, time=time + number, job=job))
         engine.apply(End(site=engine.site, time=time + 99.0, job=job))
-    _ask(engine)
+    _query(engine)
     for number in range(3):  # jobs that could have started wait longer than their bounds
         later = engine.time + 3600.0
         engine.apply(Submit(site=engine.site, time=later, job=f"late{number}", user="u", cpus=1, walltime=60.0))
@@ -55,7 +55,7 @@ def _run(settings: EngineSettings | None, *pools: Pool) -> None:
     Engine.load(state, changes.started, changes.runs, settings, changes.rows)
 
 
-def _ask(engine: Engine) -> None:
+def _query(engine: Engine) -> None:
     """Query a queue, and a policy that answers for many jobs in one call."""
     site, now = engine.site, engine.time + 100.0
     for number in range(3):

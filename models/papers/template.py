@@ -140,11 +140,11 @@ def weighted(found: Sequence[TemplateEstimate]) -> tuple[float, float]:
     Estimates of templates without attributes, which use all jobs of the site, count only where there is no other.
     """
     weights, runs, halves = 0.0, 0.0, 0.0
-    for told in [told for told in found if told.template.attributes] or found:
-        weight = 1.0 / max(told.half_s, MIN_HALF_WIDTH_S)
+    for estimate in [estimate for estimate in found if estimate.template.attributes] or found:
+        weight = 1.0 / max(estimate.half_s, MIN_HALF_WIDTH_S)
         weights += weight
-        runs += weight * told.run_s
-        halves += weight * told.half_s
+        runs += weight * estimate.run_s
+        halves += weight * estimate.half_s
     return runs / weights, halves / weights
 
 
@@ -240,10 +240,10 @@ class Templates(RunMethod):
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         """Return the estimate of the set."""
-        found = list(self._told(job, runs, elapsed_s))
+        found = list(self._estimates(job, runs, elapsed_s))
         if not found:
             return RunEstimate(None, "no history")
-        surest = min(found, key=lambda told: told.half_s)
+        surest = min(found, key=lambda estimate: estimate.half_s)
         reason = f"{surest.template.predictor} of {surest.runs} by {surest.template.kept.name}"
         run_s, half_s = surest.run_s, surest.half_s
         if self.choice == "weighted":
@@ -253,7 +253,7 @@ class Templates(RunMethod):
         low, middle, high = (within(at, job.walltime, elapsed_s) for at in (run_s - half_s, run_s, run_s + half_s))
         return RunEstimate(middle, reason, low, high)
 
-    def _told(self, job: Job, runs: RunHistory, elapsed_s: float) -> Iterator[TemplateEstimate]:
+    def _estimates(self, job: Job, runs: RunHistory, elapsed_s: float) -> Iterator[TemplateEstimate]:
         for place, template in enumerate(self.set):
             scale = template.scale(job.walltime)
             points = None if math.isnan(scale) else self._of(place, self.templates[place].category(job), runs)

@@ -281,8 +281,8 @@ def _walltimes(rng: Rng, runs: Ints, session: Ints) -> Ints:
     """Return requested walltimes in seconds: a round value for the whole session; a few jobs request too little."""
     longest = np.zeros(session.max() + 1)
     np.maximum.at(longest, session, runs)
-    asked = np.minimum(longest / rng.uniform(LEAST_USE, 1.0, longest.size), WALLTIMES[-1])
-    enough = WALLTIMES[np.searchsorted(WALLTIMES, asked)][session]
+    requested_s = np.minimum(longest / rng.uniform(LEAST_USE, 1.0, longest.size), WALLTIMES[-1])
+    enough = WALLTIMES[np.searchsorted(WALLTIMES, requested_s)][session]
     below = np.searchsorted(WALLTIMES, runs) - 1
     too_little = (rng.random(runs.size) < UNDER_REQUESTED) & (below >= 0)
     return np.where(too_little, WALLTIMES[np.maximum(below, 0)], enough)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from models.records import Capacity, JobKey
 from models.site.job import Job
 from models.site.state import SiteState
-from models.site.topology import Area, Ask, Topology, ask_of
+from models.site.topology import Area, ResourceRequest, Topology, request_of
 from models.site.topology.layout import Layout
 
 MAX_PLACED = 4096  # size of the cache of requests
@@ -46,22 +46,22 @@ class Areas:
         for job in self._whole.jobs.values():
             self.enter(job)
 
-    def _place(self, ask: Ask) -> tuple[int, int]:
+    def _place(self, request: ResourceRequest) -> tuple[int, int]:
         """Return the area of jobs with this request, and their size there."""
-        area = self.topology.area_of(ask)
-        return area.number, self.topology.size_in(ask, area)
+        area = self.topology.area_of(request)
+        return area.number, self.topology.size_in(request, area)
 
     def area_of(self, job: Job) -> Area:
         """Return the area of a job."""
-        return self.topology.areas[self._placed(_ask(job))[0]]
+        return self.topology.areas[self._placed(_request(job))[0]]
 
     def seen(self, job: Job, area: Area | None = None) -> Job:
         """Return the job as methods see it in its area or another one: a copy that shares its predictions."""
-        other, ask = copy(job), ask_of(job)
-        other.asked_cpus = job.cpus
-        other.cpus = self._placed(ask)[1] if area is None else self.topology.size_in(ask, area)
+        other, request = copy(job), request_of(job)
+        other.requested_cpus = job.cpus
+        other.cpus = self._placed(request)[1] if area is None else self.topology.size_in(request, area)
         if job.allocated is not None:
-            other.allocated = self._placed(_ask(job))[1]
+            other.allocated = self._placed(_request(job))[1]
         return other
 
     def capacity_of(self, area: Area) -> Capacity:
@@ -74,7 +74,7 @@ class Areas:
     def enter(self, job: Job) -> None:
         """Add a job."""
         number = self._where[job.key] = self.area_of(job).number
-        self.states[number].enter(self.seen(job), _ask(job))
+        self.states[number].enter(self.seen(job), _request(job))
 
     def leave(self, job: Job) -> None:
         """Remove a job."""
@@ -85,7 +85,7 @@ class Areas:
         """Update a job whose phase or request has changed."""
         number, before = self.area_of(job).number, self._where[job.key]
         if number == before:
-            self.states[number].replace(self.seen(job), _ask(job))
+            self.states[number].replace(self.seen(job), _request(job))
             return
         self._where[job.key] = number
         left = self.states[before]
@@ -97,11 +97,11 @@ class Areas:
         state = self.states[number] = SiteState()
         for job in self._whole.jobs.values():
             if self._where[job.key] == number:
-                state.enter(self.seen(job), _ask(job))
+                state.enter(self.seen(job), _request(job))
 
 
-def _ask(job: Job) -> Ask:
+def _request(job: Job) -> ResourceRequest:
     """Return the request of a job; once it runs, with its actual partition and allocation."""
     if job.start is None:
-        return ask_of(job)
-    return ask_of(job, job.progress.partition, job.counted_cpus)
+        return request_of(job)
+    return request_of(job, job.progress.partition, job.counted_cpus)

@@ -221,7 +221,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
 
     Attributes:
         cpus: the requested CPUs; in an area, its share (`Areas`).
-        asked_cpus: the requested CPUs where `cpus` is the share of an area.
+        requested_cpus: the requested CPUs where `cpus` is the share of an area.
         allocated: the CPUs of its start event.
         walltime: the time limit in seconds; `NO_LIMIT_S` for none, None if it is unknown.
         planned_run_s: the walltime, or else the predicted run time.
@@ -276,7 +276,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     later: LaterEstimate | None = None
     extras: Extras = EXTRAS
     progress: Progress = PROGRESS
-    asked_cpus: Size | None = None
+    requested_cpus: Size | None = None
     due: float = 0.0
     landmarks: tuple[Landmark, ...] = ()
 

@@ -136,18 +136,18 @@ class JobNotes:
         self._pending, self._latest, self.jobs = {}, {}, 0
         for number, row in enumerate([*self.rows.values], self._first):
             try:
-                said = _read(row)
-                if (check := self._checks.get(type(said))) is not None:
-                    check(said.value, self.count)
+                entry = _read(row)
+                if (check := self._checks.get(type(entry))) is not None:
+                    check(entry.value, self.count)
             except ValueError as error:  # includes msgspec's errors
                 raise ValueError(f"row {number}: not a job's note: {error}") from error
-            if isinstance(said, _Note):
-                self._pending[said.id, said.attempt] = row
-            elif isinstance(said, _Other):
-                self._is_latest(said.kind, number)
+            if isinstance(entry, _Note):
+                self._pending[entry.id, entry.attempt] = row
+            elif isinstance(entry, _Other):
+                self._is_latest(entry.kind, number)
             else:
                 self.jobs += 1
-                self._pending.pop((said.id, said.attempt), None)
+                self._pending.pop((entry.id, entry.attempt), None)
 
     def _append(self, value: bytes) -> None:
         """Append a row, after moving up the rows that it displaces although they are the latest of their kind."""
@@ -159,13 +159,13 @@ class JobNotes:
 
     def _leave(self, row: bytes) -> _Other | None:
         """Drop the oldest row; return its value if it must be kept."""
-        said = _read(row)
-        if isinstance(said, _Other):
-            return said if self._latest[said.kind] == self._first else None
-        if isinstance(said, _Settled):
+        entry = _read(row)
+        if isinstance(entry, _Other):
+            return entry if self._latest[entry.kind] == self._first else None
+        if isinstance(entry, _Settled):
             self.jobs -= 1
-        elif self._pending.get((said.id, said.attempt)) is row:
-            del self._pending[said.id, said.attempt]
+        elif self._pending.get((entry.id, entry.attempt)) is row:
+            del self._pending[entry.id, entry.attempt]
         return None
 
 
@@ -183,10 +183,10 @@ def pairs(rows: Iterable[bytes], skipped: int) -> Iterator[Pair]:
     """Yield the settled jobs in the rows of `JobNotes.as_of`, without those noted in the `skipped` first rows."""
     notes: dict[JobKey, tuple[int, bytes]] = {}
     for place, row in enumerate(rows):
-        said = _read(row)
-        if isinstance(said, _Note):
-            notes[said.id, said.attempt] = place, said.value
-        elif isinstance(said, _Settled):
-            noted, note = notes.pop((said.id, said.attempt), (-1, b""))
+        entry = _read(row)
+        if isinstance(entry, _Note):
+            notes[entry.id, entry.attempt] = place, entry.value
+        elif isinstance(entry, _Settled):
+            noted, note = notes.pop((entry.id, entry.attempt), (-1, b""))
             if noted >= skipped:
-                yield note, said.value
+                yield note, entry.value

@@ -76,7 +76,7 @@ class Rows:
             except ValueError as error:
                 raise ValueError(f"row {row.number}: {error}") from error
 
-    def store_anew(self) -> None:
+    def mark_all_new(self) -> None:
         """Mark all rows as new, so that they are stored again."""
         self._new = list(self.values)
 

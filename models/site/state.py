@@ -129,18 +129,18 @@ class SiteState:
         queued = rows[self.table.columns().phase[rows] == QUEUED][:most].tolist()
         return [self.jobs[key] for key in map(keys.__getitem__, queued) if key is not None]
 
-    def enter(self, job: Job, ask: Hashable = None) -> JobKey:
+    def enter(self, job: Job, request: Hashable = None) -> JobKey:
         """Add a job in its phase and return its key; callers that keep the key should share this object to save memory.
 
         Args:
-            ask: the request of the job, where it matters (see `LiveTable`).
+            request: the request of the job, where it matters (see `LiveTable`).
         """
         key = job.key
         self.jobs[key] = job
         if job.attempt:
             self._later_attempts.setdefault(job.id, set()).add(job.attempt)
         self._count(job, 1)
-        self.table.enter(key, self._values(job), _names(job, ask))
+        self.table.enter(key, self._values(job), _names(job, request))
         if self.follower is not None:
             self.follower.enter(job)
         return key
@@ -179,13 +179,13 @@ class SiteState:
         if self.follower is not None:
             self.follower.change(job)
 
-    def replace(self, job: Job, ask: Hashable = None) -> None:
+    def replace(self, job: Job, request: Hashable = None) -> None:
         """Replace the job with the same key."""
         before = self.jobs[job.key]
         self._count(before, -1)
         self.jobs[job.key] = job
         self._count(job, 1)
-        self.table.change(job.key, self._values(job), _names(job, ask))
+        self.table.change(job.key, self._values(job), _names(job, request))
 
     def _count(self, job: Job, sign: int) -> None:
         phase = job.phase
@@ -220,8 +220,8 @@ class SiteState:
         if phase is Phase.RUNNING:
             cpus, start = job.counted_cpus, job.began or 0.0
         ready = submit if eligible is None or eligible < submit else eligible
-        code, told = _PHASE_CODES.get(phase, DEAD), job.extras.priority
-        priority = nan if told is None else told
+        code, priority_or_none = _PHASE_CODES.get(phase, DEAD), job.extras.priority
+        priority = nan if priority_or_none is None else priority_or_none
         barred = code == QUEUED and self._is_barred(job)
         return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, priority, code, barred, job.tasks_left
 
@@ -239,8 +239,8 @@ _PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING}
 """Phases in the table. A job in another phase is neither pending nor has CPUs, so its row is dead."""
 
 
-def _names(job: Job, ask: Hashable = None) -> Names:
-    return job.user, job.queue, job.account, ask
+def _names(job: Job, request: Hashable = None) -> Names:
+    return job.user, job.queue, job.account, request
 
 
 def _scopes(job: Job) -> list[Scope]:

@@ -34,7 +34,7 @@ _ROW = np.dtype(
         *((name, np.float64) for name in ("submit", "ready", "start", "walltime", "planned_s", "run_s", "priority")),
         ("phase", np.int8),
         ("barred", np.bool_),
-        *((name, np.int32) for name in ("tasks", "user", "queue", "account", "ask")),
+        *((name, np.int32) for name in ("tasks", "user", "queue", "account", "request")),
     ],
     align=True,
 )
@@ -56,7 +56,7 @@ class Columns(NamedTuple):
         planned_s: 0 if no run time is known.
         run_s: the expected run time; a default if it is unknown.
         priority: the scheduler's priority; NaN if it is unknown.
-        user: a code, see `LiveTable.code`; so are `queue`, `account` and `ask`.
+        user: a code, see `LiveTable.code`; so are `queue`, `account` and `request`.
         barred: whether a job is pending for a reason of its own (`models.site.reasons`).
         tasks: number of jobs that the row represents; 1 except for an array.
     """
@@ -74,7 +74,7 @@ class Columns(NamedTuple):
     user: npt.NDArray[np.int32]
     queue: npt.NDArray[np.int32]
     account: npt.NDArray[np.int32]
-    ask: npt.NDArray[np.int32]
+    request: npt.NDArray[np.int32]
     tasks: npt.NDArray[np.int32]
 
 
@@ -90,7 +90,7 @@ class LiveTable:
         self.keys: list[JobKey | None] = []  # key of the job by row; None if it has left
         self._codes: list[tuple[int, int, int, int]] = []  # by row
         self._rows: dict[JobKey, int] = {}
-        self._users, self._queues, self._accounts, self._asks = _Codes(), _Codes(), _Codes(), _Codes()
+        self._users, self._queues, self._accounts, self._requests = _Codes(), _Codes(), _Codes(), _Codes()
         self._kinds = {"user": self._users, "queue": self._queues, "account": self._accounts}
         self._view: Columns | None = None
         self._seen: Seen | None = None
@@ -144,9 +144,9 @@ class LiveTable:
         return self._kinds[kind].names
 
     @property
-    def asks(self) -> Sequence[Any]:
+    def requests(self) -> Sequence[Any]:
         """The requests of the live jobs by their codes; "" for an unused code."""
-        return self._asks.names
+        return self._requests.names
 
     def enter(self, key: JobKey, values: Values, names: Names) -> None:
         """Add a job."""
@@ -188,16 +188,16 @@ class LiveTable:
         self._seen = None
 
     def _take(self, names: Names) -> tuple[int, int, int, int]:
-        user, queue, account, ask = names
-        code = NO_NAME if ask is None else self._asks.take(ask)
+        user, queue, account, request = names
+        code = NO_NAME if request is None else self._requests.take(request)
         return self._users.take(user), self._queues.take(queue), self._accounts.take(account), code
 
     def _give_back(self, row: int) -> None:
-        user, queue, account, ask = self._codes[row]
+        user, queue, account, request = self._codes[row]
         self._users.give_back(user)
         self._queues.give_back(queue)
         self._accounts.give_back(account)
-        self._asks.give_back(ask)
+        self._requests.give_back(request)
 
     def _move_some(self) -> None:
         """Compact the next rows of live jobs; shrink the table after the last one."""

@@ -212,8 +212,8 @@ class Simulated(WaitMethod):
 
     def _row(self, job: Job, run_s: float) -> JobRow:
         planned_s = job.walltime or run_s if self.plans == "walltime" else run_s
-        left_s = max(run_s, MIN_REMAINING_S)
-        return job.cpus, left_s, max(planned_s, left_s)
+        remaining_s = max(run_s, MIN_REMAINING_S)
+        return job.cpus, remaining_s, max(planned_s, remaining_s)
 
     def _estimate(self, job: Job, context: SiteContext, site: Site, starts: Starts) -> Estimate:
         live = site.live
@@ -263,7 +263,7 @@ def _divide(table: Records, rows: Ints, now: float, cpus: int, places: Ints) -> 
 @njit(cache=True, nogil=True)
 def _fill_in(
     cpus: Ints,
-    left_s: Floats,
+    remaining_s: Floats,
     planned_s: Floats,
     table: Records,
     rows: Ints,
@@ -286,8 +286,8 @@ def _fill_in(
             nth += 1
         plan_s = job.walltime if by_walltime and job.walltime > 0.0 else run_s
         cpus[place] = job.cpus
-        left_s[place] = max(run_s - elapsed_s, MIN_REMAINING_S)
-        planned_s[place] = max(plan_s - elapsed_s, left_s[place])
+        remaining_s[place] = max(run_s - elapsed_s, MIN_REMAINING_S)
+        planned_s[place] = max(plan_s - elapsed_s, remaining_s[place])
 
 
 class SimulatedFcfs(Simulated):

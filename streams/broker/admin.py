@@ -93,7 +93,7 @@ def copies_of(client: KafkaAdminClient, names: Iterable[str]) -> dict[str, tuple
         if topic["partitions"]
     }
     least = _configured(client, copies, IN_SYNC)
-    return {name: (count, int(told) if (told := least.get(name)) else None) for name, count in copies.items()}
+    return {name: (count, int(fewest) if (fewest := least.get(name)) else None) for name, count in copies.items()}
 
 
 def _make_safe(client: KafkaAdminClient, names: Iterable[str]) -> None:
@@ -261,11 +261,11 @@ def kafka_errors(settings: KafkaSettings) -> Iterator[None]:
     try:
         yield
     except KafkaError as error:
-        said = explain(error, heard.errors.values(), settings)
+        reason = explain(error, heard.errors.values(), settings)
         passing = isinstance(error, UnknownBrokerIdError) or (
-            error.retriable and said in (_away(settings), f"{_place(settings)}: {error}")
+            error.retriable and reason in (_away(settings), f"{_place(settings)}: {error}")
         )
-        raise (Unreachable if passing else UserError)(said) from None
+        raise (Unreachable if passing else UserError)(reason) from None
     finally:
         log.removeHandler(heard)
 
@@ -325,8 +325,8 @@ def _away(settings: KafkaSettings) -> str:
     unset = settings.bootstrap == KafkaSettings().bootstrap
     if (begun := _starting(settings)) is not None:
         return begun
-    ask = "is it running, and is it this address?"
-    todo = "start one with `queuecast up`, or set kafka.bootstrap" if unset else ask
+    check = "is it running, and is it this address?"
+    todo = "start one with `queuecast up`, or set kafka.bootstrap" if unset else check
     return f"kafka: no broker answers at {settings.bootstrap}; {todo}"
 
 

@@ -64,7 +64,7 @@ class Topics:
         return {**inputs, **dict.fromkeys(outputs, "write"), self.state: "read and write"}
 
     @property
-    def asking(self) -> dict[str, str]:
+    def query_topics(self) -> dict[str, str]:
         """Operations of a client that sends questions on each topic."""
         return {self.questions: "write", **dict.fromkeys((self.answers, self.estimates, self.outcomes), "read")}
 

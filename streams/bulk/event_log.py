@@ -369,7 +369,7 @@ class Passed(dict[tuple[str, str], _JobEvents]):
             for name in story.names:
                 self.pop((site, name), None)
 
-    def left(self, begin: float = 0.0) -> Iterator[AnyEvent]:
+    def live_events(self, begin: float = 0.0) -> Iterator[AnyEvent]:
         """Yield the machine and all events of the live jobs, by time and as late; the rest begins at `begin`.
 
         The site's time then reaches the rest without an implausible jump (`MAX_STEP_S`). So the machine event takes the
@@ -379,16 +379,16 @@ class Passed(dict[tuple[str, str], _JobEvents]):
         Args:
             begin: time of the first event of the rest, Unix seconds.
         """
-        told: list[AnyEvent] = []
+        events: list[AnyEvent] = []
         end = max(self._time, begin)
         for site in dict.fromkeys((*self._machines, *(site for site, _ in self))):
             stories = {id(story): story for (of, _), story in self.items() if of == site}
             lived = _without_leaps(list(stories.values()), end)
             if (machine := self._machines.get(site)) is not None:
                 moved = min((time for story in lived for time in story.moving()), default=end)
-                told.append(msgspec.structs.replace(machine, time=max(machine.time, moved)))
-            told += (event for story in lived for event in story.events)
-        for event in sorted(told, key=lambda one: one.time):
+                events.append(msgspec.structs.replace(machine, time=max(machine.time, moved)))
+            events += (event for story in lived for event in story.events)
+        for event in sorted(events, key=lambda one: one.time):
             yield msgspec.structs.replace(event, late=True) if isinstance(event, Submit) else event
 
 
@@ -408,9 +408,9 @@ def _after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
     for event in events:
         skipped -= isinstance(event, Submit)
         if skipped < 0:
-            yield from passed.left(event.time)
+            yield from passed.live_events(event.time)
             yield event
             yield from events
             return
         passed.add(event)
-    yield from passed.left()
+    yield from passed.live_events()

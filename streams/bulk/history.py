@@ -52,7 +52,7 @@ def needed(settings: EngineSettings, site: str) -> Memory:
     return Memory(*(None if jobs is None else round(MARGIN * jobs) for jobs in known))
 
 
-def as_past(event: AnyEvent) -> AnyEvent:
+def as_historical(event: AnyEvent) -> AnyEvent:
     """Mark an event as historical."""
     return msgspec.structs.replace(event, historical=True) if isinstance(event, Submit | Requeue) else event
 
@@ -65,7 +65,7 @@ def marked(steps: Iterable[OutgoingEvent], predicted: int | None) -> Iterator[Ou
     """
     held, submitted = deque[OutgoingEvent](), 0
     for step in steps:
-        event = None if step.event is None else as_past(step.event)
+        event = None if step.event is None else as_historical(step.event)
         held.append(step._replace(event=event, together=True))
         submitted += isinstance(event, Submit) and not event.late
         while held and (predicted is None or submitted > predicted):
@@ -92,7 +92,7 @@ def last(steps: Iterable[OutgoingEvent], jobs: int) -> Iterator[OutgoingEvent]:
                 passed.add(event)
             submitted -= isinstance(event, Submit)
     begin = next((step.event.time for step in held if step.event is not None), 0.0)
-    yield from map(OutgoingEvent, passed.left(begin))
+    yield from map(OutgoingEvent, passed.live_events(begin))
     yield from held
 
 

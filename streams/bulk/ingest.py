@@ -100,7 +100,7 @@ class Paced(Iterator[T]):
         return step
 
     @property
-    def left_s(self) -> float | None:
+    def remaining_s(self) -> float | None:
         """Seconds until the last step is due; None where there is no waiting."""
         return max(self._seconds - self._at, 0.0) / self._speed if math.isfinite(self._speed) else None
 

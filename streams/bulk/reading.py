@@ -121,11 +121,11 @@ class _Progress:
     def share(self) -> float | None:
         """Return the share that is done, of reading and of the merge that follows it; None if unavailable."""
         part = self._part  # another thread may ask
-        told = min((one.share_told for one in self._sources if one.share_told is not None), default=None)
-        if told:
-            done = TO_READ + (1 - TO_READ) * told
+        read = min((one.share_told for one in self._sources if one.share_told is not None), default=None)
+        if read:
+            done = TO_READ + (1 - TO_READ) * read
         else:
-            of_all = 1.0 if told is None else TO_READ
+            of_all = 1.0 if read is None else TO_READ
             done = of_all * _share_read(self._paths, part.read)
         self._most = max(self._most, part.begin + (part.end - part.begin) * done)
         return self._most or None
@@ -255,7 +255,7 @@ def _events(
 
 def _why_nothing(report: Report) -> str:
     """Describe what the files contain instead of jobs: the records left out, and the first skipped part."""
-    told = [f"{count:,} {what}" for what, count in sorted(report.left_out.items())]
+    problems = [f"{count:,} {what}" for what, count in sorted(report.left_out.items())]
     for reason, parts in list(report.skipped.items())[:1]:
-        told.append(f"{parts.places[0]}: found {parts.found}, expected {reason}")
-    return f"; {'; '.join(told)}" if told else ""
+        problems.append(f"{parts.places[0]}: found {parts.found}, expected {reason}")
+    return f"; {'; '.join(problems)}" if problems else ""

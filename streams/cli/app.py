@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin
 import typer
 
 from streams.cli import ingestion, logs, look, offline, service
-from streams.cli.options import flag, opt, tell
+from streams.cli.options import flag, opt, warn
 from streams.errors import UserError, needing
 
 KINDS: dict[Any, Callable[[Any], Any]] = {kind: kind for kind in (str, int, float, bool, Path)}
@@ -160,7 +160,7 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int = 1) -> int:
-    tell(f"queuecast: {' '.join(message.split())}")
+    warn(f"queuecast: {' '.join(message.split())}")
     return code
 
 
@@ -175,8 +175,8 @@ def _misunderstood(error: typer.TyperException) -> int:
     return error.exit_code
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         from streams.version import __version__
 
         sys.stdout.write(f"queuecast {__version__}\n")

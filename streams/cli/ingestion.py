@@ -24,8 +24,8 @@ from streams.cli.options import (
     print_json,
     progress,
     settings_of,
-    tell,
-    told_if_silent,
+    warn,
+    warned_if_silent,
 )
 from streams.errors import UserError
 from streams.text.terminal import moment, printable
@@ -62,16 +62,16 @@ def source(
     from streams.sources.publisher import stop_on_sigterm
     from streams.sources.registry import options_for, source_named
 
-    settings, watch, kind = settings_of(context), Watch(tell), source_named(name)
+    settings, watch, kind = settings_of(context), Watch(warn), source_named(name)
     opened = kind(location, site, watch.on_skipped, **options_for(kind, options or ()))
     directory = cursors or (Path(state) if (state := os.environ.get("STATE_DIRECTORY")) else None)
     if directory is None:
-        tell("without --cursors the source starts from the beginning each time")
+        warn("without --cursors the source starts from the beginning each time")
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_sigterm())
         if web_port is not None:
             stack.callback(serve_metrics(watch, web_host, web_port))
-        stack.callback(lambda: tell(watch.report()))
+        stack.callback(lambda: warn(watch.report()))
         run_source(settings, opened, watch, directory, stop)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
@@ -125,7 +125,7 @@ def ingest(
             files = stack.enter_context(ingesting.cursor_files(settings, sources, cursors)) if cursors else []
             for source, file in zip(sources, files, strict=False):
                 if file.cursor is not None:
-                    tell(f"{source.site}: resuming from {file.path}")
+                    warn(f"{source.site}: resuming from {file.path}")
             begins = {source.site: source.begin for source in sources}
             known = _warn_of_known(settings, begins, [file.path.name for file in files if file.cursor is not None])
             end_s = math.inf if until is None else until * 3600
@@ -133,16 +133,18 @@ def ingest(
             timed = ingesting.without(timed, [source.guessed for source in sources if source.site in known])
             longest_s = max(source.seconds for source in sources)
             steps = paced = ingesting.Paced(timed, pace, min(end_s, longest_s), sleep=stop.sleep)
-            left = partial(getattr, paced, "left_s")
+            left = partial(getattr, paced, "remaining_s")
             if math.isfinite(pace):
-                tell(f"ingesting {', '.join(sites)} at {pace:g} times real time; Ctrl-C stops")
+                warn(f"ingesting {', '.join(sites)} at {pace:g} times real time; Ctrl-C stops")
         with stop.on(signal.SIGINT), progress("events sent", total, left=left) as advance:
-            told = (lambda event: advance(event.time, event.site)) if sites[1:] else lambda event: advance(event.time)
-            publish(settings, steps, told, _shown(as_json), stop, sites)
+            advance_to = (
+                (lambda event: advance(event.time, event.site)) if sites[1:] else lambda event: advance(event.time)
+            )
+            publish(settings, steps, advance_to, _shown(as_json), stop, sites)
     if stop.requested:
         raise typer.Exit(128 + stop.signal)
     if wait:
-        _await_workers(settings, sites, tell if as_json else print)
+        _await_workers(settings, sites, warn if as_json else print)
 
 
 def _one_site(context: typer.Context, sites: Sequence[str]) -> list[str]:
@@ -166,29 +168,29 @@ def _history(
     from streams.bulk.history import OpenHistory, needed
     from streams.sources.contract import refuse
 
-    skipped = (lambda part: tell(str(part))) if given["skip_invalid"] else refuse
+    skipped = (lambda part: warn(str(part))) if given["skip_invalid"] else refuse
     format_name, options = given["format_name"], given["options"] or ()
     most = needed(settings.engine, site)
     if given["every_job"]:
         most = most._replace(seen=None)
     files, cursors = given["traces"], given["cursors"]
-    past = OpenHistory(stack, files, site, settings, cursors, format_name, skipped, options, most, progress)
-    if past.begin is not None:
-        _warn_of_known(settings, {site: past.begin}, ())
-    if not past.follows:
-        tell("no source resumes where this ends: events of live jobs may be sent again; workers skip them")
+    history = OpenHistory(stack, files, site, settings, cursors, format_name, skipped, options, most, progress)
+    if history.begin is not None:
+        _warn_of_known(settings, {site: history.begin}, ())
+    if not history.follows:
+        warn("no source resumes where this ends: events of live jobs may be sent again; workers skip them")
 
     def steps() -> "Iterator[OutgoingEvent]":
-        first = next(found := past.steps())
-        if past.jobs is not None and most.seen is not None and past.jobs > most.seen:
-            tell(
-                f"{site}: sending the last {most.seen:,} of {past.jobs:,} jobs and those live at that time; "
+        first = next(found := history.steps())
+        if history.jobs is not None and most.seen is not None and history.jobs > most.seen:
+            warn(
+                f"{site}: sending the last {most.seen:,} of {history.jobs:,} jobs and those live at that time; "
                 "earlier ones exceed the methods' memory (--every-job sends all)"
             )
         yield first
         yield from found
 
-    return steps(), past.events
+    return steps(), history.events
 
 
 def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: Sequence[str]) -> Collection[str]:
@@ -204,14 +206,14 @@ def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: 
     known = known_until(settings, begins)
     for site, last in known.items():
         if last >= begins[site]:
-            tell(
+            warn(
                 f"{site} already has events until {moment(last)}, and these start at {moment(begins[site])}: "
                 "workers skip duplicates; use --site for another name"
             )
     return known
 
 
-def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[str], None]) -> None:
+def _await_workers(settings: "Settings", sites: Sequence[str], announce: Callable[[str], None]) -> None:
     """Wait until the workers have processed the events, and report it; return if none runs or access is denied."""
     from streams.operate.catching_up import NoWorker, unread
 
@@ -220,17 +222,17 @@ def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[st
     waiting = "waiting for the worker to process the events; Ctrl-C stops waiting, not the worker"
     try:
         before = total = next(looks)
-        with told_if_silent(waiting), progress("messages processed", total) as advance:
+        with warned_if_silent(waiting), progress("messages processed", total) as advance:
             for left in looks:
                 for _ in range(before - left):
                     advance()
                 before = left
     except NoWorker:
-        tell("no worker is running; the events stay on the topic until one starts")
+        warn("no worker is running; the events stay on the topic until one starts")
     except UserError:  # a user with write permission only cannot read the lag
         return
     else:
-        say(f"the worker caught up {time.monotonic() - began:.1f} s after the last event was sent")
+        announce(f"the worker caught up {time.monotonic() - began:.1f} s after the last event was sent")
 
 
 def _recorded(stack: ExitStack, given: Mapping[str, Any]) -> "Sequence[SortedSource]":
@@ -241,7 +243,7 @@ def _recorded(stack: ExitStack, given: Mapping[str, Any]) -> "Sequence[SortedSou
     from streams.sources.registry import format_of
 
     files, sites, options = given["traces"], given["site"] or (), given["options"] or ()
-    skipped = (lambda part: tell(str(part))) if given["skip_invalid"] else refuse
+    skipped = (lambda part: warn(str(part))) if given["skip_invalid"] else refuse
     named = names_of(list(map(str, files)), sites) if sites else [None] * len(files)
     formats = [given["format_name"] or format_of(path).name for path in files]
     logs = [

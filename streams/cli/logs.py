@@ -21,7 +21,7 @@ from streams.cli.options import (
     print_json,
     progress,
     settings_without_servers,
-    tell,
+    warn,
 )
 from streams.errors import UserError
 from streams.text.terminal import show_accuracy
@@ -80,8 +80,8 @@ def _opened(context: typer.Context) -> "Iterator[tuple[EventLog, Report]]":
     options, format_name = given["options"] or [], given["format_name"]
     if given["map_name"] is not None:
         format_name, options = format_name or "table", [*options, f"map={given['map_name']}"]
-    told = (lambda part: tell(str(part))) if given["skip_invalid"] else None
-    with read_log(given["files"], given["site"], format_name, told, options, progress) as found:
+    on_skipped = (lambda part: warn(str(part))) if given["skip_invalid"] else None
+    with read_log(given["files"], given["site"], format_name, on_skipped, options, progress) as found:
         yield found
 
 
@@ -89,12 +89,12 @@ def _opened(context: typer.Context) -> "Iterator[tuple[EventLog, Report]]":
 def _scored(context: typer.Context) -> "Iterator[tuple[EventLog, Report, JobRange, Excerpt]]":
     """Open the log of a command, and select the jobs to score and the excerpt to replay."""
     from streams.bulk.event_log import jobs_in
-    from streams.process.compiling import told_of_compiling
+    from streams.process.compiling import compilation_warning
 
     given = context.params
     _check_ranges(given)
     since = given["since"]
-    with told_of_compiling(tell), _opened(context) as (log, report):
+    with compilation_warning(warn), _opened(context) as (log, report):
         range_ = jobs_in(log, given["ids"], given["rows"], since.replace(tzinfo=UTC).timestamp() if since else None)
         yield log, report, range_, _excerpt(log, range_, given["fast"])
 
@@ -184,11 +184,16 @@ def replay(
             raise UserError(f"{files[0]}: no job {which} can be scored: none has a known wait")
         if html:
             counted = run.waiting.counted
-            parts = (breakdowns.found, settings.method, breakdowns.rivals, counted, excerpt.said)
-            page.write(html, page.Told(log, report, *parts), tell)
+            parts = (breakdowns.found, settings.method, breakdowns.rivals, counted, excerpt.description)
+            page.write(html, page.ReportData(log, report, *parts), warn)
         if as_json:
             without = report.left_out["jobs without a wait"]
-            head = {"trace": str(files[0]), "jobs": log.jobs, "without_wait": without, "sample": excerpt.said or None}
+            head = {
+                "trace": str(files[0]),
+                "jobs": log.jobs,
+                "without_wait": without,
+                "sample": excerpt.description or None,
+            }
             tables = {"methods": found, "run_times": scores.run_rows(), "anomalies": anomalies}
             print_json(head | tables | waiting.document(run.waiting.counted) | {"log": findings.document(log, report)})
             return
@@ -197,7 +202,7 @@ def replay(
         waiting.show(run.waiting.counted)
         findings.show_verdict(breakdowns.found, settings.method, breakdowns.rivals, report)
         for reason, count in anomalies.most_common():
-            tell(f"{count} × {reason}")
+            warn(f"{count} × {reason}")
 
 
 @commands.command(epilog="Example: queuecast compare sacct.txt --html report.html")
@@ -241,10 +246,10 @@ def compare(
         with _share_of_work() as advance:
             processes = workers or os.cpu_count() or 1
             found = compared(excerpt, range_, settings, method or (), processes, not started, advance, resume)
-        ours = found.told_of(settings.method)
+        ours = found.pending_reasons_of(settings.method)
         if html:
-            told = page.Told(log, report, found.breakdowns, ours, found.rivals, sample=excerpt.said)
-            page.write(html, told, tell)
+            data = page.ReportData(log, report, found.breakdowns, ours, found.rivals, sample=excerpt.description)
+            page.write(html, data, warn)
         if as_json:
             tables = {"waits": found.waits, "run_times": found.run_times, "bounds": found.bounds}
             print_json(tables | {"log": findings.document(log, report)})
@@ -281,7 +286,7 @@ def _excerpt(log: "EventLog", jobs: "JobRange", fast: bool) -> "Excerpt":
     if not fast:
         return whole(log) if jobs.ids is None and jobs.names is None else until_scored(log, jobs)
     excerpt = sampled(log)
-    tell(excerpt.said or "fast replay: the log is short, so no job is skipped")
+    warn(excerpt.description or "fast replay: the log is short, so no job is skipped")
     return excerpt
 
 
@@ -289,13 +294,13 @@ def _excerpt(log: "EventLog", jobs: "JobRange", fast: bool) -> "Excerpt":
 def _share_of_work() -> Iterator[Callable[[int], None]]:
     """Show a progress bar of thousandths; yield a function that sets it."""
     with progress("thousandths", 1000) as advance:
-        told = 0
+        done = 0
 
         def move(share: int) -> None:
-            nonlocal told
-            for _ in range(told, share):
+            nonlocal done
+            for _ in range(done, share):
                 advance()
-            told = max(told, share)
+            done = max(done, share)
 
         yield move
 

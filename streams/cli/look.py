@@ -18,8 +18,8 @@ from streams.cli.options import (
     opt,
     print_json,
     settings_of,
-    tell,
-    told_if_silent,
+    warn,
+    warned_if_silent,
 )
 from streams.errors import read_as
 from streams.text.terminal import minute, show_line
@@ -57,7 +57,7 @@ def jobs(
     from streams.client import listing
     from streams.client.listing import show_jobs
 
-    with listing.asked_of(settings_of(context, url), url, token) as grid:
+    with listing.client_for(settings_of(context, url), url, token) as grid:
         if user is None:
             found = listing.longest_queued(grid.every_site(site or (), limit))
         else:
@@ -81,7 +81,7 @@ def job(
     from streams.client.listing import check_job, show_job
 
     within_s = None if start_before is None else seconds_until(start_before)
-    with listing.asked_of(settings_of(context, url), url, token) as grid:
+    with listing.client_for(settings_of(context, url), url, token) as grid:
         found = listing.answered(grid.job(job_id, site or ()))
     _print(found, as_json, lambda answers: show_job(answers, within_s, history))
     check_job(found)
@@ -109,7 +109,7 @@ def sites(
     from streams.client import listing
     from streams.client.listing import show_sites
 
-    with listing.asked_of(settings_of(context, url), url, token) as grid:
+    with listing.client_for(settings_of(context, url), url, token) as grid:
         found = listing.site_rows(grid, site or ())
     _print(found, as_json, show_sites)
 
@@ -132,7 +132,7 @@ def dead_letters(
         _print(counts, as_json, show)
         return
     waiting = "No dead letters yet. Press Ctrl-C to stop."
-    with closing(coming_letters(settings, wanted, tell)) as found, told_if_silent(waiting) as heard:
+    with closing(coming_letters(settings, wanted, warn)) as found, warned_if_silent(waiting) as heard:
         for letter, at in found:
             heard()
             if as_json:
@@ -171,8 +171,8 @@ def watch(
     shown, waiting = 0, "Waiting for predictions; none received yet. Press Ctrl-C to stop."
     settings = settings_of(context)
     check_topics(settings, dict.fromkeys(kinds(settings, outcomes), "read"))
-    following = records(settings, site, job, outcomes, None, from_beginning, tell)
-    with closing(each(following)) as found, told_if_silent(waiting) as heard:
+    following = records(settings, site, job, outcomes, None, from_beginning, warn)
+    with closing(each(following)) as found, warned_if_silent(waiting) as heard:
         for record, message in found:
             heard()
             if as_json:
@@ -242,11 +242,11 @@ def ask(
         raise typer.BadParameter(f"--mem {memory} has no unit; expected {memory}M, {memory}G, …: in all, not a node's.")
     job = job_request(**described)
     run_s = None if run is None else read_as("--run", seconds_of, run)
-    asked: RankFields = {"sites": site or (), "run_s": run_s, "why": True}
-    asked |= {"start_within": None if start_before is None else seconds_until(start_before)}
-    asked |= {"prefer": prefer, "unless_sooner": unless_sooner}
-    with listing.asked_of(settings_of(context, url), url, token) as grid:
-        found = grid.rank(job, **asked)
+    options: RankFields = {"sites": site or (), "run_s": run_s, "why": True}
+    options |= {"start_within": None if start_before is None else seconds_until(start_before)}
+    options |= {"prefer": prefer, "unless_sooner": unless_sooner}
+    with listing.client_for(settings_of(context, url), url, token) as grid:
+        found = grid.rank(job, **options)
     if as_json:
         print_json(found)
     else:

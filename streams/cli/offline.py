@@ -20,7 +20,7 @@ from streams.cli.options import (
     read_trace,
     settings_of,
     settings_without_servers,
-    tell,
+    warn,
 )
 from streams.errors import UserError
 
@@ -68,7 +68,7 @@ def simulate(
         return
     show(found)
     if plan.left_out:
-        tell(f"skipped {plan.left_out} jobs that never ran")
+        warn(f"skipped {plan.left_out} jobs that never ran")
 
 
 @commands.command(epilog="Example: queuecast prior --send")
@@ -97,12 +97,12 @@ def prior(
     else:
         with progress("events", None) as advance:
             found, teachers = pretrain_on_sites(settings_of(context), lambda event: advance(event.time))
-    tell(f"trained on {found.jobs} jobs of {', '.join(teachers)}; version {found.version}")
+    warn(f"trained on {found.jobs} jobs of {', '.join(teachers)}; version {found.version}")
     if out is not None:
         out.write_bytes(found.encode())
     if to_young:
         young = load_into_new_sites(settings_of(context), found)
-        tell(f"sent to {', '.join(young)}" if young else "not sent: no site has little history")
+        warn(f"sent to {', '.join(young)}" if young else "not sent: no site has little history")
 
 
 Where = tuple[Range | None, Range | None, int]
@@ -226,7 +226,7 @@ def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> T
         found = tuning.tune(stretch, settings, advance)
     _warn_of_chance(stretch)
     if aae_s(found.together) > aae_s(found.before):
-        tell("the values chosen one by one are worse in combination than the current settings")
+        warn("the values chosen one by one are worse in combination than the current settings")
     return Tuned(tuning.profile(found.profile), tuning.errors(found), lambda: tuning.show(found, stretch))
 
 
@@ -256,7 +256,7 @@ def _warn_of_chance(stretch: "Stretch") -> None:
     from streams.offline.tune import MIN_JOBS
 
     if len(stretch.jobs) < MIN_JOBS:
-        tell(f"only {len(stretch.jobs)} jobs were predicted: the choice is not significant")
+        warn(f"only {len(stretch.jobs)} jobs were predicted: the choice is not significant")
 
 
 def _search_templates(trace: "Trace", settings: "EngineSettings", options: "TemplateSearchOptions") -> Tuned:

@@ -23,25 +23,27 @@ SILENCE_S = 4.0  # seconds without data after which a waiting command prints a n
 TELL_S = 60.0  # seconds between two lines of how far a long command is
 
 
-def opt(said: str, *words: str, **more: Any) -> Any:
+def opt(description: str, *words: str, **more: Any) -> Any:
     """An option: what it is, its names where these are not its parameter's, and what stands for its value in the help;
     more as `typer.Option` takes it.
     """
     names = [word for word in words if word.startswith("--")]
-    return typer.Option(*names, metavar=next((word for word in words if word not in names), None), help=said, **more)
+    return typer.Option(
+        *names, metavar=next((word for word in words if word not in names), None), help=description, **more
+    )
 
 
-def flag(name: str, said: str, **more: Any) -> Any:
+def flag(name: str, description: str, **more: Any) -> Any:
     """An option that is given or not."""
-    return typer.Option(name, help=said, **more)
+    return typer.Option(name, help=description, **more)
 
 
-def arg(said: str, metavar: str | None = None, **more: Any) -> Any:
+def arg(description: str, metavar: str | None = None, **more: Any) -> Any:
     """An argument, as an option."""
-    return typer.Argument(metavar=metavar, help=said, **more)
+    return typer.Argument(metavar=metavar, help=description, **more)
 
 
-def tell(message: str) -> None:
+def warn(message: str) -> None:
     """Write a line to stderr."""
     sys.stderr.write(printable(message) + "\n")
 
@@ -55,9 +57,9 @@ def print_json(document: Any) -> None:
 
 
 @contextmanager
-def told_if_silent(message: str, seconds: float = SILENCE_S) -> Iterator[Callable[[], None]]:
+def warned_if_silent(message: str, seconds: float = SILENCE_S) -> Iterator[Callable[[], None]]:
     """Write a line to stderr after a period without progress; yield a function that records progress."""
-    timer = Timer(seconds, tell, (message,))
+    timer = Timer(seconds, warn, (message,))
     timer.daemon = True
     timer.start()
     try:
@@ -86,7 +88,7 @@ def progress(
     way = _Way(unit, total, share, left)
     if not sys.stderr.isatty():
         done = Event()
-        Thread(target=way.tell_until, args=(done,), daemon=True).start()
+        Thread(target=way.show_until, args=(done,), daemon=True).start()
         try:
             yield way.advance
         finally:
@@ -129,9 +131,9 @@ class _Way:
     def advance(self, reached: float | None = None, log: str | None = None) -> None:
         self.done, self._reached, self._log = self.done + 1, reached, log
 
-    def tell_until(self, done: Event) -> None:
+    def show_until(self, done: Event) -> None:
         while not done.wait(TELL_S):
-            tell(str(self))
+            warn(str(self))
 
     def __str__(self) -> str:
         took_s = max(time.monotonic() - self._begun, 1e-3)
@@ -145,12 +147,12 @@ class _Way:
             parts = [f"{done:,}{of} {self._unit}", f"{self.done / took_s:,.0f}/s"]
         where = f" of {self._log}" if self._log else ""
         parts += [] if self._reached is None else [f"at {minute(self._reached)}{where}"]
-        left_s = None if self._left is None else self._left()
+        remaining_s = None if self._left is None else self._left()
         if share and share < 1:
             parts += [] if self._total or not self.done else [f"{share:.0%} of the reading"]
-            left_s = took_s * (1 / share - 1) if left_s is None else left_s
-        if left_s is not None:
-            parts.append(f"{duration(left_s)} left" if left_s >= 1 else "nearly done")
+            remaining_s = took_s * (1 / share - 1) if remaining_s is None else remaining_s
+        if remaining_s is not None:
+            parts.append(f"{duration(remaining_s)} left" if remaining_s >= 1 else "nearly done")
         return ", ".join(parts)
 
 
@@ -232,7 +234,7 @@ def read_trace(path: Path, skip_invalid: bool = False) -> "Trace":
     from streams.sources.contract import refuse
     from streams.sources.swf import read_swf
 
-    return read_swf(path, (lambda skipped: tell(str(skipped))) if skip_invalid else refuse)
+    return read_swf(path, (lambda skipped: warn(str(skipped))) if skip_invalid else refuse)
 
 
 def names_in(module: str, table: str) -> Callable[[str], list[str]]:
@@ -242,12 +244,12 @@ def names_in(module: str, table: str) -> Callable[[str], list[str]]:
 
 def known_sites(context: typer.Context, incomplete: str) -> list[str]:
     """Complete site names for a shell; empty if no service answers immediately."""
-    from streams.client.listing import asked_of
+    from streams.client.listing import client_for
 
     url, token = context.params.get("url"), context.params.get("token")
     context.obj = context.find_root().params.get("config")
     try:
-        with asked_of(settings_of(context, url), url, token) as grid:
+        with client_for(settings_of(context, url), url, token) as grid:
             return [site for site in grid.sites if site.startswith(incomplete)]
     except UserError:
         return []

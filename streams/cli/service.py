@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import typer
 
-from streams.cli.options import arg, changed, flag, known_sites, names_in, opt, print_json, settings_of, tell
+from streams.cli.options import arg, changed, flag, known_sites, names_in, opt, print_json, settings_of, warn
 from streams.errors import UserError, read_as
 from streams.text.terminal import printable, show_table, show_wrapped
 
@@ -53,7 +53,7 @@ def create(
     counts = _show_topics(settings, made, as_json)
     if partitions is not None and (others := set(counts.values()) - {partitions}):
         numbers = " and ".join(map(str, sorted(others)))
-        tell(
+        warn(
             f"existing topics keep their {numbers} partitions; "
             f"`queuecast topics repartition --partitions {partitions}` adds partitions and moves the sites"
         )
@@ -81,7 +81,7 @@ def repartition(
 
     settings = settings_of(context)
     for site, (before, now) in sorted(move_sites(settings, partitions).items()):
-        tell(f"{printable(site)}: partition {before} -> {now}")
+        warn(f"{printable(site)}: partition {before} -> {now}")
     _show_topics(settings, {}, as_json)
 
 
@@ -253,9 +253,9 @@ def credentials(
         print_json(options)
     else:
         kafka, serve = settings.kafka, settings.serve
-        asked = f"{kafka.protocol}, {kafka.mechanism}, user {kafka.username}" if kafka.sasl else kafka.protocol
+        login = f"{kafka.protocol}, {kafka.mechanism}, user {kafka.username}" if kafka.sasl else kafka.protocol
         token = "no token" if serve.token is None else "a token"
-        lines = [f"Kafka    {kafka.bootstrap}  {asked}", f"service  {service_url(serve)}  {token}"]
+        lines = [f"Kafka    {kafka.bootstrap}  {login}", f"service  {service_url(serve)}  {token}"]
         lines += [f"settings {context.obj}"] if context.obj else []
         sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
 
@@ -308,8 +308,8 @@ def _send(context: typer.Context, kind: "type[AnyOperation]", why: str, **fields
 
     site, settings = _split(context), settings_of(context)
     send(settings, kind(site=site, time=time.time(), by=operator(settings), why=why, **fields))
-    said = f"sent; `queuecast site {shlex.quote(site)} show` prints the result"
-    sys.stdout.write(printable(said) + "\n")
+    notice = f"sent; `queuecast site {shlex.quote(site)} show` prints the result"
+    sys.stdout.write(printable(notice) + "\n")
 
 
 @site_commands.command(epilog="Example: queuecast site ctc show")
@@ -320,10 +320,10 @@ def show(
     """Print the size, jobs, data age, problems and operator changes of the site."""
     import msgspec
 
-    from streams.operate.site import ask, lines
+    from streams.operate.site import lines, query_site
 
     name = _split(context)
-    found = ask(settings_of(context), name)
+    found = query_site(settings_of(context), name)
     text = msgspec.json.encode(found).decode() if as_json else "\n".join(map(printable, lines(found)))
     sys.stdout.write(text + "\n")
 

@@ -22,7 +22,7 @@ from models.records import AnyAnswer, AnyQuestion
 from streams.broker.consumer import Consumer, broker_answers
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache
-from streams.client.questions import AnswerTimeout, PendingQuestions, asking_for
+from streams.client.questions import AnswerTimeout, PendingQuestions, on_behalf_of
 from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.settings import Settings
 
@@ -60,7 +60,7 @@ class QuestionClient:
         self._settings = settings
         self._topics = Topics(settings.kafka.prefix)
         self._cached_topics = [self._topics.estimates, *([self._topics.outcomes] if outcomes else [])]
-        self._asker = f"{settings.kafka.username or os.getuid()}@{socket.gethostname()}"
+        self._client_id = f"{settings.kafka.username or os.getuid()}@{socket.gethostname()}"
         self._pending = PendingQuestions(self._send, settings.serve.answer_timeout_seconds)
         self._open = AsyncExitStack()
         self._producer: Any = None
@@ -78,7 +78,7 @@ class QuestionClient:
         """
         self.check_started()
         if question.client_id is None:
-            question = msgspec.structs.replace(question, client_id=asking_for.get() or self._asker)
+            question = msgspec.structs.replace(question, client_id=on_behalf_of.get() or self._client_id)
         if question.wait_s is None:
             question = msgspec.structs.replace(question, wait_s=self._settings.serve.answer_timeout_seconds)
         try:
@@ -123,7 +123,9 @@ class QuestionClient:
                 check_topics,  # with kafka-python, which takes longer to import than an answer
             )
 
-            await asyncio.to_thread(check_topics, self._settings, self._topics.asking)  # its errors contain the remedy
+            await asyncio.to_thread(
+                check_topics, self._settings, self._topics.query_topics
+            )  # its errors contain the remedy
             raise Unreachable(f"kafka at {self._kafka.bootstrap}: {error}") from None
         self.startup_problem = None
 

@@ -151,7 +151,7 @@ class AsyncClient:
         seconds = seconds_of(walltime) if isinstance(walltime, str) else walltime
         return self._questions.cache.covering(site, cpus, seconds, queue, gpus)
 
-    async def rank(self, job: JobRequest | None = None, **asked: Unpack[RankFields]) -> Ranking:
+    async def rank(self, job: JobRequest | None = None, **fields: Unpack[RankFields]) -> Ranking:
         """Rank the sites by the response time of a job, which is `job` or is described by its fields.
 
         A site whose worker does not answer in time is ranked by its grid estimate.
@@ -163,24 +163,24 @@ class AsyncClient:
             start_within: deadline for the start, from now, in seconds or as text with a unit: `p_start` is the
                 probability of meeting it.
             prefer: rank this site first unless another one starts sooner by `unless_sooner` (seconds or text).
-            asked: the other arguments are the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` are valid.
+            fields: the other arguments are the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` are valid.
 
         Raises:
             NotUnderstood: there is no such field, or its value is wrong.
         """
-        return await ask_ranking(self._questions, RankRequest.of(job, asked), self.settings.serve.sites)
+        return await query_ranking(self._questions, RankRequest.of(job, fields), self.settings.serve.sites)
 
     async def wait(
-        self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
+        self, site: str, job: JobRequest | None = None, *, why: bool = False, **fields: Unpack[JobFields]
     ) -> records.WaitAnswer:
         """Predict the wait of a job submitted to the site now; `rank` describes the parameters."""
-        question = described(job, asked).question(new_id(), site, why=why)
-        return self._told(await self._ask(question), records.WaitAnswer)
+        question = described(job, fields).question(new_id(), site, why=why)
+        return self._checked(await self._query(question), records.WaitAnswer)
 
     async def site(self, site: str, limit: int = 0) -> records.SiteAnswer:
         """Return a site's size, jobs and accuracy, and at most `limit` of its longest-pending jobs."""
-        answer = await self._ask(records.SiteQuestion(id=new_id(), site=site, limit=limit))
-        return self._told(answer, records.SiteAnswer)
+        answer = await self._query(records.SiteQuestion(id=new_id(), site=site, limit=limit))
+        return self._checked(answer, records.SiteAnswer)
 
     async def every_site(self, sites: Sequence[str] = (), limit: int = 0) -> dict[str, records.SiteAnswer | None]:
         """Return the answer of `site` for these sites, by default for all; None if no worker answers."""
@@ -244,20 +244,20 @@ class AsyncClient:
     ) -> dict[str, Kind | None]:
         sites = several(sites)
         chosen = dict.fromkeys(sites or [*self.sites, *self.settings.serve.sites])
-        answers = await ask_all(self._questions, map(question, chosen))
+        answers = await query_all(self._questions, map(question, chosen))
         for site in sites:
             if isinstance(answer := answers[site], records.NoAnswer) and answer.reason == records.UNKNOWN_SITE:
-                self._told(answer, kind)
+                self._checked(answer, kind)
         return {site: answer if isinstance(answer, kind) else None for site, answer in answers.items()}
 
-    def _told(self, answer: records.AnyAnswer, kind: type[Kind]) -> Kind:
+    def _checked(self, answer: records.AnyAnswer, kind: type[Kind]) -> Kind:
         """Return the answer as `of_kind`; the error names the registered sites."""
         try:
             return of_kind(answer, kind)
         except UnknownSite:
             raise unknown_site(answer.site, self.sites) from None
 
-    async def _ask(self, question: records.AnyQuestion) -> records.AnyAnswer:
+    async def _query(self, question: records.AnyQuestion) -> records.AnyAnswer:
         return await self._patiently(lambda: self._questions.ask(question))
 
     async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
@@ -273,12 +273,12 @@ class AsyncClient:
             stop=stop_after_delay(self._patience_s),
             wait=wait_random_exponential(0.2, MAX_PAUSE_S),
             retry=retry_if_exception_type((AnswerTimeout, Unreachable)),
-            before_sleep=self._tell_of_trying,
+            before_sleep=self._log_retry,
             reraise=True,
         )
         return await again(once)
 
-    def _tell_of_trying(self, state: Any) -> None:
+    def _log_retry(self, state: Any) -> None:
         """Log the reason of the first retry."""
         if state.attempt_number == 1:
             log.warning("%s; retrying for %g s", state.outcome.exception(), self._patience_s)
@@ -309,7 +309,7 @@ def constraint_of(text: str) -> str:
 UNLIMITED = frozenset({"unlimited", "infinite"})  # words for a job without a time limit, in lower case
 
 
-def job_request(**asked: Any) -> JobRequest:
+def job_request(**fields: Any) -> JobRequest:
     """Build a job request; `walltime` and `memory` may be text with a unit, `walltime` also "unlimited".
 
     Raises:
@@ -320,15 +320,15 @@ def job_request(**asked: Any) -> JobRequest:
     >>> job_request(walltime="unlimited").unlimited
     True
     """
-    if isinstance(walltime := asked.get("walltime"), str) and walltime.strip().lower() in UNLIMITED:
-        asked |= {"walltime": None, "unlimited": True}
-    if unknown := asked.keys() - set(JobRequest.__struct_fields__):
+    if isinstance(walltime := fields.get("walltime"), str) and walltime.strip().lower() in UNLIMITED:
+        fields |= {"walltime": None, "unlimited": True}
+    if unknown := fields.keys() - set(JobRequest.__struct_fields__):
         raise NotUnderstood(f"{min(unknown)!r} is not a field of a job")
     for name, read in (("walltime", seconds_of), ("memory", bytes_of), ("constraint", constraint_of)):
-        if isinstance(asked.get(name), str):
-            asked[name] = read_as(name, read, asked[name])
+        if isinstance(fields.get(name), str):
+            fields[name] = read_as(name, read, fields[name])
     try:
-        return msgspec.convert(asked, JobRequest)
+        return msgspec.convert(fields, JobRequest)
     except msgspec.ValidationError as error:
         place, problem = place_and_problem(error)
         raise NotUnderstood(f"{place}: {in_words(problem)}") from None
@@ -347,7 +347,7 @@ def _settings_here() -> Settings:
     return settings_here()
 
 
-async def ask_all(
+async def query_all(
     client: "QuestionClient", questions: Iterable[records.AnyQuestion]
 ) -> dict[str, records.AnyAnswer | None]:
     """Send all questions in parallel, one per site; return the answers by site, None if there is none.
@@ -356,15 +356,15 @@ async def ask_all(
         TooManyQuestions: too many questions are open.
     """
 
-    async def ask(question: records.AnyQuestion) -> records.AnyAnswer | None:
+    async def query(question: records.AnyQuestion) -> records.AnyAnswer | None:
         try:
             return await client.ask(question)
         except (AnswerTimeout, Unreachable):
             return None
 
-    asked = list(questions)
-    answers = await asyncio.gather(*map(ask, asked))
-    return {question.site: answer for question, answer in zip(asked, answers, strict=True)}
+    sent = list(questions)
+    answers = await asyncio.gather(*map(query, sent))
+    return {question.site: answer for question, answer in zip(sent, answers, strict=True)}
 
 
 def several(sites: Sequence[str]) -> Sequence[str]:
@@ -372,8 +372,8 @@ def several(sites: Sequence[str]) -> Sequence[str]:
     return (sites,) if isinstance(sites, str) else sites
 
 
-async def ask_ranking(
-    client: "QuestionClient", asked: RankRequest, site_settings: Mapping[str, SiteSettings]
+async def query_ranking(
+    client: "QuestionClient", request: RankRequest, site_settings: Mapping[str, SiteSettings]
 ) -> Ranking:
     """Query the sites about a job, by default all with estimates or settings, and rank them by their answers.
 
@@ -383,21 +383,21 @@ async def ask_ranking(
         TooManyQuestions: too many questions are open.
     """
     client.check_started()
-    job = asked.job
-    chosen = list(dict.fromkeys(asked.sites or [*client.cache.sites, *site_settings]))
+    job = request.job
+    chosen = list(dict.fromkeys(request.sites or [*client.cache.sites, *site_settings]))
     known = {site: site_settings.get(site, SiteSettings()) for site in chosen}
     questions = [
-        job.question(new_id(), site, known[site].speed, asked.why)
+        job.question(new_id(), site, known[site].speed, request.why)
         for site in chosen
         if exclusion(job, known[site]) is None
     ]
-    answers = await ask_all(client, questions)
-    said = {site: _said(client.cache, job, site, known[site], answers.get(site)) for site in chosen}
-    found = rank(job, said, known, asked.run_s, asked.start_within_s)
-    return found if asked.preference is None else preferring(found, asked.preference)
+    answers = await query_all(client, questions)
+    replies = {site: _reply(client.cache, job, site, known[site], answers.get(site)) for site in chosen}
+    found = rank(job, replies, known, request.run_s, request.start_within_s)
+    return found if request.preference is None else preferring(found, request.preference)
 
 
-def _said(
+def _reply(
     cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings, answer: records.AnyAnswer | None
 ) -> Reply:
     """Return the worker's answer, else a grid estimate, else the reason why there is neither."""

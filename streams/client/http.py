@@ -103,9 +103,9 @@ class HttpClient:
         shape = covering(shapes, cpus, seconds, queue, gpus)
         return None if shape is None else shapes[shape]
 
-    def rank(self, job: JobRequest | None = None, **asked: Unpack[RankFields]) -> Ranking:
+    def rank(self, job: JobRequest | None = None, **fields: Unpack[RankFields]) -> Ranking:
         """Rank the sites by the response time of a job."""
-        found = RankRequest.of(job, asked)
+        found = RankRequest.of(job, fields)
         more = {"run": _with_unit(found.run_s), "start_within": _with_unit(found.start_within_s)}
         if found.preference is not None:
             sooner = _with_unit(found.preference.unless_sooner_s)
@@ -113,10 +113,10 @@ class HttpClient:
         return self._get(f"/v1/rank?{_query(found.job, found.why, site=list(found.sites), **more)}", Ranking)
 
     def wait(
-        self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
+        self, site: str, job: JobRequest | None = None, *, why: bool = False, **fields: Unpack[JobFields]
     ) -> WaitAnswer:
         """Predict the wait of a job submitted to the site now."""
-        return self._get(f"{_path(site)}/wait?{_query(described(job, asked), why)}", WaitAnswer, UnknownSite)
+        return self._get(f"{_path(site)}/wait?{_query(described(job, fields), why)}", WaitAnswer, UnknownSite)
 
     def site(self, site: str, limit: int = 0) -> SiteAnswer:
         """Return a site's size, jobs and accuracy, and its longest-pending jobs."""
@@ -149,8 +149,8 @@ class HttpClient:
             except AnswerTimeout:
                 found[site] = None
         if unknown and not any(found.values()):
-            told = "; ".join(f"{', '.join(names)}: {what}" for what, names in unknown.items())
-            raise UnknownJob(f"{self._url}: {told}")
+            problems = "; ".join(f"{', '.join(names)}: {what}" for what, names in unknown.items())
+            raise UnknownJob(f"{self._url}: {problems}")
         return found
 
     def jobs(self, user: str, sites: Sequence[str] = (), limit: int = 100) -> dict[str, JobsAnswer | None]:

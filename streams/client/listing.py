@@ -52,7 +52,7 @@ class SiteRow(msgspec.Struct, frozen=True):
     problem: str | None
 
 
-def asked_of(settings: Settings, url: str | None, token: str | None) -> Client | HttpClient:
+def client_for(settings: Settings, url: str | None, token: str | None) -> Client | HttpClient:
     """Return a client of the service at this address, with this token or that of the settings; else of the workers."""
     return HttpClient(url, token or settings.serve.token) if url else Client(settings, patience_s=0)
 
@@ -135,13 +135,13 @@ def _whys(waiting: Sequence[tuple[SiteJobs, LiveJob]]) -> Iterator[tuple[str, st
     by_site: dict[tuple[str, str], list[str]] = {}
     for of, job in waiting:
         unknown = job.reason if job.blocked_by is msgspec.UNSET else job.blocked_by
-        for said in filter(None, (job.why or ("" if job.expected_start is not None else unknown)).split("; ")):
-            by_site.setdefault((of.site, said), []).append(job.job)
-    for (site, said), jobs in by_site.items():
+        for reason in filter(None, (job.why or ("" if job.expected_start is not None else unknown)).split("; ")):
+            by_site.setdefault((of.site, reason), []).append(job.job)
+    for (site, reason), jobs in by_site.items():
         if len(jobs) == 1:
-            alone.setdefault((site, jobs[0]), []).append(said)
-    yield from ((job, "; ".join(said)) for (_, job), said in alone.items())
-    yield from ((site, f"{', '.join(jobs)}: {said}") for (site, said), jobs in by_site.items() if len(jobs) > 1)
+            alone.setdefault((site, jobs[0]), []).append(reason)
+    yield from ((job, "; ".join(reason)) for (_, job), reason in alone.items())
+    yield from ((site, f"{', '.join(jobs)}: {reason}") for (site, reason), jobs in by_site.items() if len(jobs) > 1)
 
 
 def _running(of: SiteJobs, job: LiveJob, start: float) -> str:
@@ -265,8 +265,8 @@ def _state(ranked: RankedSite) -> str:
 def _why(ranked: RankedSite) -> str:
     standing = " [by a grid estimate: its worker is silent]" if ranked.source == "grid" else ""
     stale = f"stale: {ranked.stale}"  # it is printed with the site's state
-    told = "; ".join(filter(None, ((ranked.degraded or "").replace(stale, ""), ranked.low_confidence)))
-    problems = "; ".join(filter(None, dict.fromkeys(told.split("; "))))  # both may contain the same problem
+    problems = "; ".join(filter(None, ((ranked.degraded or "").replace(stale, ""), ranked.low_confidence)))
+    problems = "; ".join(filter(None, dict.fromkeys(problems.split("; "))))  # both may contain the same problem
     behind = "ranked behind: " if ranked.low_confidence else ""
     reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
     return f"{reason}{standing} [{behind}{problems}]" if problems else f"{reason}{standing}"
@@ -291,29 +291,31 @@ def check_job(answers: Sequence[JobAnswer]) -> None:
         UserError: it is registered at none.
     """
     if not any(map(_is_known, answers)):
-        said = {text: [answer.site for answer in answers if answer.text == text] for text in (a.text for a in answers)}
-        raise UserError("; ".join(f"{', '.join(sites)}: {text}" for text, sites in said.items()))
+        sites_by_text = {
+            text: [answer.site for answer in answers if answer.text == text] for text in (a.text for a in answers)
+        }
+        raise UserError("; ".join(f"{', '.join(sites)}: {text}" for text, sites in sites_by_text.items()))
 
 
-def show_job(answers: Sequence[JobAnswer], within_s: float | None = None, told: bool = False) -> None:
+def show_job(answers: Sequence[JobAnswer], within_s: float | None = None, with_published: bool = False) -> None:
     """Print a line for each site that has the job, with the reason of its wait.
 
     Args:
         answers: the answers of the sites.
         within_s: also print the probability that it starts within this many seconds.
-        told: also print its prediction history.
+        with_published: also print its prediction history.
     """
     for answer in filter(_is_known, answers):
         start = "" if answer.expected_start is None else f" ({minute(answer.expected_start)})"
         show_wrapped(f"{answer.site} {answer.job}: {answer.text}{start}")
         show_named([*_job_in_time(answer, within_s), *_details(answer)])
-        if told and answer.estimates:
+        if with_published and answer.estimates:
             sys.stdout.write("\n")
-            show_table(["published (UTC)", "starts (UTC)", "90 % by (UTC)"], [_told(one) for one in answer.estimates])
+            show_table(["published (UTC)", "starts (UTC)", "90 % by (UTC)"], [_times(one) for one in answer.estimates])
 
 
-def _told(said: PublishedStart) -> list[str]:
-    return [*map(_minute, (said.at, said.start, said.starts_by.get(LATEST)))]
+def _times(published: PublishedStart) -> list[str]:
+    return [*map(_minute, (published.at, published.start, published.starts_by.get(LATEST)))]
 
 
 def _is_known(answer: JobAnswer) -> bool:

@@ -16,7 +16,7 @@ Kind = TypeVar("Kind", bound=AnyAnswer)
 MAX_NAMED = 20  # sites that an error names
 MAX_OPEN_QUESTIONS = 5000  # how many questions may be open at the same time; this bounds the memory
 
-asking_for: ContextVar[str | None] = ContextVar("asking_for", default=None)
+on_behalf_of: ContextVar[str | None] = ContextVar("on_behalf_of", default=None)
 """The client behind the questions of a shared connection; workers serve clients in turn."""
 
 

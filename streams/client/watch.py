@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 SHOWN_BOUND = "0.9"  # the bound that a line shows; JSON has all of them, and the reasons
 POLL_S = 5.0  # seconds without a message after which the broker is probed
 
-Tell = Callable[[str], None]
+Warn = Callable[[str], None]
 """Receives a line for each skipped message, and when Kafka becomes unreachable or available."""
 
 
@@ -45,14 +45,14 @@ async def records(
     outcomes: bool,
     group: str | None,
     from_beginning: bool,
-    tell: Tell = log.warning,
+    warn: Warn = log.warning,
 ) -> AsyncGenerator[tuple[Prediction | Outcome, Any]]:
     """Yield predictions and outcomes with their messages, as `follow`; filter by site and job, None for all."""
     decoders = {
         topic: msgspec.json.Decoder[Prediction | Outcome](kind) for topic, kind in kinds(settings, outcomes).items()
     }
     reading = {topic: lambda message, read=read: read.decode(message.value or b"") for topic, read in decoders.items()}
-    async with aclosing(follow(settings, reading, group, from_beginning, tell)) as found:
+    async with aclosing(follow(settings, reading, group, from_beginning, warn)) as found:
         async for record, message in found:
             if site in (None, record.site) and job in (None, record.job):
                 yield record, message
@@ -63,7 +63,7 @@ async def follow(
     reading: Mapping[str, Callable[[Any], Any]],
     group: str | None,
     from_beginning: bool,
-    tell: Tell = log.warning,
+    warn: Warn = log.warning,
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """Yield records and their messages as they arrive, without end; `reading` decodes each topic.
 
@@ -87,13 +87,13 @@ async def follow(
     order = _order(consumer, settings, reading) if group is None else None
     begin = partial(_assign, consumer, reading, from_beginning) if group is None else None
     async with started(consumer, settings, begin):
-        async for came in arriving(consumer, settings.kafka, tell):
+        async for came in arriving(consumer, settings.kafka, warn):
             for message in came if order is None else order.ordered(came):
                 try:
                     record = reading[message.topic](message)
                 except UNDECODABLE as error:
                     place = f"{message.topic}, partition {message.partition}, offset {message.offset}"
-                    tell(f"skipped: {place}: {error}")
+                    warn(f"skipped: {place}: {error}")
                 else:
                     yield record, message
             if group is not None:
@@ -130,7 +130,7 @@ async def _commit_ends(consumer: Consumer, topics: Iterable[str]) -> None:
             await consumer.commit(await consumer.end_offsets(places))
 
 
-async def arriving(consumer: Any, settings: KafkaSettings, tell: Tell) -> AsyncGenerator[list[Any]]:
+async def arriving(consumer: Any, settings: KafkaSettings, warn: Warn) -> AsyncGenerator[list[Any]]:
     """Yield a consumer's messages as they arrive, without end; wait while no broker answers.
 
     The broker is probed when no message arrives.
@@ -150,9 +150,9 @@ async def arriving(consumer: Any, settings: KafkaSettings, tell: Tell) -> AsyncG
         there = bool(found) or await broker_answers(settings.bootstrap, tls, BROKER_TIMEOUT_S)
         if not there and away_since is None:
             away_since = looked_at
-            tell(f"kafka: no broker answers at {settings.bootstrap}; waiting for it")
+            warn(f"kafka: no broker answers at {settings.bootstrap}; waiting for it")
         elif there and away_since is not None:
-            tell(f"kafka at {settings.bootstrap} is back after {duration(time.monotonic() - away_since)}")
+            warn(f"kafka at {settings.bootstrap} is back after {duration(time.monotonic() - away_since)}")
             away_since = None
         yield [message for messages in found.values() for message in messages]
 
@@ -194,11 +194,11 @@ def _prediction(record: Prediction) -> str:
 
 def _outcome(record: Outcome) -> str:
     """Format the outcome at the start of a job, or at its end, which repeats the first."""
-    said = "no estimate" if record.predicted_wait_s is None else f"predicted {duration(record.predicted_wait_s)}"
+    estimate = "no estimate" if record.predicted_wait_s is None else f"predicted {duration(record.predicted_wait_s)}"
     if record.censored:
-        return f"cancelled after {duration(record.actual_wait_s)}, {said}  ({record.method})"
+        return f"cancelled after {duration(record.actual_wait_s)}, {estimate}  ({record.method})"
     fate = "started" if record.actual_run_s is None else "ended"
-    text = f"{fate}: waited {duration(record.actual_wait_s)}, {said}"
+    text = f"{fate}: waited {duration(record.actual_wait_s)}, {estimate}"
     if record.actual_run_s is not None:
         run = "no estimate" if record.predicted_run_s is None else f"predicted {duration(record.predicted_run_s)}"
         text += f", ran {duration(record.actual_run_s)}, {run}"

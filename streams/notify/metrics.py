@@ -40,7 +40,7 @@ class NotifyCounts(Collector):
         self._clock = clock
         self._failing_since: float | None = None
 
-    def told(self, kind: Kind, undelivered: str | None) -> None:
+    def count_sent(self, kind: Kind, undelivered: str | None) -> None:
         """Count a notice that was delivered, or given up."""
         if undelivered is not None:
             self.failed[kind] += 1

@@ -104,13 +104,13 @@ PARALLEL = 16  # how many requests to the webhook may be open at once
 PAUSE_S = 15.0  # seconds before a retry for a job without a worker's answer
 
 
-async def run_notify(settings: Settings, wanted: NoticeFilter, tell: Callable[[Notice], None]) -> None:
+async def run_notify(settings: Settings, wanted: NoticeFilter, show: Callable[[Notice], None]) -> None:
     """Send notices of the `wanted` jobs until cancelled.
 
     Args:
         settings: of the deployment.
         wanted: selects the jobs.
-        tell: called with each notice that was delivered or given up.
+        show: called with each notice that was delivered or given up.
 
     Raises:
         UserError: Kafka refuses, or is unreachable at the start; or the web port cannot be used.
@@ -135,12 +135,12 @@ async def run_notify(settings: Settings, wanted: NoticeFilter, tell: Callable[[N
         reader = Reader(settings, watching, counts)
         consumer = await stack.enter_async_context(reader.caught_up(bool(wanted.users)))
         log.debug("Watching %d pending jobs for notices", len(watching.jobs))
-        teller = Teller(settings, watching, counts, grid, producer, hook, tell)
-        await asyncio.gather(reader.follow(consumer), teller.run())
+        notifier = Notifier(settings, watching, counts, grid, producer, hook, show)
+        await asyncio.gather(reader.follow(consumer), notifier.run())
 
 
 @dataclass(eq=False)
-class Teller:
+class Notifier:
     """Scan the jobs and send their due notices; at most one notice per job is in flight."""
 
     settings: Settings
@@ -149,7 +149,7 @@ class Teller:
     grid: AsyncClient
     producer: Any
     hook: Webhook | None
-    tell: Callable[[Notice], None]
+    show: Callable[[Notice], None]
     _open: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PARALLEL), init=False)
 
@@ -176,14 +176,14 @@ class Teller:
                 if kind is None:  # the worker knows better than the last estimate on the topic
                     self.counts.dropped[OUTDATED] += 1
                     return
-                told = notice(job, kind, now, self.settings.notify.name)
-                if self.hook is not None and (problem := await self.hook.deliver(told)) is not None:
-                    log.warning("Webhook rejected notice %s: %s", told.id, problem)
-                    told = msgspec.structs.replace(told, undelivered=problem)
-            await self._keep(told)
-            self.watching.was_told(told)
-            self.counts.told(told.kind, told.undelivered)
-            self.tell(told)
+                sent = notice(job, kind, now, self.settings.notify.name)
+                if self.hook is not None and (problem := await self.hook.deliver(sent)) is not None:
+                    log.warning("Webhook rejected notice %s: %s", sent.id, problem)
+                    sent = msgspec.structs.replace(sent, undelivered=problem)
+            await self._keep(sent)
+            self.watching.was_notified(sent)
+            self.counts.count_sent(sent.kind, sent.undelivered)
+            self.show(sent)
         finally:
             job.sending = False
 
@@ -208,17 +208,17 @@ class Teller:
             job.estimated(now)
         return True
 
-    async def _keep(self, told: Notice) -> None:
+    async def _keep(self, sent: Notice) -> None:
         """Write a notice to its topic; retry as long as Kafka is unreachable."""
-        topic, value = Topics(self.settings.kafka.prefix).notices, msgspec.json.encode(told)
+        topic, value = Topics(self.settings.kafka.prefix).notices, msgspec.json.encode(sent)
         while True:
             try:
-                await self.producer.send_and_wait(topic, value, told.site.encode())
+                await self.producer.send_and_wait(topic, value, sent.site.encode())
                 return
             except KafkaError as error:
                 if not error.retriable:
                     raise UserError(f"kafka at {self.settings.kafka.bootstrap}: {error!r}") from None
-                log.warning("Cannot write notice %s yet: %r", told.id, error)
+                log.warning("Cannot write notice %s yet: %r", sent.id, error)
                 await asyncio.sleep(1.0)
 
 

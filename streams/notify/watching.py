@@ -53,7 +53,7 @@ class Watching:
         self._gone: OrderedDict[JobPlace, None] = OrderedDict()
         self._users: OrderedDict[tuple[str, str], str] = OrderedDict()  # by site and job: a requeued one has no Submit
         self._early: OrderedDict[JobPlace, WatchedJob] = OrderedDict()
-        self._told: dict[JobPlace, list[Notice]] = {}
+        self._delivered: dict[JobPlace, list[Notice]] = {}
         self._latest: dict[str, tuple[float, bool]] = {}  # by site: its last record's time, and whether it is live
 
     def submitted(self, event: Submit) -> None:
@@ -93,11 +93,11 @@ class Watching:
 
     def _watch(self, job: WatchedJob) -> None:
         job.user = self._users.get(job.place[:2])
-        for notice in self._told.pop(job.place, ()):
-            job.was_told(notice, self._before_s)
+        for notice in self._delivered.pop(job.place, ()):
+            job.was_notified(notice, self._before_s)
         self.jobs[job.place] = job
 
-    def left(self, outcome: Outcome, stamp: float) -> None:
+    def job_left(self, outcome: Outcome, stamp: float) -> None:
         """Record an outcome: the job is no longer pending."""
         self._seen(outcome.site, outcome.observed_at, stamp)
         self.forget((outcome.site, outcome.job, outcome.attempt))
@@ -106,20 +106,20 @@ class Watching:
         """Stop watching a job."""
         self.jobs.pop(place, None)
         self._early.pop(place, None)
-        self._told.pop(place, None)
+        self._delivered.pop(place, None)
         self._gone[place] = None
         if len(self._gone) > MAX_GONE:
             self._gone.popitem(last=False)
 
-    def was_told(self, notice: Notice) -> None:
+    def was_notified(self, notice: Notice) -> None:
         """Record a notice from the topic, sent by this process or an earlier one."""
         place = (notice.site, notice.job, notice.attempt)
         if notice.name != self._name:
             return
         if (job := self.jobs.get(place)) is not None:
-            job.was_told(notice, self._before_s)
+            job.was_notified(notice, self._before_s)
         elif place not in self._gone:
-            self._told.setdefault(place, []).append(notice)
+            self._delivered.setdefault(place, []).append(notice)
 
     def due(self) -> Iterator[WatchedJob]:
         """Yield the jobs with a notice due now. O(jobs)."""
@@ -210,8 +210,8 @@ class Reader:
             if topic == topics.predictions:
                 watching.predicted(msgspec.json.decode(value, type=Prediction), stamp)
             elif topic == topics.outcomes:
-                watching.left(msgspec.json.decode(value, type=Outcome), stamp)
+                watching.job_left(msgspec.json.decode(value, type=Outcome), stamp)
             elif topic == topics.notices:
-                watching.was_told(msgspec.json.decode(value, type=Notice))
+                watching.was_notified(msgspec.json.decode(value, type=Notice))
             elif msgspec.json.decode(value, type=_NoticeKind).type == "submit":
                 watching.submitted(msgspec.json.decode(value, type=Submit))

@@ -32,11 +32,11 @@ class Cell(msgspec.Struct, array_like=True):
 
     def add(self, outcome: Outcome) -> None:
         """Count a job that has left the queue."""
-        wait_s, said_s = outcome.actual_wait_s, outcome.predicted_wait_s or 0.0
-        low, high = sorted((max(said_s, 60.0), max(wait_s, 60.0)))
+        wait_s, estimate_s = outcome.actual_wait_s, outcome.predicted_wait_s or 0.0
+        low, high = sorted((max(estimate_s, 60.0), max(wait_s, 60.0)))
         self.jobs += 1
         self.wait_s += wait_s
-        self.error_s += abs(said_s - wait_s)
+        self.error_s += abs(estimate_s - wait_s)
         self.within_x2 += high <= 2 * low
         for q, bound_s in (outcome.bounds or {}).items():
             jobs, held = self.bounds.get(q, (0, 0))

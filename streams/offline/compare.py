@@ -41,7 +41,7 @@ class Comparison(msgspec.Struct):
         self.rivals = sorted({*self.rivals, *other.rivals})
         self.breakdowns |= other.breakdowns
 
-    def told_of(self, method: str) -> str:
+    def pending_reasons_of(self, method: str) -> str:
         """Return the method to report on: this one if it ran, else the best that ran, else the best baseline."""
         if method in self.breakdowns:
             return method
@@ -108,11 +108,11 @@ def _shares(methods: Sequence[str], workers: int) -> list[list[str]]:
     return [share for share in shares if share] or [[]]
 
 
-def _finished(futures: Sequence[Future[Comparison]], tell: Callable[[], None]) -> Iterator[Future[Comparison]]:
+def _finished(futures: Sequence[Future[Comparison]], advance: Callable[[], None]) -> Iterator[Future[Comparison]]:
     left = set(futures)
     while left:
         ended, left = wait(left, timeout=0.5, return_when="FIRST_COMPLETED")
-        tell()
+        advance()
         yield from ended
 
 

@@ -35,7 +35,7 @@ class Excerpt(msgspec.Struct, frozen=True):
         return self.jobs // self.every
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """Description of the sample; empty if all jobs are predicted."""
         if self.every == 1:
             return ""

@@ -27,7 +27,7 @@ def examples_of(
     """
     waits, runs = collect(events_in(stretch, advance), stretch.jobs, settings)
     examples = waits if target == "wait" else runs
-    if not examples.asked:
+    if not examples.queries:
         raise UserError(f"{stretch.trace.path}: no job of that range ran")
     return examples
 

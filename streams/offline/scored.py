@@ -90,8 +90,8 @@ class ScoredReplay:
             self._state_file = file = resume.with_name(f"{resume.name}{digest}")
             log, what = excerpt.log, msgspec.structs.astuple(excerpt)[1:]
             scored = jobs.ids, sorted(jobs.names or ()), cancelled
-            told = msgspec.msgpack.encode((STATE_VERSION, log.fingerprint, log.cuts, what, scored, settings))
-            self._identity = blake2b(told + repr((files, only, prior)).encode(), digest_size=16).digest()
+            identity = msgspec.msgpack.encode((STATE_VERSION, log.fingerprint, log.cuts, what, scored, settings))
+            self._identity = blake2b(identity + repr((files, only, prior)).encode(), digest_size=16).digest()
             sizes = self._take_back(file)
         self._files = RecordFile(files[0], sizes[0]), RecordFile(files[1], sizes[1])
 
@@ -154,7 +154,7 @@ class ScoredReplay:
     def _score(self, outcome: Outcome, job: Job | None, engine: Engine) -> None:
         scored = outcome.job in self._jobs and (self._cancelled or not outcome.censored)
         key, noted = engine.parts.landmarks.latest
-        self.waiting.left(outcome, noted if key == (outcome.job, outcome.attempt) else (), scored)
+        self.waiting.job_left(outcome, noted if key == (outcome.job, outcome.attempt) else (), scored)
         if scored:
             self.breakdowns.add(outcome, job)
             self.scores.add(outcome)
@@ -165,7 +165,7 @@ class ScoredReplay:
         engines = {}
         for site, engine in self._engines.items():
             engine.take_changes()
-            engine.parts.histories.store_anew()
+            engine.parts.histories.mark_all_new()
             engines[site] = engine.checkpoint()
         scores, breakdowns = self.scores.counted, self.breakdowns.counted
         sizes = [written.durable() for written in self._files]

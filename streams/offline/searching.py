@@ -93,11 +93,11 @@ def steps(
     file: Path | None,
     workload: str,
     founders: Iterable[Individual],
-    told: Callable[[Individual], list[str]],
+    described: Callable[[Individual], list[str]],
 ) -> Iterator[SearchStep]:
     """Yield one step for each generation, those of the state file first; the file is written after each.
 
-    `workload` identifies the jobs; `told` formats an individual as texts.
+    `workload` identifies the jobs; `described` formats an individual as texts.
 
     Raises:
         UserError: the state file cannot be read or written, or is of another search.
@@ -107,7 +107,7 @@ def steps(
     yield from taken
     for generation in evolve(problem, plan, state.generation if state else None, founders):
         errors = generation.errors
-        best = told(generation.ranked()[0])
+        best = described(generation.ranked()[0])
         taken.append(SearchStep(generation.number, best, min(errors), fsum(errors) / len(errors), max(errors)))
         if file is not None:
             save_state(SearchState(workload, plan, generation, taken), file)

@@ -107,7 +107,7 @@ def search(
         for step in found:
             taken.append(step)
             report(step)
-    return SearchResult(taken, before_s, float(workload.run_s[workload.asked].mean()))
+    return SearchResult(taken, before_s, float(workload.run_s[workload.queries].mean()))
 
 
 def _greedy(workload: Workload, choice: Choice, evaluate: Evaluate) -> Iterator[SearchStep]:

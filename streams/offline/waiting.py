@@ -121,7 +121,7 @@ class WaitingScores:
             one.job.estimated(estimate)
         self._check(one, prediction.made_at)
 
-    def left(self, outcome: Outcome, noted: Iterable[Landmark], scored: bool) -> None:
+    def job_left(self, outcome: Outcome, noted: Iterable[Landmark], scored: bool) -> None:
         """Add a job that has left the queue.
 
         Args:
@@ -148,15 +148,15 @@ class WaitingScores:
             return
         ahead_s = [begin - sent.at for sent in one.sent if sent.kind == "about_to_start"]
         counts.jobs += 1
-        counts.in_time += any(IN_TIME_S[0] <= left_s <= IN_TIME_S[1] for left_s in ahead_s)
+        counts.in_time += any(IN_TIME_S[0] <= remaining_s <= IN_TIME_S[1] for remaining_s in ahead_s)
         counts.about += len(ahead_s)
-        counts.came_true += sum(left_s <= LONG_WAIT_S for left_s in ahead_s)
+        counts.came_true += sum(remaining_s <= LONG_WAIT_S for remaining_s in ahead_s)
 
     def _checks(self, job: WatchedJob) -> list[float]:
         """Return when a notice of a job may be due without a new estimate, Unix seconds."""
         found = [job.now.expected_start - self._before_s] if job.armed else []
-        if job.told.latest is not None and not job.overdue:
-            found.append(job.told.latest + AFTER_S)
+        if job.last_notified.latest is not None and not job.overdue:
+            found.append(job.last_notified.latest + AFTER_S)
         return found
 
     def _pass_to(self, now: float) -> None:
@@ -179,8 +179,8 @@ class WaitingScores:
         kind = due(job, at, self._before_s)
         if kind is None:
             return
-        one.sent.append(SentNotice(kind, at, job.told.latest))
-        job.was_told(notice(job, kind, at, ""), self._before_s)
+        one.sent.append(SentNotice(kind, at, job.last_notified.latest))
+        job.was_notified(notice(job, kind, at, ""), self._before_s)
         for later in self._checks(job):
             if later > at:
                 heappush(self._heap, (later, job.place))

@@ -23,8 +23,8 @@ def known_until(settings: Settings, sites: Iterable[str]) -> dict[str, float]:
     try:
         with Client(settings, patience_s=0) as grid:
             known = set(grid.sites)
-            asked = [site for site in sites if site in known]
-            answers = grid.every_site(asked) if asked else {}
+            chosen = [site for site in sites if site in known]
+            answers = grid.every_site(chosen) if chosen else {}
     except UserError:
         return {}
     return {site: one.as_of for site, one in answers.items() if one is not None and one.as_of is not None}

@@ -194,7 +194,7 @@ MAX_LISTED = 8  # maximum number of sites or fields in a result
 def check_sites(settings: Settings) -> Iterator[CheckResult]:
     """Query each site's worker for the age of its last event and for unknown event fields."""
     try:
-        answers, silent = _ask(settings)
+        answers, silent = _query(settings)
     except UserError as error:
         yield CheckResult("sites", "warn", f"cannot be asked about: {error}")
         return
@@ -203,7 +203,7 @@ def check_sites(settings: Settings) -> Iterator[CheckResult]:
     yield changes(answers)
 
 
-def _ask(settings: Settings) -> tuple[list[SiteAnswer], list[str]]:
+def _query(settings: Settings) -> tuple[list[SiteAnswer], list[str]]:
     with Client(settings, patience_s=0) as grid:
         by_site = grid.every_site()
     answers = [answer for answer in by_site.values() if answer is not None]
@@ -239,8 +239,8 @@ def changes(answers: Iterable[SiteAnswer]) -> CheckResult:
     """List the recent operator changes, with the user and the time."""
     found = [(done, answer.site) for answer in answers for done in answer.operations]
     found.sort(key=lambda one: -one[0].at)
-    told = [f"{moment(done.at)} {site}: {done.done}, by {done.by} {done.why}".rstrip() for done, site in found]
-    return CheckResult("operators' changes", "ok", _listed(told) or "none")
+    listed = [f"{moment(done.at)} {site}: {done.done}, by {done.by} {done.why}".rstrip() for done, site in found]
+    return CheckResult("operators' changes", "ok", _listed(listed) or "none")
 
 
 def _listed(found: list[str]) -> str:

@@ -12,7 +12,7 @@ from streams.broker.admin import check_topics, kafka_errors
 from streams.broker.stored import held
 from streams.broker.topics import Topics
 from streams.client.blocking import each
-from streams.client.watch import Tell, follow
+from streams.client.watch import Warn, follow
 from streams.errors import UNDECODABLE
 from streams.settings import Settings
 from streams.text.terminal import minute, moment, printable, show_listed, show_table
@@ -59,14 +59,14 @@ def read_letters(settings: Settings, wanted: LetterFilter) -> Iterator[Letter]:
                     yield letter
 
 
-def coming_letters(settings: Settings, wanted: LetterFilter, tell: Tell) -> Generator[Letter]:
-    """Yield new dead letters without end; report messages that are no dead letters through `tell`.
+def coming_letters(settings: Settings, wanted: LetterFilter, warn: Warn) -> Generator[Letter]:
+    """Yield new dead letters without end; report messages that are no dead letters through `warn`.
 
     Raises:
         UserError: See `read_letters`.
     """
     topic = _topic(settings)
-    with closing(each(follow(settings, {topic: letter_in}, None, False, tell))) as found:
+    with closing(each(follow(settings, {topic: letter_in}, None, False, warn))) as found:
         yield from (letter for letter, _ in found if wanted.includes(letter[0]))
 
 

@@ -19,7 +19,7 @@ from streams.errors import UserError
 from streams.offline.prior import JOBS, SourceSites, prior_of
 from streams.operate.site import operator, send
 from streams.settings import Settings
-from streams.worker.intake.messages import Unreadable, read_told
+from streams.worker.intake.messages import Unreadable, read_site_message
 
 MATURE_JOBS = 1000  # started jobs from which a site counts as mature
 
@@ -36,7 +36,7 @@ def stored_events(settings: Settings) -> Iterator[AnyEvent]:
         for topic in topics:
             for message in held(settings, topic):
                 with suppress(Unreadable):  # the worker sent it to the dead-letter queue
-                    found = read_told(message.key, message.value).parts
+                    found = read_site_message(message.key, message.value).parts
                     yield from (part.found for part in found if not isinstance(part.found, Unreadable))
 
 

@@ -41,7 +41,7 @@ def send(settings: Settings, operation: AnyOperation) -> None:
             producer.close()
 
 
-def ask(settings: Settings, site: str) -> SiteAnswer:
+def query_site(settings: Settings, site: str) -> SiteAnswer:
     """Query the site's worker about the site.
 
     Raises:

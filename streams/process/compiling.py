@@ -14,7 +14,7 @@ from numba.core.registry import CPUDispatcher
 
 from models import registry
 
-TOLD_S = 3.0  # total compilation time from which it is reported
+MIN_WARNED_S = 3.0  # total compilation time from which it is reported
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
 REPORT_EVERY_S = 5.0
 PROGRESS = "Compiling {done} of {total} kernels, about {left} left; first start only"
@@ -43,8 +43,8 @@ def compiling_alone() -> Iterator[None]:
 
 def progress_line(done: int, total: int, spent_s: float) -> str:
     """Return a report of progress; the time left assumes that the other kernels take as long as those before."""
-    left_s = spent_s * (total - done) / max(done, 1)
-    left = f"{math.ceil(left_s / 60)} min" if left_s > 60 else f"{10 * math.ceil(left_s / 10)} s"
+    remaining_s = spent_s * (total - done) / max(done, 1)
+    left = f"{math.ceil(remaining_s / 60)} min" if remaining_s > 60 else f"{10 * math.ceil(remaining_s / 10)} s"
     return PROGRESS.format(done=done, total=total, left=left)
 
 
@@ -80,18 +80,18 @@ def reported_progress(report: Callable[[str], None]) -> AbstractContextManager[o
 
 
 class _Listener(event.TimingListener):  # type: ignore[misc]  # numba is untyped
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__()
-        self._tell: Callable[[str], None] | None = tell
+        self._warn: Callable[[str], None] | None = warn
 
     def on_end(self, one: event.Event) -> None:
         super().on_end(one)
-        if self._tell is not None and self.done and self.duration > TOLD_S:
-            self._tell(COMPILES)
-            self._tell = None
+        if self._warn is not None and self.done and self.duration > MIN_WARNED_S:
+            self._warn(COMPILES)
+            self._warn = None
 
 
-def told_of_compiling(tell: Callable[[str], None]) -> AbstractContextManager[object]:
+def compilation_warning(warn: Callable[[str], None]) -> AbstractContextManager[object]:
     """Report once if compilation in the block takes long, as other work in this process stops meanwhile."""
-    found: AbstractContextManager[object] = event.install_listener("numba:compile", _Listener(tell))
+    found: AbstractContextManager[object] = event.install_listener("numba:compile", _Listener(warn))
     return found

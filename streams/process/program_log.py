@@ -124,7 +124,7 @@ class RateLimitFilter(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._said = 0  # lines logged about this problem
+        self._logged = 0  # lines logged about this problem
         self._withheld = 0
         self._last = self._next = -sys.float_info.max
 
@@ -134,13 +134,13 @@ class RateLimitFilter(logging.Filter):
             return True
         now = self._clock()
         if now - self._last > CALM_S:
-            self._said, self._next = 0, now
+            self._logged, self._next = 0, now
         self._last = now
         if now < self._next:
             self._withheld += 1
             return False
-        self._next = now + PAUSES_S[min(self._said, len(PAUSES_S) - 1)]
-        self._said += 1
+        self._next = now + PAUSES_S[min(self._logged, len(PAUSES_S) - 1)]
+        self._logged += 1
         if self._withheld:
             record.msg, record.args = "%s (and %d like it)", (record.getMessage(), self._withheld)
         self._withheld = 0

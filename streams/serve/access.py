@@ -17,7 +17,7 @@ from litestar.exceptions import NotAuthorizedException, PermissionDeniedExceptio
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Message, Scope
 
-from streams.client.questions import asking_for
+from streams.client.questions import on_behalf_of
 from streams.errors import NotUnderstood, UserError
 from streams.serve.sessions import SESSION, SESSION_S, OneTimeLinks, name_in, signed
 from streams.serve.sight import Sight, sight
@@ -51,7 +51,7 @@ class Access:
         return self
 
     @property
-    def asks(self) -> bool:
+    def requires_token(self) -> bool:
         """True if clients must authenticate."""
         return bool(self._tokens) or self._user_header is not None
 
@@ -73,10 +73,10 @@ class Access:
         All tokens are compared, each in constant time, so that timing reveals nothing about any of them.
         """
         scheme, _, given = authorization.partition(" ")
-        said = given.strip().encode("latin-1", "replace")
+        given_bytes = given.strip().encode("latin-1", "replace")
         found = None
         for name, token in self._tokens.items():
-            if hmac.compare_digest(said, token.token.encode()):
+            if hmac.compare_digest(given_bytes, token.token.encode()):
                 found = name, token
         return found if scheme.lower() == "bearer" else None
 
@@ -112,16 +112,16 @@ class Access:
         """Return the jobs that this request may see."""
         found = self.who(connection)
         if found is None:
-            return Sight(everybody=not self.asks)
+            return Sight(everybody=not self.requires_token)
         return Sight(everybody=found[1].rights == "all", user=found[1].user)
 
-    async def note_asker(self, connection: Connection, _: BaseRouteHandler) -> None:
+    async def note_client(self, connection: Connection, _: BaseRouteHandler) -> None:
         """Record the client of this request and its visible jobs; the address is hashed for the workers.
 
         It is a coroutine, because a function would run in another thread and its context variables would be lost.
         """
         hidden = blake2s(self.identify(connection).encode(), key=self._key, digest_size=8).hexdigest()
-        asking_for.set(f"http {hidden}")
+        on_behalf_of.set(f"http {hidden}")
         sight.set(self.sight_of(connection))
 
     def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
@@ -131,7 +131,7 @@ class Access:
             NotAuthorizedException: the client is not authenticated.
             PermissionDeniedException: the token lacks the right.
         """
-        if not self.asks:
+        if not self.requires_token:
             return
         found = self.who(connection)
         if found is None:
@@ -191,18 +191,18 @@ async def log_request(message: Message, scope: Scope) -> None:
     path = scope.get("path", "")
     if message["type"] != "http.response.start" or not path.startswith("/v1/"):
         return
-    asked: list[Any] = [scope.get("path_params", {}).get("user"), *_asked_users(scope)]
+    users: list[Any] = [scope.get("path_params", {}).get("user"), *_users_queried(scope)]
     about = {
         "client": scope.get(CLIENT),
         "address": client[0] if (client := scope.get("client")) else None,
         "path": path[:MAX_SHOWN],
-        "user": next((str(user)[:MAX_SHOWN] for user in asked if user), None),
+        "user": next((str(user)[:MAX_SHOWN] for user in users if user), None),
         "status": message["status"],
     }
     log.info("http_request", extra={name: value for name, value in about.items() if value is not None})
 
 
-def _asked_users(scope: Scope) -> Iterable[str]:
+def _users_queried(scope: Scope) -> Iterable[str]:
     query = scope.get("query_string", b"")
     return parse_qs(query.decode("latin-1")).get("user", []) if b"user=" in query else []
 
@@ -221,7 +221,7 @@ async def follow(access: Access, files: Iterable[Path], load: Callable[[], Mappi
         except UserError as error:
             log.warning("Kept the current tokens: %s", error)
             continue
-        if access.asks and not tokens:
+        if access.requires_token and not tokens:
             log.warning("Ignored empty token file: it would disable authentication")
             continue
         access.replace(tokens)

@@ -184,7 +184,7 @@ def run_serve(settings: Settings, config: Path | None = None) -> None:
     signal.signal(signal.SIGTERM, _stopped)
     with program_log.telling_errors(serve.log_format):
         access = Access(serve.all_tokens(), serve.user_header, serve.user_header_from)
-        check_closed(serve, access.asks)
+        check_closed(serve, access.requires_token)
         _run(settings, bound(serve.web_host, serve.web_port), access, config)
 
 
@@ -200,17 +200,17 @@ def on_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-def check_closed(settings: ServeSettings, asks: bool) -> None:
+def check_closed(settings: ServeSettings, requires_token: bool) -> None:
     """Refuse to serve other machines without authentication.
 
     Args:
         settings: settings of the service.
-        asks: True if clients must authenticate.
+        requires_token: True if clients must authenticate.
 
     Raises:
         UserError: other machines could query users' jobs without a token.
     """
-    if not asks and not on_loopback(settings.web_host):
+    if not requires_token and not on_loopback(settings.web_host):
         raise UserError(
             f"any client of {settings.web_host}:{settings.web_port} could query users' jobs: set a token with "
             "QUEUECAST_SERVE_TOKEN (is a Secret or an .env file missing?) or [serve.tokens], or listen on 127.0.0.1"

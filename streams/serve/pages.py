@@ -77,8 +77,8 @@ def _runbook() -> bytes:
     text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", RUNBOOK.read_text(encoding="utf-8"))
     head, *alerts = re.split(r"<h2>(\w+)</h2>", MarkdownIt().render(re.sub(r"\n(?=\*\*)", "\n\n", text)))
     folded = (
-        f'<details><summary><h2>{name}</h2></summary><div id="{name.lower()}">{told}</div></details>'
-        for name, told in zip(alerts[::2], alerts[1::2], strict=True)
+        f'<details><summary><h2>{name}</h2></summary><div id="{name.lower()}">{text}</div></details>'
+        for name, text in zip(alerts[::2], alerts[1::2], strict=True)
     )
     content = f'    <section class="prose">{head}{"".join(folded)}</section>'
     return framed("When an alert comes – queuecast", content, "Skip to the alerts").encode()
@@ -87,8 +87,8 @@ def _runbook() -> bytes:
 def problem_page(path: str, status: int, detail: str) -> bytes:
     """Render an error as a page for browsers."""
     title = "There is no such page" if status == 404 else "That did not work"
-    said = escape("The pages are named above." if status == 404 else detail)
-    content = f'    <section id="problem"><h1>{title}</h1>\n      <p>{said}</p></section>'
+    text = escape("The pages are named above." if status == 404 else detail)
+    content = f'    <section id="problem"><h1>{title}</h1>\n      <p>{text}</p></section>'
     up = "../" * (path.count("/") - 1) or "./"
     return re.sub(r'(href|src)="(?!#)(?:\./)?', rf'\1="{up}', framed(f"{title} – queuecast", content)).encode()
 

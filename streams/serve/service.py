@@ -7,13 +7,13 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from models import records
-from models.engine.asking.told import told
+from models.engine.asking.state_text import state_text
 from models.engine.settings import SiteSettings
 from models.ranking import JobRequest
 from models.site.job import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
-from streams.client.grid import AsyncClient, ask_all
+from streams.client.grid import AsyncClient, query_all
 from streams.client.questions import Kind, UnknownJob, UnknownSite, new_id, of_kind, unknown_site
 from streams.serve.sight import ClientInSight
 from streams.settings import Settings
@@ -135,8 +135,8 @@ class Service:
 
     def __init__(self, client: QuestionClient, settings: Settings) -> None:
         self.client = client
-        self._asking = cast(QuestionClient, ClientInSight(client))
-        self.grid = AsyncClient(settings, patience_s=0, questions=self._asking)
+        self._questions = cast(QuestionClient, ClientInSight(client))
+        self.grid = AsyncClient(settings, patience_s=0, questions=self._questions)
         self._sites = settings.serve.sites
         self._method = settings.engine.method
 
@@ -176,13 +176,13 @@ class Service:
     async def jobs(self, user: str) -> UserJobs:
         """A user's pending and running jobs at all sites."""
         questions = [records.JobsQuestion(id=new_id(), site=site, user=user) for site in self._cache.sites]
-        by_site = await ask_all(self._asking, questions)
+        by_site = await query_all(self._questions, questions)
         answers, unanswered = _split(by_site, records.JobsAnswer)
         return UserJobs(user=user, sites=[answer for answer in answers if answer.jobs], unanswered=unanswered)
 
     async def job(self, site: str, name: str, described: JobRequest | None = None) -> records.JobAnswer:
         """Predict the start of a live job; if its submission has not arrived yet, predict the `described` job."""
-        answer = await self._ask(records.JobQuestion(id=new_id(), site=site, job=name), records.JobAnswer)
+        answer = await self._query(records.JobQuestion(id=new_id(), site=site, job=name), records.JobAnswer)
         if answer.live is not None:
             return answer
         if described is None:
@@ -192,7 +192,7 @@ class Service:
         ahead = 0 if wait.why is None else wait.why.ahead_jobs
         return msgspec.structs.replace(
             answer,
-            text=told(Phase.QUEUED.value, wait.predicted_wait_s, bounds, ahead, wait.reason),
+            text=state_text(Phase.QUEUED.value, wait.predicted_wait_s, bounds, ahead, wait.reason),
             expected_start=wait.predicted_start,
             starts_by={q: wait.made_at + bound_s for q, bound_s in bounds.items()},
             ahead_jobs=ahead,
@@ -200,13 +200,15 @@ class Service:
 
     async def trends(self, site: str) -> records.SiteTrends:
         """History of a site: its queue by hour, predicted and actual waits by day and week."""
-        answer = await self._ask(records.SiteQuestion(id=new_id(), site=site, limit=0, trends=True), records.SiteAnswer)
+        answer = await self._query(
+            records.SiteQuestion(id=new_id(), site=site, limit=0, trends=True), records.SiteAnswer
+        )
         return answer.trends or records.SiteTrends(hours=[], days=[], weeks=[])
 
     async def status(self) -> Status:
         """Return the state of all sites."""
         questions = [records.SiteQuestion(id=new_id(), site=site, limit=0) for site in self._cache.sites]
-        answers, unanswered = _split(await ask_all(self._asking, questions), records.SiteAnswer)
+        answers, unanswered = _split(await query_all(self._questions, questions), records.SiteAnswer)
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
         same = "site method degraded as_of lag_messages lag_s stale live answers unknown_fields"
         sites = [
@@ -219,7 +221,7 @@ class Service:
     async def accuracy(self) -> AccuracyList:
         """The accuracy of the estimates of all sites."""
         questions = [records.SiteQuestion(id=new_id(), site=site, limit=0) for site in self._cache.sites]
-        answers, unanswered = _split(await ask_all(self._asking, questions), records.SiteAnswer)
+        answers, unanswered = _split(await query_all(self._questions, questions), records.SiteAnswer)
         same = "site method degraded as_of weeks answers while_waiting"
         sites = [SiteAccuracy(recent=answer.recent or None, **_same(answer, same)) for answer in answers]
         return AccuracyList(sites=sites, unanswered=unanswered)
@@ -229,8 +231,8 @@ class Service:
         self.client.check_started()
         return self.client.cache
 
-    async def _ask(self, question: records.AnyQuestion, kind: type[Kind]) -> Kind:
-        answer = await self._asking.ask(question)
+    async def _query(self, question: records.AnyQuestion, kind: type[Kind]) -> Kind:
+        answer = await self._questions.ask(question)
         try:
             return of_kind(answer, kind)
         except UnknownSite:

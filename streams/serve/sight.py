@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from models.engine.asking.told import NOT_LIVE
+from models.engine.asking.state_text import NOT_LIVE
 from models.records import AnyAnswer, AnyQuestion, JobAnswer, JobsAnswer, LiveJob, SiteAnswer
 from streams.client.client import QuestionClient
 

@@ -142,9 +142,9 @@ async def ranking(
     run_s = parameters.duration_of("run", run)
     sooner_s = parameters.duration_of("unless_sooner", unless_sooner)
     parameters.check_preference(prefer, sooner_s)
-    asked: RankFields = {"sites": site, "run_s": run_s, "why": why, "start_within": within_s}
-    asked |= {"prefer": prefer or None, "unless_sooner": sooner_s}
-    return await service.grid.rank(job, **asked)
+    fields: RankFields = {"sites": site, "run_s": run_s, "why": why, "start_within": within_s}
+    fields |= {"prefer": prefer or None, "unless_sooner": sooner_s}
+    return await service.grid.rank(job, **fields)
 
 
 @get("/sites/{site:str}/jobs/{name:str}", responses=_errors(404, 504), opt={"query": parameters.JOB, **RANK})
@@ -287,11 +287,11 @@ def build_app(
             accuracy,
             me,
         ],
-        guards=[access.guard, parameters.refuse_unknown_parameters, access.note_asker],
+        guards=[access.guard, parameters.refuse_unknown_parameters, access.note_client],
         middleware=[middleware.rate_limit(access, serve.requests_per_minute).middleware],
         dependencies={"job": Provide(parameters.job_request, sync_to_thread=False)},
         before_request=middleware.restore_slashes,
-        security=[{"token": []}] if access.asks else None,
+        security=[{"token": []}] if access.requires_token else None,
     )
     sessions = Router(
         "/login",
@@ -312,7 +312,7 @@ def build_app(
             path="/schema",
             render_plugins=[JsonRenderPlugin()],
             use_handler_docstrings=True,
-            components=Components(security_schemes={"token": scheme} if access.asks else None),
+            components=Components(security_schemes={"token": scheme} if access.requires_token else None),
         ),
         middleware=[
             middleware.METRICS.middleware,

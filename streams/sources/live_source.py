@@ -19,7 +19,7 @@ from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish
 
 REPORT_S = 600.0  # interval of the report lines, in seconds
-MAX_TOLD = 20  # maximum number of skipped parts printed between two reports; all are counted
+MAX_WARNED = 20  # maximum number of skipped parts printed between two reports; all are counted
 
 FAMILIES = """
 counter records source,site: Records of the input that were read.
@@ -36,11 +36,11 @@ gauge last_call_seconds source,site,call: Duration of the last call.
 
 
 class Watch(Collector):
-    """Statistics of a running source, for people and for Prometheus; `tell` writes a line for people."""
+    """Statistics of a running source, for people and for Prometheus; `warn` writes a line for people."""
 
     def __init__(
         self,
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -48,17 +48,17 @@ class Watch(Collector):
         self.sent: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.newest = 0.0
-        self._tell, self._clock, self._wall_clock = tell, clock, wall_clock
+        self._warn, self._clock, self._wall_clock = warn, clock, wall_clock
         self._records = 0
-        self._read_at = self._told_at = clock()
-        self._told = 0
+        self._read_at = self._warned_at = clock()
+        self._warned = 0
 
     def on_skipped(self, skipped: Skipped) -> None:
         """Count a skipped part, and report it unless many were reported lately."""
         self.skipped[skipped.field or skipped.expected] += 1
-        self._told += 1
-        if self._told <= MAX_TOLD:
-            self._tell(str(skipped))
+        self._warned += 1
+        if self._warned <= MAX_WARNED:
+            self._warn(str(skipped))
 
     def on_sent(self, event: AnyEvent) -> None:
         """Count an event."""
@@ -70,9 +70,9 @@ class Watch(Collector):
         now, records = self._clock(), self.records
         if records != self._records:
             self._records, self._read_at = records, now
-        if now - self._told_at >= REPORT_S:
-            self._told_at, self._told = now, 0
-            self._tell(self.report())
+        if now - self._warned_at >= REPORT_S:
+            self._warned_at, self._warned = now, 0
+            self._warn(self.report())
 
     @property
     def records(self) -> int:

@@ -102,26 +102,26 @@ class Child:
             left = iter(items)
             while some := [*islice(left, TOGETHER)]:
                 pickle.dump(some, writer)
-        said = self._answer(patience_s)
+        outcome = self._answer(patience_s)
         with _opened(file, "rb") as reader:
             result: bytes = reader.read()
-        if said == FAILED:
+        if outcome == FAILED:
             raise WorkFailed(result.decode())
         return result
 
     def _answer(self, patience_s: float) -> str:
-        end, said = time.monotonic() + DEADLINE_S, ALIVE
+        end, outcome = time.monotonic() + DEADLINE_S, ALIVE
         try:
             self._pipe.send(ALIVE)
-            while said == ALIVE:
+            while outcome == ALIVE:
                 seconds = max(min(patience_s, end - time.monotonic()), 0.0)
                 # Poll twice: this process may have been suspended itself.
                 if not self._pipe.poll(seconds) and not self._pipe.poll():
                     raise ChildHangs(f"process {self.pid} has not answered for {seconds:.0f} s")
-                said, self.cpu_s = self._pipe.recv()
+                outcome, self.cpu_s = self._pipe.recv()
         except (EOFError, ConnectionError):
             raise ChildDied(f"it ended with {self._process.wait()}") from None
-        return said
+        return outcome
 
     def kill(self) -> None:
         """Kill the process; other threads may call this."""
@@ -152,12 +152,12 @@ def _done(file: int) -> str:
     """Run the work in a file, write its result there, and return DONE or FAILED."""
     try:
         with _opened(file, "rb") as reader:
-            said, result = DONE, pickle.load(reader)(_items(reader))
+            outcome, result = DONE, pickle.load(reader)(_items(reader))
     except Exception:
-        said, result = FAILED, traceback.format_exc().encode()
+        outcome, result = FAILED, traceback.format_exc().encode()
     with _opened(file, "wb") as writer:
         writer.write(result)
-    return said
+    return outcome
 
 
 def _beat(parent: Connection, over: threading.Event) -> None:
@@ -181,10 +181,10 @@ def main() -> None:
             over = threading.Event()
             beats = threading.Thread(target=_beat, args=(parent, over), daemon=True)
             beats.start()
-            said = _done(file)
+            outcome = _done(file)
             over.set()
             beats.join()
-            parent.send((said, time.process_time()))
+            parent.send((outcome, time.process_time()))
     except (EOFError, ConnectionError):
         return
 

@@ -101,7 +101,7 @@ class Processes:
         kept, deaths, patience_s = list(items), 0, PATIENCE_S
         while True:
             try:
-                return self._ask(pickled, kept, patience_s)
+                return self._call(pickled, kept, patience_s)
             except ChildHangs as error:
                 log.error("Training process hangs (%s); retrying in a new one", error)
                 patience_s = min(2 * patience_s, MOST_PATIENCE_S)
@@ -122,7 +122,7 @@ class Processes:
             with self._begin:
                 self._other_cpu_s += time.thread_time() - before
 
-    def _ask(self, work: bytes, items: Iterable[bytes], patience_s: float) -> bytes:
+    def _call(self, work: bytes, items: Iterable[bytes], patience_s: float) -> bytes:
         with self._begin:
             self._go_on()
             self._child = child = self._child or Child(self.threads)

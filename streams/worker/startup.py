@@ -33,23 +33,23 @@ def await_servers(settings: Settings, sleep: Callable[[float], None] = time.slee
     """
     most, pauses = settings.worker.startup_timeout_seconds, wait_chain(*map(wait_fixed, PAUSES_S))
 
-    def left(state: RetryCallState) -> float:
+    def remaining_s(state: RetryCallState) -> float:
         return most - (state.seconds_since_start or 0.0)
 
-    def tell(state: RetryCallState) -> None:
+    def log_retry(state: RetryCallState) -> None:
         error = state.outcome and state.outcome.exception()
         log.warning(
             "Waiting for server: %s (next check in %.0f s, last one in %.0f s)",
             error,
             state.upcoming_sleep,
-            left(state),
+            remaining_s(state),
         )
 
     attempts = Retrying(
         retry=retry_if_exception_type(Unreachable),
-        wait=lambda state: min(pauses(state), left(state)),
+        wait=lambda state: min(pauses(state), remaining_s(state)),
         stop=stop_after_delay(most),
-        before_sleep=tell,
+        before_sleep=log_retry,
         sleep=sleep,
         reraise=True,
     )

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.operations import begun_anew
+from models.engine.operations import restarted
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
 from models.records import AnyEvent, Cancel, Capacity, End, Partition, Pool, Start, Submit
@@ -137,7 +137,7 @@ def test_no_step_of_the_loop_is_long(shape: str) -> None:
     state, _ = engine.checkpoint()
     settings = engine.settings
     steps.measure("load, in a thread", lambda: Engine.load(state, None, None, settings))
-    steps.each("reset, a turn", begun_anew(engine))
+    steps.each("reset, a turn", restarted(engine))
     print(f"\n{LIVE:,} live jobs, {shape}: ms of processor time{'':>10}median{'':>6}longest")
     for kind, spent in steps.spent.items():
         print(f"  {kind:<52}{sorted(spent)[len(spent) // 2]:>12.1f}{max(spent):>12.1f}")

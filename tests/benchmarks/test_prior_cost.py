@@ -17,7 +17,8 @@ from models.records import AnyEvent, Capacity
 from streams.settings import Settings, WorkerSettings
 from tests.benchmarks.test_memory import measured, stored
 from tests.support.deployment import simulated
-from tests.support.fakes import Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import World
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -30,8 +30,9 @@ from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Log, Range
 from streams.worker.checkpoint.table import OwnershipToken
-from tests.support.fakes import MemoryTable, Message, Process, World
+from tests.support.fakes import Process
 from tests.support.forgetful import forgetful_redis, kill_and_lose, written
+from tests.support.memory_servers import MemoryTable, Message, World
 from tests.support.soaked import Twice, hashed, merged
 
 pytestmark = pytest.mark.timeout(4 * 3600)

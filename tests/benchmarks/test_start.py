@@ -19,7 +19,8 @@ from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.table import OwnershipToken
 from streams.worker.ownership.partition import OwnedPartition
-from tests.support.fakes import Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import World
 
 SITES, HISTORY, LIVE = 100, 6000, 1000
 NAMES = [f"site-{number:03d}" for number in range(SITES)]

@@ -128,7 +128,7 @@ def test_the_secrets_have_no_defaults(trial: Services) -> None:
     assert given(redis)["REDISCLI_AUTH"] == given(worker)["QUEUECAST_REDIS_PASSWORD"]
     assert worker["QUEUECAST_REDIS_PASSWORD"].startswith("${QUEUECAST_REDIS_PASSWORD:?")
     assert serve["QUEUECAST_SERVE_TOKEN"].startswith("${QUEUECAST_SERVE_TOKEN:?")
-    check_closed(load_settings(environment=given(serve)).serve, asks=True)
+    check_closed(load_settings(environment=given(serve)).serve, requires_token=True)
 
 
 def test_in_production_settings_and_passwords_come_from_files() -> None:

@@ -310,7 +310,7 @@ def test_the_service_waits_for_its_token_and_goes_by_its_services_names(overlay:
     _, template, settings = serve
     (source,) = main(template)["envFrom"]
     assert source == {"secretRef": {"name": "queuecast-serve"}}
-    check_closed(settings.serve, asks=True)
+    check_closed(settings.serve, requires_token=True)
     service = "queuecast-serve"
     names = {service, f"{service}.queuecast", f"{service}.queuecast.svc.cluster.local"}
     assert names <= names_of(settings.serve) and service in of(overlay, "Service")

@@ -13,7 +13,7 @@ import pytest
 from kafka.errors import MessageSizeTooLargeError
 
 from models.records import AnyEvent
-from streams.worker.intake.messages import MAX_MESSAGE_BYTES, Unreadable, read_told
+from streams.worker.intake.messages import MAX_MESSAGE_BYTES, Unreadable, read_site_message
 from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, Message, interleaved, metrics, simulated, until
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
@@ -166,7 +166,7 @@ def _judge(here: Deployment, sent: list[Message], good: list[AnyEvent]) -> None:
 
 def readable(key: bytes | None, value: bytes | None) -> bool:
     try:
-        read_told(key, value)
+        read_site_message(key, value)
     except Unreadable:
         return False
     return True

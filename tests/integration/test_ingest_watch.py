@@ -26,7 +26,7 @@ from streams.bulk.event_log import in_order
 from streams.cli.app import main
 from streams.offline.replay import replay
 from streams.sources.swf import events_of, read_swf
-from streams.worker.intake.messages import read_told
+from streams.worker.intake.messages import read_site_message
 from tests.support.command import with_us
 from tests.support.made_slurm import history, sacct
 from tests.support.traces import made_trace, swf_line
@@ -267,7 +267,7 @@ def test_a_history_ends_where_its_source_begins(
             pass
         process.terminate()
         process.communicate(timeout=60)
-    carried = [read_told(message.key, message.value).parts for message in found]
+    carried = [read_site_message(message.key, message.value).parts for message in found]
     old = [getattr(part.event, "old", False) for parts in carried for part in parts if part.number is not None]
     assert any(old) == (predicted < 6000)
     before = sum(map(len, carried[:before]))

@@ -40,7 +40,7 @@ def test_a_client_waits_for_topics_that_are_gone_and_reads_them_when_they_are_ba
         await client.start()
         try:
             with admin(given.kafka) as kafka:
-                kafka.delete_topics(list(topics.asking))
+                kafka.delete_topics(list(topics.query_topics))
             await asyncio.sleep(1.0)
             begin = time.process_time()
             await asyncio.sleep(LOOK_S)

@@ -30,7 +30,7 @@ WHOLE_NUMBERS = {
     "models/site/size.py": {"implausible_pools", "implausible_request"},
     "models/site/topology/layout.py": {"_each", "_nodes"},
     "models/site/topology/reasons.py": {"_of_all_nodes"},
-    "models/site/topology/topology.py": {"_area", "ask_of", "node_of"},
+    "models/site/topology/topology.py": {"_area", "node_of", "request_of"},
 }
 """Functions that add whole numbers alone by `sum`. Of floats it depends on Python: since 3.12 it corrects rounding."""
 

@@ -24,7 +24,7 @@ def test_it_is_about_to_start_once() -> None:
     assert due(job, now, BEFORE_S) == "about_to_start"
     told = notice(job, "about_to_start", now, "notify")
     assert told.text == "job 4711 at kth is expected to start in about 15m"
-    job.was_told(told, BEFORE_S)
+    job.was_notified(told, BEFORE_S)
     assert due(job, now + 60, BEFORE_S) is None
 
 
@@ -44,12 +44,12 @@ def test_it_slips_where_the_estimate_or_the_clock_passes_the_latest_start() -> N
     assert due(job, HOUR_S, BEFORE_S) == "slipped"
     told = notice(job, "slipped", HOUR_S, "notify")
     assert told.text == "job 4711 at kth is expected to start in about 20h, 11h later than first predicted"
-    job.was_told(told, BEFORE_S)
+    job.was_notified(told, BEFORE_S)
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
     assert due(job, 41 * HOUR_S, BEFORE_S) == "slipped"
     told = notice(job, "slipped", 41 * HOUR_S, "notify")
     assert told.text == "job 4711 at kth has not started by its latest predicted time"
-    job.was_told(told, BEFORE_S)
+    job.was_notified(told, BEFORE_S)
     assert due(job, 42 * HOUR_S, BEFORE_S) is None  # said once, until there is another estimate
     job.estimated(StartEstimate(43 * HOUR_S, 44 * HOUR_S, 42 * HOUR_S))
     assert due(job, 42.9 * HOUR_S, BEFORE_S) == "slipped"
@@ -60,11 +60,11 @@ def test_what_slips_to_a_start_that_is_near_is_told_once() -> None:
     now = 25 * HOUR_S
     job.estimated(StartEstimate(now + BEFORE_S / 2, 40 * HOUR_S, now))
     assert due(job, now, BEFORE_S) == "slipped"
-    job.was_told(notice(job, "slipped", now, "notify"), BEFORE_S)
+    job.was_notified(notice(job, "slipped", now, "notify"), BEFORE_S)
     assert due(job, now + 1.0, BEFORE_S) is None
     job.estimated(StartEstimate(50 * HOUR_S, 60 * HOUR_S, now + 60.0))
     assert due(job, now + 60.0, BEFORE_S) == "slipped"
-    job.was_told(notice(job, "slipped", now + 60.0, "notify"), BEFORE_S)
+    job.was_notified(notice(job, "slipped", now + 60.0, "notify"), BEFORE_S)
     assert due(job, 50 * HOUR_S - BEFORE_S, BEFORE_S) == "about_to_start"
 
 
@@ -73,7 +73,7 @@ def test_a_bound_before_the_expected_start_is_none() -> None:
     job.estimated(StartEstimate.of(21 * HOUR_S, 12 * HOUR_S, HOUR_S))
     told = notice(job, "slipped", HOUR_S, "notify")
     assert told.latest == told.expected_start
-    job.was_told(told, BEFORE_S)
+    job.was_notified(told, BEFORE_S)
     assert due(job, HOUR_S, BEFORE_S) is None
 
 
@@ -85,7 +85,7 @@ def test_it_comes_sooner_where_half_of_what_was_left_is_gone() -> None:
     assert due(job, 2 * HOUR_S, BEFORE_S) == "sooner"
     told = notice(job, "sooner", 2 * HOUR_S, "notify")
     assert told.text == "job 4711 at kth is expected to start in about 4h, 4h sooner than first predicted"
-    job.was_told(told, BEFORE_S)
+    job.was_notified(told, BEFORE_S)
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
 
 
@@ -99,7 +99,7 @@ def test_made_again_after_a_crash_it_has_the_same_id() -> None:
     once, again = (watched(PLACE, FIRST, BEFORE_S) for _ in range(2))
     first, second = notice(once, "slipped", 1.0, "n"), notice(again, "slipped", 2.0, "n")
     assert first.id == second.id
-    once.was_told(first, BEFORE_S)
+    once.was_notified(first, BEFORE_S)
     ids = {first.id, notice(once, "slipped", 3.0, "n").id, notice(again, "sooner", 1.0, "n").id}
     assert len(ids | {notice(again, "slipped", 1.0, "other").id}) == 4
 

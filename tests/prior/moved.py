@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 
 from models.engine.engine import Engine
-from models.engine.operations import begun_anew
+from models.engine.operations import restarted
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome, Submit
-from streams.bulk.history import as_past
+from streams.bulk.history import as_historical
 from streams.offline.prior import first_events
 from tests.prior.measure import FOLLOWED, RULES, STRETCHES
 
@@ -38,9 +38,9 @@ def errors_of(old: list[AnyEvent], new: list[AnyEvent], anew: bool) -> dict[str,
     """Absolute errors by method at the new machine's jobs, (jobs,) in hours, in their order; nan: it did not start."""
     engine = Engine(old[0].site, EngineSettings(publish_shadows=True))
     for event in old:
-        engine.apply(as_past(event))
+        engine.apply(as_historical(event))
         engine.take_changes()
-    engine = [*begun_anew(engine)][-1] if anew else engine
+    engine = [*restarted(engine)][-1] if anew else engine
     places = {event.key: place for place, event in enumerate(e for e in new if isinstance(e, Submit))}
     found = {name: np.full(len(places), np.nan) for name in RULES}
     for event in new:

@@ -74,7 +74,7 @@ def test_python_page_lists_all_public_names_and_methods() -> None:
     for client in (queuecast.Client, queuecast.AsyncClient, queuecast.HttpClient):
         for method in (name for name in vars(client) if not name.startswith("_")):
             assert f"\n### {client.__name__}.{method}\n" in page
-    assert "- `start_within`: " in page and "**asked: Unpack[JobFields]" in page
+    assert "- `start_within`: " in page and "**fields: Unpack[JobFields]" in page
 
 
 def test_links_of_a_readme_point_to_pages_of_the_site() -> None:

@@ -133,11 +133,11 @@ def test_its_token_goes_to_its_own_service_alone(
 ) -> None:
     tokens = list[str | None]()
 
-    def asked_of(settings: Settings, _: str, token: str | None) -> None:
+    def client_for(settings: Settings, _: str, token: str | None) -> None:
         tokens.append(token or settings.serve.token)
         raise UserError("enough")
 
-    monkeypatch.setattr(listing, "asked_of", asked_of)
+    monkeypatch.setattr(listing, "client_for", client_for)
     config.write_text(config.read_text() + '[serve]\ntoken = "its-own-token"\n')
     with announced(config):
         assert main([*command, "--url", url]) == 1

@@ -8,7 +8,7 @@ from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.event_logs import LateStates, SomeMessages
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle
-from tests.support.fakes import TOPIC, MemoryTable, World
+from tests.support.memory_servers import TOPIC, MemoryTable, World
 
 
 class Changelog(MemoryTable):

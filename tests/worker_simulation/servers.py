@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from redis.exceptions import ConnectionError as RedisAway
 from redis.exceptions import WatchError
 
-from tests.support.fakes import TOPIC
+from tests.support.memory_servers import TOPIC
 from tests.worker_simulation.loop import CURRENT, SimulatedLoop, in_process
 
 T = TypeVar("T")

@@ -20,7 +20,8 @@ from streams.worker.checkpoint.table import Revoked
 from streams.worker.faust_compat import SiteTable, is_own_reason
 from streams.worker.ownership.owner import CHECKPOINT_TURNS
 from streams.worker.ownership.site_queues import MemoryBudget
-from tests.support.fakes import MemoryEvents, Message, Process
+from tests.support.fakes import Process
+from tests.support.memory_servers import MemoryEvents, Message
 from tests.worker_simulation.loop import CURRENT, SimulatedProcess, in_process
 from tests.worker_simulation.servers import Kafka, Redis, RedisClient, Sender
 

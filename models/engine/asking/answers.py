@@ -10,9 +10,9 @@ import numpy as np
 
 from models.engine.asking.blocked_by import PROMISE_S, BlockedBy
 from models.engine.asking.partitions import considered, gpus_of, left_out, never, partition_states
-from models.engine.asking.pending import told_of
-from models.engine.asking.told import NOT_LIVE, told
-from models.engine.asking.what_if import consider, low_confidence, not_told
+from models.engine.asking.pending import pending_reasons_of
+from models.engine.asking.state_text import NOT_LIVE, state_text
+from models.engine.asking.what_if import consider, low_confidence, unverified_requests
 from models.engine.asking.why import Orders, explained, why
 from models.engine.declared import default_walltime
 from models.engine.engine import Engine
@@ -132,7 +132,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     (prediction,) = consider(engine, [job])
     prediction = _implausible(prediction, job, engine, now)
     reason = never(engine, job)
-    unverified = list(not_told(job, engine.context))
+    unverified = list(unverified_requests(job, engine.context))
     doubts = (low_confidence(engine.context, prediction.bounds), *unverified)
     return WaitAnswer(
         id=question.id,
@@ -189,9 +189,11 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
     expected = max(expected, now) if promised and expected is not None else None
     by = {q: job.ready + bound_s for q, bound_s in (live.bounds or {}).items()} if promised else {}
     ahead = 0 if expected is None else orders.of(job)[0].ahead(job.queue, expected).jobs
-    left_s = None if expected is None else expected - now
+    remaining_s = None if expected is None else expected - now
     blocked_by = None if live.blocked_by is msgspec.UNSET else live.blocked_by
-    text = told(live.phase, left_s, {q: time - now for q, time in by.items()}, ahead, live.reason, blocked_by)
+    text = state_text(
+        live.phase, remaining_s, {q: time - now for q, time in by.items()}, ahead, live.reason, blocked_by
+    )
     return msgspec.structs.replace(
         answered,
         text=text,
@@ -255,7 +257,7 @@ def _live_job(engine: Engine, job: Job, orders: Orders, blocked_by: BlockedBy) -
         bounds=bounds,
         method=method,
         reason="" if estimate is None else estimate.reason,
-        why="; ".join(dict.fromkeys(filter(None, (why, told_of(job), unusual)))) or None,
+        why="; ".join(dict.fromkeys(filter(None, (why, pending_reasons_of(job), unusual)))) or None,
         priority=_known(job.extras.priority),
         pending_reason=_known(job.extras.pending_reason),
         tasks_left=job.tasks_left if is_row(job) else msgspec.UNSET,
@@ -298,8 +300,8 @@ def _known(value: T | None) -> T | msgspec.UnsetType:
 def _expected_by(job: Job, engine: Engine) -> dict[str, float] | msgspec.UnsetType:
     """Return the first external estimates of the start of a pending job, by name."""
     rivals = () if job.start is not None else engine.scores.rivals
-    told = {name: estimate for name, estimate in job.estimates.items() if name in rivals}
-    return {name: job.ready + (estimate.wait_s or 0.0) for name, estimate in told.items()} or msgspec.UNSET
+    estimates = {name: estimate for name, estimate in job.estimates.items() if name in rivals}
+    return {name: job.ready + (estimate.wait_s or 0.0) for name, estimate in estimates.items()} or msgspec.UNSET
 
 
 def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
@@ -348,19 +350,21 @@ def acted_on(engine: Engine) -> dict[str, tuple[Accuracy, Accuracy]]:
     ours = scores.accuracy[scores.method]
     considered = (ours, ours) if scores.what_if == scores.method else (scores.considered, scores.considered_first)
     found = {"expected": (scores.later, scores.later_first), "what-if": considered}
-    return {kind: (told, predicted) for kind, (told, predicted) in found.items() if told.jobs}
+    return {kind: (published, predicted) for kind, (published, predicted) in found.items() if published.jobs}
 
 
-def answer_accuracy(kind: str, told: Accuracy, predicted: Accuracy, regret_s: float | None = None) -> AnswerAccuracy:
+def answer_accuracy(
+    kind: str, published: Accuracy, predicted: Accuracy, regret_s: float | None = None
+) -> AnswerAccuracy:
     """Compare the accuracy of a kind of answer with that of the predictions for the same jobs (at least one)."""
     return AnswerAccuracy(
         kind=kind,
-        jobs=told.jobs,
-        mean_error_s=told.error.total / told.jobs,
+        jobs=published.jobs,
+        mean_error_s=published.error.total / published.jobs,
         predicted_error_s=predicted.error.total / max(predicted.jobs, 1),
-        within_factor_2=told.within_x2 / told.jobs,
+        within_factor_2=published.within_x2 / published.jobs,
         regret_s=regret_s,
-        coverage={q: bound.held / bound.jobs for q, bound in sorted(told.bounds.items(), key=lambda b: float(b[0]))},
+        coverage={q: published.bounds[q].held / published.bounds[q].jobs for q in sorted(published.bounds, key=float)},
     )
 
 

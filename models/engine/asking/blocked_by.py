@@ -17,7 +17,7 @@ from models.method import SiteContext
 from models.site.job import Job, Phase
 from models.site.state import SITE
 from models.site.table import QUEUED
-from models.site.topology import ask_of
+from models.site.topology import request_of
 from models.waits.order.placement import Vacancy
 
 OVERDUE_S = 600.0  # a job is overdue at the earliest this many seconds after its predicted start
@@ -96,7 +96,7 @@ class BlockedBy:
         number = there.layout.area.number
         if number not in self._vacant:
             self._vacant[number] = Vacancy(there.layout, there.state.table, self._now)
-        return self._vacant[number].has_room(ask_of(seen))
+        return self._vacant[number].has_room(request_of(seen))
 
     def beside(self, job: Job) -> str | None:
         """Explain why no start within minutes is predicted for a job: others of its user in its queue are blocked."""
@@ -118,8 +118,8 @@ def group_of(job: Job) -> _Group:
 
 def because(job: Job) -> str:
     """Return why a job is blocked: the scheduler's pending reason, if known."""
-    told = "" if job.extras.pending_reason is None else plainly(job.extras.pending_reason)
-    return told or UNKNOWN
+    reason = "" if job.extras.pending_reason is None else plainly(job.extras.pending_reason)
+    return reason or UNKNOWN
 
 
 def broken_at(engine: Engine, job: Job) -> float | None:

@@ -11,7 +11,7 @@ from models.records import PartitionState, WaitQuestion
 from models.site.areas import Areas
 from models.site.job import EXTRAS, NO_LIMIT_S, REQUEST, Extras, Job, Phase
 from models.site.table import QUEUED, RUNNING
-from models.site.topology import Ask, Topology, cannot_run
+from models.site.topology import ResourceRequest, Topology, cannot_run
 from models.waits.order.placement import lie
 
 
@@ -61,12 +61,14 @@ def partition_states(context: SiteContext, now: float) -> list[PartitionState]:
     free: dict[int, tuple[int, int]] = {}
     for number, state in enumerate(areas.states):
         table, phase = state.table, state.table.columns().phase
-        wait, run = (table.columns().ask[phase == code] for code in (QUEUED, RUNNING))
-        for ask, jobs in zip(table.asks, np.bincount(wait, minlength=len(table.asks)).tolist(), strict=True):
-            queued.update(dict.fromkeys(topology.named(ask), jobs) if jobs else {})
-        asks: list[Ask] = [table.asks[code] for code in run.tolist()]
-        running.update(topology.named(ask)[0] for ask in asks)
-        free |= _free(areas, number, asks, now)
+        wait, run = (table.columns().request[phase == code] for code in (QUEUED, RUNNING))
+        for request, jobs in zip(
+            table.requests, np.bincount(wait, minlength=len(table.requests)).tolist(), strict=True
+        ):
+            queued.update(dict.fromkeys(topology.named(request), jobs) if jobs else {})
+        requests: list[ResourceRequest] = [table.requests[code] for code in run.tolist()]
+        running.update(topology.named(request)[0] for request in requests)
+        free |= _free(areas, number, requests, now)
     found = []
     for name, partition in topology.partitions.items():
         places = topology.pools_of(name)
@@ -103,13 +105,16 @@ def gpus_of(context: SiteContext) -> tuple[int, int] | None:
     return gpus, max(gpus - used, 0)
 
 
-def _free(areas: Areas, number: int, asks: list[Ask], now: float) -> dict[int, tuple[int, int]]:
+def _free(areas: Areas, number: int, requests: list[ResourceRequest], now: float) -> dict[int, tuple[int, int]]:
     """Return the free CPUs and GPUs of each pool of an area, by pool index, while jobs with these requests run."""
     layout = areas.layouts[number]
     holds: Floats = layout.timeline(now).holds[0]
-    known = {ask: code for code, ask in enumerate(dict.fromkeys(asks))}
-    kinds, kind = [layout.kind(ask) for ask in known], np.array([known[ask] for ask in asks], np.int64)
-    free = holds - lie(layout, None, kinds, kind, np.zeros(len(asks)), holds).sum(axis=0)
+    known = {request: code for code, request in enumerate(dict.fromkeys(requests))}
+    kinds, kind = (
+        [layout.kind(request) for request in known],
+        np.array([known[request] for request in requests], np.int64),
+    )
+    free = holds - lie(layout, None, kinds, kind, np.zeros(len(requests)), holds).sum(axis=0)
     left = np.maximum(np.rint(free[:, :2]), 0.0).astype(int)
     return {
         room.pool: (int(cpus), int(gpus))

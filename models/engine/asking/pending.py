@@ -64,15 +64,15 @@ def plainly(reason: str) -> str:
     return f"held back by a limit of {_OF[limit['of']]} on {_WHOSE[limit['per']]} {what}{over_time}"
 
 
-def told_of(job: Job) -> str:
+def pending_reasons_of(job: Job) -> str:
     """Explain why a pending job waits, apart from the queue; empty without a known reason."""
     if job.start is not None:
         return ""
-    told = [f"it was {job.progress.requeued} and requeued"] if job.progress.requeued else []
+    reasons = [f"it was {job.progress.requeued} and requeued"] if job.progress.requeued else []
     if job.extras.pending_reason is not None:
-        told.append(plainly(job.extras.pending_reason))
+        reasons.append(plainly(job.extras.pending_reason))
     elif job.depends:
-        told.append(REASONS["Dependency"])
+        reasons.append(REASONS["Dependency"])
     elif job.phase is Phase.HELD:
-        told.append("it is held")
-    return "; ".join(filter(None, dict.fromkeys(told)))
+        reasons.append("it is held")
+    return "; ".join(filter(None, dict.fromkeys(reasons)))

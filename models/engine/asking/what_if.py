@@ -39,11 +39,11 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Considered]:
         job.estimates = estimates
         withhold(job, too_large(job, where) or obstacle(job, context, settings.max_down_fraction))
         doubts = "; ".join(filter(None, (engine.degraded, unknown_queue(job, engine), *guesses(context))))
-        said = engine.outgoing.prediction(job, what_if.name, doubts or None)
+        prediction = engine.outgoing.prediction(job, what_if.name, doubts or None)
         compared_s: float | UnsetType = UNSET
-        if said.predicted_wait_s is not None:
-            compared_s = cautious_s(said.predicted_wait_s, said.bounds, estimates[what_if.name].schedule_s)
-        yield Considered(**asdict(said), cautious_wait_s=compared_s)
+        if prediction.predicted_wait_s is not None:
+            compared_s = cautious_s(prediction.predicted_wait_s, prediction.bounds, estimates[what_if.name].schedule_s)
+        yield Considered(**asdict(prediction), cautious_wait_s=compared_s)
 
 
 def _considered(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Considered]:
@@ -62,24 +62,28 @@ def _considered(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Considered]:
             continue
         where = first.seen[0][1]
         ones, others = tee(group)
-        for one, estimates in zip(ones, _told(methods, (one.seen[0][0] for one in others), where), strict=True):
+        for one, estimates in zip(ones, _estimates(methods, (one.seen[0][0] for one in others), where), strict=True):
             yield one.job, where, estimates
 
 
 def _soonest(one: "_Described", methods: Mapping[str, WaitMethod], name: str) -> _Considered:
     """Return the job in the area with the earliest start by the method `name`, with its estimates there."""
-    told = [(one.job, where, next(_told(methods, [seen], where))) for seen, where in one.seen]
-    waits_s = [math.inf if said[name].wait_s is None else said[name].wait_s or 0.0 for _, _, said in told]
-    return told[waits_s.index(min(waits_s))]
+    answers = [(one.job, where, next(_estimates(methods, [seen], where))) for seen, where in one.seen]
+    waits_s = [
+        math.inf if estimates[name].wait_s is None else estimates[name].wait_s or 0.0 for _, _, estimates in answers
+    ]
+    return answers[waits_s.index(min(waits_s))]
 
 
-def _told(methods: Mapping[str, WaitMethod], jobs: Iterable[Job], where: SiteContext) -> Iterator[dict[str, Estimate]]:
+def _estimates(
+    methods: Mapping[str, WaitMethod], jobs: Iterable[Job], where: SiteContext
+) -> Iterator[dict[str, Estimate]]:
     """Yield the estimates of all methods for jobs in one area."""
-    asked, *copies = tee(jobs, 1 + len(methods))
+    originals, *copies = tee(jobs, 1 + len(methods))
     answers = [method.what_ifs(copy, where) for method, copy in zip(methods.values(), copies, strict=True)]
-    for job, *estimates in zip(asked, *answers, strict=True):
-        told = zip(methods, estimates, strict=True)
-        yield {name: no_earlier(estimate, job, where, job.submit) for name, estimate in told}
+    for job, *estimates in zip(originals, *answers, strict=True):
+        named = zip(methods, estimates, strict=True)
+        yield {name: no_earlier(estimate, job, where, job.submit) for name, estimate in named}
 
 
 class _Described(NamedTuple):
@@ -135,7 +139,7 @@ def low_confidence(context: SiteContext, bounds: Mapping[str, float] | None) -> 
     return "; ".join([*guesses(context), *([] if bounds else ["it has no bounds"])]) or None
 
 
-def not_told(job: Job, context: SiteContext) -> Iterator[str]:
+def unverified_requests(job: Job, context: SiteContext) -> Iterator[str]:
     """Yield the requested resources that the site does not report; these do not affect the estimate."""
     if job.gpus and context.areas is None:
         yield "the site does not report whether it has such GPUs"

@@ -88,8 +88,8 @@ class Order:
 
     def __init__(self, state: SiteState, starts: Floats) -> None:
         self._table, seen, columns = state.table, state.table.seen(), state.table.columns()
-        told = np.flatnonzero(~np.isnan(starts))
-        order = told[np.argsort(starts[told], kind="stable")]
+        predicted = np.flatnonzero(~np.isnan(starts))
+        order = predicted[np.argsort(starts[predicted], kind="stable")]
         rows = seen.rows[order]
         known = columns.planned_s[rows] > 0.0  # jobs without a known run time count as no work
         work = columns.cpus[rows] * columns.tasks[rows] * np.where(known, columns.run_s[rows], 0.0)
@@ -190,9 +190,9 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
     starts = job.ready + wait_s
     ahead = order.ahead(job.queue, starts)
     work_s = ahead.work_cpu_s / site_cpus if site_cpus else None
-    left_s = max(starts - orders.now, 0.0)
+    remaining_s = max(starts - orders.now, 0.0)
     return Why(
-        text=_words(seen, wait_s, left_s, here, ahead, work_s, _is_new(there)),
+        text=_words(seen, wait_s, remaining_s, here, ahead, work_s, _is_new(there)),
         free_cpus=here.cpus,
         ahead_jobs=ahead.jobs,
         ahead_in_queue=ahead.same_queue,
@@ -202,12 +202,12 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
 
 
 def _words(
-    job: Job, wait_s: float, left_s: float, here: FreeNow, ahead: WorkAhead, work_s: float | None, is_new: bool
+    job: Job, wait_s: float, remaining_s: float, here: FreeNow, ahead: WorkAhead, work_s: float | None, is_new: bool
 ) -> str:
-    """Explain in one or two sentences the wait of a job that is expected to start in `left_s` seconds."""
+    """Explain in one or two sentences the wait of a job that is expected to start in `remaining_s` seconds."""
     beside = NEW if is_new else MAY_BE_HELD
     fits = here.left >= job.cpus
-    wanted = job.cpus if job.asked_cpus is None else job.asked_cpus
+    wanted = job.cpus if job.requested_cpus is None else job.requested_cpus
     if wait_s <= AT_ONCE_S:
         return (
             f"{here.words()}: it starts immediately"
@@ -215,8 +215,8 @@ def _words(
             else "it starts immediately, as a running job ends"
         )
     if ahead.jobs:
-        more = work_s is not None and left_s > max(MUCH_LONGER * work_s, AT_ONCE_S)
-        less = work_s is not None and work_s > MUCH_LONGER * left_s
+        more = work_s is not None and remaining_s > max(MUCH_LONGER * work_s, AT_ONCE_S)
+        less = work_s is not None and work_s > MUCH_LONGER * remaining_s
         line = _in_line(job, ahead, work_s, here.place) + (", but it may start beside them" if less else "")
         return f"{line}; {here.words()}{_beside(fits, beside) if more else ''}"
     if fits:
@@ -254,12 +254,12 @@ def _sooner(engine: Engine, job: Job, prediction: Prediction) -> list[Alternativ
         return []
     tried = list(_variants(engine, job))
     found = []
-    for variant, told in zip(tried, consider(engine, tried), strict=True):
-        if told.predicted_wait_s is None:
+    for variant, answer in zip(tried, consider(engine, tried), strict=True):
+        if answer.predicted_wait_s is None:
             continue
-        sooner_s = wait_s - told.predicted_wait_s
+        sooner_s = wait_s - answer.predicted_wait_s
         if sooner_s >= max(MIN_SOONER_S, MIN_SOONER_RATIO * wait_s):
-            found.append(_alternative(job, variant, told.predicted_wait_s, sooner_s))
+            found.append(_alternative(job, variant, answer.predicted_wait_s, sooner_s))
     found.sort(key=lambda one: -one.sooner_s)
     return found[:MAX_ALTERNATIVES]
 

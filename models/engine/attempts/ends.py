@@ -15,9 +15,9 @@ PREEMPTED = "preempted"  # state of an end or a requeue after preemption
 INTERRUPTED = (PREEMPTED, "node_fail")  # states of ends that do not show the run time of the job
 
 
-def end_of(tells_run_time: bool) -> JobTransition:
+def end_of(has_run_time: bool) -> JobTransition:
     """Classify how an attempt ended."""
-    return JobTransition.ENDED if tells_run_time else JobTransition.INTERRUPTED
+    return JobTransition.ENDED if has_run_time else JobTransition.INTERRUPTED
 
 
 class EndHandler(AttemptHandler):
@@ -32,7 +32,7 @@ class EndHandler(AttemptHandler):
             self._live.note_left(event.key)
             row = self._arrays.row_of(event)
             if row is None:
-                self._arrays.left(event.array)
+                self._arrays.task_left(event.array)
             else:
                 row.unscored = True  # this may have been its first task
                 self._arrays.lose(row)
@@ -67,12 +67,12 @@ class EndHandler(AttemptHandler):
         run_s = job.ran_s(end)
         self.leave(job)
         clear = job.start >= job.submit - SKEW_S  # otherwise it is unknown which of its times is correct
-        told = clear and state not in INTERRUPTED
-        if told:
+        is_final = clear and state not in INTERRUPTED
+        if is_final:
             for run_method in self._methods.runs.values():
                 run_method.learn(job, run_s, self._context.runs)
             self._histories.add_run(job, run_s)
-        self._observe(job, end_of(told), end)
+        self._observe(job, end_of(is_final), end)
         if not job.unscored:
             wait_s, job = max(job.start - job.ready, 0.0), scored_as(job)
             self._methods.ended(job, wait_s, run_s, self._context)
@@ -86,7 +86,7 @@ class EndHandler(AttemptHandler):
         """Remove a started job from the live jobs."""
         self._live.leave(job)
         if not job.requested:
-            self._arrays.left(job.extras.array)
+            self._arrays.task_left(job.extras.array)
 
     def cancel(self, event: Cancel) -> Iterator[Record]:
         """Handle the cancellation of a job that has not started."""
@@ -98,7 +98,7 @@ class EndHandler(AttemptHandler):
                 yield from self._cancel_task(row, event)
                 return
             if not known:
-                self._arrays.left(event.array)
+                self._arrays.task_left(event.array)
             yield Anomaly("duplicate_cancel" if known else "cancel_without_submit", f"job {event.job} is not live")
         elif job.phase is Phase.ENDED_BEFORE_START:
             yield Anomaly("cancel_after_end", f"job {event.job} has already ended")
@@ -125,27 +125,27 @@ class EndHandler(AttemptHandler):
         waited_s = max(at - job.ready, 0.0)
         if not job.unscored:
             self._methods.cancelled(job, waited_s, self._context)  # before it leaves: methods need their per-job values
-            noted = self._landmarks.left(job, at, waited_s)
+            noted = self._landmarks.job_left(job, at, waited_s)
         self._live.leave(job)
         self._observe(job, JobTransition.WITHDRAWN, at)
         self._methods.forget(job.key)
         self._reestimates.left_queue(job, self._live.clock.now)
         if job.unscored:
             return
-        self.note_past(job, waited_s)
+        self.add_trend(job, waited_s)
         if job.progress.historical:
             return
         self._scores.add_cancelled(job, waited_s, noted)
         yield from self._outgoing.outcomes(job, at, waited_s, censored=True)
 
-    def note_past(self, job: Job, waited_s: float) -> None:
+    def add_trend(self, job: Job, waited_s: float) -> None:
         """Add the predicted and the actual wait of a job that left the queue to the trends, by the default method."""
         if job.progress.old:
             return
         method = self._settings.method
-        told = job.estimates.get(method)
+        estimate = job.estimates.get(method)
         bound_s = (bounds_of(job, method, self._settings.bounds) or {}).get(TREND_BOUND)
-        self._past.left(self._live.clock.now, None if told is None else told.wait_s, bound_s, waited_s)
+        self._trends.job_left(self._live.clock.now, None if estimate is None else estimate.wait_s, bound_s, waited_s)
 
     def give_up(self) -> Iterator[Record]:
         """Remove jobs whose end was never reported: they are not scored, and methods do not learn from them."""

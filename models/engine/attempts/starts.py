@@ -95,13 +95,13 @@ class StartHandler(AttemptHandler):
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
         """Start a pending job: its wait is known, and the methods learn from it."""
         wait_s = max(event.time - job.ready, 0.0)
-        noted = self._landmarks.left(job, event.time, wait_s)
+        noted = self._landmarks.job_left(job, event.time, wait_s)
         self._live.run(job, event)
         yield from self._crowd_out()
         if job.extras.array_size is None:  # otherwise a task of the row starts, not the row
             self._observe(job, JobTransition.STARTED, event.time)
         self._methods.learn(job, wait_s, self._context)
-        self._ends.note_past(job, wait_s)
+        self._ends.add_trend(job, wait_s)
         self._histories.add_started(job, wait_s)
         self._parts.gaps.see_started(self._context.history.count)
         if not job.progress.historical:

@@ -34,7 +34,7 @@ class Arrays:
         row = self._live.get((event.array, 0))
         return row if row is not None and is_row(row) else None
 
-    def left(self, array: str | None) -> None:
+    def task_left(self, array: str | None) -> None:
         """Count a task that left before its row was submitted: the row will not contain it."""
         if array is not None and not self._live.has_left((array, 0)):
             self.early[array] = self.early.pop(array, 0) + 1

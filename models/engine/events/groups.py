@@ -45,10 +45,10 @@ class Groups:
             return own
         for member in self._others(job):
             first = member.estimates.get(method)
-            told = first if member.later is None or not again else member.later.estimate
-            if told is not None and told.wait_s is not None and member.ready + told.wait_s > start:
-                start = member.ready + told.wait_s
-                found = _seen_from(job, member, told)
+            estimate = first if member.later is None or not again else member.later.estimate
+            if estimate is not None and estimate.wait_s is not None and member.ready + estimate.wait_s > start:
+                start = member.ready + estimate.wait_s
+                found = _seen_from(job, member, estimate)
         return found
 
     def _others(self, job: Job) -> list[Job]:
@@ -64,10 +64,10 @@ class Groups:
         return [member for member in found if member.key != job.key]
 
 
-def _seen_from(job: Job, member: Job, told: Estimate) -> Estimate:
+def _seen_from(job: Job, member: Job, estimate: Estimate) -> Estimate:
     """Convert the estimate of a member to a wait of the job."""
     later_s = member.ready - job.ready
-    bounds = None if told.bounds is None else {q: max(s + later_s, 0.0) for q, s in told.bounds.items()}
-    reason = f"starts with job {member.id} of its group: {told.reason}"
-    wait_s = (told.wait_s or 0.0) + later_s
-    return msgspec.structs.replace(told, wait_s=wait_s, bounds=bounds, reason=reason)
+    bounds = None if estimate.bounds is None else {q: max(s + later_s, 0.0) for q, s in estimate.bounds.items()}
+    reason = f"starts with job {member.id} of its group: {estimate.reason}"
+    wait_s = (estimate.wait_s or 0.0) + later_s
+    return msgspec.structs.replace(estimate, wait_s=wait_s, bounds=bounds, reason=reason)

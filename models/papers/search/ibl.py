@@ -46,13 +46,13 @@ class Examples(msgspec.Struct):
 
     target: Target
     learnt: list[tuple[distance.Instance, float]] = msgspec.field(default_factory=list)
-    asked: list[Query] = msgspec.field(default_factory=list)
+    queries: list[Query] = msgspec.field(default_factory=list)
 
     @property
     def fingerprint(self) -> str:
         """A digest that differs from that of other examples."""
         digest = sha256(self.target.encode())
-        for part in (self.learnt, self.asked):
+        for part in (self.learnt, self.queries):
             for one in part:
                 digest.update(msgspec.msgpack.encode(one))
         return digest.hexdigest()
@@ -81,9 +81,9 @@ class Recorder(WaitMethod):
         )
         truth = self._jobs.get(job.id)
         if truth is not None:
-            self.waits.asked.append(Query(instance, len(self.waits.learnt), truth.wait_s))
+            self.waits.queries.append(Query(instance, len(self.waits.learnt), truth.wait_s))
             if truth.run_s > 0.0:
-                self.runs.asked.append(Query(distance.Instance(instance.request), len(self.runs.learnt), truth.run_s))
+                self.runs.queries.append(Query(distance.Instance(instance.request), len(self.runs.learnt), truth.run_s))
         return Estimate(None, "not predicted")
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
@@ -181,10 +181,10 @@ class Bench:
     """
 
     def __init__(self, examples: Examples) -> None:
-        if not examples.asked:
+        if not examples.queries:
             raise ValueError("no job to predict")
         self._examples = examples
-        self._truth = np.array([asked.value_s for asked in examples.asked])
+        self._truth = np.array([query.value_s for query in examples.queries])
         self._laid: dict[Selection, tuple[distance.Columns, list[distance.Point]]] = {}
 
     @property
@@ -201,13 +201,13 @@ class Bench:
 
     def _error(self, selection: Selection, history: int, neighbours: int, share: float, middle: Middle) -> float:
         columns, points = self._lay(selection)
-        said = []
-        for point, asked in zip(points, self._examples.asked, strict=True):
-            first = max(asked.learnt - history, 0)
-            found = predict(point, columns, first, asked.learnt, neighbours, share, middle)
-            most_s = asked.instance.request.walltime if self._examples.target == "run" else None
-            said.append(min(found.value_s if found else 0.0, most_s or math.inf))
-        return float(np.abs(np.array(said) - self._truth).mean())
+        predicted = []
+        for point, query in zip(points, self._examples.queries, strict=True):
+            first = max(query.learnt - history, 0)
+            found = predict(point, columns, first, query.learnt, neighbours, share, middle)
+            most_s = query.instance.request.walltime if self._examples.target == "run" else None
+            predicted.append(min(found.value_s if found else 0.0, most_s or math.inf))
+        return float(np.abs(np.array(predicted) - self._truth).mean())
 
     def _lay(self, selection: Selection) -> tuple[distance.Columns, list[distance.Point]]:
         """Lay out the examples by the selected attributes; the last `MAX_LAID` selections are cached."""
@@ -216,7 +216,7 @@ class Bench:
             policy = tuple(attribute for attribute in distance.POLICY if attribute in selection.policy)
             for instance, value_s in self._examples.learnt:
                 memory.push(_by(instance, policy), value_s)
-            points = [memory.point(_by(asked.instance, policy)) for asked in self._examples.asked]
+            points = [memory.point(_by(queries.instance, policy)) for queries in self._examples.queries]
             self._laid[selection] = memory.columns, points
             if len(self._laid) > MAX_LAID:
                 del self._laid[next(iter(self._laid))]

@@ -147,7 +147,7 @@ def _grow(
     workload: Workload, evaluate: Evaluate, choice: Choice, predictor: str, relative: bool
 ) -> Iterator[GreedyStep]:
     chosen: TemplateSet = ()
-    told: list[TemplateEstimates] = []
+    kept: list[TemplateEstimates] = []
     for size in range(len(workload.attributes) + 2):
         candidates = [
             RunTemplate.of(names, predictor, relative, MAX_HISTORY_RUNS, ELAPSED[0])
@@ -155,11 +155,11 @@ def _grow(
         ]
         best: tuple[float, RunTemplate, TemplateEstimates] | None = None
         for candidate, estimates in zip(candidates, evaluate(candidates), strict=True):
-            error_s = workload.error_s([*told, estimates], choice)
+            error_s = workload.error_s([*kept, estimates], choice)
             if best is None or error_s < best[0]:
                 best = (error_s, candidate, estimates)
         assert best is not None
-        chosen, told = (*chosen, best[1]), [*told, best[2]]
+        chosen, kept = (*chosen, best[1]), [*kept, best[2]]
         yield GreedyStep(chosen, best[0])
 
 

@@ -166,8 +166,8 @@ def evaluate(
             engine.take_changes()  # nothing is stored here
     accuracies = [Accuracy() for _ in tried]
     for panel in panels.values():
-        for job, said in panel.said.items():
-            for at, wait_s in said.items():
+        for job, waits in panel.waits_by_job.items():
+            for at, wait_s in waits.items():
                 accuracies[at].add_wait(wait_s, jobs[job].wait_s)
                 accuracies[at].add_response(wait_s, jobs[job].wait_s, jobs[job].run_s)
     return accuracies, panel.non_uniformity
@@ -176,14 +176,14 @@ def evaluate(
 class Panel(WaitMethod):
     """Replacement for a method that predicts the jobs `to_score` as each of the `tried` methods would.
 
-    Methods that differ only in `QesperaParameters` compare jobs in the same way: one of them does so for all. `said`
-    has the predictions, in seconds, by job and the number of the settings.
+    Methods that differ only in `QesperaParameters` compare jobs in the same way: one of them does so for all.
+    `waits_by_job` has the predictions, in seconds, by job and the number of the settings.
     """
 
     name = "panel"
 
     def __init__(self, tried: Mapping[int, EngineSettings], to_score: Container[str]) -> None:
-        self.said: dict[str, dict[int, float | None]] = {}
+        self.waits_by_job: dict[str, dict[int, float | None]] = {}
         self._to_score = to_score
         self._non_uniformity: list[float] = []
         self._methods: dict[tuple[str, int], Qespera] = {}
@@ -203,11 +203,11 @@ class Panel(WaitMethod):
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Keep the prediction of each method; none is published."""
         if job.id in self._to_score:
-            said = self.said[job.id] = {}
+            waits = self.waits_by_job[job.id] = {}
             for kind, method in self._methods.items():
                 numbers = self._numbers[kind]
                 for found, those in zip(method.predictions(job, context, list(numbers)), numbers.values(), strict=True):
-                    said.update(dict.fromkeys(those, None if found is None else found.wait_s))
+                    waits.update(dict.fromkeys(those, None if found is None else found.wait_s))
             self._non_uniformity.append(non_uniformity(samples_of(context.state, job.submit), BINS))
         else:
             for method in self._methods.values():

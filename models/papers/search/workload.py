@@ -73,13 +73,13 @@ class Workload:
         self.run_s: Floats = np.array(run_s, np.float64)
         self.place: Ints = np.array([moment.place for moment in listed], np.int64)
         self.elapsed_s: Floats = np.array([np.nan if m.elapsed_s is None else m.elapsed_s for m in listed])
-        asked = ~np.isnan(self.elapsed_s)
-        if not asked.any():
+        has_query = ~np.isnan(self.elapsed_s)
+        if not has_query.any():
             raise ValueError("no job to predict")
-        self.asked: Ints = self.place[asked]
-        self._asked_after = self.elapsed_s[asked]
+        self.queries: Ints = self.place[has_query]
+        self._elapsed_at_query = self.elapsed_s[has_query]
         walltimes = np.array([job.walltime or np.inf for job in self.jobs])
-        self._most = np.maximum(walltimes[self.asked], self._asked_after)
+        self._most = np.maximum(walltimes[self.queries], self._elapsed_at_query)
         self._ids: dict[tuple[str, ...], Ints] = {}
         self._points: dict[bool, tuple[Ints, Floats]] = {}
         self._nodes: dict[str, Ints] = {}
@@ -97,7 +97,7 @@ class Workload:
     @cached_property
     def has_running(self) -> bool:
         """True if at least one job is predicted while it runs."""
-        return bool(self._asked_after.max() > 0)
+        return bool(self._elapsed_at_query.max() > 0)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -130,10 +130,10 @@ class Workload:
         points, scales, nodes = self._columns(template)
         data = np.stack((np.minimum(self.run_s, UNIT).astype(np.int64), points, nodes))[:, ends]
         size = template.elapsed
-        least_s = (self._asked_after // size * size if size else 0 * self._asked_after).astype(np.int64)
+        least_s = (self._elapsed_at_query // size * size if size else 0 * self._elapsed_at_query).astype(np.int64)
         regression = template.predictor != "mean"
         quantiles = student_quantiles(min(template.history, max(len(ends), 2))) if regression else np.empty(0)
-        told = _tell(
+        found = _estimate(
             categories,
             self.place,
             np.isnan(self.elapsed_s),
@@ -146,7 +146,7 @@ class Workload:
             regression,
             quantiles,
         )
-        return TemplateEstimates(template, told[0], told[1])
+        return TemplateEstimates(template, found[0], found[1])
 
     def _columns(self, template: RunTemplate) -> tuple[Ints, Floats, Ints]:
         """Each job as a data point, the scale of its estimates, and its place on the axis of a regression."""
@@ -159,36 +159,36 @@ class Workload:
             self._nodes[template.predictor] = np.array([PREDICTORS[template.predictor](job.cpus) for job in self.jobs])
         return *self._points[template.relative], self._nodes[template.predictor]
 
-    def predictions(self, told: Sequence[TemplateEstimates], choice: Choice) -> Floats:
+    def predictions(self, parts: Sequence[TemplateEstimates], choice: Choice) -> Floats:
         """Return a set's prediction at each moment, in seconds, from its templates' estimates; NaN for none."""
-        run_s = _weighted(told) if choice == "weighted" else _surest(told)
-        return np.clip(run_s, self._asked_after, self._most)
+        run_s = _weighted(parts) if choice == "weighted" else _surest(parts)
+        return np.clip(run_s, self._elapsed_at_query, self._most)
 
-    def error_s(self, told: Sequence[TemplateEstimates], choice: Choice) -> float:
+    def error_s(self, parts: Sequence[TemplateEstimates], choice: Choice) -> float:
         """The mean absolute error of a set, in seconds; no estimate counts as one of zero."""
-        predicted = np.nan_to_num(self.predictions(told, choice), nan=0.0)
-        return float(np.abs(predicted - self.run_s[self.asked]).mean())
+        predicted = np.nan_to_num(self.predictions(parts, choice), nan=0.0)
+        return float(np.abs(predicted - self.run_s[self.queries]).mean())
 
 
-def _surest(told: Sequence[TemplateEstimates]) -> Floats:
-    run_s, half_s = np.full(len(told[0].run_s), np.nan), np.full(len(told[0].run_s), np.inf)
-    for estimates in told:
+def _surest(parts: Sequence[TemplateEstimates]) -> Floats:
+    run_s, half_s = np.full(len(parts[0].run_s), np.nan), np.full(len(parts[0].run_s), np.inf)
+    for estimates in parts:
         surer = estimates.half_s < half_s
         np.copyto(run_s, estimates.run_s, where=surer)
         np.copyto(half_s, estimates.half_s, where=surer)
     return run_s
 
 
-def _weighted(told: Sequence[TemplateEstimates]) -> Floats:
+def _weighted(parts: Sequence[TemplateEstimates]) -> Floats:
     """Return exactly the result of `models.papers.template.weighted`; an infinite width has the weight 0."""
-    alike, mean = _mean([estimates for estimates in told if estimates.template.attributes], len(told[0].run_s))
-    of_all, resort = _mean([estimates for estimates in told if not estimates.template.attributes], len(told[0].run_s))
+    alike, mean = _mean([estimates for estimates in parts if estimates.template.attributes], len(parts[0].run_s))
+    of_all, resort = _mean([estimates for estimates in parts if not estimates.template.attributes], len(parts[0].run_s))
     return np.where(alike > 0, mean, np.where(of_all > 0, resort, np.nan))
 
 
-def _mean(told: Sequence[TemplateEstimates], count: int) -> tuple[Floats, Floats]:
+def _mean(parts: Sequence[TemplateEstimates], count: int) -> tuple[Floats, Floats]:
     weights, runs = np.zeros(count), np.zeros(count)
-    for estimates in told:
+    for estimates in parts:
         weight = 1.0 / np.maximum(estimates.half_s, MIN_HALF_WIDTH_S)
         weights += weight
         runs += weight * estimates.run_s
@@ -196,7 +196,7 @@ def _mean(told: Sequence[TemplateEstimates], count: int) -> tuple[Floats, Floats
 
 
 @njit(cache=True)
-def _tell(
+def _estimate(
     categories: Ints,
     place: Ints,
     ends: Flags,
@@ -210,15 +210,15 @@ def _tell(
     quantiles: Floats,
 ) -> Floats:
     """Run through the moments. `data` hold all that ends, by category; what has ended yet is summed up."""
-    told = np.zeros((2, len(least_s)))
-    told[1] = np.inf
+    estimates = np.zeros((2, len(least_s)))
+    estimates[1] = np.inf
     ended = begins.copy()
     sums = [NOTHING for _ in begins]
-    asked = -1
+    query = -1
     for moment in range(len(place)):
         job = place[moment]
         category = categories[job]
-        asked += not ends[moment]
+        query += not ends[moment]
         if category < 0:
             continue
         last = ended[category]
@@ -231,8 +231,8 @@ def _tell(
             ended[category] += 1
         elif not np.isnan(scales[job]):
             first = max(begins[category], last - history)
-            least = least_s[asked]
+            least = least_s[query]
             found = sums_of(data, first, last, least) if least > 0 else sums[category]
             value, half = estimate(found, nodes[job], regression, quantiles)
-            told[0, asked], told[1, asked] = value * scales[job], half * scales[job]
-    return told
+            estimates[0, query], estimates[1, query] = value * scales[job], half * scales[job]
+    return estimates

@@ -11,6 +11,6 @@ node only decide which pools are possible at all.
 """
 
 from models.site.topology.reasons import cannot_run
-from models.site.topology.topology import Area, Ask, Topology, ask_of
+from models.site.topology.topology import Area, ResourceRequest, Topology, request_of
 
-__all__ = ["Area", "Ask", "Topology", "ask_of", "cannot_run"]
+__all__ = ["Area", "ResourceRequest", "Topology", "cannot_run", "request_of"]

@@ -9,7 +9,7 @@ from numba import njit
 from models.arrays import Floats, Ints
 from models.records import Reservation
 from models.site.topology.reasons import applies
-from models.site.topology.topology import RESOURCES, Area, Ask, Topology, whole_nodes
+from models.site.topology.topology import RESOURCES, Area, ResourceRequest, Topology, whole_nodes
 
 WHOLE = 1.0 - 1e-9  # minimum sum of the shares of a job that fits, because of rounding
 
@@ -167,8 +167,8 @@ class Layout:
     def __init__(self, topology: Topology, area: Area) -> None:
         self.topology = topology
         self.area = area
-        told = sorted(topology.reservations, key=lambda one: (one.start, one.end))
-        self._reservations = [one for one in told if self._pools(one)][:MAX_RESERVATIONS]
+        reservations = sorted(topology.reservations, key=lambda one: (one.start, one.end))
+        self._reservations = [one for one in reservations if self._pools(one)][:MAX_RESERVATIONS]
         self.rooms = tuple(NodeGroup(place, None) for place in area.pools)
         for one in self._reservations:
             if not one.maintenance:
@@ -177,64 +177,69 @@ class Layout:
         self.kind = lru_cache(MAX_KNOWN)(self._kind)
         self.limits = lru_cache(MAX_KNOWN)(self._limits)
 
-    def _kind(self, ask: Ask) -> Kind:
+    def _kind(self, request: ResourceRequest) -> Kind:
         """Return the properties of jobs with this request; `kind` caches them, as `limits` caches `_limits`."""
-        demand, topology = self._demand(ask, False), self.topology
+        demand, topology = self._demand(request, False), self.topology
         possible = np.flatnonzero(demand[:, 0] >= 0.0)
-        cpus, gpus, memory = demand[possible[0]].tolist() if len(possible) else (ask.cpus, ask.gpus, ask.memory)
-        nodes = ask.nodes or 1
-        if ask.exclusive and len(possible):
-            nodes = whole_nodes(ask, topology.node_of(self.rooms[possible[0]].pool))
-        counted = np.array([cpus, gpus, nodes, max(memory, ask.memory), 1.0])
-        partitions, longest_s = topology.named(ask), topology.longest_s(ask)
-        running, parts = self._demand(ask, True), self._parts(ask)
-        return Kind(demand, running, parts, partitions, topology.tier(ask), longest_s, counted)
+        cpus, gpus, memory = (
+            demand[possible[0]].tolist() if len(possible) else (request.cpus, request.gpus, request.memory)
+        )
+        nodes = request.nodes or 1
+        if request.exclusive and len(possible):
+            nodes = whole_nodes(request, topology.node_of(self.rooms[possible[0]].pool))
+        counted = np.array([cpus, gpus, nodes, max(memory, request.memory), 1.0])
+        partitions, longest_s = topology.named(request), topology.longest_s(request)
+        running, parts = self._demand(request, True), self._parts(request)
+        return Kind(demand, running, parts, partitions, topology.tier(request), longest_s, counted)
 
-    def _demand(self, ask: Ask, runs: bool) -> Floats:
+    def _demand(self, request: ResourceRequest, runs: bool) -> Floats:
         """Return the demand in each room: those of its reservation, if known, else those of partitions that are up."""
         topology = self.topology
-        names = [name for name in topology.named(ask) if runs or topology.partitions[name].up]
+        names = [name for name in topology.named(request) if runs or topology.partitions[name].up]
         places = {place for name in names for place in topology.pools_of(name)}
-        possible = {place for place in places if topology.is_possible(ask, place)}
+        possible = {place for place in places if topology.is_possible(request, place)}
         places = possible or (places if runs else set())
         inside = {one.name for one in self._reservations if not one.maintenance and one.cpus is None} & {
-            ask.reservation
+            request.reservation
         }
         found = np.full((len(self.rooms), len(RESOURCES)), -1.0)
         for number, (place, reservation) in enumerate(self.rooms):
             named = reservation is None if not inside else reservation is not None and reservation.name in inside
             if named and place in places:
-                found[number] = np.where(np.isfinite(topology.node_of(place)), topology.demand(ask, place), 0.0)
+                found[number] = np.where(np.isfinite(topology.node_of(place)), topology.demand(request, place), 0.0)
         return found
 
-    def _parts(self, ask: Ask) -> Ints:
+    def _parts(self, request: ResourceRequest) -> Ints:
         """Return the number of parts of a job in each room; 0 in all if some part exceeds a node.
 
         The parts are the requested nodes or whole nodes, else its tasks, else its GPUs with their share of the CPUs,
         else its CPUs.
         """
         found, topology = np.zeros(len(self.rooms), np.int64), self.topology
-        wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
+        wanted = np.array([request.cpus, request.gpus, request.memory], np.float64)
         for number, room in enumerate(self.rooms):
             node = topology.node_of(room.pool)
-            if ask.exclusive:
-                found[number] = -whole_nodes(ask, node)
-            elif ask.nodes is not None:
-                found[number] = -ask.nodes
+            if request.exclusive:
+                found[number] = -whole_nodes(request, node)
+            elif request.nodes is not None:
+                found[number] = -request.nodes
             else:
-                found[number] = ask.tasks or ask.gpus or ask.cpus
-            if topology.is_possible(ask, room.pool) and np.any(wanted > abs(found[number]) * node):
+                found[number] = request.tasks or request.gpus or request.cpus
+            if topology.is_possible(request, room.pool) and np.any(wanted > abs(found[number]) * node):
                 return np.zeros_like(found)
         return found
 
-    def _limits(self, ask: Ask, user: str | None, account: str | None) -> tuple[tuple[int, str | None], ...]:
+    def _limits(
+        self, request: ResourceRequest, user: str | None, account: str | None
+    ) -> tuple[tuple[int, str | None], ...]:
         """Return the limits that apply to a job: the number of each, and the name whose jobs it counts together."""
-        named = self.topology.named(ask)
-        whose = {"user": user, "account": account, "group": ask.group}
+        named = self.topology.named(request)
+        whose = {"user": user, "account": account, "group": request.group}
         return tuple(
             (number, whose.get(limit.per))
             for number, limit in enumerate(self.topology.limits)
-            if applies(limit, user, account, ask, named) and (limit.per == "all" or whose.get(limit.per) is not None)
+            if applies(limit, user, account, request, named)
+            and (limit.per == "all" or whose.get(limit.per) is not None)
         )
 
     def wholly(self, by_node: bool = False) -> Floats:
@@ -272,7 +277,7 @@ class Layout:
         room = np.repeat(np.arange(len(counts)), counts)
         return Nodes(room, np.concatenate([np.arange(count) for count in (*counts, 0)]))
 
-    def earliest_s(self, ask: Ask, planned_s: float, now: float) -> float:
+    def earliest_s(self, request: ResourceRequest, planned_s: float, now: float) -> float:
         """Return the seconds from `now` before which the declared reservations prevent such a job from starting.
 
         0 also if they would always prevent it: then they do not determine its start.
@@ -280,7 +285,7 @@ class Layout:
         if not any(one.end > now for one in self._reservations):
             return 0.0
         begins, holds = self.timeline(now)
-        demand, shares = self.kind(ask).demand, np.zeros(len(self.rooms))
+        demand, shares = self.kind(request).demand, np.zeros(len(self.rooms))
         for begin in begins.tolist():
             before = (begins < begin + planned_s) | (begins == begin)  # a run time of 0 is unknown
             during = before & (np.append(begins[1:], np.inf) > begin)
@@ -297,9 +302,9 @@ class Layout:
         if room.reservation is not None:
             return min(self._taken(room.reservation, room.pool), available) if _is_on(room.reservation, time) else 0
         here = [one for one in self._reservations if room.pool in self._pools(one)]
-        told = self.topology.capacity.time
+        reported_at = self.topology.capacity.time
         # Nodes that are reserved by an unknown reservation stay reserved.
-        others = pool.reserved_nodes - sum(self._taken(one, room.pool) for one in here if _is_on(one, told))
+        others = pool.reserved_nodes - sum(self._taken(one, room.pool) for one in here if _is_on(one, reported_at))
         reserved = sum(self._taken(one, room.pool) for one in here if _is_on(one, time))
         return max(available - reserved - max(others, 0), 0)
 

@@ -11,7 +11,7 @@ from models.site.job import Job
 from models.site.size import MAX_CPUS
 
 
-class Ask(NamedTuple):
+class ResourceRequest(NamedTuple):
     """Request of a job without its times, user and account; many jobs have the same request.
 
     `partitions` are the names of those where it may start, if it names any. Memory is bytes of the whole job.
@@ -31,7 +31,7 @@ class Ask(NamedTuple):
     node_features: tuple[tuple[str, ...], ...] = ()
 
 
-def ask_of(job: Job, partition: str | None = None, cpus: int | None = None) -> Ask:
+def request_of(job: Job, partition: str | None = None, cpus: int | None = None) -> ResourceRequest:
     """Return the request of a job, of a running one with its `partition`; `cpus` replaces the requested CPUs."""
     rare = job.extras
     types = rare.gpu_types or {}
@@ -41,9 +41,9 @@ def ask_of(job: Job, partition: str | None = None, cpus: int | None = None) -> A
         named = tuple(rare.partitions)
     else:
         named = () if job.queue is None else (job.queue,)
-    return Ask(
+    return ResourceRequest(
         named,
-        cpus or job.asked_cpus or job.cpus,
+        cpus or job.requested_cpus or job.cpus,
         job.nodes or None,
         max(job.gpus, sum(types.values())),
         tuple(sorted(types)),
@@ -122,25 +122,25 @@ class Topology:
         mine, its = list(self._pools_of.items()), list(other._pools_of.items())
         return sizes == others and mine == its and self._usual == other._usual
 
-    def named(self, ask: Ask) -> tuple[str, ...]:
+    def named(self, request: ResourceRequest) -> tuple[str, ...]:
         """Return the names of the partitions where jobs with this request may start; never empty.
 
         These are the existing ones among the requested partitions, or the one with the queue's name. Otherwise they are
         the default partitions, or all without a default.
         """
-        return tuple(name for name in ask.partitions if name in self.partitions) or self._usual
+        return tuple(name for name in request.partitions if name in self.partitions) or self._usual
 
     def pools_of(self, partition: str) -> tuple[int, ...]:
         """Return the indexes of a partition's pools in `pools`."""
         return self._pools_of[partition]
 
-    def area_of(self, ask: Ask) -> Area:
+    def area_of(self, request: ResourceRequest) -> Area:
         """Return the area where jobs with this request compete: that of their first partition."""
-        return self.areas[self._area_of[self.named(ask)[0]]]
+        return self.areas[self._area_of[self.named(request)[0]]]
 
-    def areas_of(self, ask: Ask) -> list[Area]:
+    def areas_of(self, request: ResourceRequest) -> list[Area]:
         """Return all areas where jobs with this request may start, that of their first partition first."""
-        return [self.areas[number] for number in dict.fromkeys(self._area_of[name] for name in self.named(ask))]
+        return [self.areas[number] for number in dict.fromkeys(self._area_of[name] for name in self.named(request))]
 
     def available_nodes(self, place: int) -> int:
         """Return the number of nodes of a pool that are neither down nor drained, including reserved ones."""
@@ -158,62 +158,62 @@ class Topology:
         nodes = self.pools[place].nodes
         return nodes * self.node_of(place, types) if nodes else np.zeros(len(RESOURCES))
 
-    def demand(self, ask: Ask, place: int) -> Floats:
+    def demand(self, request: ResourceRequest, place: int) -> Floats:
         """Return the demand of a job that runs in this pool only, (resources,): CPUs, GPUs, bytes.
 
         An exclusive job takes all resources of its nodes.
         """
-        wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
-        if not ask.exclusive:
+        wanted = np.array([request.cpus, request.gpus, request.memory], np.float64)
+        if not request.exclusive:
             return wanted
         node = self.node_of(place)
-        whole: Floats = whole_nodes(ask, node) * node
+        whole: Floats = whole_nodes(request, node) * node
         return np.where(np.isfinite(whole), np.maximum(whole, wanted), wanted)
 
-    def is_possible(self, ask: Ask, place: int) -> bool:
+    def is_possible(self, request: ResourceRequest, place: int) -> bool:
         """Return whether single nodes of this pool satisfy the job's needs per node."""
         pool = self.pools[place]
         has = set(pool.node_features)
-        if ask.node_features and not any(self.features & set(one) <= has for one in ask.node_features):
+        if request.node_features and not any(self.features & set(one) <= has for one in request.node_features):
             return False
-        if ask.gpu_types and not any(name in pool.gpus for name in ask.gpu_types):
+        if request.gpu_types and not any(name in pool.gpus for name in request.gpu_types):
             return False
-        node = self.node_of(place, ask.gpu_types)
-        wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
-        if ask.nodes is not None:
-            wanted = np.ceil(wanted / ask.nodes)
-        return bool(np.all(wanted <= node if ask.nodes is not None else (wanted == 0.0) | (node > 0.0)))
+        node = self.node_of(place, request.gpu_types)
+        wanted = np.array([request.cpus, request.gpus, request.memory], np.float64)
+        if request.nodes is not None:
+            wanted = np.ceil(wanted / request.nodes)
+        return bool(np.all(wanted <= node if request.nodes is not None else (wanted == 0.0) | (node > 0.0)))
 
-    def size_in(self, ask: Ask, area: Area) -> int:
+    def size_in(self, request: ResourceRequest, area: Area) -> int:
         """Return the dominant share of a request in an area, in CPUs: the CPUs in proportion to its scarcest resource.
 
         So a job for half of the GPUs is as large as one for half of the CPUs. All nodes count, including those that are
         down. The result is at least 1; a job that can never run there may request any share, and counts as at most
         `MAX_CPUS`.
         """
-        named = {place for name in self.named(ask) for place in self._pools_of[name]}
-        pools = [one for one in area.pools if one in named and self.is_possible(ask, one)] or area.pools[:1]
+        named = {place for name in self.named(request) for place in self._pools_of[name]}
+        pools = [one for one in area.pools if one in named and self.is_possible(request, one)] or area.pools[:1]
         if not pools:
-            return max(ask.cpus, 1)
-        totals = np.sum([self.all_of(one, ask.gpu_types) for one in area.pools], axis=0)
-        taken = zip(self.demand(ask, pools[0]).tolist(), totals.tolist(), strict=True)
+            return max(request.cpus, 1)
+        totals = np.sum([self.all_of(one, request.gpu_types) for one in area.pools], axis=0)
+        taken = zip(self.demand(request, pools[0]).tolist(), totals.tolist(), strict=True)
         sizes = (-(-int(wanted) * area.cpus // int(total)) for wanted, total in taken if wanted and 0 < total < np.inf)
-        return min(max(ask.cpus, *sizes, 1), MAX_CPUS)
+        return min(max(request.cpus, *sizes, 1), MAX_CPUS)
 
-    def longest_s(self, ask: Ask) -> float:
+    def longest_s(self, request: ResourceRequest) -> float:
         """Return the maximum run time of the job by its partitions; infinity if one of them has no limit."""
-        limits = [self.partitions[name].max_walltime for name in self.named(ask)]
+        limits = [self.partitions[name].max_walltime for name in self.named(request)]
         return max(np.inf if limit is None else limit for limit in limits)
 
-    def default_s(self, ask: Ask) -> float | None:
+    def default_s(self, request: ResourceRequest) -> float | None:
         """Return the time limit of a job that requests none; None if one of its partitions has no default."""
-        limits = [self.partitions[name].default_walltime for name in self.named(ask)]
+        limits = [self.partitions[name].default_walltime for name in self.named(request)]
         known = [limit for limit in limits if limit is not None]
         return max(known) if known and len(known) == len(limits) else None
 
-    def tier(self, ask: Ask) -> int:
+    def tier(self, request: ResourceRequest) -> int:
         """Return the highest tier of its partitions: jobs of a higher tier go first."""
-        return max(self.partitions[name].tier for name in self.named(ask))
+        return max(self.partitions[name].tier for name in self.named(request))
 
     def _make_areas(self) -> Iterable[Area]:
         joined = {name: name for name in self.partitions}
@@ -250,12 +250,12 @@ def _alike(pool: Pool) -> tuple[Any, ...]:
     return pool.name, pool.nodes, pool.cpus, pool.gpus, pool.memory, pool.node_features
 
 
-def whole_nodes(ask: Ask, node: Floats) -> int:
+def whole_nodes(request: ResourceRequest, node: Floats) -> int:
     """Return the number of nodes that an exclusive job takes."""
-    wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
+    wanted = np.array([request.cpus, request.gpus, request.memory], np.float64)
     has = node > 0.0
     needed = int(np.ceil(wanted[has] / node[has]).max(initial=1.0))
-    return max(ask.nodes or 1, needed)
+    return max(request.nodes or 1, needed)
 
 
 def _root(joined: dict[str, str], name: str) -> str:

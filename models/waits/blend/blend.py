@@ -1,11 +1,10 @@
 """The method: query the experts, combine their estimates, and learn from the outcomes."""
 
 import math
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import tee
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -22,20 +21,19 @@ from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.deficits import DEFICIT_JOBS
 from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState
 from models.waits.blend.immediate_start import ImmediateStartModel, ImmediateStartState
-from models.waits.blend.known import HEAD_BYTES, MARKS, exceeded, left
+from models.waits.blend.known import MARKS, exceeded, score_departure
 from models.waits.blend.mixture import KIND_JOBS, SITE_JOBS
 from models.waits.blend.mixture_snapshot import (
-    ALONE_FLAG,
     BOUND,
     BOUNDS,
     MEDIAN,
     PROBABILITIES,
     QUANTILES,
     MixtureSnapshot,
-    encoded_bytes,
 )
+from models.waits.blend.note import HEAD, Note, check_note
 from models.waits.blend.published import Published
-from models.waits.blend.quantiles import KINDS, Quantiles, QuantilesState
+from models.waits.blend.quantiles import Quantiles, QuantilesState
 from models.waits.blend.remaining.remaining_wait import RemainingWait
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.boosted import Boosted
@@ -77,62 +75,8 @@ MIN_NAMED = 0.05
 HOOKS = ("observe", "learn", "cancelled", "ended", "forget", "degraded", "pending")
 """Hooks that are called for the experts that override them; for the others a call would do nothing."""
 
-_HEAD = struct.Struct("<HddI")
 
 _NOBODY = np.zeros(len(CHOICES))
-
-
-class _Note(NamedTuple):
-    """Record of a job at its submission, with its predictions; 400 bytes.
-
-    `ready` is the time since which it waits, `watched` the time from which its deadlines are watched. `queue` is the
-    number of the queue of the prediction, even if the job is moved later. `put_off` are, as bits, the places of bounds
-    that it exceeds and that are scored when it has left the queue. A cancelled job is no evidence about such a bound if
-    the bound, at its current value, would not have been reached.
-    """
-
-    put_off: int
-    ready: float
-    watched: float
-    queue: int
-    choices_s: Floats
-    said: MixtureSnapshot
-
-    def encode(self) -> bytes:
-        head = _HEAD.pack(self.put_off, self.ready, self.watched, self.queue)
-        return head + self.choices_s.tobytes() + self.said.encode()
-
-    @property
-    def marks(self) -> list[float]:
-        """Waits, in seconds, at which the job is scored when it exceeds them."""
-        return [*self.said.marks, AT_ONCE_S]
-
-    @classmethod
-    def decode(cls, value: bytes, experts: int) -> "_Note":
-        said = MixtureSnapshot.decode(value[HEAD_BYTES + 8 * len(CHOICES) :], experts)
-        choices_s = np.frombuffer(value, np.float64, len(CHOICES), HEAD_BYTES)
-        put_off, ready, watched, queue = _HEAD.unpack_from(value)
-        return cls(put_off, ready, watched, queue, choices_s, said)
-
-    @property
-    def deadlines(self) -> list[float]:
-        """Times at which its marks are exceeded, Unix seconds; nan for those that are not watched."""
-        ready, watched = self.ready, self.watched
-        return [at if (at := ready + mark_s) >= watched else np.nan for mark_s in self.marks]
-
-
-def _check_note(value: bytes, experts: int) -> None:
-    """Check that kernels can read a note.
-
-    Raises:
-        ValueError: it is not a valid note.
-    """
-    head = HEAD_BYTES + 8 * len(CHOICES)
-    if len(value) != head + encoded_bytes(experts):
-        raise ValueError(f"a note of {len(value)} bytes; expected {head + encoded_bytes(experts)}")
-    _, ready, watched, _ = _HEAD.unpack_from(value)
-    if not 1 <= value[head] & ~ALONE_FLAG <= KINDS or not (math.isfinite(ready) and math.isfinite(watched)):
-        raise ValueError(f"a note of kind {value[head]}, of a job that waits since {ready}, watched from {watched}")
 
 
 def _has(method: WaitMethod, hook: str) -> bool:
@@ -168,8 +112,8 @@ class Blend(WaitMethod):
         self._nothing = np.full((QUANTILES, len(names)), np.nan)  # estimates of experts without one
         self._published = Published(self.name)
         self._learnt = self._what_was_learnt()
-        self.per_job = self._notes = PerJob(bytes, lambda value: _check_note(value, self._quantiles.experts))
-        """The `_Note`s of queued jobs."""
+        self.per_job = self._notes = PerJob(bytes, lambda value: check_note(value, self._quantiles.experts))
+        """The `Note`s of queued jobs."""
 
         self._deadlines = Deadlines(self._notes)
 
@@ -190,13 +134,13 @@ class Blend(WaitMethod):
         registered. Bounds are available once `MIN_STARTED_JOBS` have started.
         """
         order = self._order.predict(job, context)
-        told = [self._points["qespera"].predict(job, context), order, self.site_policy.beside(job, context, order)]
+        estimates = [self._points["qespera"].predict(job, context), order, self.site_policy.beside(job, context, order)]
         forests = self._boosted.beside(job, context, order.wait_s)
-        mixed = self._mixed(job, told, forests, context)
+        mixed = self._mixed(job, estimates, forests, context)
         estimate = self._estimate(mixed, forests, context, order)
         if mixed is not None:
-            said, choice = mixed
-            note = _Note(0, job.ready, self._deadlines.begin, code_of(job.queue), choice.waits_s, said)
+            snapshot, choice = mixed
+            note = Note(0, job.ready, self._deadlines.begin, code_of(job.queue), choice.waits_s, snapshot)
             self._notes.put(job.key, note.encode())
             self._deadlines.add(job.key, note.deadlines)
             self._remaining.submitted(job, context)
@@ -210,16 +154,16 @@ class Blend(WaitMethod):
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """Return what `predict` would return for each job, with the wait in the simulated schedule."""
-        asked, *copies = tee(jobs, 1 + len(self._points))
+        originals, *copies = tee(jobs, 1 + len(self._points))
         points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
-        for job, *told in zip(asked, *points, strict=True):
-            order = told[ORDER - len(TRIVIAL)]
+        for job, *estimates in zip(originals, *points, strict=True):
+            order = estimates[ORDER - len(TRIVIAL)]
             forests = self._boosted.consider(job, context, order.wait_s)
-            estimate = self._estimate(self._mixed(job, told, forests, context), forests, context, order)
+            estimate = self._estimate(self._mixed(job, estimates, forests, context), forests, context, order)
             yield msgspec.structs.replace(estimate, schedule_s=order.wait_s)
 
     def _mixed(
-        self, job: Job, told: Iterable[Estimate], forests: ForestsSnapshot | None, context: SiteContext
+        self, job: Job, estimates: Iterable[Estimate], forests: ForestsSnapshot | None, context: SiteContext
     ) -> tuple[MixtureSnapshot, Choice] | None:
         """Mix and guard the experts' estimates, in the order of their names; None if there are none.
 
@@ -228,7 +172,7 @@ class Blend(WaitMethod):
         waits_s = self._nothing.copy()
         if latest := context.history.latest:
             waits_s[:, 0], waits_s[:, 1] = 0.0, [latest[int(share * len(latest))] for share in PROBABILITIES]
-        for place, estimate in enumerate(told, len(TRIVIAL)):
+        for place, estimate in enumerate(estimates, len(TRIVIAL)):
             if estimate.wait_s is not None:
                 waits_s[MEDIAN, place] = estimate.wait_s
         if forests is not None:
@@ -239,9 +183,9 @@ class Blend(WaitMethod):
         if all(map(math.isnan, waits_s[MEDIAN].tolist())):
             return None
         may_be_alone = context.layout is not None and self._order.knows_run_times
-        said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user, code_of(job.queue))
-        choice = self._guard.choose(said.table.item(MEDIAN, BOUND), waits_s[MEDIAN], job.user)
-        return said.around(choice.wait_s, choice.most_s), choice
+        snapshot = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context), job.user, code_of(job.queue))
+        choice = self._guard.choose(snapshot.table.item(MEDIAN, BOUND), waits_s[MEDIAN], job.user)
+        return snapshot.around(choice.wait_s, choice.most_s), choice
 
     def _by_topology(self, waits_s: Floats, job: Job, context: SiteContext) -> None:
         """Adjust the estimates to the site's topology, where it is registered.
@@ -263,8 +207,8 @@ class Blend(WaitMethod):
     ) -> Estimate:
         if mixed is None:
             return Estimate(None, "no history")
-        said, choice = mixed
-        weights = self._quantiles.weights(said)
+        snapshot, choice = mixed
+        weights = self._quantiles.weights(snapshot)
         first = [
             name for name in sorted(weights, key=weights.__getitem__, reverse=True)[:3] if weights[name] >= MIN_NAMED
         ]
@@ -273,14 +217,14 @@ class Blend(WaitMethod):
         reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}{bound_of(order)}"
         if forests is not None and forests.elsewhere:
             reason = f"{reason}; forests trained on other sites only"
-        if context.history.count < MIN_STARTED_JOBS and (forests is None or said.alone):
-            return Estimate(said.wait_s, f"{reason}; too few jobs have started for bounds")
-        if choice.reason and not said.alone and context.history.count >= MIN_STARTED_JOBS:
+        if context.history.count < MIN_STARTED_JOBS and (forests is None or snapshot.alone):
+            return Estimate(snapshot.wait_s, f"{reason}; too few jobs have started for bounds")
+        if choice.reason and not snapshot.alone and context.history.count >= MIN_STARTED_JOBS:
             reason = f"{reason}; guarded by {choice.reason}"
-        bounds_s = said.told
+        bounds_s = snapshot.bounds_s
         bounds = dict(zip(BOUNDS, bounds_s, strict=True))
-        at_once = consistent(self._at_once.probability(said.inputs), bounds_s)
-        return Estimate(said.wait_s, reason, bounds, at_once, None if forests is None else forests.unlike)
+        at_once = consistent(self._at_once.probability(snapshot.inputs), bounds_s)
+        return Estimate(snapshot.wait_s, reason, bounds, at_once, None if forests is None else forests.unlike)
 
     def _pass(self, now: float, context: SiteContext) -> None:
         """Advance the time: jobs that still queue beyond a mark exceed it."""
@@ -288,7 +232,7 @@ class Blend(WaitMethod):
             job, value = context.everywhere.jobs.get(key), self._notes.get(key)
             if job is None or value is None or job.phase is not Phase.QUEUED:
                 continue
-            put_off, ready, watched, queue = _HEAD.unpack_from(value)
+            put_off, ready, watched, queue = HEAD.unpack_from(value)
             if ready != job.ready or time < watched:
                 continue
             note = np.frombuffer(value, np.uint8), self._quantiles.experts
@@ -298,27 +242,27 @@ class Blend(WaitMethod):
             if place in JUDGED:
                 self._guard.waited(waited_s)
             if not judged:
-                self._notes.put(key, _HEAD.pack(put_off | 1 << place, ready, watched, queue) + value[_HEAD.size :])
+                self._notes.put(key, HEAD.pack(put_off | 1 << place, ready, watched, queue) + value[HEAD.size :])
 
     def _what_was_learnt(self) -> tuple[Any, ...]:
         """Arrays that the kernels read and update in place."""
         return *self._quantiles.learnt, *self._guard.learnt, *self._at_once.learnt
 
-    def _left(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
+    def _job_left(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
         """Score a job that has left the queue after `wait_s` seconds: all marks that are not scored yet.
 
         A bound that has another value by now is scored by that.
         """
         value = self._notes.pop(job.key)
         if value is not None:
-            put_off, ready, watched, queue = _HEAD.unpack_from(value)
+            put_off, ready, watched, queue = HEAD.unpack_from(value)
             (reached, other, place), key, known = self._deadlines.reached, job.key, job.ready == ready
             before = place if key == other else MARKS if key < other else 0
             faded, own = self._guard.begin_to_leave(wait_s, at, job.user) if known else (1.0, _NOBODY)
             note = np.frombuffer(value, np.uint8), self._quantiles.experts, ready, watched, float(reached), before
             now = put_off if started else self._over(value, put_off, wait_s), known, float(wait_s), faded, own
             kept = self._quantiles.kept(job.user, queue, MixtureSnapshot.weight_of(value))
-            left(*note, *now, *kept, *self._learnt)
+            score_departure(*note, *now, *kept, *self._learnt)
         self._pass(at, context)
 
     def _over(self, value: bytes, put_off: int, waited_s: float) -> int:
@@ -326,7 +270,7 @@ class Blend(WaitMethod):
         found = 0
         for place in range(put_off.bit_length()):
             if put_off >> place & 1:
-                bound_s = self._quantiles.bound_now(_Note.decode(value, self._quantiles.experts).said, place)
+                bound_s = self._quantiles.bound_now(Note.decode(value, self._quantiles.experts).snapshot, place)
                 found |= (bound_s is None or waited_s > bound_s) << place
         return found
 
@@ -340,15 +284,15 @@ class Blend(WaitMethod):
         for expert in self._experts_with["learn"]:
             expert.learn(job, wait_s, context)
         assert job.start is not None
-        self._remaining.left(job, job.estimates.get(self.name), wait_s, cancelled=False)
-        self._left(job, wait_s, job.start, context, started=True)
+        self._remaining.job_left(job, job.estimates.get(self.name), wait_s, cancelled=False)
+        self._job_left(job, wait_s, job.start, context, started=True)
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
         """Score a job that was cancelled in the queue as if it had started then, as in the accuracy measures."""
         for expert in self._experts_with["cancelled"]:
             expert.cancelled(job, waited_s, context)
-        self._remaining.left(job, job.estimates.get(self.name), waited_s, cancelled=True)
-        self._left(job, waited_s, job.ready + waited_s, context, started=False)
+        self._remaining.job_left(job, job.estimates.get(self.name), waited_s, cancelled=True)
+        self._job_left(job, waited_s, job.ready + waited_s, context, started=False)
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
         """Learn from a job that ended."""
@@ -410,7 +354,7 @@ class Blend(WaitMethod):
             expert.load(found.experts[name])
         self._quantiles.state, self._at_once.learnt, self._guard.state = found.quantiles, found.at_once, found.guard
         self._learnt = self._what_was_learnt()
-        noted = ((key, _Note.decode(self._notes.get(key) or b"", self._quantiles.experts)) for key in self._notes)
+        noted = ((key, Note.decode(self._notes.get(key) or b"", self._quantiles.experts)) for key in self._notes)
         self._deadlines.restore(found.reached, ((key, note.deadlines) for key, note in noted))
 
 

@@ -81,7 +81,7 @@ class _Places(NamedTuple):
     """Positions of the baselines and of the rivals' estimates among the experts, and the rival of each estimate."""
 
     trivial: Ints
-    said: Ints
+    places: Ints
     whose: Ints
 
 
@@ -170,7 +170,7 @@ def _choose(
     mixture_s: float,
     medians_s: Floats,
     trivial: Ints,
-    said: Ints,
+    places: Ints,
     whose: Ints,
     errors: Floats,
     rivals: Floats,
@@ -180,9 +180,9 @@ def _choose(
     found: Floats,
 ) -> float:
     """Fill in each choice's estimate and weight, as in `Choice`; return the limit that no estimate exceeds."""
-    rivals_s, waits_s = _rivals(medians_s, said, whose, len(rivals)), found[0]
-    experts_s = np.empty(1 + len(said))
-    experts_s[0], experts_s[1:] = mixture_s, medians_s[said]
+    rivals_s, waits_s = _rivals(medians_s, places, whose, len(rivals)), found[0]
+    experts_s = np.empty(1 + len(places))
+    experts_s[0], experts_s[1:] = mixture_s, medians_s[places]
     every_s = np.concatenate((medians_s[trivial], rivals_s))
     most_s = FAR_FACTOR * longest_s + FAR_S
     if medians_s[schedule] > most_s:
@@ -197,13 +197,13 @@ def _choose(
 
 
 @njit(cache=True)
-def _rivals(medians_s: Floats, said: Ints, whose: Ints, rivals: int) -> Floats:
+def _rivals(medians_s: Floats, places: Ints, whose: Ints, rivals: int) -> Floats:
     """Return each rival's estimate: the mean of its available estimates; nan if there are none."""
     whole, known = np.zeros(rivals), np.zeros(rivals)
-    for nth in range(len(said)):
-        said_s = medians_s[said[nth]]
-        if not np.isnan(said_s):
-            whole[whose[nth]] += said_s
+    for nth in range(len(places)):
+        expert_s = medians_s[places[nth]]
+        if not np.isnan(expert_s):
+            whole[whose[nth]] += expert_s
             known[whose[nth]] += 1.0
     for rival in range(rivals):
         whole[rival] = whole[rival] / known[rival] if known[rival] else np.nan
@@ -213,7 +213,7 @@ def _rivals(medians_s: Floats, said: Ints, whose: Ints, rivals: int) -> Floats:
 @njit(cache=True)
 def judge(
     trivial: Ints,
-    said: Ints,
+    places: Ints,
     whose: Ints,
     choices: Floats,
     rivals: Floats,
@@ -231,7 +231,7 @@ def judge(
     choice without an estimate is scored by the mixture's.
 
     Args:
-        `trivial`, `said`, `whose`: as in `_Places`.
+        `trivial`, `places`, `whose`: as in `_Places`.
         choices, rivals: the errors to update, seconds.
         choices_s, medians_s: the estimates of the choices and of the experts, seconds; nan: none.
         before_s: the wait that was counted before, seconds.
@@ -240,23 +240,23 @@ def judge(
         weight: the job's weight as evidence.
         faded: the share of the errors that remains.
     """
-    told_before_s = min(before_s, wait_s) if left else before_s
-    rivals_s = _rivals(medians_s, said, whose, len(rivals))
-    for known, told_s in ((choices, choices_s), (rivals, rivals_s)):
+    passed_s = min(before_s, wait_s) if left else before_s
+    rivals_s = _rivals(medians_s, places, whose, len(rivals))
+    for known, estimates_s in ((choices, choices_s), (rivals, rivals_s)):
         for place in range(len(known)):
             if left:
                 known[place] = UNKNOWN_S + faded * (known[place] - UNKNOWN_S)
-            said_s = choices_s[MIXTURE] if np.isnan(told_s[place]) else told_s[place]
-            error_s = abs(wait_s - said_s) if left else max(wait_s - said_s, 0.0)
-            known[place] += weight * (error_s - max(told_before_s - said_s, 0.0))
+            estimate_s = choices_s[MIXTURE] if np.isnan(estimates_s[place]) else estimates_s[place]
+            error_s = abs(wait_s - estimate_s) if left else max(wait_s - estimate_s, 0.0)
+            known[place] += weight * (error_s - max(passed_s - estimate_s, 0.0))
 
 
 @njit(cache=True)
 def judge_for_user(errors: Floats, choices_s: Floats, wait_s: float) -> None:
     """Add each choice's error to the user's errors."""
     for place in range(len(errors)):
-        said_s = choices_s[MIXTURE] if np.isnan(choices_s[place]) else choices_s[place]
-        errors[place] = USER_KEEP * errors[place] + abs(wait_s - said_s)
+        estimate_s = choices_s[MIXTURE] if np.isnan(choices_s[place]) else choices_s[place]
+        errors[place] = USER_KEEP * errors[place] + abs(wait_s - estimate_s)
 
 
 @njit(cache=True)
@@ -284,10 +284,10 @@ def _mean_of_two(values: Floats, errors: Floats) -> float:
 
 
 @njit(cache=True)
-def _weights(said: Floats, errors: Floats, own: Floats) -> Floats:
-    found = np.zeros(len(said))
-    for place in range(len(said)):
-        if not np.isnan(said[place]):
+def _weights(places: Floats, errors: Floats, own: Floats) -> Floats:
+    found = np.zeros(len(places))
+    for place in range(len(places)):
+        if not np.isnan(places[place]):
             by_user = (own[place] / own.min()) ** -USER_SHARPNESS
             found[place] = (errors[place] / errors.min()) ** -SHARPNESS * by_user
     return found / found.sum() if found.sum() > 0.0 else found

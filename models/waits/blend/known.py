@@ -11,7 +11,7 @@ from models.arrays import Bytes, Flags, Floats, Ints
 from models.durations import AT_ONCE_S
 from models.waits.blend.guard import CHOICES, judge, judge_for_user
 from models.waits.blend.immediate_start import learn_at_once
-from models.waits.blend.mixture_snapshot import ALONE_FLAG, BEHIND, MEDIAN, QUANTILES, inputs_of, mark, read_said
+from models.waits.blend.mixture_snapshot import ALONE_FLAG, BEHIND, MEDIAN, QUANTILES, inputs_of, mark, read_snapshot
 from models.waits.blend.quantiles import exceed, leave
 
 AT_ONCE = 2 * QUANTILES
@@ -22,7 +22,7 @@ MARKS = AT_ONCE + 1
 HEAD_BYTES = 22
 """Size of a note up to the choices' estimates."""
 
-_SAID = HEAD_BYTES + 8 * len(CHOICES)
+_SNAPSHOT = HEAD_BYTES + 8 * len(CHOICES)
 
 
 @njit(cache=True)
@@ -33,9 +33,9 @@ def _read(note: Bytes, experts: int) -> tuple[Floats, int, float, Floats, Floats
         The experts' table; the kind with `ALONE_FLAG`; the weight; the inputs of `at_once`; and the choices' estimates.
     """
     table, choices_s = np.empty((QUANTILES, experts + BEHIND)), np.empty(len(CHOICES))
-    choices_s.view(np.uint8)[:] = note[HEAD_BYTES:_SAID]
-    weight = read_said(note[_SAID:], table)
-    return table, int(note[_SAID]), weight, inputs_of(table), choices_s
+    choices_s.view(np.uint8)[:] = note[HEAD_BYTES:_SNAPSHOT]
+    weight = read_snapshot(note[_SNAPSHOT:], table)
+    return table, int(note[_SNAPSHOT]), weight, inputs_of(table), choices_s
 
 
 @njit(cache=True)
@@ -80,7 +80,7 @@ def exceeded(
     counted: Floats,
     schedules: Ints,
     trivial: Ints,
-    said: Ints,
+    places: Ints,
     whose: Ints,
     choices: Floats,
     rivals: Floats,
@@ -99,7 +99,7 @@ def exceeded(
     has_left = place < 0  # always False; with a literal here numba would compile the called kernels a second time
     if MEDIAN <= place < QUANTILES:
         medians_s, waited_s = inputs[:-QUANTILES], marks[place]
-        judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, waited_s, has_left, weight, 1.0)
+        judge(trivial, places, whose, choices, rivals, choices_s, medians_s, before_s, waited_s, has_left, weight, 1.0)
     if place == AT_ONCE:
         learn_at_once(inputs, coefficients, slopes, corrections, has_left)
         return True, marks[place]
@@ -111,7 +111,7 @@ def exceeded(
 
 
 @njit(cache=True, nogil=True)
-def left(
+def score_departure(
     note: Bytes,
     experts: int,
     ready: float,
@@ -135,7 +135,7 @@ def left(
     counted: Floats,
     schedules: Ints,
     trivial: Ints,
-    said: Ints,
+    places: Ints,
     whose: Ints,
     choices: Floats,
     rivals: Floats,
@@ -159,7 +159,7 @@ def left(
         judged[place] = not passed[place] or not known or (put_off >> place) & 1 == 1
     if known:
         medians_s = inputs[:-QUANTILES]
-        judge(trivial, said, whose, choices, rivals, choices_s, medians_s, before_s, wait_s, known, weight, faded)
+        judge(trivial, places, whose, choices, rivals, choices_s, medians_s, before_s, wait_s, known, weight, faded)
         judge_for_user(own, choices_s, wait_s)
     leave(
         table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight, bursts, queue, total, squares, extent, seen,

@@ -125,51 +125,51 @@ def _rate(experts: int, squares: float, extent: float) -> float:
 
 
 @njit(cache=True)
-def mix(said: Floats, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixed:
+def mix(estimates: Floats, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixed:
     """Mix the experts' estimates, (experts,) on the scale; nan: none. The result is nan if there are none."""
-    heard, own = np.zeros(len(said)), np.zeros(len(said))
-    for k in range(len(said)):
-        if not np.isnan(said[k]):
+    heard, own = np.zeros(len(estimates)), np.zeros(len(estimates))
+    for k in range(len(estimates)):
+        if not np.isnan(estimates[k]):
             heard[k] = prior[k]
     if heard.sum() <= 0.0:
         return Mixed(np.nan, np.nan, np.nan)
     by_site = weights(heard, learnt.total[0, q], learnt.squares[0, q], learnt.extent[0, q])
-    for k in range(len(said)):
+    for k in range(len(estimates)):
         if heard[k] > 0.0:
             own[k] = by_site[k] + FLOOR
     by_kind = weights(own, learnt.total[kind, q], learnt.squares[kind, q], learnt.extent[kind, q])
     site = own_value = 0.0
-    for k in range(len(said)):
+    for k in range(len(estimates)):
         if heard[k] > 0.0:
-            site += by_site[k] * said[k]
-            own_value += by_kind[k] * said[k]
+            site += by_site[k] * estimates[k]
+            own_value += by_kind[k] * estimates[k]
     trust = learnt.seen[kind, q] / (learnt.seen[kind, q] + TRUSTED_JOBS)
     return Mixed(site, own_value, (1.0 - trust) * site + trust * own_value)
 
 
 @njit(cache=True)
 def learn(
-    learnt: Learnt, kind: int, q: int, probability: float, said: Floats, mixed: Mixed, held: bool, weight: float
+    learnt: Learnt, kind: int, q: int, probability: float, estimates: Floats, mixed: Mixed, held: bool, weight: float
 ) -> None:
     """Update the weights with a job: `held` is whether its wait is within the mixture by both. O(experts).
 
     This is certain at its start, or as soon as it has waited longer. The job counts as `weight` jobs.
     """
     slope = 1.0 - probability if held else -probability
-    _learn(learnt, np.int64(0), q, said, mixed.site, slope, SITE_JOBS, weight)
-    _learn(learnt, kind, q, said, mixed.kind, slope, KIND_JOBS, weight)
+    _learn(learnt, np.int64(0), q, estimates, mixed.site, slope, SITE_JOBS, weight)
+    _learn(learnt, kind, q, estimates, mixed.kind, slope, KIND_JOBS, weight)
 
 
 @njit(cache=True)
 def _learn(
-    learnt: Learnt, kind: int, q: int, said: Floats, mixed: float, slope: float, memory: float, weight: float
+    learnt: Learnt, kind: int, q: int, estimates: Floats, mixed: float, slope: float, memory: float, weight: float
 ) -> None:
     total, squares, extent = learnt.total[kind, q], learnt.squares[kind, q], learnt.extent[kind, q]
     keep = 1.0 - weight / memory
-    for k in range(len(said)):
-        if not np.isnan(said[k]):
-            regret = weight * slope * (mixed - said[k])
-            rate = _rate(len(said), squares[k], extent[k])
+    for k in range(len(estimates)):
+        if not np.isnan(estimates[k]):
+            regret = weight * slope * (mixed - estimates[k])
+            rate = _rate(len(estimates), squares[k], extent[k])
             total[k] = keep * total[k] + regret - rate * regret * regret
             squares[k] = keep * squares[k] + regret * regret
             extent[k] = max(extent[k] * keep, abs(regret), MIN_EXTENT)

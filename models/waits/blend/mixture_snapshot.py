@@ -72,11 +72,11 @@ class MixtureSnapshot(NamedTuple):
         return MixtureSnapshot(self.table, self.kind, self.alone, self.weight, wait_s)
 
     @property
-    def told(self) -> list[float]:
+    def bounds_s(self) -> list[float]:
         """The published bounds, seconds: that of the median is the estimate."""
-        told: list[float] = self.table[:, BOUND].tolist()
-        told[MEDIAN] = self.wait_s
-        return told
+        bounds_s: list[float] = self.table[:, BOUND].tolist()
+        bounds_s[MEDIAN] = self.wait_s
+        return bounds_s
 
     @staticmethod
     def weight_of(value: bytes) -> float:
@@ -95,7 +95,7 @@ class MixtureSnapshot(NamedTuple):
     def decode(cls, value: bytes, experts: int) -> "MixtureSnapshot":
         """Decode the bytes from `encode`."""
         table = np.empty((QUANTILES, experts + BEHIND))
-        weight = read_said(np.frombuffer(value, np.uint8), table)
+        weight = read_snapshot(np.frombuffer(value, np.uint8), table)
         return cls(table, value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG), weight)
 
 
@@ -122,7 +122,7 @@ def _write(value: Bytes, table: Floats, head: int, weight: float) -> None:
 
 
 @njit(cache=True)
-def read_said(value: Bytes, table: Floats) -> float:
+def read_snapshot(value: Bytes, table: Floats) -> float:
     """Fill in the table; return the weight."""
     experts = table.shape[1] - BEHIND
     singles, whole = np.empty(QUANTILES * experts, np.float32), np.empty(QUANTILES * BEHIND + 1)

@@ -131,7 +131,7 @@ class Quantiles:
         """
         table, (learnt, *errors, _, users, queues) = np.empty((QUANTILES, self.experts + BEHIND)), self.state
         errors += [users.get(user or "", NOBODY), queues.get(queue, NO_QUEUE)]
-        head = _say(waits_s, self._prior(), self._schedules, may_be_alone, weight, *learnt, *errors, table)
+        head = _mix_all(waits_s, self._prior(), self._schedules, may_be_alone, weight, *learnt, *errors, table)
         return MixtureSnapshot(table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight)
 
     def _prior(self) -> Floats:
@@ -181,17 +181,17 @@ class Quantiles:
             return kept_of(self.state.users, user, NOBODY.shape), NO_QUEUE
         return NOBODY, kept_of(self.state.queues, queue, NO_QUEUE.shape)
 
-    def bound_now(self, said: MixtureSnapshot, place: int) -> float | None:
+    def bound_now(self, snapshot: MixtureSnapshot, place: int) -> float | None:
         """Return the bound with the current shift, seconds, if that has moved by `FAR` since; otherwise None."""
         if place >= QUANTILES:
             return None
-        bound_s = _bound_now(said.table, said.kind, said.weight, self.state.learnt.shift, place, FAR)
+        bound_s = _bound_now(snapshot.table, snapshot.kind, snapshot.weight, self.state.learnt.shift, place, FAR)
         return None if np.isnan(bound_s) else bound_s
 
-    def weights(self, said: MixtureSnapshot) -> dict[str, float]:
+    def weights(self, snapshot: MixtureSnapshot) -> dict[str, float]:
         """Return each expert's weight, by its name, in the median of such a job at the site."""
         total, squares, extent, *_ = self.state.learnt
-        found = _weights(said.table, self._prior(), total, squares, extent)
+        found = _weights(snapshot.table, self._prior(), total, squares, extent)
         return dict(zip(self._names, found.tolist(), strict=True))
 
 
@@ -277,12 +277,12 @@ def leave(
         if place >= 0:
             _judge_schedule(schedule_errors, table[MEDIAN, experts + BOTH], table[MEDIAN, place], wait_s, weight)
     for q in range(QUANTILES):
-        told_s = table[q, BOUND]
-        if np.isnan(told_s):
+        published_s = table[q, BOUND]
+        if np.isnan(published_s):
             continue
         if judged[q]:
             now_s = _bound_now(table, kind, weight, shift, q, FAR)
-            bound_s = told_s if np.isnan(now_s) else now_s
+            bound_s = published_s if np.isnan(now_s) else now_s
             held = wait_s <= bound_s
             if not (held and bound_s <= 0.0) and not (alone and q == MEDIAN):  # it cannot be lower; or unmoved
                 step = STEPS[q] * min(weight / BURST_WEIGHT, 1.0) if q > MEDIAN else STEPS[q]
@@ -352,7 +352,7 @@ def _judge_schedule(errors: Floats, without: float, schedule: float, wait_s: flo
 
 
 @njit(cache=True)
-def _say(
+def _mix_all(
     waits_s: Floats,
     prior: Floats,
     schedules: Ints,

@@ -47,17 +47,17 @@ class BoostedAlone(Boosted):
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """Return what `predict` would return for each job."""
-        asked, copy = tee(jobs)
-        for job, simulated in zip(asked, self._order.what_ifs(copy, context), strict=True):
+        originals, copy = tee(jobs)
+        for job, simulated in zip(originals, self._order.what_ifs(copy, context), strict=True):
             yield self._estimate(self.consider(job, context, simulated.wait_s))
 
-    def _estimate(self, said: ForestsSnapshot | None) -> Estimate:
-        if said is None:
+    def _estimate(self, snapshot: ForestsSnapshot | None) -> Estimate:
+        if snapshot is None:
             return Estimate(None, "no model yet")
-        bounds = {f"{q:g}": wait_s for q, wait_s in said.quantiles.items()} if self.parameters.quantiles else None
+        bounds = {f"{q:g}": wait_s for q, wait_s in snapshot.quantiles.items()} if self.parameters.quantiles else None
         model = self.training.model
         reason = f"boosted: {'jobs of other sites' if model is None else f'{model.jobs} jobs'}"
-        return Estimate(said.quantiles[MEDIAN], reason, bounds, degraded=said.unlike)
+        return Estimate(snapshot.quantiles[MEDIAN], reason, bounds, degraded=snapshot.unlike)
 
     def observe(self, job: Job, what: JobTransition, at: float, context: SiteContext) -> None:
         """Pass the transition to the order."""

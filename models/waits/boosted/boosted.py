@@ -113,7 +113,7 @@ class Boosted(WaitMethod):
     def begin_with(self, prior: Prior | None, may_change: bool = False) -> None:
         """Start from this prior, or from none; if it `may_change`, a prior in the notes replaces it."""
         self._may_change = may_change
-        self.training.begin_anew(self._starting_from(prior))
+        self.training.restart_with(self._starting_from(prior))
 
     def use_prior(self, encoded: bytes) -> None:
         """Start from another prior from now on; it is stored with the notes.
@@ -124,7 +124,7 @@ class Boosted(WaitMethod):
         prior = Prior.decode(encoded)
         if missing := {*POINT, *QUANTILES}.difference(prior.aims):
             raise ValueError(f"a prior that does not apply to {', '.join(map(str, missing))}")
-        self.training.begin_anew(self._starting_from(prior))
+        self.training.restart_with(self._starting_from(prior))
         self._notes.put(_PRIOR, encoded)
 
     def beside(self, job: Job, context: SiteContext, simulated_s: float | None) -> ForestsSnapshot | None:
@@ -134,7 +134,7 @@ class Boosted(WaitMethod):
         """
         singles, begins = self._note(job, context, simulated_s)
         self.training.step()
-        return self._say(singles, context, begins)
+        return self._snapshot(singles, context, begins)
 
     def see(self, job: Job, context: SiteContext, simulated_s: float | None) -> None:
         """Note the features of an old job. No training begins for old jobs."""
@@ -154,7 +154,7 @@ class Boosted(WaitMethod):
 
     def consider(self, job: Job, context: SiteContext, simulated_s: float | None) -> ForestsSnapshot | None:
         """Return what `beside` would return for a hypothetical job."""
-        return self._say(self.features(job, context, simulated_s).astype(np.float32), context)
+        return self._snapshot(self.features(job, context, simulated_s).astype(np.float32), context)
 
     def features(self, job: Job, context: SiteContext, simulated_s: float | None) -> Stored:
         """Return the features of a job that is only considered."""
@@ -166,9 +166,9 @@ class Boosted(WaitMethod):
         """Return features that queued jobs, in these rows of the table, would have if they were submitted now."""
         return features.read(jobs, rows, context, self._recent, self._notes.count, now)
 
-    def _say(self, row: Singles, context: SiteContext, begins: Floats | None = None) -> ForestsSnapshot | None:
+    def _snapshot(self, row: Singles, context: SiteContext, begins: Floats | None = None) -> ForestsSnapshot | None:
         forests = self.training.model or (self._others if _has_size(context) else None)
-        return None if forests is None else forests.say(row, begins)
+        return None if forests is None else forests.snapshot(row, begins)
 
     @property
     def degraded(self) -> str | None:
@@ -194,7 +194,7 @@ class Boosted(WaitMethod):
         note = self._notes.settle(job.key, _LEFT.pack(*left, rows))
         if note is not None:
             number, _, *codes = _NOTE.unpack_from(note)
-            self._recent.left(tuple(codes), number, left, rows)
+            self._recent.job_left(tuple(codes), number, left, rows)
         self.training.step(begins=not job.progress.old)
 
     def forget(self, key: JobKey) -> None:
@@ -222,7 +222,7 @@ class Boosted(WaitMethod):
             recent.remember(tuple(codes), number, Left(*left), rows)
         if self._may_change and (own := self._notes.latest(_PRIOR)) is not None:
             try:
-                self.training.begin_anew(self._starting_from(Prior.decode(own)))
+                self.training.restart_with(self._starting_from(Prior.decode(own)))
             except ValueError as error:
                 log.warning("Cannot use the stored prior; using the package's: %s", error)
                 self._unread = "cannot use the grid's prior: using the package's"
@@ -262,10 +262,10 @@ def training_rows(jobs: Iterable[Pair], cancelled: float, prior: Prior | None) -
     found = TrainingRows(rows, np.array(waits), np.array(weights))
     if prior is None:
         return found
-    told = np.frombuffer(b"".join(begins)).reshape(len(rows), -1).copy()
+    values = np.frombuffer(b"".join(begins)).reshape(len(rows), -1).copy()
     if stale:
-        told[stale] = prior.values(rows[stale])
-    return found._replace(begins=told)
+        values[stale] = prior.values(rows[stale])
+    return found._replace(begins=values)
 
 
 def _check_note(note: bytes, rows: int) -> None:

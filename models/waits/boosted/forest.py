@@ -221,8 +221,8 @@ class Forest:
         O(trees · depth) a row.
         """
         self._alone = self._alone or ForestBatch([self])
-        said: Floats = self._alone.predict(rows)[:, 0]
-        return said
+        predicted: Floats = self._alone.predict(rows)[:, 0]
+        return predicted
 
     def encode(self) -> bytes:
         """Serialize the forest, compressed: some 70 kB for 150 trees of 31 leaves."""
@@ -300,9 +300,9 @@ class ForestBatch:
 
     def predict(self, rows: Rows) -> Floats:
         """Return the prediction of each forest for each row, (rows, forests)."""
-        said = np.zeros((len(rows), len(self._ends)))
-        _predict(rows, self._ends, self._roots, self._nodes, self._values, said)
-        return said
+        predicted = np.zeros((len(rows), len(self._ends)))
+        _predict(rows, self._ends, self._roots, self._nodes, self._values, predicted)
+        return predicted
 
 
 def warm_up() -> None:
@@ -324,7 +324,7 @@ def _trees(text: str) -> Iterator[list[Floats]]:
 
 @njit(cache=True, nogil=True)
 def _predict(
-    rows: Rows, ends: npt.NDArray[np.int64], roots: Ints, nodes: Records, values: Floats, said: Floats
+    rows: Rows, ends: npt.NDArray[np.int64], roots: Ints, nodes: Records, values: Floats, predicted: Floats
 ) -> None:
     """Add the trees' values, four trees at a time, so that their memory accesses overlap."""
     for row in range(len(rows)):
@@ -336,13 +336,13 @@ def _predict(
                     one, two = _below(job, nodes, one), _below(job, nodes, two)
                     three, four = _below(job, nodes, three), _below(job, nodes, four)
                 for leaf in (one, two, three, four):
-                    said[row, forest] += values[~leaf]
+                    predicted[row, forest] += values[~leaf]
                 tree += 4
             while tree < ends[forest]:
                 leaf = roots[tree]
                 while leaf >= 0:
                     leaf = _below(job, nodes, leaf)
-                said[row, forest] += values[~leaf]
+                predicted[row, forest] += values[~leaf]
                 tree += 1
 
 

@@ -142,7 +142,7 @@ class Forests:
         forests._trained = found
         return forests
 
-    def say(self, row: Singles, begins: Floats | None = None) -> "ForestsSnapshot":
+    def snapshot(self, row: Singles, begins: Floats | None = None) -> "ForestsSnapshot":
         """Estimate the wait of a job from its features.
 
         Args:
@@ -152,30 +152,30 @@ class Forests:
         rows = row.reshape(1, -1)
         values: list[float] = self._grove.predict(rows)[0].tolist()
         if self._prior is not None:
-            told = (self._prior.values(rows)[0] if begins is None else begins).tolist()
-            values = [value + told[place] for value, place in zip(values, self._begin, strict=True)]
-        said = _from_scale(self._logarithmic, values)
-        medians = {scale: said[place] for scale, place in self._medians}
-        return ForestsSnapshot(medians, self._uncrossed(said), self._extent.unlike(row), elsewhere=not self.jobs)
+            prior = (self._prior.values(rows)[0] if begins is None else begins).tolist()
+            values = [value + prior[place] for value, place in zip(values, self._begin, strict=True)]
+        waits_s = _from_scale(self._logarithmic, values)
+        medians = {scale: waits_s[place] for scale, place in self._medians}
+        return ForestsSnapshot(medians, self._uncrossed(waits_s), self._extent.unlike(row), elsewhere=not self.jobs)
 
     def quantiles(self, rows: Singles) -> Floats:
         """Return the quantiles of the waits of several jobs in ascending order, (jobs, quantiles) seconds.
 
-        They are those of `say`, without a prior.
+        They are those of `snapshot`, without a prior.
 
         Args:
             rows: the features of the jobs, (jobs, f).
         """
         return np.asarray(_quantiles(self._grove.predict(rows), *self._layout))
 
-    def _uncrossed(self, said: Sequence[float]) -> dict[float, float]:
+    def _uncrossed(self, waits_s: Sequence[float]) -> dict[float, float]:
         """The quantiles, which never cross each other nor the point, that of 0.5: the mean of the medians."""
-        point = lower = upper = fsum(said[place] for _, place in self._medians) / len(self._medians)
+        point = lower = upper = fsum(waits_s[place] for _, place in self._medians) / len(self._medians)
         below, above = [], []
         for q, place in self._below:
-            below.append((q, lower := min(lower, said[place])))
+            below.append((q, lower := min(lower, waits_s[place])))
         for q, place in self._above:
-            above.append((q, upper := max(upper, said[place])))
+            above.append((q, upper := max(upper, waits_s[place])))
         return dict([*reversed(below), (MEDIAN, point), *above])
 
     def encode(self) -> bytes:
@@ -230,11 +230,11 @@ def _quantiles(values: Floats, logarithmic: Flags, points: Ints, outward: Ints, 
         point /= len(points)
         found[job, below] = point
         for nth in range(len(outward)):
-            said = _seconds(values[job, outward[nth]], logarithmic[outward[nth]])
+            wait_s = _seconds(values[job, outward[nth]], logarithmic[outward[nth]])
             if nth < below:
-                found[job, below - 1 - nth] = min(said, found[job, below - nth])
+                found[job, below - 1 - nth] = min(wait_s, found[job, below - nth])
             else:
-                found[job, nth + 1] = max(said, found[job, nth])
+                found[job, nth + 1] = max(wait_s, found[job, nth])
     return found
 
 

@@ -152,7 +152,7 @@ def _live_features(live: Ints, stands_for: Floats, table: Records, job: _About, 
     for group in range(len(GROUPS)):
         for what in range(len(SUMS)):
             out[group * len(SUMS) + what] = queued[group, what]
-    expected, planned = _left(running[:count], table, job.now)
+    expected, planned = _remaining(running[:count], table, job.now)
     _running_features(out, after, running[:count], table, expected, planned, job)
     free = site_cpus - in_use
     place = after + 2 * len(HORIZONS_S) + 8
@@ -193,7 +193,7 @@ def _within_two(one: float, other: float) -> bool:
 
 
 @njit(cache=True)
-def _left(running: Ints, table: Records, now: float) -> tuple[Floats, Floats]:
+def _remaining(running: Ints, table: Records, now: float) -> tuple[Floats, Floats]:
     """Return the expected and the planned remaining run times of the running jobs.
 
     A job that has exceeded its expected run time is expected to run half as long again, within its plan.

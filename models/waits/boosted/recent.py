@@ -171,7 +171,7 @@ class Recent:
         """Record a submission at `now`."""
         self._submissions.add(now)
 
-    def left(self, codes: Codes, number: int, left: Left, rows: int) -> None:
+    def job_left(self, codes: Codes, number: int, left: Left, rows: int) -> None:
         """Add a job that left the queue; it was noted as row `number`, and there are `rows` now."""
         if not left.cancelled:
             self._site_starts.add(left.at)

@@ -154,7 +154,7 @@ class Training(Generic[M]):
         elif begins and state.begun < 0 and count >= state.next and self._notes.jobs >= self._schedule.first:
             self._begin()
 
-    def begin_anew(self, fit: Callable[[Iterable[Pair]], M]) -> None:
+    def restart_with(self, fit: Callable[[Iterable[Pair]], M]) -> None:
         """Reset the model and train by another `fit` from now on; the next training starts immediately."""
         self._fit, self._future, self.model = fit, None, None
         self._state = _State(next=self._notes.count)

@@ -86,14 +86,14 @@ class Running(NamedTuple):
 
     Attributes:
         cpus: CPUs.
-        left_s, planned_s: remaining run times, expected and planned.
+        remaining_s, planned_s: remaining run times, expected and planned.
         user, account: codes; 0: none.
         queue: places of the weights of their queues.
         whole_s: planned run times at their starts.
     """
 
     cpus: Ints
-    left_s: Floats
+    remaining_s: Floats
     planned_s: Floats
     user: Ints
     account: Ints

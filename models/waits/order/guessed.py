@@ -67,11 +67,11 @@ class Guessed:
         factors = _factors(queued, kinds, numbers, site_cpus)
         jobs = np.bincount(queued.user, minlength=len(used)).astype(np.float64)
         inside = factors - _means(factors, queued.user, jobs)[queued.user]
-        told = queued.priority[:, None]
-        varying = (told - _means(told, queued.user, jobs)[queued.user])[:, 0]
+        priority = queued.priority[:, None]
+        varying = (priority - _means(priority, queued.user, jobs)[queued.user])[:, 0]
         spread = NOISE * np.eye(factors.shape[1])
         slopes = solve(gram(inside) + spread, moments(inside, varying))
-        users = _means(told - products(factors, slopes)[:, None], queued.user, jobs)[:, 0]
+        users = _means(priority - products(factors, slopes)[:, None], queued.user, jobs)[:, 0]
         users[jobs == 0] = np.nan
         found = cls(site_cpus, numbers, np.asarray(slopes, np.float64), users, 0, *np.empty((2, 0)))
         return found._by_usage(queued.user, used)

@@ -150,7 +150,7 @@ class LearntOrder(WaitMethod):
         """Predict the wait; none if the job is larger than the site, or the size of the site is missing."""
         found = None if context.layout is not None else self._foretell(job, context)
         if found is not None and not found.by_pieces:
-            return self._told(job, context, found)
+            return self._estimate_of(job, context, found)
         ordered = self.ordered(context, job.submit)
         self._see_refused(ordered, context, looks_of(job))
         return self._estimate(job, context, ordered)
@@ -203,11 +203,11 @@ class LearntOrder(WaitMethod):
     def _estimate(self, job: Job, context: SiteContext, ordered: Ordered) -> Estimate:
         found = QueueAhead(np.inf, 0, 0.0) if job.cpus > context.cpus else self.ahead(job, context, ordered)
         queued, running = int(ordered.jobs[-1]), len(ordered.sight.running.cpus)
-        return self._told(
+        return self._estimate_of(
             job, context, SimulatedStart(found.start_s, found.place, queued, running, False, found.cut_short)
         )
 
-    def _told(self, job: Job, context: SiteContext, found: SimulatedStart) -> Estimate:
+    def _estimate_of(self, job: Job, context: SiteContext, found: SimulatedStart) -> Estimate:
         if context.cpus <= 0:
             return Estimate(None, "size of the site unknown")
         if job.cpus > context.cpus:
@@ -249,16 +249,16 @@ class LearntOrder(WaitMethod):
         """Learn from an attempt that started or released its CPUs."""
         if what is JobTransition.STARTED or what is JobTransition.TASK_STARTED:
             self._started(job, context, what is JobTransition.TASK_STARTED)
-            self._left(job, at, False, context)
+            self._job_left(job, at, False, context)
         elif what is JobTransition.WITHDRAWN:
-            self._left(job, at, True, context)
+            self._job_left(job, at, True, context)
         elif what is JobTransition.ENDED or what is JobTransition.INTERRUPTED:
             self._last_end = max(self._last_end, at)
             self._ran(job, what, at)
         elif job.phase is Phase.SUSPENDED:
             self._last_end = max(self._last_end, at)
 
-    def _left(self, job: Job, at: float, withdrawn: bool, context: SiteContext) -> None:
+    def _job_left(self, job: Job, at: float, withdrawn: bool, context: SiteContext) -> None:
         """Record whether a job, or tasks of an array, were withdrawn at this age; those of a burst count as one.
 
         Jobs that were not eligible were not in the queue.

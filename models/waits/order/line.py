@@ -66,14 +66,14 @@ class Ordered:
         """
         queued = sight.queued
         scores = scores_in(sight, np.arange(len(queued.cpus)), before(sight), preference, limits)
-        told = trusted and bool(len(scores)) and bool(np.isfinite(queued.priority).all())
+        by_priority = trusted and bool(len(scores)) and bool(np.isfinite(queued.priority).all())
         tiers = np.zeros(len(scores), np.int64) if sight.rooms is None else sight.rooms.tiers
-        keys = [-scores, *([-queued.priority] if told else ()), *(() if sight.rooms is None else [-tiers])]
+        keys = [-scores, *([-queued.priority] if by_priority else ()), *(() if sight.rooms is None else [-tiers])]
         order = np.lexsort(keys)  # the last key has precedence
         stand_for = sight.stands_for[order]
         work = _sums(queued.cpus[order] * queued.run_s[order] * stand_for)
         jobs = np.rint(_sums(stand_for)).astype(np.int64)
-        priorities = queued.priority[order] if told else None
+        priorities = queued.priority[order] if by_priority else None
         return cls(sight, preference, limits, order, scores[order], tiers[order], priorities, work, jobs)
 
     @cached_property
@@ -148,7 +148,7 @@ class Ordered:
         return QueueAhead(float(begun_s[jobs]), jobs, work, cut_short)
 
     def _schedule(
-        self, sight: SiteView, places: Ints, limits: Limits, asked: int = -1, only_now: bool = False
+        self, sight: SiteView, places: Ints, limits: Limits, only_job: int = -1, only_now: bool = False
     ) -> tuple[Floats, bool]:
         """Return the seconds until each job starts, in the order of `places` in `sight.queued`, as in `schedule`.
 
@@ -157,12 +157,12 @@ class Ordered:
         queued, people = sight.queued, sight.people
         if sight.rooms is not None:
             rooms, places = (sight.rooms, places) if sight.whole else sight.rooms.repeated(places)
-            return rooms.schedule(places, len(people.users), limits, asked, only_now)
+            return rooms.schedule(places, len(people.users), limits, only_job, only_now)
         line = line_of(queued, places)
         first_s = FIRST_S if sight.whole and self.priorities is None else np.inf
         limited = self.limits.several < np.inf
         aging = Aging(queued, places, people, sight.cpus, self.preference.weights, limited, first_s)
-        begun_s, cut_short = schedule(sight.free, sight.running, line, aging, limits, asked, only_now)
+        begun_s, cut_short = schedule(sight.free, sight.running, line, aging, limits, only_job, only_now)
         return begun_s, cut_short
 
     @property
@@ -179,9 +179,9 @@ class Ordered:
 
     def _priority(self, with_job: SiteView) -> float:
         """Return the priority of the last job, NaN if it is missing; the order is that of priorities."""
-        told = float(with_job.queued.priority[-1])
-        if self.priorities is None or not np.isnan(told):
-            return told
+        priority = float(with_job.queued.priority[-1])
+        if self.priorities is None or not np.isnan(priority):
+            return priority
         return self._guessed.priority(with_job.queued, _kinds(with_job, last=True)[0], with_job.people.users)
 
     def _place(self, score: float, tier: int, priority: float) -> int:
@@ -231,8 +231,8 @@ def _kinds(sight: SiteView, last: bool = False) -> list[Hashable]:
         return list(queues)
     rooms = sight.rooms
     numbers: list[int] = rooms.jobs.kind[len(rooms.occupied) + first :].tolist()
-    asks = [rooms.asks[number] for number in numbers]
-    return [(queue, ask.qos) for queue, ask in zip(queues, asks, strict=True)]
+    requests = [rooms.requests[number] for number in numbers]
+    return [(queue, request.qos) for queue, request in zip(queues, requests, strict=True)]
 
 
 def scores_in(sight: SiteView, jobs: Ints, before: Floats, preference: Preference, limits: Limits) -> Floats:

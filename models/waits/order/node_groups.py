@@ -8,7 +8,7 @@ import numpy as np
 from models.arrays import Flags, Floats, Ints
 from models.site.job import Job
 from models.site.table import LiveTable
-from models.site.topology import Ask, ask_of
+from models.site.topology import ResourceRequest, request_of
 from models.site.topology.layout import Kind, Layout, Nodes
 from models.waits.order.features import Queued, Running
 from models.waits.order.placement import in_parts, lie, stacked
@@ -20,7 +20,7 @@ Counts = dict[tuple[int, str | None], int]
 
 
 class NodeGroups(NamedTuple):
-    """The rooms of an area at a moment, and its live jobs, the running ones first; `asks` are the kinds of them.
+    """The rooms of an area at a moment, and its live jobs, the running ones first; `requests` are the kinds of them.
 
     The rooms are those of its layout, or its `nodes`. `tiers` are those of the queued jobs' partitions, `counts` the
     places of the limits that count them.
@@ -28,7 +28,7 @@ class NodeGroups(NamedTuple):
 
     layout: Layout
     nodes: Nodes | None
-    asks: list[Ask]
+    requests: list[ResourceRequest]
     world: PoolTimeline
     jobs: Jobs
     occupied: Floats
@@ -36,11 +36,11 @@ class NodeGroups(NamedTuple):
     counts: Counts
     tiers: Ints
 
-    def schedule(self, line: Ints, users: int, limits: Limits, asked: int, only_now: bool) -> tuple[Floats, bool]:
+    def schedule(self, line: Ints, users: int, limits: Limits, only_job: int, only_now: bool) -> tuple[Floats, bool]:
         """Simulate as `schedule_rooms`; the places of the `line` are among the queued."""
         first = len(self.occupied)
         starts_s, cut_short = schedule_rooms(
-            self.world, self.jobs, self.occupied, first + line, users, limits, self.declared, asked, only_now
+            self.world, self.jobs, self.occupied, first + line, users, limits, self.declared, only_job, only_now
         )
         return starts_s, cut_short
 
@@ -74,17 +74,17 @@ def see_rooms(
         nodes: the nodes on which the jobs are placed one by one; None: they are placed in pools.
     """
     columns, live = table.columns(), np.concatenate((on, rows))
-    codes, kind = np.unique(columns.ask[live], return_inverse=True)
-    asks: list[Ask] = [table.asks[code] for code in codes.tolist()]
-    kinds = [layout.kind(ask) for ask in asks]
+    codes, kind = np.unique(columns.request[live], return_inverse=True)
+    requests: list[ResourceRequest] = [table.requests[code] for code in codes.tolist()]
+    kinds = [layout.kind(request) for request in requests]
     users, accounts = table.names("user"), table.names("account")
     people = np.stack((kind, columns.user[live], columns.account[live]), axis=1)
     alike, which = np.unique(people, axis=0, return_inverse=True)
-    limited = [layout.limits(asks[k], _name(users, u), _name(accounts, a)) for k, u, a in alike.tolist()]
+    limited = [layout.limits(requests[k], _name(users, u), _name(accounts, a)) for k, u, a in alike.tolist()]
     counts: Counts = {}
     counted = _places(limited, counts)[which.reshape(-1)]
     longest_s = np.array([one.longest_s for one in kinds])[kind]
-    run_s = np.concatenate((running.left_s, np.minimum(queued.run_s, longest_s[len(on) :])))
+    run_s = np.concatenate((running.remaining_s, np.minimum(queued.run_s, longest_s[len(on) :])))
     # A job without a walltime is planned with the longest one that its partition allows.
     elapsed_s = np.concatenate((np.maximum(now - columns.start[on], 0.0), np.zeros(len(rows))))
     open_ended = (columns.walltime[live] <= 0.0) & np.isfinite(longest_s)
@@ -102,15 +102,15 @@ def see_rooms(
     taken = lie(layout, nodes, kinds, kind, columns.start[on], world.holds[0])
     declared = _declared(layout, kinds, counts, counted[: len(on)], kind[: len(on)])
     tiers = np.array([one.tier for one in kinds], np.int64)[kind[len(on) :]]
-    return NodeGroups(layout, nodes, asks, world, jobs, taken, declared, counts, tiers)
+    return NodeGroups(layout, nodes, requests, world, jobs, taken, declared, counts, tiers)
 
 
 def with_queued(rooms: NodeGroups, job: Job, queued: Queued) -> NodeGroups:
     """Return a copy with one more job, the last of these queued ones; O(live jobs)."""
-    layout, nodes, ask, counts = rooms.layout, rooms.nodes, ask_of(job), dict(rooms.counts)
-    asks = rooms.asks if ask in rooms.asks else [*rooms.asks, ask]
-    number, one = asks.index(ask), layout.kind(ask)
-    counted = _places([layout.limits(ask, job.user, job.account)], counts)[0]
+    layout, nodes, request, counts = rooms.layout, rooms.nodes, request_of(job), dict(rooms.counts)
+    requests = rooms.requests if request in rooms.requests else [*rooms.requests, request]
+    number, one = requests.index(request), layout.kind(request)
+    counted = _places([layout.limits(request, job.user, job.account)], counts)[0]
     wide = max(len(counted), rooms.jobs.counts.shape[1])
     run_s = min(float(queued.run_s[-1]), one.longest_s)
     planned_s = float(queued.planned_s[-1]) if job.walltime or np.isinf(one.longest_s) else one.longest_s
@@ -123,8 +123,8 @@ def with_queued(rooms: NodeGroups, job: Job, queued: Queued) -> NodeGroups:
         np.concatenate((_wider(rooms.jobs.counts, wide), _wider(counted[None], wide))),
     )
     world, declared = rooms.world, rooms.declared
-    if len(asks) > len(rooms.asks):
-        groups = [layout.kind(known).partitions for known in asks]
+    if len(requests) > len(rooms.requests):
+        groups = [layout.kind(known).partitions for known in requests]
         world = world._replace(
             demand=np.concatenate((world.demand, stacked(layout, nodes, [one.demand]))),
             parts=np.concatenate((world.parts, in_parts(layout, nodes, [one]))),
@@ -137,7 +137,7 @@ def with_queued(rooms: NodeGroups, job: Job, queued: Queued) -> NodeGroups:
         held[: len(declared.held)] = declared.held
         declared = declared._replace(most=most, held=held)
     tiers = np.append(rooms.tiers, one.tier)
-    return rooms._replace(asks=asks, world=world, jobs=jobs, declared=declared, counts=counts, tiers=tiers)
+    return rooms._replace(requests=requests, world=world, jobs=jobs, declared=declared, counts=counts, tiers=tiers)
 
 
 def _name(names: Sequence[str], code: int) -> str | None:
@@ -175,8 +175,8 @@ def _most(layout: Layout, counts: Counts) -> Floats:
     found = np.full((len(counts), 5), np.inf)
     for (number, _), place in counts.items():
         limit = layout.topology.limits[number]
-        told = (limit.cpus, limit.gpus, limit.nodes, limit.memory, limit.jobs)
-        found[place] = [np.inf if most is None else most for most in told]
+        amounts = (limit.cpus, limit.gpus, limit.nodes, limit.memory, limit.jobs)
+        found[place] = [np.inf if most is None else most for most in amounts]
     return found
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from models.arrays import Floats, Ints
 from models.site.table import RUNNING, LiveTable
-from models.site.topology import Ask
+from models.site.topology import ResourceRequest
 from models.site.topology.layout import Kind, Layout, Nodes, fit_parts
 from models.site.topology.topology import RESOURCES
 from models.waits.order.pooled import occupied
@@ -60,15 +60,15 @@ class Vacancy:
     def __init__(self, layout: Layout, table: LiveTable, now: float) -> None:
         columns = table.columns()
         on = np.flatnonzero(columns.phase == RUNNING)
-        codes, kind = np.unique(columns.ask[on], return_inverse=True)
-        kinds = [layout.kind(table.asks[code]) for code in codes.tolist()]
+        codes, kind = np.unique(columns.request[on], return_inverse=True)
+        kinds = [layout.kind(table.requests[code]) for code in codes.tolist()]
         self._layout, self._nodes = layout, nodes_of(layout, table)
         holds = layout.timeline(now, by_node=self._nodes is not None).holds[0]
         self._free = holds - lie(layout, self._nodes, kinds, kind, columns.start[on], holds).sum(axis=0)
 
-    def has_room(self, ask: Ask) -> bool:
+    def has_room(self, request: ResourceRequest) -> bool:
         """Return True if a job with this request fits, without regard to the queue."""
-        kind = self._layout.kind(ask)
+        kind = self._layout.kind(request)
         demand = stacked(self._layout, self._nodes, [kind.demand])[0]
         parts = in_parts(self._layout, self._nodes, [kind])[0]
         return bool(fit_parts(self._free, demand, parts, np.empty(len(parts))))

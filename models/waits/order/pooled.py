@@ -13,6 +13,7 @@ from numba import njit
 
 from models.arrays import Flags, Floats, Ints
 from models.site.topology.layout import fit, fit_parts
+from models.waits.order.room_kernels import add_to, fill_rest, fill_taken, reduce_ahead, reduce_to
 from models.waits.order.schedule import GRAIN, MAX_WORK, Limits, flow, is_over
 from models.waits.schedules import insert, remove
 
@@ -97,8 +98,8 @@ def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, begun: Int
                 place = 0
                 if not fit(free[0], wanted, shares):
                     shares[only] += 1.0 - shares.sum()
-            _take(taken[job], wanted, shares)
-            _add(free[place], taken[job], -1.0)
+            fill_taken(taken[job], wanted, shares)
+            add_to(free[place], taken[job], -1.0)
     return taken
 
 
@@ -111,7 +112,7 @@ def schedule_rooms(
     users: int,
     limits: Limits,
     declared: Declared,
-    asked: int,
+    only_job: int,
     only_now: bool,
 ) -> tuple[Floats, bool]:
     """Simulate the schedule over rooms.
@@ -140,10 +141,10 @@ def schedule_rooms(
     for job in range(first):
         held[jobs.user[job]] += jobs.cpus[job]
         runs[jobs.user[job]] += 1
-        _add(used, takes[job], 1.0)
+        add_to(used, takes[job], 1.0)
         for time in range(1, len(begins)):
             if planned_end[job] > begins[time]:
-                _add(ahead[time], takes[job], 1.0)
+                add_to(ahead[time], takes[job], 1.0)
     busy = held.sum()
     ends = [(jobs.run_s[job], job) for job in range(first)]
     heapq.heapify(ends)
@@ -155,7 +156,7 @@ def schedule_rooms(
         left[jobs.kind[line[place]]] += 1
     shares, room = np.empty(rooms), np.empty((rooms, resources))
     never = _never(holds, demand, parts)
-    shadows, untils = np.empty(MAX_HEADS), np.empty(MAX_HEADS)
+    shadows, ends_at = np.empty(MAX_HEADS), np.empty(MAX_HEADS)
     claims, extras = np.empty((MAX_HEADS, rooms, resources)), np.empty((MAX_HEADS, rooms, resources))
     groups = np.empty(MAX_HEADS, np.int64)
     now, count, run, at = 0.0, len(line), first, np.int64(0)
@@ -175,19 +176,19 @@ def schedule_rooms(
             has_head = heads == MAX_HEADS or _has(groups, heads, world.group[kind])
             if not (full[kind] and has_head) and not _is_over(job, jobs, held, runs, limits, counted, declared):
                 if not full[kind]:
-                    _rest(room, holds[at], used)
+                    fill_rest(room, holds[at], used)
                     full[kind] = not fit_parts(room, demand[kind], parts[kind], shares)
                     hopeful -= full[kind]
                 if not full[kind]:
-                    _lessen_ahead(room, end, at, begins, holds, ahead)
+                    reduce_ahead(room, end, at, begins, holds, ahead)
                     for head in range(heads):
                         if shadows[head] < end:
-                            _lessen(room, extras[head])
+                            reduce_to(room, extras[head])
                     started = fit_parts(room, demand[kind], parts[kind], shares)
                 if not started and not has_head and not never[kind]:
                     shadow = _reserve(
                         now, at, jobs.planned_s[job], demand[kind], parts[kind], begins, holds, used, ahead, takes,
-                        planned_end, releases[:run], heads, shadows, untils, claims, extras, spent,
+                        planned_end, releases[:run], heads, shadows, ends_at, claims, extras, spent,
                     )  # fmt: skip
                     if shadow < np.inf:
                         groups[heads] = world.group[kind]
@@ -197,16 +198,16 @@ def schedule_rooms(
                 kept += 1
                 continue
             starts[place] = now
-            if place == asked:
+            if place == only_job:
                 return starts, False
-            _take(takes[job], demand[kind], shares)
-            _add(used, takes[job], 1.0)
+            fill_taken(takes[job], demand[kind], shares)
+            add_to(used, takes[job], 1.0)
             for time in range(at + 1, len(begins)):
                 if end > begins[time]:
-                    _add(ahead[time], takes[job], 1.0)
+                    add_to(ahead[time], takes[job], 1.0)
             for head in range(heads):
                 if shadows[head] < end:
-                    _add(extras[head], takes[job], -1.0)
+                    add_to(extras[head], takes[job], -1.0)
             held[user] += jobs.cpus[job]
             runs[user] += 1
             _count(jobs.counts[job], counted, declared.take[kind], 1.0)
@@ -244,7 +245,7 @@ def schedule_rooms(
             remove(job, planned_end, releases, run)
             work += run
             run -= 1
-            _add(used, takes[job], -1.0)
+            add_to(used, takes[job], -1.0)
             held[jobs.user[job]] -= jobs.cpus[job]
             runs[jobs.user[job]] -= 1
             _count(jobs.counts[job], counted, declared.take[jobs.kind[job]], -1.0)
@@ -256,15 +257,15 @@ def may_start(world: PoolTimeline, jobs: Jobs, occupied: Floats, declared: Decla
     first, begins = len(occupied), world.begins
     used, room, ahead = np.zeros(world.holds.shape[1:]), np.empty(world.holds.shape[1:]), np.zeros(world.holds.shape)
     for job in range(first):
-        _add(used, occupied[job], 1.0)
+        add_to(used, occupied[job], 1.0)
         for time in range(1, len(begins)):
             if jobs.planned_s[job] > begins[time]:
-                _add(ahead[time], occupied[job], 1.0)
+                add_to(ahead[time], occupied[job], 1.0)
     found, shares = np.zeros(len(jobs.kind) - first, np.bool_), np.empty(len(used))
     for job in range(first, len(jobs.kind)):
-        if not _is_told_over(jobs.counts[job], declared.take[jobs.kind[job]], declared.held, declared.most):
-            _rest(room, world.holds[0], used)
-            _lessen_ahead(room, jobs.planned_s[job], np.int64(0), begins, world.holds, ahead)
+        if not _is_over_declared(jobs.counts[job], declared.take[jobs.kind[job]], declared.held, declared.most):
+            fill_rest(room, world.holds[0], used)
+            reduce_ahead(room, jobs.planned_s[job], np.int64(0), begins, world.holds, ahead)
             found[job - first] = fit_parts(room, world.demand[jobs.kind[job]], world.parts[jobs.kind[job]], shares)
     return found
 
@@ -289,11 +290,11 @@ def _is_over(job: int, jobs: Jobs, held: Ints, runs: Ints, limits: Limits, count
     user = jobs.user[job]
     if user > 0 and is_over(jobs.cpus[job], held[user], runs[user], limits):
         return True
-    return bool(_is_told_over(jobs.counts[job], declared.take[jobs.kind[job]], counted, declared.most))
+    return bool(_is_over_declared(jobs.counts[job], declared.take[jobs.kind[job]], counted, declared.most))
 
 
 @njit(cache=True)
-def _is_told_over(counts: Ints, take: Floats, counted: Floats, most: Floats) -> bool:
+def _is_over_declared(counts: Ints, take: Floats, counted: Floats, most: Floats) -> bool:
     """Return True if a reported limit keeps a job from starting."""
     for count in counts:
         if count >= 0:
@@ -320,52 +321,6 @@ def _has(groups: Ints, count: int, group: int) -> bool:
     return False
 
 
-# Operations on all resources of all rooms, (rooms, resources): as loops, since numba takes seconds to compile each
-# such expression of arrays.
-
-
-@njit(cache=True)
-def _add(room: Floats, other: Floats, sign: float) -> None:
-    for where in range(room.shape[0]):
-        for what in range(room.shape[1]):
-            room[where, what] += sign * other[where, what]
-
-
-@njit(cache=True)
-def _rest(room: Floats, holds: Floats, used: Floats) -> None:
-    """Fill in the free part of the rooms' capacity."""
-    for where in range(room.shape[0]):
-        for what in range(room.shape[1]):
-            room[where, what] = holds[where, what] - used[where, what]
-
-
-@njit(cache=True)
-def _take(taken: Floats, demand: Floats, shares: Floats) -> None:
-    """Fill in the resources of a job in each room, by its shares in the rooms."""
-    for where in range(taken.shape[0]):
-        for what in range(taken.shape[1]):
-            taken[where, what] = shares[where] * max(demand[where, what], 0.0)
-
-
-@njit(cache=True)
-def _lessen(room: Floats, other: Floats) -> None:
-    """Reduce each value to the lesser of both."""
-    for where in range(room.shape[0]):
-        for what in range(room.shape[1]):
-            room[where, what] = min(room[where, what], other[where, what])
-
-
-@njit(cache=True)
-def _lessen_ahead(room: Floats, end: float, at: int, begins: Floats, holds: Floats, ahead: Floats) -> None:
-    """Reduce `room` to the resources that are also free at the times before `end`, beside jobs that still run then."""
-    for time in range(at + 1, len(begins)):
-        if begins[time] >= end:
-            break
-        for where in range(room.shape[0]):
-            for what in range(room.shape[1]):
-                room[where, what] = min(room[where, what], holds[time, where, what] - ahead[time, where, what])
-
-
 @njit(cache=True)
 def _reserve(
     now: float,
@@ -382,7 +337,7 @@ def _reserve(
     releases: Ints,
     heads: int,
     shadows: Floats,
-    untils: Floats,
+    ends_at: Floats,
     claims: Floats,
     extras: Floats,
     spent: Ints,
@@ -395,36 +350,36 @@ def _reserve(
     """
     in_use, done, time, shares, free = used.copy(), 0, now, np.empty(len(demand)), np.empty(demand.shape)
     while True:
-        _rest(free, holds[at], in_use)
+        fill_rest(free, holds[at], in_use)
         for head in range(heads):
-            if shadows[head] <= time < untils[head]:
-                _add(free, claims[head], -1.0)
+            if shadows[head] <= time < ends_at[head]:
+                add_to(free, claims[head], -1.0)
         room, end = free.copy(), time + planned_s
-        _lessen_ahead(room, end, at, begins, holds, ahead)
+        reduce_ahead(room, end, at, begins, holds, ahead)
         for head in range(heads):
             if time < shadows[head] < end:
-                _lessen(room, extras[head])
+                reduce_to(room, extras[head])
         if fit_parts(room, demand, parts, shares):
             break
         later = begins[at + 1] if at + 1 < len(begins) else np.inf
         if done < len(releases):
             later = min(later, planned_end[releases[done]])
         for head in range(heads):
-            if untils[head] > time:
-                later = min(later, untils[head])
+            if ends_at[head] > time:
+                later = min(later, ends_at[head])
         if later == np.inf:
             return np.inf
         time, before = max(time, later), done
         while done < len(releases) and planned_end[releases[done]] <= time:
-            _add(in_use, takes[releases[done]], -1.0)
+            add_to(in_use, takes[releases[done]], -1.0)
             done += 1
         spent[0] += done - before + 1
         while at + 1 < len(begins) and begins[at + 1] <= time:
             at += 1
-    shadows[heads], untils[heads] = time, end
-    _take(claims[heads], demand, shares)
-    _rest(extras[heads], free, claims[heads])
+    shadows[heads], ends_at[heads] = time, end
+    fill_taken(claims[heads], demand, shares)
+    fill_rest(extras[heads], free, claims[heads])
     for head in range(heads):
         if time <= shadows[head] < end:
-            _add(extras[head], claims[heads], -1.0)
+            add_to(extras[head], claims[heads], -1.0)
     return time

@@ -90,7 +90,7 @@ def line_of(queued: Queued, places: Ints) -> QueueColumns:
 
 @njit(cache=True)
 def schedule(
-    free: int, running: Running, line: QueueColumns, aging: Aging, limits: Limits, asked: int, only_now: bool
+    free: int, running: Running, line: QueueColumns, aging: Aging, limits: Limits, only_job: int, only_now: bool
 ) -> tuple[Floats, bool]:
     """Simulate the schedule.
 
@@ -100,7 +100,7 @@ def schedule(
     Args:
         free: CPUs that are free now.
         aging: the changes of the order. Codes of users are those of its `people`; 0 is no user, and has no limit.
-        asked: the place of the job up to whose start the schedule is simulated; -1 for all.
+        only_job: the place of the job up to whose start the schedule is simulated; -1 for all.
         only_now: whether only the jobs that start now are requested.
 
     Returns:
@@ -118,7 +118,7 @@ def schedule(
     for job in range(first):
         held[user[job]] += cpus[job]
         runs[user[job]] += 1
-    ends = [(running.left_s[job], job) for job in range(first)]
+    ends = [(running.remaining_s[job], job) for job in range(first)]
     heapq.heapify(ends)
     releases = np.empty(first + total, np.int64)
     releases[:first] = np.argsort(running.planned_s, kind="mergesort")
@@ -165,7 +165,7 @@ def schedule(
                 kept += 1
                 continue
             starts[job] = now
-            if job == asked:
+            if job == only_job:
                 return starts, False
             if gone:
                 continue

@@ -183,19 +183,19 @@ def _running(table: Records, on: Ints, elapsed_s: Floats, now: float, places: In
     size = len(on)
     cpus, user, account = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     queue = np.empty(size, np.int64)
-    left_s, planned_s, lasts_s = np.empty(size), np.empty(size), np.empty(size)
+    remaining_s, planned_s, lasts_s = np.empty(size), np.empty(size), np.empty(size)
     for place in range(size):
         row = on[place]
         walltime, run_s = table[row].walltime, table[row].run_s
         elapsed_s[place] = max(now - table[row].start, 0.0)
         if run_s <= elapsed_s[place]:
             run_s = min(2 * elapsed_s[place], walltime if walltime > 0.0 else np.inf)
-        left_s[place] = max(run_s - elapsed_s[place], MIN_REMAINING_S)
+        remaining_s[place] = max(run_s - elapsed_s[place], MIN_REMAINING_S)
         whole_s = walltime if walltime > 0.0 else run_s
-        planned_s[place], lasts_s[place] = max(whole_s - elapsed_s[place], left_s[place]), whole_s
+        planned_s[place], lasts_s[place] = max(whole_s - elapsed_s[place], remaining_s[place]), whole_s
         cpus[place], queue[place] = table[row].cpus, places[table[row].queue + 1]
         user[place], account[place] = table[row].user + 1, table[row].account + 1
-    return Running(cpus, left_s, planned_s, user, account, queue, lasts_s)
+    return Running(cpus, remaining_s, planned_s, user, account, queue, lasts_s)
 
 
 class CandidateJob(NamedTuple):
@@ -222,7 +222,7 @@ class CandidateJob(NamedTuple):
         cls, job: Job, context: SiteContext, now: float, sums: UsageTotals, preference: Preference
     ) -> "CandidateJob":
         """Return the columns of a job that is submitted `now` (Unix seconds) or is hypothetical."""
-        table, run_s, told = context.state.table, job.expected_run_s, job.extras.priority
+        table, run_s, priority = context.state.table, job.expected_run_s, job.extras.priority
         user, account = table.code("user", job.user) + 1, table.code("account", job.account) + 1
         return cls(
             job.cpus,
@@ -234,7 +234,7 @@ class CandidateJob(NamedTuple):
             account or (0 if job.account is None else len(table.names("account")) + 1),
             sums.accounts.slots.one(job.account),
             preference.places.one(job.queue),
-            np.nan if told is None else told,
+            np.nan if priority is None else priority,
             looks_of(job),
         )
 

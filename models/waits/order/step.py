@@ -118,14 +118,14 @@ def foretell(
         earlier += many[job] * tasks[job] if user and queued.user[job] == user else 0.0
     score = scores_of(every, np.array([size]), np.array([earlier]), people, site_cpus, weights, limited)[0]
     place = np.searchsorted(-scores[order], -score, side="right")
-    nth, asked = jobs[place], jobs[place]
+    nth, only_job = jobs[place], jobs[place]
     if nth < most:
         line = np.empty(len(simulated) + 1, np.int64)
         line[:nth], line[nth], line[nth + 1 :] = simulated[:nth], size, simulated[nth:]
     else:
-        line, asked = simulated, nowhere
+        line, only_job = simulated, nowhere
     aging = Aging(every, line, people, site_cpus, weights, limited, first_s)
-    begun_s, cut_short = schedule(free, running, line_of(every, line), aging, limits, asked, np.bool_(False))
+    begun_s, cut_short = schedule(free, running, line_of(every, line), aging, limits, only_job, np.bool_(False))
     if nth < most:
         return begun_s[nth], nth, jobs[-1], len(on), False, cut_short
     last_s, rest = 0.0, work[place] - (work[most] if whole else _work(queued, simulated))

@@ -197,8 +197,8 @@ def _machine(log: EventLog, site: str) -> list[str]:
 
 
 def _capacity(log: EventLog, site: str) -> Capacity:
-    said = log.surveys[site].capacity or log.capacity.get(site)
-    return said or Capacity(site=site, time=log.surveys[site].begin, cpus=0)
+    capacity = log.surveys[site].capacity or log.capacity.get(site)
+    return capacity or Capacity(site=site, time=log.surveys[site].begin, cpus=0)
 
 
 MIN_JOBS = 30  # with fewer jobs no verdict is given, because it would not be significant
@@ -233,8 +233,8 @@ def headline(breakdowns: Mapping[str, Breakdown], method: str) -> str:
     size = "smaller" if change < 0 else "larger"
     error = f"{abs(change):.0f} % {size} error than" if abs(change) >= SAME else "the same error as"
     bounds = "" if held is None else "bounds hold" if holds else f"bounds hold for {100 * held:.0f} %, not 90 %"
-    said = "; ".join(filter(None, (f"{error} the best simple rule ({RULES[rule]})", bounds)))
-    return f"{said[0].upper()}{said[1:]}: {worth}."
+    claims = "; ".join(filter(None, (f"{error} the best simple rule ({RULES[rule]})", bounds)))
+    return f"{claims[0].upper()}{claims[1:]}: {worth}."
 
 
 def verdict(
@@ -252,14 +252,14 @@ def _worth(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[st
     ours = breakdowns[method]
     rule = better_rule(breakdowns)
     jobs = "1 job is scored; it" if ours.every.jobs == 1 else f"{ours.every.jobs:,} jobs are scored; they"
-    said = [f"{jobs} waited {_mean(ours.every.wait_s, ours.every)} on average."]
+    sentences = [f"{jobs} waited {_mean(ours.every.wait_s, ours.every)} on average."]
     if rule is None or rule == method:
-        return [*said, f"{method} erred by {_mean(ours.every.error_s, ours.every)}."]
-    said.append(_in_all(ours, method, breakdowns[rule], rule))
-    said += _bound(ours)
+        return [*sentences, f"{method} erred by {_mean(ours.every.error_s, ours.every)}."]
+    sentences.append(_in_all(ours, method, breakdowns[rule], rule))
+    sentences += _bound(ours)
     for rival in rivals:
-        said += _beside(breakdowns[rival], rival, ours, method)
-    return said + _losses(ours, breakdowns[rule], rule)
+        sentences += _beside(breakdowns[rival], rival, ours, method)
+    return sentences + _losses(ours, breakdowns[rule], rule)
 
 
 def show_verdict(
@@ -318,19 +318,21 @@ def _beside(theirs: Breakdown, rival: str, ours: Breakdown, method: str) -> list
 
 def _losses(ours: Breakdown, theirs: Breakdown, rule: str) -> list[str]:
     """Describe where the better baseline has the smaller error."""
-    said = []
+    sentences = []
     waits = zip(WAIT_NAMES, ours.by_wait, theirs.by_wait, strict=True)
     if lost := _lost(waits):
-        said.append(f"{RULES[rule].capitalize()} has the smaller error for jobs that waited: {lost}.")
+        sentences.append(f"{RULES[rule].capitalize()} has the smaller error for jobs that waited: {lost}.")
     queues = ((name, cell, theirs.by_queue[name]) for name, cell in ours.by_queue.items() if name in theirs.by_queue)
     if len(ours.by_queue) > 1 and (lost := _lost(queues)):
-        said.append(f"{RULES[rule].capitalize()} has the smaller error in these queues: {lost}.")
+        sentences.append(f"{RULES[rule].capitalize()} has the smaller error in these queues: {lost}.")
     weeks = [week for week in ours.by_week if week in theirs.by_week]
     worse = sum(ours.by_week[week].error_s > theirs.by_week[week].error_s for week in weeks)
     if len(weeks) > 1:
         where = f"in {worse} of {len(weeks)} weeks" if worse else "in any week"
-        said.append(f"{RULES[rule].capitalize()} {'has' if worse else 'does not have'} the smaller mean error {where}.")
-    return said or [f"{RULES[rule].capitalize()} has no smaller error for any length of wait or queue."]
+        sentences.append(
+            f"{RULES[rule].capitalize()} {'has' if worse else 'does not have'} the smaller mean error {where}."
+        )
+    return sentences or [f"{RULES[rule].capitalize()} has no smaller error for any length of wait or queue."]
 
 
 def _lost(cells: Iterable[tuple[str, Cell, Cell]]) -> str:

@@ -102,7 +102,7 @@ i.rival { background: var(--rival); } i.rival2 { background: var(--rival2); }
 """
 
 
-class Told(msgspec.Struct, frozen=True):
+class ReportData(msgspec.Struct, frozen=True):
     """Content of a report: the log and the results of the methods.
 
     Attributes:
@@ -130,9 +130,9 @@ EVERY_JOB = (
 )
 
 
-def page_of(told: Told) -> str:
+def page_of(data: ReportData) -> str:
     """Return the report as HTML; all names are escaped."""
-    log, report, breakdowns, method, rivals = told.log, told.report, told.breakdowns, told.method, told.rivals
+    log, report, breakdowns, method, rivals = data.log, data.report, data.breakdowns, data.method, data.rivals
     sites = ", ".join(printable(site) for site in log.surveys)
     rule = better_rule(breakdowns)
     shown = {method: "ours"} | ({} if rule in (None, method) else {str(rule): "rule"})
@@ -142,7 +142,7 @@ def page_of(told: Told) -> str:
         _section("Mean error by method", _methods(breakdowns, shown)),
         _section("Errors by how long jobs waited", _by_wait(breakdowns, shown)),
         _section("Bounds", _bounds(breakdowns[method])),
-        _section("While they wait", "" if told.waiting is None else _while_waiting(told.waiting)),
+        _section("While they wait", "" if data.waiting is None else _while_waiting(data.waiting)),
         _section("Week by week", _by_week(log, breakdowns, shown)),
         _section("By queue or partition", _by_queue(breakdowns, shown)),
         _section("The log", _findings(log, report)),
@@ -153,7 +153,7 @@ def page_of(told: Told) -> str:
         f"<title>queuecast: {escape(sites)}</title><style>{STYLE}</style></head><body><main>"
         f"<h1>How good would queuecast have been at {escape(sites)}?</h1>"
         f'<p class="headline">{escape(headline(breakdowns, method))}</p>'
-        f'<p class="soft">{escape(_predicted(told.sample))}</p>'
+        f'<p class="soft">{escape(_predicted(data.sample))}</p>'
     )
     return f"{head}{''.join(sections)}</main></body></html>\n"
 
@@ -168,15 +168,15 @@ def _predicted(sample: str) -> str:
     )
 
 
-def write(path: Path, told: Told, tell: Callable[[str], None]) -> None:
+def write(path: Path, data: ReportData, warn: Callable[[str], None]) -> None:
     """Write the page if the method ran, and print its path.
 
     Raises:
         UserError: the file cannot be written.
     """
-    if told.method in told.breakdowns:
-        save(page_of(told), path)
-        tell(f"{path}: the report")
+    if data.method in data.breakdowns:
+        save(page_of(data), path)
+        warn(f"{path}: the report")
 
 
 def _section(head: str, body: str) -> str:

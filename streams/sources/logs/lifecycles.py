@@ -24,7 +24,7 @@ MAX_KNOWN_BYTES = 500_000  # maximum size of the lifecycles in a cursor: about 2
 STORY_BYTES = 30  # size of a job in a cursor, without its name
 QUEUED, BARE, HELD, RUNNING, SUSPENDED, GONE = "queued", "bare", "held", "running", "suspended", "gone"
 ALL_STARTED = -1  # the tasks left of an array when all have started
-Asked = Callable[[], Submit | None]  # the submission that a record describes; None if it does not
+MakeSubmit = Callable[[], Submit | None]  # the submission that a record describes; None if it does not
 
 
 def unsaid() -> None:
@@ -81,7 +81,7 @@ class LifecycleTracker:
         self._see(submit.job, phase, submit.array_size or 0)
         return [submit]
 
-    def start(self, start: Start, asked: Asked = unsaid) -> list[AnyEvent]:
+    def start(self, start: Start, make_submit: MakeSubmit = unsaid) -> list[AnyEvent]:
         """Start a job, unless it is running; its attempt is filled in.
 
         A task of an array that is pending as one row has no submission.
@@ -91,7 +91,7 @@ class LifecycleTracker:
             row.tasks = row.tasks - 1 or ALL_STARTED
             self._see(start.job, RUNNING)
             return [start]
-        events = self._submitted(start.job, asked)
+        events = self._submitted(start.job, make_submit)
         story = self.known[start.job]
         if story.phase in (RUNNING, SUSPENDED, GONE):
             return events
@@ -100,20 +100,22 @@ class LifecycleTracker:
         events.append(start if is_plain else msgspec.structs.replace(start, array=None, attempt=story.attempt))
         return events
 
-    def ran(self, job: str, start: Start | None, time: float, state: str | None, asked: Asked) -> list[AnyEvent]:
+    def ran(
+        self, job: str, start: Start | None, time: float, state: str | None, make_submit: MakeSubmit
+    ) -> list[AnyEvent]:
         """Record a whole run from an accounting log.
 
         Without a state the job is requeued after it. Without a start, and if the job is not running, it has left the
         queue.
         """
         if start is None and self.phase(job) not in (RUNNING, SUSPENDED, GONE):
-            return self._submitted(job, asked) + self.cancel(job, time)
+            return self._submitted(job, make_submit) + self.cancel(job, time)
         if state is None and start is not None:
-            return self.start(start, asked) + self.requeue(job, time)
-        return self.end(job, time, state or "unknown", start, asked)
+            return self.start(start, make_submit) + self.requeue(job, time)
+        return self.end(job, time, state or "unknown", start, make_submit)
 
     def end(
-        self, job: str, time: float, state: str, start: Start | None = None, asked: Asked = unsaid
+        self, job: str, time: float, state: str, start: Start | None = None, make_submit: MakeSubmit = unsaid
     ) -> list[AnyEvent]:
         """End a job, and drop its lifecycle."""
         story = self.known.get(job)
@@ -122,17 +124,17 @@ class LifecycleTracker:
             self._forget(job)
             return events
         if not self.runs(job):
-            events = self.start(start, asked) if start is not None else self._submitted(job, asked)
+            events = self.start(start, make_submit) if start is not None else self._submitted(job, make_submit)
         events.append(End(site=self.site, time=time, job=job, attempt=self.attempt(job), state=state))
         self._forget(job)
         return events
 
-    def gone(self, job: str, time: float, state: str, asked: Asked = unsaid) -> list[AnyEvent]:
+    def gone(self, job: str, time: float, state: str, make_submit: MakeSubmit = unsaid) -> list[AnyEvent]:
         """End a job as `end`, but expect a later duplicate record."""
         if self.phase(job) == GONE:
             return []
         attempt = self.attempt(job)
-        events = self.end(job, time, state, asked=asked)
+        events = self.end(job, time, state, make_submit=make_submit)
         self._see(job, GONE)
         self.known[job].attempt = attempt
         return events
@@ -210,12 +212,12 @@ class LifecycleTracker:
         story.phase = after
         return [kind(site=self.site, time=time, job=job, attempt=story.attempt)]
 
-    def _submitted(self, job: str, asked: Asked) -> list[AnyEvent]:
+    def _submitted(self, job: str, make_submit: MakeSubmit) -> list[AnyEvent]:
         """Create the lifecycle of a job; return its submission if it was missing."""
         if job in self.known:
             return []
         self._see(job, QUEUED)
-        submit = asked()
+        submit = make_submit()
         return [submit] if submit is not None else []
 
     def _see(self, job: str, phase: str, tasks: int = 0) -> None:
@@ -230,7 +232,7 @@ class LifecycleTracker:
             self._bytes -= _size(job)
 
 
-def told_late(events: list[AnyEvent]) -> list[AnyEvent]:
+def as_late(events: list[AnyEvent]) -> list[AnyEvent]:
     """Mark a submission as late if it comes in the same record as the job's start or end.
 
     The information available by then must not be used to predict the wait.

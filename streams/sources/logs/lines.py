@@ -109,7 +109,7 @@ class LineReader:
             while True:
                 yield from self._whole_lines()
                 if self._truncated():
-                    self._begin_anew()
+                    self._restart()
                     continue
                 later = self._later()
                 if later is not None or not self._follow or self._zipped:
@@ -137,7 +137,7 @@ class LineReader:
                 if self._cut:
                     self._cut = False
                 elif len(raw) > MAX_LINE_BYTES:
-                    self._tell(self.line, *_TOO_LONG)
+                    self._report_loss(self.line, *_TOO_LONG)
                 else:
                     yield raw
             if self._cut or len(self._rest) > MAX_LINE_BYTES:
@@ -146,7 +146,7 @@ class LineReader:
     def _drop_rest(self) -> None:
         """Drop the beginning of an overlong line; the rest of it is skipped when it arrives."""
         if not self._cut:
-            self._tell(self.line + 1, *_TOO_LONG)
+            self._report_loss(self.line + 1, *_TOO_LONG)
         self._cut = True
         self._byte += len(self._rest)
         self._rest = b""
@@ -170,7 +170,7 @@ class LineReader:
             if not self._zipped:
                 raise UserError(f"{self.path}: can no longer be read: {error}") from None
             if not self._broken:
-                self._tell(self.line + 1, BROKEN_ZIP, "a whole one")
+                self._report_loss(self.line + 1, BROKEN_ZIP, "a whole one")
             self._broken = True
             return b""
         if len(self._head) < HEAD_BYTES:
@@ -194,7 +194,7 @@ class LineReader:
         if any(self._found_in(file, place) for file in files):
             return
         self._at = LogFile(self._files.folder / place.file, 0, place.begin)
-        self._tell(place.line, "the file is gone, and there is no copy of it", "its unread rest")
+        self._report_loss(place.line, "the file is gone, and there is no copy of it", "its unread rest")
         later = self._later()
         if later is None and self._files.is_file:
             later = self._files.named()
@@ -245,13 +245,13 @@ class LineReader:
         head = self._head[:read]
         return not _has(self._open, read) or os.pread(self._open.fileno(), len(head), 0) != head
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         """Continue in a copy of the file made before its truncation, else at its new beginning."""
         before = self.place()
         if any(file.inode != before.inode and self._found_in(file, before) for file in self._files.listed()):
             return
         self._at_beginning()
-        self._tell(before.line, "the file was truncated, and there is no copy of it", "its unread rest")
+        self._report_loss(before.line, "the file was truncated, and there is no copy of it", "its unread rest")
 
     def _later(self) -> LogFile | None:
         files = self._files.listed()
@@ -277,7 +277,7 @@ class LineReader:
         with closing(other):
             return first_bytes(other, len(head)) == head
 
-    def _tell(self, line: int, found: str, expected: str) -> None:
+    def _report_loss(self, line: int, found: str, expected: str) -> None:
         self._on_skipped(Skipped(str(self.path), line, None, found, expected))
 
     def _close(self) -> None:

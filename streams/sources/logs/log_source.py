@@ -18,7 +18,7 @@ from streams.errors import NotUnderstood
 from streams.sources import contract
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.files import LogFiles, written
-from streams.sources.logs.lifecycles import Known, LifecycleTracker, told_late
+from streams.sources.logs.lifecycles import Known, LifecycleTracker, as_late
 from streams.sources.logs.lines import LinePosition, LineReader
 
 STEPS_WITHOUT_EVENT = 1000  # lines without an event after which the place is yielded, so that the reader can stop
@@ -167,7 +167,7 @@ class LogSource(contract.Source):
         since = quiet = 0  # events and lines without any, since the last cursor
         is_new = cursor is None  # something was read since then, or it is the beginning
         for raw in lines.read(at.place if at is not None else None):
-            events = [] if raw is None else told_late(self._events_of(raw, records, lines))
+            events = [] if raw is None else as_late(self._events_of(raw, records, lines))
             is_new = is_new or raw is not None
             quiet = 0 if events else quiet + 1
             since += len(events)

@@ -147,8 +147,8 @@ class FluxRecords(Records):
             raise fields.BadRecord("events", entries, "a list of events")
         for entry in entries:
             time_of(entry)  # all of a line, or nothing
-        told = [self.see(job, entry, found.get("jobspec"), found.get("R")) for entry in entries]
-        return [event for events in told for event in events or ()] or self.leave_out("events without a counterpart")
+        steps = [self.see(job, entry, found.get("jobspec"), found.get("R")) for entry in entries]
+        return [event for events in steps for event in events or ()] or self.leave_out("events without a counterpart")
 
     def see(
         self, job: str, entry: fields.Object, jobspec: object = None, allocated: object = None
@@ -184,13 +184,15 @@ class FluxRecords(Records):
         return None
 
     def _submit(self, job: str, at: float, context: fields.Object, jobspec: object) -> list[AnyEvent]:
-        asked = request(jobspec)
+        requested = request(jobspec)
         user = context.get("userid")
-        submit = Submit(site=self.site, time=at, job=job, user=str(user) if isinstance(user, int) else None, **asked)
-        told = self.stories.submit(submit, QUEUED if asked else BARE)
-        if told and "dependency" in asked:
+        submit = Submit(
+            site=self.site, time=at, job=job, user=str(user) if isinstance(user, int) else None, **requested
+        )
+        events = self.stories.submit(submit, QUEUED if requested else BARE)
+        if events and "dependency" in requested:
             self.stories.known[job].phase = HELD
-        return told
+        return events
 
     def _dependency(self, job: str, at: float, name: str, context: fields.Object) -> list[AnyEvent]:
         story = self.stories.known.get(job)
@@ -198,8 +200,8 @@ class FluxRecords(Records):
         if story is None or story.phase not in ((HELD,) if is_met else (QUEUED, BARE)):
             return []
         story.phase = QUEUED if is_met else HELD
-        said = str(context.get("description") or "unknown")[: fields.MAX_TEXT]
-        return self.stories.alter(job, at, dependency="" if is_met else said, eligible=at if is_met else None)
+        description = str(context.get("description") or "unknown")[: fields.MAX_TEXT]
+        return self.stories.alter(job, at, dependency="" if is_met else description, eligible=at if is_met else None)
 
     def _update(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
         """Parts of a jobspec were set, by their paths: `{"attributes.system.duration": 60}`."""
@@ -211,9 +213,9 @@ class FluxRecords(Records):
                 inner = place.setdefault(word, {})
                 place = inner if isinstance(inner, dict) else {}
             place[last] = value
-        asked = request(jobspec)
-        asked.pop("executable", None)
-        return self.stories.alter(job, at, **asked)
+        requested = request(jobspec)
+        requested.pop("executable", None)
+        return self.stories.alter(job, at, **requested)
 
     def _priority(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
         """Priority 0 holds a job."""
@@ -346,8 +348,8 @@ class FluxSource(contract.Source):
     def _events_of(self, entry: Any, records: FluxRecords) -> list[AnyEvent]:
         self.records += 1
         try:
-            told = {"timestamp": entry.timestamp, "name": entry.name, "context": entry.context}
-            events = records.see(job_name(int(entry.jobid)), told, entry.jobspec, entry.R)
+            record = {"timestamp": entry.timestamp, "name": entry.name, "context": entry.context}
+            events = records.see(job_name(int(entry.jobid)), record, entry.jobspec, entry.R)
         except fields.BadRecord as bad:
             self._on_skipped(bad.skipped(f"flux at {self._location}"))
             return []

@@ -163,14 +163,14 @@ class GridEngineRecords(Records):
         job, array = self._job(record)
         submission = _time(record, "submission_time")
 
-        def asked() -> Submit:
+        def make_submit() -> Submit:
             return self._submit(job, submission, record.of, array=array)
 
         if event == "delivered":
-            events = self.stories.start(Start(site=self.site, time=at, job=job), asked)
+            events = self.stories.start(Start(site=self.site, time=at, job=job), make_submit)
         elif event == "finished":
             runs = self.stories.phase(job) not in (None, QUEUED, GONE)
-            events = self.stories.gone(job, at, "unknown", asked) if runs else []
+            events = self.stories.gone(job, at, "unknown", make_submit) if runs else []
         elif event == "deleted":
             events = self.stories.cancel(job, at)
             self.stories.forget(job)
@@ -211,14 +211,14 @@ class GridEngineRecords(Records):
         if self.stories.phase(job) not in (None, GONE):
             late = self.stories.alter(job, started or ended, queue=name_of(run["qname"]), **request)
 
-        def asked() -> Submit:
+        def make_submit() -> Submit:
             return self._submit(job, submission, run, array=array, **request)
 
         if not started or (failed in BEFORE_START and started == ended):
-            return late + self.stories.submit(asked()) + self.stories.cancel(job, ended)
+            return late + self.stories.submit(make_submit()) + self.stories.cancel(job, ended)
         start = Start(site=self.site, time=started, job=job, cpus=request.get("cpus"))
         state = _state(failed, run["exit_status"], ended - started, request.get("walltime"))
-        return late + self.stories.ran(job, start, ended, None if failed in RESCHEDULED else state, asked)
+        return late + self.stories.ran(job, start, ended, None if failed in RESCHEDULED else state, make_submit)
 
     _MOVES: ClassVar[dict[str, str]] = {
         "suspended": "suspend",
@@ -241,16 +241,16 @@ class GridEngineRecords(Records):
             return job, None
         return job_of(f"{job}.{task}", record.where("job_number")), job
 
-    def _submit(self, job: str, at: float, told: dict[str, str], **more: Any) -> Submit:
+    def _submit(self, job: str, at: float, columns: dict[str, str], **more: Any) -> Submit:
         return Submit(
             site=self.site,
             time=at,
             job=job,
-            user=name_of(told["owner"]),
-            group=name_of(told["group"]),
-            account=name_of(told["project"]) if told["project"] != NONE else None,
-            queue=name_of(told.get("qname")),
-            executable=name_of(told["job_name"]),
+            user=name_of(columns["owner"]),
+            group=name_of(columns["group"]),
+            account=name_of(columns["project"]) if columns["project"] != NONE else None,
+            queue=name_of(columns.get("qname")),
+            executable=name_of(columns["job_name"]),
             **more,
         )
 

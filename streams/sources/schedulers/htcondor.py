@@ -77,8 +77,8 @@ def requested(lines: list[str]) -> Ad:
     place = columns.index("Request") - len(columns)  # from the right: of the first column, Usage, there may be none
     ad: Ad = {}
     for found in filter(None, map(_RESOURCE.match, lines[header + 1 :])):
-        if len(told := found[2].split()) >= -place:
-            ad[f"Request{found[1]}"] = _value(told[place])
+        if len(values := found[2].split()) >= -place:
+            ad[f"Request{found[1]}"] = _value(values[place])
     return ad
 
 
@@ -255,13 +255,13 @@ class HTCondorRecords(Records):
                 self.memory.held = submit
                 return before
             return before + self.stories.submit(submit)
-        events = self._asked(kind, job, at, ad) + self._happened(kind, job, at, ad)
+        events = self._submitted_late(kind, job, at, ad) + self._happened(kind, job, at, ad)
         return before + (events or self.leave_out(f"events {kind:03}"))
 
-    def _asked(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
+    def _submitted_late(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
         """Report a job's request from the end of its run, if it has not come before."""
-        told = kind in (EVICTED, TERMINATED) and not self.memory.has_ads
-        if not told or not self.stories.runs(job):
+        has_ad = kind in (EVICTED, TERMINATED) and not self.memory.has_ads
+        if not has_ad or not self.stories.runs(job):
             return []
         return self.stories.alter(job, at, **request(ad))
 
@@ -289,9 +289,9 @@ class HTCondorRecords(Records):
         if held is not None and held.job == job:
             return self.stories.submit(msgspec.structs.replace(held, **submit_fields(ad)))
         before = self.stories.submit(held) if held is not None else []
-        asked = request(ad)
-        if whole_of(ad, "TriggerEventTypeNumber") == SUBMIT and asked and self.stories.phase(job) is not None:
-            return before + self.stories.alter(job, at, **asked)
+        changes = request(ad)
+        if whole_of(ad, "TriggerEventTypeNumber") == SUBMIT and changes and self.stories.phase(job) is not None:
+            return before + self.stories.alter(job, at, **changes)
         return before or self.leave_out("duplicate events 028")
 
     def _flushed(self) -> list[AnyEvent]:

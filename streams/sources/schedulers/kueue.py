@@ -17,7 +17,7 @@ from models.records import AnyEvent
 from streams.errors import UserError
 from streams.sources import contract
 from streams.sources.logs.fields import BadRecord, Object, inside
-from streams.sources.logs.lifecycles import Known, told_late
+from streams.sources.logs.lifecycles import Known, as_late
 from streams.sources.logs.log_source import EVENTS_PER_KNOWN, LinesRead, LogSource
 from streams.sources.schedulers.kueue_workloads import KueueRecords, time_of
 
@@ -146,7 +146,7 @@ class KueueSource(contract.Source):
             return []
         self.records += 1
         try:
-            return told_late(records.gone(found) if kind == "DELETED" else records.see(found))
+            return as_late(records.gone(found) if kind == "DELETED" else records.see(found))
         except BadRecord as bad:
             self._on_skipped(bad.skipped(f"kubernetes at {self._location}"))
             return []

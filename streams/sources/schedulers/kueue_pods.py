@@ -36,12 +36,12 @@ def pod(spec: fields.Object) -> PodResources:
     """
     sidecars = most = PodResources()
     for container in _containers(spec, "initContainers"):
-        asked = _requested(container)
+        own = _requested(container)
         if container.get("restartPolicy") == "Always":
-            sidecars = _sum((sidecars, asked))
+            sidecars = _sum((sidecars, own))
             most = _most(most, sidecars)
         else:
-            most = _most(most, _sum((sidecars, asked)))
+            most = _most(most, _sum((sidecars, own)))
     together = _sum((sidecars, *map(_requested, _containers(spec, "containers"))))
     every, whole = _most(most, together), _requested(spec)
     found = PodResources(*(own or other for own, other in zip(whole, every, strict=True)))
@@ -70,9 +70,9 @@ def _requested(container: fields.Object) -> PodResources:
     return _of({**fields.inside(resources, "limits"), **fields.inside(resources, "requests")})
 
 
-def _of(asked: fields.Object) -> PodResources:
-    gpus = sum(quantity(value) for name, value in asked.items() if ACCELERATORS.fullmatch(name))
-    return PodResources(quantity(asked.get("cpu")), quantity(asked.get("memory")), gpus)
+def _of(requests: fields.Object) -> PodResources:
+    gpus = sum(quantity(value) for name, value in requests.items() if ACCELERATORS.fullmatch(name))
+    return PodResources(quantity(requests.get("cpu")), quantity(requests.get("memory")), gpus)
 
 
 def _sum(parts: Iterable[PodResources]) -> PodResources:

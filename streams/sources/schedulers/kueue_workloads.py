@@ -83,8 +83,8 @@ class KueueRecords(Records):
     def _workload(self, found: fields.Object, kind: str) -> list[AnyEvent]:
         if found.get("kind") != "Workload":
             return self.leave_out("objects of other kinds")
-        told = self.gone(found) if kind == "DELETED" else self.see(found)
-        return told or self.leave_out("objects without new information")
+        events = self.gone(found) if kind == "DELETED" else self.see(found)
+        return events or self.leave_out("objects without new information")
 
     def see(self, workload: fields.Object) -> list[AnyEvent]:
         """Return the events of an object's changes.
@@ -142,9 +142,9 @@ class KueueRecords(Records):
         requeued = conditions.get("Requeued")
         attempt = 1 if requeued is not None and requeued[0] > created else 0
         at = requeued[0] if attempt and requeued is not None else created
-        told = self.stories.submit(Submit(site=self.site, time=at, job=name, attempt=attempt, **request(workload)))
+        events = self.stories.submit(Submit(site=self.site, time=at, job=name, attempt=attempt, **request(workload)))
         self.stories.known[name].attempt = attempt
-        return told
+        return events
 
     def _moved(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
         """Return the events since the last state: admitted, evicted, held or released.
@@ -185,8 +185,8 @@ class KueueRecords(Records):
         again = time_of(fields.inside(workload, "status", "requeueState").get("requeueAt"))
         if requeued is not None:
             again = requeued[0]
-        began, _, told = story.note.partition(" ")
-        if not story.attempt or not began or again is None or again <= float(began) or repr(again) == told:
+        began, _, requeued_at = story.note.partition(" ")
+        if not story.attempt or not began or again is None or again <= float(began) or repr(again) == requeued_at:
             return []
         story.note = f"{began} {again!r}"
         return self.stories.alter(name, min(again, self.latest(workload)), eligible=again)
@@ -194,9 +194,9 @@ class KueueRecords(Records):
     def _started(self, name: str, at: float, workload: fields.Object) -> list[AnyEvent]:
         queue = fields.name_of(fields.inside(workload, "status", "admission").get("clusterQueue"))
         start = Start(site=self.site, time=at, job=name, partition=queue, **admitted(workload))
-        told = self.stories.start(start)
+        events = self.stories.start(start)
         self.stories.known[name].note = repr(at)
-        return told
+        return events
 
     def _held(self, name: str, workload: fields.Object) -> list[AnyEvent]:
         """Hold an inactive workload, or release an active one; the time of a hold is only stated after an eviction."""

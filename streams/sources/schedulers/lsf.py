@@ -99,10 +99,10 @@ class LsfRecords(Records):
             eligible=begin if begin > (submitted or at) else None,
             array_size=size,
             array_limit=limit,
-            **_asked(named, options, cpus, walltime if 0 < walltime <= MAX_SECONDS else None, line),
+            **_requested(named, options, cpus, walltime if 0 < walltime <= MAX_SECONDS else None, line),
         )
-        told = self.stories.submit(submit)
-        return told + (self.stories.hold(submit.job, submit.time) if told and further & HOLD else [])
+        events = self.stories.submit(submit)
+        return events + (self.stories.hold(submit.job, submit.time) if events and further & HOLD else [])
 
     def _further_options(self, fields: lsf_fields.LineFields) -> int:
         """`options2`, after the login shell and up to three strings that newer versions have."""
@@ -131,7 +131,7 @@ class LsfRecords(Records):
         ended = fields.time("endTime")
         fields.skip(USAGE if fields.number("ru") else 0)
         exit_status = fields.number("exitStatus")
-        job = self._told(fields, number)
+        job = self._job_of(fields, number)
         if status & (EXITED | DONE):
             return self._over(job, ended or at, "completed" if status & DONE else lsf_fields.exit_state(exit_status))
         if status & (SUSPENDED_BY_SYSTEM | SUSPENDED_BY_USER):
@@ -143,19 +143,19 @@ class LsfRecords(Records):
         return self.stories.resume(job, at) if status & RUNS else []
 
     def _job_requeue(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
-        job = self._told(fields, fields.number("jobId"))
+        job = self._job_of(fields, fields.number("jobId"))
         return self.stories.requeue(job, at)
 
     def _job_switch(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         fields.skip()
         number, queue = fields.number("jobId"), fields.text("queue")
-        job = self._told(fields, number)
+        job = self._job_of(fields, number)
         if self.stories.phase(job) not in (QUEUED, HELD) or not queue:
             return []
         return self.stories.alter(job, at, queue=name_of(queue))
 
     def _job_clean(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
-        job = self._told(fields, fields.number("jobId"))
+        job = self._job_of(fields, fields.number("jobId"))
         self.stories.forget(job)
         return []
 
@@ -183,7 +183,7 @@ class LsfRecords(Records):
 
         def submit() -> dict[str, Any]:
             eligible = begin if begin > submitted > 0 else None
-            return {"eligible": eligible, **_asked(named, options, cpus, _run_limit(line), line)}
+            return {"eligible": eligible, **_requested(named, options, cpus, _run_limit(line), line)}
 
         state = "completed" if status & DONE else lsf_fields.exit_state(exit_status, reason)
         if index == NEVER_STARTED:
@@ -207,8 +207,8 @@ class LsfRecords(Records):
         if story is not None:
             return self.stories.cancel(array, times[1])
         job = f"{array}[{','.join(f'{part[0]}-{part[-1]}' for part in elements)}]"[:MAX_NAME]
-        asked = Submit(site=self.site, time=times[0] or times[1], job=job, array_size=count, **submit())
-        return self.stories.submit(asked) + self.stories.cancel(job, times[1])
+        bare = Submit(site=self.site, time=times[0] or times[1], job=job, array_size=count, **submit())
+        return self.stories.submit(bare) + self.stories.cancel(job, times[1])
 
     def _job_finish2(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         """In `lsb.stream`: names and values."""
@@ -221,7 +221,7 @@ class LsfRecords(Records):
 
         def submit() -> dict[str, Any]:
             options, cpus = count_of(named.get("options")) or 0, count_of(named.get("numProcessors")) or 0
-            return _asked(named, options, cpus, count_of(named.get("runLimit")), line)
+            return _requested(named, options, cpus, count_of(named.get("runLimit")), line)
 
         done = (count_of(named.get("jStatus")) or 0) & DONE
         exit_status = count_of(named.get("exitStatus")) or 0
@@ -252,13 +252,15 @@ class LsfRecords(Records):
         if not submitted:
             raise BadRecord("field 8 (submitTime)", "0", "Unix seconds")
 
-        def asked() -> Submit:
+        def make_submit() -> Submit:
             return Submit(site=self.site, time=submitted, job=job, array=array, **submit())
 
         start = Start(site=self.site, time=started, job=job, array=array, **lsf_fields.allocation(hosts))
-        return self.stories.ran(job, start if started else None, in_turn(ended, started or submitted), state, asked)
+        return self.stories.ran(
+            job, start if started else None, in_turn(ended, started or submitted), state, make_submit
+        )
 
-    def _told(self, fields: lsf_fields.LineFields, number: int) -> str:
+    def _job_of(self, fields: lsf_fields.LineFields, number: int) -> str:
         """Return the id of a job, or of the task that the next field names, if any."""
         return self._job(number, fields.number("idx", 0))[0]
 
@@ -277,7 +279,7 @@ class LsfSource(LogSource):
     records_of = LsfRecords
 
 
-def _asked(named: Mapping[str, str], options: int, cpus: int, walltime: int | None, line: str) -> dict[str, Any]:
+def _requested(named: Mapping[str, str], options: int, cpus: int, walltime: int | None, line: str) -> dict[str, Any]:
     """Return the fields of a `submit` from a record's own fields."""
     return {
         "user": name_of(named.get("userName")),

@@ -136,15 +136,15 @@ def request(cpus: int, resources: str) -> dict[str, Any]:
     return found
 
 
-def with_gpus(asked: dict[str, Any], record: str) -> dict[str, Any]:
+def with_gpus(request: dict[str, Any], record: str) -> dict[str, Any]:
     """Add the GPUs of `-gpu num=2:…`, which are not in the written resource requirement, to a job's request.
 
     The whole record has the option, and the requirement that follows from it, at a late place that depends on the
     version.
     """
-    found = None if "gpus" in asked else (_GPUS.search(record) or _OPTION.search(record))
-    many = int(found[1]) * asked.get("nodes", 1) if found else 0
-    return asked | {"gpus": many} if 0 < many <= MAX_COUNT else asked
+    found = None if "gpus" in request else (_GPUS.search(record) or _OPTION.search(record))
+    many = int(found[1]) * request.get("nodes", 1) if found else 0
+    return request | {"gpus": many} if 0 < many <= MAX_COUNT else request
 
 
 def allocation(hosts: list[str]) -> dict[str, Any]:

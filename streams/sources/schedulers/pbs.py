@@ -106,7 +106,7 @@ class PbsRecords(Records):
         self._learn_offset(at, start)
         self._bare.pop(job, None)
         event = self._start(job, start, fields)
-        return self._told_late(job, start, fields) + self.stories.start(event, lambda: self._submit(job, fields))
+        return self._late_submit(job, start, fields) + self.stories.start(event, lambda: self._submit(job, fields))
 
     def restarted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """T: a job was started again from a checkpoint, so it did not run any more."""
@@ -118,21 +118,21 @@ class PbsRecords(Records):
         end = unix_time(fields["end"], "end")
         self._learn_offset(at, end)
         if ARRAY.match(job):
-            return self._left(job, end) or self.leave_out("ends of arrays as a whole")
+            return self._job_left(job, end) or self.leave_out("ends of arrays as a whole")
         start = unix_time(fields["start"], "start")
         self._bare.pop(job, None)
-        told = self._told_late(job, start, fields) if self.stories.phase(job) == BARE else []
+        late = self._late_submit(job, start, fields) if self.stories.phase(job) == BARE else []
         state = _state(fields, end - start)
         begun = self._start(job, start, fields)
-        return told + self.stories.ran(job, begun, in_turn(end, start), state, lambda: self._submit(job, fields))
+        return late + self.stories.ran(job, begun, in_turn(end, start), state, lambda: self._submit(job, fields))
 
     def deleted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """D, M: a user deleted a job, or it was moved to another server; one that runs ends with a record E."""
-        return self._left(job, at) or self.leave_out("deletions of running jobs or of jobs without a submission")
+        return self._job_left(job, at) or self.leave_out("deletions of running jobs or of jobs without a submission")
 
     def aborted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """A: the server gave a job up."""
-        events = self._left(job, at) or self.stories.abort(job, at, "failed")
+        events = self._job_left(job, at) or self.stories.abort(job, at, "failed")
         return events or self.leave_out("aborts of jobs without a submission")
 
     def rerun(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
@@ -169,12 +169,12 @@ class PbsRecords(Records):
         """r: a suspended job runs on."""
         return self.stories.resume(job, at) or self.leave_out("resumptions of jobs without a suspension")
 
-    def _left(self, job: str, at: float) -> list[AnyEvent]:
+    def _job_left(self, job: str, at: float) -> list[AnyEvent]:
         bare = self._bare.pop(job, None)
-        told = self.stories.submit(bare, BARE) if bare is not None else []
-        return told + self.stories.cancel(job, at)
+        events = self.stories.submit(bare, BARE) if bare is not None else []
+        return events + self.stories.cancel(job, at)
 
-    def _told_late(self, job: str, start: float, fields: Fields) -> list[AnyEvent]:
+    def _late_submit(self, job: str, start: float, fields: Fields) -> list[AnyEvent]:
         """Report the fields in a job's start record that were missing while it was pending."""
         phase = self.stories.phase(job)
         if phase not in (QUEUED, BARE):
@@ -223,10 +223,10 @@ class PbsRecords(Records):
             raise BadRecord("field 1 (time)", written, "MM/DD/YYYY HH:MM:SS")
         return seconds if self.zone is not None else seconds - self.memory.offset
 
-    def _learn_offset(self, at: float, told: float) -> None:
+    def _learn_offset(self, at: float, local_time: float) -> None:
         """Determine the site's time zone from a record with both local and Unix times."""
-        if self.zone is None and not 0 <= at - told <= SECONDS_TO_WRITE:
-            self.memory.offset = _offset(at + self.memory.offset - told, self.memory.offset)
+        if self.zone is None and not 0 <= at - local_time <= SECONDS_TO_WRITE:
+            self.memory.offset = _offset(at + self.memory.offset - local_time, self.memory.offset)
 
 
 class PbsSource(LogSource):

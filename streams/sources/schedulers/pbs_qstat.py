@@ -93,12 +93,12 @@ class QstatRecords(PbsRecords):
         begun = [] if BEGIN.match(line) else [self._lines.pop()]
         before, self._lines = self._lines, list(begun)
         answer = self._in_part("\n".join(before))
-        told = [] if answer is None else self._look(answer)
-        told += self.take(line)
-        if not told:
+        events = [] if answer is None else self._look(answer)
+        events += self.take(line)
+        if not events:
             self.lines_before = len(before) + len(begun)
             raise BadRecord(None, repr(before[0][:40]), WHOLE)
-        return told
+        return events
 
     def _in_part(self, text: str) -> _Answer | None:
         """Return the readable jobs of a response; the others are counted."""
@@ -110,24 +110,24 @@ class QstatRecords(PbsRecords):
         return _Answer(timestamp=found[0], jobs=found[1])
 
     def _look(self, answer: _Answer) -> list[AnyEvent]:
-        told: list[AnyEvent] = []
+        events: list[AnyEvent] = []
         if self.zone is None:
             self._learn_zone(answer)
         for name, job in answer.jobs.items():
             try:
-                told += self._job(job_of(name, "Jobs"), job, answer.timestamp)
+                events += self._job(job_of(name, "Jobs"), job, answer.timestamp)
             except BadRecord as bad:
-                told += self.leave_out(f"jobs without a right {bad.field}")
-        return told
+                events += self.leave_out(f"jobs without a right {bad.field}")
+        return events
 
-    def _job(self, job: str, told: Object, at: float) -> list[AnyEvent]:
-        state, fields = str(told.get("job_state", "")), self._fields(told)
+    def _job(self, job: str, row: Object, at: float) -> list[AnyEvent]:
+        state, fields = str(row.get("job_state", "")), self._fields(row)
         if state in LEFT and state != "M" and "start" in fields:
             return self.ended(job, at, fields)  # which also emits the submission
         known = self.stories.phase(job)
         events = self.queued(job, at, fields) if known is None else []
         if state in LEFT:
-            return events + self._left(job, float(fields["end"] or at))
+            return events + self._job_left(job, float(fields["end"] or at))
         if state in QUEUES:
             events += self._altered(job, at, fields)
         if state in NOT_ELIGIBLE and known != HELD:
@@ -153,22 +153,22 @@ class QstatRecords(PbsRecords):
             return []
         return self.stories.alter(job, at, unlimited="walltime" not in changes, **changes)
 
-    def _fields(self, told: Object) -> Fields:
-        found = Fields({ours: str(told[name]) for name, ours in NAMES.items() if name in told})
-        found["user"] = str(told.get("Job_Owner", "")).partition("@")[0]
-        asked = told.get("Resource_List")
+    def _fields(self, row: Object) -> Fields:
+        found = Fields({ours: str(row[name]) for name, ours in NAMES.items() if name in row})
+        found["user"] = str(row.get("Job_Owner", "")).partition("@")[0]
+        resources = row.get("Resource_List")
         found.update(
-            {f"{LIST}{name}": str(value) for name, value in (asked if isinstance(asked, dict) else {}).items()}
+            {f"{LIST}{name}": str(value) for name, value in (resources if isinstance(resources, dict) else {}).items()}
         )
         for name, ours in TIMES.items():
-            if (seconds := self._time(told.get(name))) is not None:
+            if (seconds := self._time(row.get(name))) is not None:
                 found[ours] = f"{seconds:.0f}"
         return found
 
-    def _time(self, told: object) -> float | None:
-        if isinstance(told, int | float):
-            return float(told)
-        local = _local(told) if isinstance(told, str) else None
+    def _time(self, value: object) -> float | None:
+        if isinstance(value, int | float):
+            return float(value)
+        local = _local(value) if isinstance(value, str) else None
         if local is None:
             return None
         if self.zone is not None:
@@ -194,7 +194,7 @@ class QstatRecords(PbsRecords):
         if ahead_s > self.memory.offset + SECONDS_TO_WRITE:
             self.memory.offset = math.ceil(ahead_s / SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
 
-    def _learn_offset(self, at: float, told: float) -> None:
+    def _learn_offset(self, at: float, local_time: float) -> None:
         """Do nothing: all times here have one format."""
 
 

@@ -69,20 +69,20 @@ def _request(*values: str | None) -> dict[str, Any]:
         of[f"{LIST}{name}"] for name in _LISTED.split()
     )
     later = of["Resource_Request_2.0"]
-    asked = _asked(select, nodes or nodect)
-    cpus = max(*(count_of(told) or 0 for told in (ncpus, procs, width)), asked.cpus, _tasks(later, "lprocs"))
-    all_gpus = max(*(count_of(told) or 0 for told in (ngpus, gpus, gpu)), asked.gpus)
-    memory = bytes_of(mem) or asked.memory or _tasks(later, "memory")
+    chunks = _chunks(select, nodes or nodect)
+    cpus = max(*(count_of(count) or 0 for count in (ncpus, procs, width)), chunks.cpus, _tasks(later, "lprocs"))
+    all_gpus = max(*(count_of(count) or 0 for count in (ngpus, gpus, gpu)), chunks.gpus)
+    memory = bytes_of(mem) or chunks.memory or _tasks(later, "memory")
     if not memory and (per_process := bytes_of(pmem)):
         memory = per_process * max(cpus, 1)
     return known(
         cpus=min(cpus, MAX_COUNT) or None,
-        nodes=count_of(nodect) or asked.nodes,
+        nodes=count_of(nodect) or chunks.nodes,
         gpus=min(all_gpus, MAX_COUNT) or None,
         memory=min(memory, MAX_BYTES) or None,
         walltime=seconds_of(walltime),
         exclusive="excl" in place or None,
-        node_features=[*map(list, sorted(asked.features)[:MAX_ALTERNATIVES])] if any(asked.features) else None,
+        node_features=[*map(list, sorted(chunks.features)[:MAX_ALTERNATIVES])] if any(chunks.features) else None,
         qos=name_of(qos),
         reservation=name_of(of["resvID"] or advres),
         dependency=text_of(of["depend"]),
@@ -101,9 +101,9 @@ class Requested:
 
 
 @lru_cache(4096)
-def _asked(select: str, nodes: str) -> Requested:
+def _chunks(select: str, nodes: str) -> Requested:
     """Parse `5:ncpus=13:mem=4gb+1:ngpus=2`, or Torque's `4:ppn=8:gpus=1:feature` and `node01:ppn=2+node02`."""
-    asked = Requested()
+    chunks = Requested()
     for chunk in (select or nodes).split("+"):
         first, *parts = chunk.split(":")
         named = dict(part.split("=", 1) for part in parts if "=" in part)
@@ -118,13 +118,13 @@ def _asked(select: str, nodes: str) -> Requested:
                 features.append(first)
         if not chunk:
             continue
-        asked.features.add(tuple(sorted(part[:MAX_NAME] for part in features if part)[:MAX_FEATURES]))
-        asked.cpus += times * (count_of(named.get("ncpus") or named.get("ppn")) or 1)
-        asked.gpus += times * (count_of(named.get("ngpus") or named.get("gpus") or named.get("gpu")) or 0)
-        asked.memory += times * (bytes_of(named.get("mem")) or 0)
+        chunks.features.add(tuple(sorted(part[:MAX_NAME] for part in features if part)[:MAX_FEATURES]))
+        chunks.cpus += times * (count_of(named.get("ncpus") or named.get("ppn")) or 1)
+        chunks.gpus += times * (count_of(named.get("ngpus") or named.get("gpus") or named.get("gpu")) or 0)
+        chunks.memory += times * (bytes_of(named.get("mem")) or 0)
         if nodes:
-            asked.nodes = (asked.nodes or 0) + times
-    return asked
+            chunks.nodes = (chunks.nodes or 0) + times
+    return chunks
 
 
 def _tasks(text: str, what: str) -> int:

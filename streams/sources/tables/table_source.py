@@ -131,7 +131,7 @@ class TableSource(contract.Source):
                 self._left_out.add(STEPS, _shown(row))
                 return []
             key = self._key(row)
-            return self._told(row, Times(key.submit, key.start, key.end), attempts.place(key))
+            return self._events(row, Times(key.submit, key.start, key.end), attempts.place(key))
         except BadRecord as bad:
             self._on_skipped(bad.skipped(str(self._path), line))
         except IndexError:
@@ -139,21 +139,21 @@ class TableSource(contract.Source):
             self._on_skipped(contract.Skipped(str(self._path), line, None, found, expected))
         return []
 
-    def _told(self, row: list[Cell], times: Times, place: Place) -> list[AnyEvent]:
+    def _events(self, row: list[Cell], times: Times, place: Place) -> list[AnyEvent]:
         """Return the events of a job attempt."""
         if times.start is None and times.end is None:
             self._left_out.add(WITHOUT, _shown(row))
             return []
         submitted = max(times.submit, place.since)
         name: dict[str, Any] = {"site": self.sites[0], "job": place.job, "attempt": place.attempt}
-        told: list[AnyEvent] = [Submit(**name, time=submitted, **self._request(row))]
+        events: list[AnyEvent] = [Submit(**name, time=submitted, **self._request(row))]
         if times.start is None:
-            return [*told, Cancel(**name, time=max(times.end or 0.0, submitted))]
+            return [*events, Cancel(**name, time=max(times.end or 0.0, submitted))]
         start = in_turn(times.start, submitted)
-        told.append(Start(**name, time=start))
+        events.append(Start(**name, time=start))
         if times.end is not None:
-            told.append(End(**name, time=in_turn(times.end, start), state=self._state(row) or "unknown"))
-        return told
+            events.append(End(**name, time=in_turn(times.end, start), state=self._state(row) or "unknown"))
+        return events
 
     def _times(self, row: list[Cell]) -> Times:
         submit, start, end = (self._time(row, field) for field in ("submit", "start", "end"))

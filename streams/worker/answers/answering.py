@@ -92,12 +92,12 @@ class Answering:
         """Answer a question without the engine, for this reason: with a grid estimate, or a refusal."""
         return self._surely(question, partial(self._without_work, reason=reason))
 
-    def _surely(self, question: AnyQuestion, tell: Callable[[AnyQuestion], AnyAnswer]) -> AnyAnswer:
+    def _surely(self, question: AnyQuestion, answer: Callable[[AnyQuestion], AnyAnswer]) -> AnyAnswer:
         try:
-            told = tell(question)
-            if isinstance(question, WaitQuestion) and isinstance(told, WaitAnswer):
-                self.scores.asked(question, told)
-            return told
+            reply = answer(question)
+            if isinstance(question, WaitQuestion) and isinstance(reply, WaitAnswer):
+                self.scores.answered(question, reply)
+            return reply
         except Exception as error:  # a bug must not stop other answers, but must be logged
             log.exception("Cannot answer question", extra={"site": question.site})
             return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))
@@ -110,14 +110,14 @@ class Answering:
         if handle is None:
             detail = f"no event of a site {question.site!r} has been seen"
             return NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail=detail)
-        told = self.freshness.marked(_marked(self._of_now(question, handle.engine), handle.engine), handle)
-        if not isinstance(told, SiteAnswer):
-            return told
+        reply = self.freshness.marked(_marked(self._of_now(question, handle.engine), handle.engine), handle)
+        if not isinstance(reply, SiteAnswer):
+            return reply
         return msgspec.structs.replace(
-            told,
+            reply,
             unknown_fields=self.unknown_fields(question.site),
             operations=handle.operations,
-            answers=[*told.answers, *self.scores.accuracy(question.site)],
+            answers=[*reply.answers, *self.scores.accuracy(question.site)],
             worker=self.worker(),
         )
 
@@ -126,8 +126,8 @@ class Answering:
         same = _encode(msgspec.structs.replace(question, id="-", client_id=None, wait_s=None))
         kept, now = self._answered.get(same), self.clock()
         if kept is None or not kept.serves(engine, now):
-            told = answer(question, engine, site_time(engine))
-            self._answered[same] = kept = _Answered(told, ref(engine), engine.events, now)
+            reply = answer(question, engine, site_time(engine))
+            self._answered[same] = kept = _Answered(reply, ref(engine), engine.events, now)
             self._answered.move_to_end(same)
             if len(self._answered) > MOST_ANSWERED:
                 self._answered.popitem(last=False)
@@ -143,12 +143,12 @@ class Answering:
         return NoAnswer(id=question.id, site=question.site, reason=reason, detail=LATER_DETAILS[reason])
 
 
-def _marked(told: AnyAnswer, engine: Engine) -> AnyAnswer:
+def _marked(reply: AnyAnswer, engine: Engine) -> AnyAnswer:
     """Mark an answer as degraded if the site's events wait for a model, as its state is then out of date."""
-    if engine.pending() is None or "degraded" not in told.__struct_fields__:
-        return told
-    reasons = filter(None, (AWAITS_MODEL, told.degraded))  # type: ignore[union-attr]
-    return msgspec.structs.replace(told, degraded="; ".join(reasons))
+    if engine.pending() is None or "degraded" not in reply.__struct_fields__:
+        return reply
+    reasons = filter(None, (AWAITS_MODEL, reply.degraded))  # type: ignore[union-attr]
+    return msgspec.structs.replace(reply, degraded="; ".join(reasons))
 
 
 def _as_answer(question: WaitQuestion, found: GridEstimate, engine: Engine) -> WaitAnswer:

@@ -26,7 +26,7 @@ from models.site.state import SITE
 from models.site.topology import Topology
 from streams.settings import EstimateSettings
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.scores import BOUND, AnswerScores, ToldWait
+from streams.worker.answers.scores import BOUND, AnswerScores, PublishedWait
 from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.checkpoint.table import Revoked
@@ -207,7 +207,7 @@ class EstimateGrids:
         self.estimates[engine.site] = estimates
         estimates.stale = self.freshness.of(handle).stale is not None
         sent: list[Awaitable[Any]] = []
-        told: dict[Shape, ToldWait] = {}
+        waits: dict[Shape, PublishedWait] = {}
         estimates.work_left_s = await self.turns.take(partial(work_left_s, engine, now), share, tracked, always=True)
         left = zip(shapes, standing(engine, shapes, now), strict=True)
         while made := await self.turns.take(partial(_some, left), share, tracked, always=True):
@@ -215,12 +215,12 @@ class EstimateGrids:
                 if self.handles.get(engine.site) is not handle:
                     return  # another worker serves the site now
                 estimates.waits[shape] = estimate.predicted_wait_s
-                told[shape] = ToldWait(estimate.predicted_wait_s, (estimate.bounds or {}).get(BOUND))
+                waits[shape] = PublishedWait(estimate.predicted_wait_s, (estimate.bounds or {}).get(BOUND))
                 record = estimates.records[shape] = _encode(self.freshness.marked(estimate, handle))
                 sent.append(await self.send(key_of(engine.site, shape), record, handle.partition))
         withdrawn = estimates.withdrawn
         sent += [await self.send(key_of(engine.site, shape), None, handle.partition) for shape in withdrawn]
-        self.scores.published(engine.site, {} if estimates.stale else told)
+        self.scores.published(engine.site, {} if estimates.stale else waits)
         await asyncio.gather(*sent)
         estimates.withdrawn, estimates.sent = frozenset(), True
         self.records += len(sent)

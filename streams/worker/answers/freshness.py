@@ -73,13 +73,13 @@ class Freshness:
         age_s = max(now - arrivals.last, 0.0) if arrivals.last else None
         return SiteFreshness(site.engine.time or None, age_s, unread, lag_s, _stale(arrivals, age_s, unread, lag_s))
 
-    def marked(self, said: S, site: SiteHandle) -> S:
+    def marked(self, answer: S, site: SiteHandle) -> S:
         """Add the site's freshness to an answer or estimate; mark it as degraded if the site is stale."""
         fresh = self.of(site)
         marks: dict[str, Any] = {name: getattr(fresh, name) for name in ("as_of", "lag_messages", "lag_s", "stale")}
-        if fresh.stale is not None and "degraded" in said.__struct_fields__:
-            marks["degraded"] = "; ".join(filter(None, (f"stale: {fresh.stale}", said.degraded)))  # type: ignore[attr-defined]
-        return msgspec.structs.replace(said, **marks)
+        if fresh.stale is not None and "degraded" in answer.__struct_fields__:
+            marks["degraded"] = "; ".join(filter(None, (f"stale: {fresh.stale}", answer.degraded)))  # type: ignore[attr-defined]
+        return msgspec.structs.replace(answer, **marks)
 
     def unread(self, place: TopicPartition) -> int | None:
         """Return the number of unread messages of a topic and partition; None if its end or our position is unknown."""

@@ -146,8 +146,8 @@ class Questions:
 
     async def _answer_all(self) -> None:
         while True:
-            asked = await self._waiting.next()
-            await self._surviving(asked.message, self._answer(asked))
+            waiting = await self._waiting.next()
+            await self._surviving(waiting.message, self._answer(waiting))
 
     async def _shed_all(self) -> None:
         while True:
@@ -203,37 +203,37 @@ class Questions:
             place = (message.topic, message.partition, message.offset, message.value)
             letter = dead_letter(error.reason, error.detail, None, *place)
             await self._send(self._topics.dead_letters, message.key, letter)
-            if (asked := _whose(message.value)) is not None:
-                refused = NoAnswer(id=asked.id, site=asked.site, reason=error.reason, detail=error.detail)
+            if (head := _whose(message.value)) is not None:
+                refused = NoAnswer(id=head.id, site=head.site, reason=error.reason, detail=error.detail)
                 await self._send(self._topics.answers, message.key, refused, message.partition)
             return
         if (dropped := self._waiting.put(question, message, self._age.of(message))) is not None:
             await self._refuse(dropped)
 
     async def _refuse(self, dropped: DroppedQuestion) -> None:
-        told = self.answering.without_work(dropped.waited.question, dropped.reason)
-        await self._tell(dropped.waited.message, told)
+        answer = self.answering.without_work(dropped.waited.question, dropped.reason)
+        await self._send_answer(dropped.waited.message, answer)
 
-    async def _answer(self, asked: WaitingQuestion) -> None:
+    async def _answer(self, waiting: WaitingQuestion) -> None:
         """Answer a question in its turn; without the engine if it is too late."""
 
         def work() -> AnyAnswer:
-            if self._waiting.is_late(asked):
-                return self.answering.without_work(asked.question, BUSY)
-            return self.answering.answer(asked.question)
+            if self._waiting.is_late(waiting):
+                return self.answering.without_work(waiting.question, BUSY)
+            return self.answering.answer(waiting.question)
 
-        question = asked.question
+        question = waiting.question
         digest = crc32(msgspec.json.encode(msgspec.structs.replace(question, id="-", client_id=None)))
         try:
-            told = await self.turns.take(work, self.settings.cpu_share, (question.site, "question", digest))
+            answer = await self.turns.take(work, self.settings.cpu_share, (question.site, "question", digest))
         except CrashesWorkers:
             detail = "workers have crashed on this question"
-            told = NoAnswer(id=question.id, site=question.site, reason="failed", detail=detail)
-        await self._tell(asked.message, told)
+            answer = NoAnswer(id=question.id, site=question.site, reason="failed", detail=detail)
+        await self._send_answer(waiting.message, answer)
 
-    async def _tell(self, message: ConsumerRecord, told: AnyAnswer) -> None:
-        self.count.labels(_outcome(told)).inc()
-        sent = await self._send(self._topics.answers, message.key, told, message.partition)
+    async def _send_answer(self, message: ConsumerRecord, answer: AnyAnswer) -> None:
+        self.count.labels(_outcome(answer)).inc()
+        sent = await self._send(self._topics.answers, message.key, answer, message.partition)
         sent.add_done_callback(partial(self._answered, message))
 
     def _answered(self, message: ConsumerRecord, sent: "asyncio.Future[RecordMetadata]") -> None:
@@ -253,11 +253,11 @@ class Questions:
         return sent
 
 
-def _outcome(told: AnyAnswer) -> str:
+def _outcome(answer: AnyAnswer) -> str:
     """Return the outcome of a question as a metric label."""
-    if isinstance(told, NoAnswer):
-        return told.reason
-    return "grid" if isinstance(told, WaitAnswer) and told.source == "grid" else "answered"
+    if isinstance(answer, NoAnswer):
+        return answer.reason
+    return "grid" if isinstance(answer, WaitAnswer) and answer.source == "grid" else "answered"
 
 
 def _place_of(message: ConsumerRecord) -> dict[str, int]:

@@ -14,20 +14,20 @@ from models.measures import Accuracy
 from models.records import AnswerAccuracy, Outcome, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import Shape, covering
 
-STANDING, ASKED = "grid", "asked"
+STANDING, QUERY = "grid", "query"
 
 MAX_NOTED_JOBS = 50_000
 """Maximum number of pending jobs with a recorded wait. The oldest are dropped first."""
 
-MAX_ASKED = 10_000  # maximum number of recorded answers
+MAX_ANSWERS = 10_000  # maximum number of recorded answers
 
-ASKED_S = 600.0
+MAX_ANSWER_AGE_S = 600.0
 """Maximum time between an answer and the submission of its job, seconds of the site's time."""
 
 BOUND = "0.9"  # level of the scored bound
 
 
-class ToldWait(NamedTuple):
+class PublishedWait(NamedTuple):
     """A wait given to a client: the estimate in seconds (None: no estimate) and its upper bound for 90 % of such jobs.
 
     `elsewhere_s` is the shortest wait given for the same job at another site.
@@ -51,7 +51,7 @@ class KindScores:
     """
 
     def __init__(self) -> None:
-        self.told, self.predicted = Accuracy(), Accuracy()
+        self.published, self.predicted = Accuracy(), Accuracy()
         self.regrets, self.regret_s = 0, 0.0
 
     @property
@@ -63,17 +63,17 @@ class KindScores:
 class _Standing:
     """A site's grid estimates, with a cache of the estimate for each request."""
 
-    def __init__(self, estimates: Mapping[Shape, ToldWait]) -> None:
+    def __init__(self, estimates: Mapping[Shape, PublishedWait]) -> None:
         self._estimates = estimates
-        self._read: dict[tuple[object, ...], ToldWait | None] = {}
+        self._read: dict[tuple[object, ...], PublishedWait | None] = {}
 
-    def covering(self, event: Submit) -> ToldWait | None:
+    def covering(self, event: Submit) -> PublishedWait | None:
         """Return the estimate that covers a job; None if there is none."""
         request = event.cpus, event.walltime, event.queue, event.gpus
         if request not in self._read:
             shape = covering(self._estimates, *request)
-            told = None if shape is None else self._estimates[shape]
-            self._read[request] = None if told is None or told.wait_s is None else told
+            published = None if shape is None else self._estimates[shape]
+            self._read[request] = None if published is None or published.wait_s is None else published
         return self._read[request]
 
 
@@ -83,10 +83,10 @@ class AnswerScores:
     def __init__(self) -> None:
         self.sites: dict[str, dict[str, KindScores]] = {}
         self._standing: dict[str, _Standing] = {}
-        self._asked: OrderedDict[tuple[object, ...], tuple[float, ToldWait]] = OrderedDict()
-        self._noted: OrderedDict[tuple[str, str, int], dict[str, ToldWait]] = OrderedDict()
+        self._answers: OrderedDict[tuple[object, ...], tuple[float, PublishedWait]] = OrderedDict()
+        self._noted: OrderedDict[tuple[str, str, int], dict[str, PublishedWait]] = OrderedDict()
 
-    def published(self, site: str, estimates: Mapping[Shape, ToldWait]) -> None:
+    def published(self, site: str, estimates: Mapping[Shape, PublishedWait]) -> None:
         """Set a site's current grid estimates; empty if they are stale."""
         self._standing[site] = _Standing(estimates)
 
@@ -94,56 +94,59 @@ class AnswerScores:
         """Drop the estimates of a site that another worker serves now."""
         self._standing.pop(site, None)
 
-    def asked(self, question: WaitQuestion, told: WaitAnswer) -> None:
+    def answered(self, question: WaitQuestion, answer: WaitAnswer) -> None:
         """Record an answered question."""
-        if told.stale is None and told.predicted_wait_s is not None:
+        if answer.stale is None and answer.predicted_wait_s is not None:
             key = _request(question, question.site, question.user)
-            self._asked[key] = told.made_at, ToldWait(told.predicted_wait_s, (told.bounds or {}).get(BOUND))
-            self._asked.move_to_end(key)
-            while len(self._asked) > MAX_ASKED:
-                self._asked.popitem(last=False)
+            self._answers[key] = (
+                answer.made_at,
+                PublishedWait(answer.predicted_wait_s, (answer.bounds or {}).get(BOUND)),
+            )
+            self._answers.move_to_end(key)
+            while len(self._answers) > MAX_ANSWERS:
+                self._answers.popitem(last=False)
 
     def came(self, event: Submit) -> None:
         """Record a submitted job; O(1), and O(shapes of the site) for the first job of each request."""
         found = {}
         standing = self._standing.get(event.site)
-        if standing is not None and (told := standing.covering(event)) is not None:
-            found[STANDING] = told
+        if standing is not None and (published := standing.covering(event)) is not None:
+            found[STANDING] = published
         if (answered := self._answer_to(event, event.site)) is not None:
             others = (self._answer_to(event, site) for site in self._standing if site != event.site)
             waits_s = [other.wait_s for other in others if other is not None and other.wait_s is not None]
-            found[ASKED] = answered._replace(elsewhere_s=min(waits_s, default=None))
+            found[QUERY] = answered._replace(elsewhere_s=min(waits_s, default=None))
         if found:
             self._noted[event.site, event.job, event.attempt] = found
             while len(self._noted) > MAX_NOTED_JOBS:
                 self._noted.popitem(last=False)
 
-    def _answer_to(self, event: Submit, site: str) -> ToldWait | None:
+    def _answer_to(self, event: Submit, site: str) -> PublishedWait | None:
         """Return the last answer to a question about such a job at a site, with or without its user."""
-        if not self._asked:
+        if not self._answers:
             return None
         for request in (_request(event, site, event.user), _request(event, site, None)):
-            made_at, told = self._asked.get(request, (0.0, None))
-            if told is not None and 0.0 <= event.time - made_at <= ASKED_S:
-                return told
+            made_at, published = self._answers.get(request, (0.0, None))
+            if published is not None and 0.0 <= event.time - made_at <= MAX_ANSWER_AGE_S:
+                return published
         return None
 
-    def left(self, outcome: Outcome) -> None:
+    def job_left(self, outcome: Outcome) -> None:
         """Score the waits recorded for a job that has left the queue; a repeated outcome has no effect."""
         waited_s = outcome.actual_wait_s
-        for kind, told in self._noted.pop((outcome.site, outcome.job, outcome.attempt), {}).items():
+        for kind, published in self._noted.pop((outcome.site, outcome.job, outcome.attempt), {}).items():
             kinds = self.sites.setdefault(outcome.site, {})
             scores = kinds.setdefault(kind, KindScores())
-            if told.elsewhere_s is not None:
-                scores.regrets, scores.regret_s = scores.regrets + 1, scores.regret_s + waited_s - told.elsewhere_s
-            scores.told.add_wait(told.wait_s, waited_s, told.bounds)
+            if published.elsewhere_s is not None:
+                scores.regrets, scores.regret_s = scores.regrets + 1, scores.regret_s + waited_s - published.elsewhere_s
+            scores.published.add_wait(published.wait_s, waited_s, published.bounds)
             scores.predicted.add_wait(outcome.predicted_wait_s, waited_s, outcome.bounds)
 
     def accuracy(self, site: str) -> list[AnswerAccuracy]:
         """Return the accuracy of a site's answers by kind."""
         kinds = self.sites.get(site, {})
         return [
-            answer_accuracy(kind, scores.told, scores.predicted, scores.mean_regret_s)
+            answer_accuracy(kind, scores.published, scores.predicted, scores.mean_regret_s)
             for kind, scores in sorted(kinds.items())
         ]
 

@@ -91,9 +91,9 @@ class WaitingQuestions:
         A queued question is not added twice, because clients retry.
         """
         now, wait_s = self._clock(), ASKER_WAITS_S if question.wait_s is None else question.wait_s
-        asked = WaitingQuestion(question, message, now, now - age_s + wait_s)
-        if self.is_late(asked):
-            return DroppedQuestion(asked, BUSY)
+        waiting = WaitingQuestion(question, message, now, now - age_s + wait_s)
+        if self.is_late(waiting):
+            return DroppedQuestion(waiting, BUSY)
         if question.id in self._ids:
             return None
         lane = self._lanes.setdefault(question.client_id, deque())
@@ -102,29 +102,29 @@ class WaitingQuestions:
             dropped = DroppedQuestion(self._taken(question.client_id), QUOTA)
         elif len(self._ids) >= self._most:
             dropped = DroppedQuestion(self._taken(self._longest()), BUSY)
-        self._lanes.setdefault(question.client_id, lane).append(asked)
+        self._lanes.setdefault(question.client_id, lane).append(waiting)
         self._ids.add(question.id)
         self._some.set()
         return dropped
 
-    def is_late(self, asked: WaitingQuestion) -> bool:
+    def is_late(self, waiting: WaitingQuestion) -> bool:
         """Return whether a question has waited longer than `patience_s`, or its client has timed out."""
         now = self._clock()
-        return now - asked.since > self._patience_s or now > asked.until
+        return now - waiting.since > self._patience_s or now > waiting.until
 
     def expired(self) -> Iterator[DroppedQuestion]:
         """Remove and yield late questions, the oldest of each client first."""
-        for asker in [asker for asker, lane in self._lanes.items() if self.is_late(lane[0])]:
-            while asker in self._lanes and self.is_late(self._lanes[asker][0]):
-                yield DroppedQuestion(self._taken(asker), BUSY)
+        for client in [client for client, lane in self._lanes.items() if self.is_late(lane[0])]:
+            while client in self._lanes and self.is_late(self._lanes[client][0]):
+                yield DroppedQuestion(self._taken(client), BUSY)
 
     async def next(self) -> WaitingQuestion:
         """Wait for a question, and return the first one of the next client."""
         await self._some.wait()
-        asker = next(iter(self._lanes))
-        first = self._taken(asker)
-        if asker in self._lanes:
-            self._lanes.move_to_end(asker)
+        client = next(iter(self._lanes))
+        first = self._taken(client)
+        if client in self._lanes:
+            self._lanes.move_to_end(client)
         return first
 
     def clear(self) -> None:
@@ -135,16 +135,16 @@ class WaitingQuestions:
 
     def _longest(self) -> str | None:
         """Return the client with the most questions; of several, the one whose first question has waited longest."""
-        waiting = ((asker, lane) for asker, lane in self._lanes.items() if lane)
+        waiting = ((client, lane) for client, lane in self._lanes.items() if lane)
         return max(waiting, key=lambda one: (len(one[1]), -one[1][0].since))[0]
 
-    def _taken(self, asker: str | None) -> WaitingQuestion:
+    def _taken(self, client: str | None) -> WaitingQuestion:
         """Remove and return a client's oldest question."""
-        lane = self._lanes[asker]
+        lane = self._lanes[client]
         first = lane.popleft()
         self._ids.discard(first.question.id)
         if not lane:
-            del self._lanes[asker]
+            del self._lanes[client]
         if not self._ids:
             self._some.clear()
         return first

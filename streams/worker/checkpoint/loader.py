@@ -10,7 +10,7 @@ from typing import Any
 
 from models.engine.checkpoint import SavedState
 from models.engine.engine import Engine
-from models.engine.operations import begun_anew
+from models.engine.operations import restarted
 from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from streams.worker.checkpoint.claims import WritesLost
@@ -103,7 +103,7 @@ class SiteLoader:
         fresh = await self.begin(site, handle.partition, handle.own, handle.claim)
         fresh.epoch = handle.epoch
         try:
-            for engine in begun_anew(handle.engine):
+            for engine in restarted(handle.engine):
                 fresh.engine = engine
                 await self._pause()
         except Exception as error:

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from models.engine.operations import begun_anew, operate
+from models.engine.operations import operate, restarted
 from models.records import AnyEvent, AnyOperation, DoneOperation, Rebuild, ResetSite
 from streams.broker.topics import event_topics, partition_of
 from streams.errors import UNDECODABLE
 from streams.settings import Settings
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.intake.messages import SiteMessage, Unreadable, read_told
+from streams.worker.intake.messages import SiteMessage, Unreadable, read_site_message
 
 log = logging.getLogger(__name__)
 MAX_NAMES = 32  # maximum number of field names counted per worker and per site; others count as `other`
@@ -152,7 +152,7 @@ class Intake:
         Raises:
             Unreadable: It cannot be decoded, or does not belong there.
         """
-        what = read_operation(raw.key, raw.value) or read_told(raw.key, raw.value)
+        what = read_operation(raw.key, raw.value) or read_site_message(raw.key, raw.value)
         return what, self.places.check(raw.topic, raw.partition, what.site)
 
     def replay(self, handle: SiteHandle, raw: Any, most: int | None = None) -> Iterator[None]:
@@ -170,7 +170,7 @@ class Intake:
             what, _ = self.read(raw)
             if isinstance(what, ResetSite):
                 before = handle.engine
-                for handle.engine in begun_anew(before):
+                for handle.engine in restarted(before):
                     yield
             elif isinstance(what, AnyOperation):
                 if not isinstance(what, Rebuild):

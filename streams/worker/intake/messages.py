@@ -70,7 +70,7 @@ class SiteMessage(NamedTuple):
     parts: Sequence[EventPart]
 
 
-def read_told(key: bytes | None, value: bytes | None) -> SiteMessage:
+def read_site_message(key: bytes | None, value: bytes | None) -> SiteMessage:
     """Decode a message of a site. The events of a bundle are decoded separately, and at least one is valid.
 
     Raises:
@@ -130,7 +130,7 @@ def read_question(key: bytes | None, value: bytes | None) -> AnyQuestion:
     """Decode the question in a message.
 
     Raises:
-        Unreadable: See `read_told`.
+        Unreadable: See `read_site_message`.
     """
     return _read(key, value, _question, QUESTION_TYPES)
 

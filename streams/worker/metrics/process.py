@@ -72,7 +72,7 @@ class Metrics:
         self._trained = dict.fromkeys((self._training_cpu, self._restarts), 0.0)
         self.age = gauge("checkpoint_age_seconds", "Age of the oldest event that is not durable yet.")
         self._sites = gauge("sites", "Sites that this worker serves.")
-        self._told: tuple[Iterable[SiteHandle], EstimateGrids, Freshness, AnswerScores] | None = None
+        self._shown: tuple[Iterable[SiteHandle], EstimateGrids, Freshness, AnswerScores] | None = None
         self.rejections: dict[str, int] = {}  # number of dead letters by reason
 
     def read(self, timestamp: float) -> None:
@@ -105,7 +105,7 @@ class Metrics:
         answer_scores: AnswerScores,
     ) -> None:
         """Set the sources of the site metrics: engines, grid estimates, freshness and answer scores."""
-        self._told = handles, standing, freshness, answer_scores
+        self._shown = handles, standing, freshness, answer_scores
 
     async def page(self) -> bytes:
         """Return the metrics page.
@@ -114,8 +114,8 @@ class Metrics:
         worker with hundreds of sites stays responsive.
         """
         found = SiteFamilies()
-        if self._told is not None:
-            handles, standing, freshness, scores = self._told
+        if self._shown is not None:
+            handles, standing, freshness, scores = self._shown
             served = list(handles)
             self._sites.set(len(served))
             for number, handle in enumerate(served[: self._most_sites], 1):
@@ -155,8 +155,8 @@ class Health:
         """Check both servers within `PATIENCE_S`, unless the last check is recent."""
         async with self._checking:
             if self._checked is None or self._clock() - self._checked > FRESH_S:
-                asked = broker_answers(self._kafka.bootstrap, self._tls, PATIENCE_S)
-                answers, self.store = await asyncio.gather(asked, self._store())
+                broker = broker_answers(self._kafka.bootstrap, self._tls, PATIENCE_S)
+                answers, self.store = await asyncio.gather(broker, self._store())
                 self.broker = None if answers else f"no broker answers at {self._kafka.bootstrap}"
                 self._checked = self._clock()
 

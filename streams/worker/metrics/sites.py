@@ -14,7 +14,7 @@ from models.waiting_accuracy import WAITING_AGES_S
 from streams.process.scraping import Families
 from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.scores import ASKED, AnswerScores
+from streams.worker.answers.scores import QUERY, AnswerScores
 from streams.worker.checkpoint.stored import SiteHandle
 
 MAX_SHOWN_PARTITIONS = 16  # maximum number of partitions of a site with partition metrics
@@ -99,11 +99,11 @@ class SiteFamilies(Families):
 
     def add_answers(self, engine: Engine, scores: AnswerScores) -> None:
         """Add the accuracy of answers and grid estimates."""
-        site, told = engine.site, scores.sites.get(engine.site, {})
-        if (asked := told.get(ASKED)) is not None and asked.mean_regret_s is not None:
-            self.add("answer_regret_seconds", [site], asked.mean_regret_s)
+        site, kinds = engine.site, scores.sites.get(engine.site, {})
+        if (answered := kinds.get(QUERY)) is not None and answered.mean_regret_s is not None:
+            self.add("answer_regret_seconds", [site], answered.mean_regret_s)
         known = {kind: accuracy for kind, (accuracy, _) in acted_on(engine).items()}
-        for kind, accuracy in ({kind: one.told for kind, one in told.items()} | known).items():
+        for kind, accuracy in ({kind: one.published for kind, one in kinds.items()} | known).items():
             self._add_histogram("answer_error_seconds", [site, kind], accuracy.error)
             self.add("answer_within_factor_2_jobs", [site, kind], accuracy.within_x2)
             self._add_bounds("answer_bound", [site, kind], accuracy)

@@ -1,7 +1,7 @@
 """Another machine under the name of a site: what was learnt is forgotten, and the live jobs stay."""
 
 from models.engine.engine import Engine
-from models.engine.operations import begun_anew
+from models.engine.operations import restarted
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Hold
 from models.site.job import Phase
@@ -24,7 +24,7 @@ def test_the_size_and_the_live_jobs_stay_and_nothing_else() -> None:
     applied(
         engine, [capacity(64), *past, *now, submit("2", 9200.0, array_size=3), Hold(site="s", time=9300.0, job="2")]
     )
-    *_, fresh = begun_anew(engine)
+    *_, fresh = restarted(engine)
     assert (fresh.context.cpus, fresh.context.history.count, fresh.scores.predictions["median"]) == (64, 0, 0)
     phases = {key: job.phase for key, job in fresh.context.state.jobs.items()}
     assert phases == {("1", 0): Phase.RUNNING, ("1", 1): Phase.QUEUED, ("2", 0): Phase.QUEUED}

@@ -7,17 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.papers.gibbons import (
-    CONFIDENCE,
-    ExecutionTime,
-    Gibbons,
-    RunEntry,
-    Sample,
-    outlived,
-    runs_longer,
-    student,
-    welch,
-)
+from models.papers.execution_time import CONFIDENCE, ExecutionTime, Sample, runs_longer, student, welch
+from models.papers.gibbons import Gibbons, RunEntry, outlived
 from models.registry import run_method_named
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory

@@ -30,7 +30,7 @@ from models.records import (
 from models.site.areas import Areas
 from models.site.job import Phase
 from models.site.state import SITE, Scope, SiteState, Totals, micros
-from models.site.topology import ask_of
+from models.site.topology import request_of
 from tests.simulation.cluster import CLUSTER_SITES, Window, generate_for, run_cluster
 from tests.support.engines import encoded
 
@@ -131,7 +131,7 @@ def seen(areas: Areas) -> list[Any]:
             values = [column[row].item() for column in columns[:8]]
             codes = (("user", columns.user[row]), ("queue", columns.queue[row]))
             names = [table.names(kind)[code] if code >= 0 else None for kind, code in codes]
-            rows.append((key, values, names, table.asks[columns.ask[row]]))
+            rows.append((key, values, names, table.requests[columns.request[row]]))
         jobs = [
             (job.key, job.cpus, job.allocated, job.phase, job.start, job.ready, job.run_s)
             for job in state.jobs.values()
@@ -179,9 +179,9 @@ def test_in_its_area_a_job_is_as_large_as_its_dominant_share() -> None:
     engine.apply(Submit(site="s", time=10.0, job="1", queue="gpu", cpus=2, gpus=8))
     job = engine.context.state.jobs["1", 0]
     view, there = engine.context.of(job)
-    assert (job.cpus, view.cpus, view.asked_cpus, there.cpus) == (2, 16, 2, 32)
+    assert (job.cpus, view.cpus, view.requested_cpus, there.cpus) == (2, 16, 2, 32)
     assert there.state.totals(SITE, Phase.QUEUED).cpus == 16
-    assert ask_of(view) == ask_of(job)
+    assert request_of(view) == request_of(job)
     assert view.estimates is job.estimates
 
 

@@ -188,7 +188,7 @@ def test_nothing_is_kept_of_jobs_and_arrays_that_are_over() -> None:
         live.add(End(site="s", time=20.0, job=f"7_{task}"))
     assert list(live) == [("s", "7_1")]
     live.add(Cancel(site="s", time=30.0, job="7_1"))
-    assert not live and not [*live.left()]
+    assert not live and not [*live.live_events()]
 
 
 def test_a_task_that_is_submitted_after_its_start_leaves_the_others_in_the_row() -> None:

@@ -98,7 +98,7 @@ def test_the_time_left_is_by_the_pace_and_not_by_the_number_of_events(
     two: list[SortedSource], speed: float, left: list[float | None]
 ) -> None:
     steps = Paced(timeline(two), speed, max(source.seconds for source in two), Clock(), lambda _: None)
-    found = [steps.left_s for _, step in zip(range(9), steps, strict=False) if step]
+    found = [steps.remaining_s for _, step in zip(range(9), steps, strict=False) if step]
     assert found[4:8] == left
 
 

@@ -76,7 +76,7 @@ def test_of_several_logs_it_is_told_whose_time_that_is() -> None:
 def test_lines_come_also_while_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "TELL_S", 0.01)
     lines: list[str] = []
-    monkeypatch.setattr(options, "tell", lines.append)
+    monkeypatch.setattr(options, "warn", lines.append)
     deadline = time.monotonic() + 30.0
     with progress("jobs", 2):
         while len(lines) < 2 and time.monotonic() < deadline:

@@ -72,7 +72,7 @@ def test_all_estimates_are_shown_below_where_they_are_asked_for(
         PublishedStart(at=600.0, start=None, starts_by={}),
     ]
     known = msgspec.structs.replace(KNOWN, estimates=told)
-    monkeypatch.setattr(listing, "asked_of", lambda *_: nullcontext(SimpleNamespace(job=lambda *_: {"kth": known})))
+    monkeypatch.setattr(listing, "client_for", lambda *_: nullcontext(SimpleNamespace(job=lambda *_: {"kth": known})))
     assert main(["job", "4711"]) == 0
     assert "published (UTC)" not in capsys.readouterr().out
     assert main(["job", "4711", "--history"]) == 0

@@ -6,7 +6,7 @@ from typing import Any
 from models.engine.settings import SiteSettings
 from models.ranking import JobRequest
 from models.records import AnyAnswer, NoAnswer, WaitQuestion
-from streams.client.grid import RankRequest, ask_all, ask_ranking
+from streams.client.grid import RankRequest, query_all, query_ranking
 from tests.support.asked import FakeClient, engine
 
 HOUR = 3600.0
@@ -15,7 +15,7 @@ HOUR = 3600.0
 def test_sites_are_asked_all_at_once_and_the_silent_ones_give_none() -> None:
     client = FakeClient([engine("alder", 1), engine("birch", 2)], silent=["birch"])
     questions = [WaitQuestion(id=site, site=site) for site in ("alder", "birch", "elm")]
-    found: dict[str, AnyAnswer | None] = asyncio.run(ask_all(client, questions))
+    found: dict[str, AnyAnswer | None] = asyncio.run(query_all(client, questions))
     assert found["birch"] is None
     assert isinstance(found["elm"], NoAnswer)
     assert found["alder"] is not None
@@ -23,7 +23,7 @@ def test_sites_are_asked_all_at_once_and_the_silent_ones_give_none() -> None:
 
 class TestRanking:
     def rank(self, client: FakeClient, job: JobRequest, limits: dict[str, SiteSettings], *sites: str) -> Any:
-        return asyncio.run(ask_ranking(client, RankRequest(job, sites), limits))
+        return asyncio.run(query_ranking(client, RankRequest(job, sites), limits))
 
     def test_every_site_of_which_estimates_stand_is_asked(self) -> None:
         client = FakeClient([engine("alder", 1), engine("birch", 2)])

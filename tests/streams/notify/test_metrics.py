@@ -50,8 +50,8 @@ def test_what_is_told_and_what_is_not_is_counted(counts: NotifyCounts) -> None:
     before = shown(counts)
     assert before["sent_total", "slipped"] == before["dropped_total", "gone"] == before["failed_total", "sooner"] == 0
     assert before["jobs",] == 2
-    counts.told("slipped", None)
-    counts.told("slipped", "status 410")
+    counts.count_sent("slipped", None)
+    counts.count_sent("slipped", "status 410")
     counts.lag["queuecast.predictions"] = 7
     found = shown(counts)
     assert found["sent_total", "slipped"] == found["failed_total", "slipped"] == 1

@@ -7,7 +7,7 @@ import msgspec
 
 from models.records import Notice
 from streams.notify.metrics import NotifyCounts
-from streams.notify.notifier import Teller
+from streams.notify.notifier import Notifier
 from streams.settings import Settings
 from tests.streams.client.test_job import KNOWN, LIVE
 from tests.streams.notify.test_watching import HOUR_S, NOW, prediction, watching
@@ -28,7 +28,7 @@ def test_a_job_that_was_held_back_is_told_once_it_is_released() -> None:
         return {"kth": answered}
 
     grid, producer = SimpleNamespace(job=ask), SimpleNamespace(send_and_wait=_nothing)
-    teller = Teller(Settings(), found, NotifyCounts(found.jobs), grid, producer, None, told.append)  # type: ignore[arg-type]
+    teller = Notifier(Settings(), found, NotifyCounts(found.jobs), grid, producer, None, told.append)  # type: ignore[arg-type]
 
     def look() -> int:
         """Tell what is due; how many jobs the worker was asked about."""

@@ -23,7 +23,7 @@ from streams.cli.app import main
 from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, Breakdowns, Counted
 from streams.offline.files import read_state, save_state
 from streams.offline.report.findings import findings, headline, text_of, verdict
-from streams.offline.report.page import Series, Told, _by_week, lines, page_of
+from streams.offline.report.page import ReportData, Series, _by_week, lines, page_of
 from streams.offline.waiting import WaitingCounts
 from streams.sources.contract import Skipped
 from streams.text.terminal import minute
@@ -137,7 +137,7 @@ def test_headline_of_few_jobs_does_not_judge() -> None:
 
 def test_page_of_a_sample_does_not_claim_every_job(log: EventLog) -> None:
     found = broken_down(*((str(n), 600.0, {"blend": 500.0, "zero": 0.0}) for n in range(40)))
-    told = Told(log, Report(), found.found, "blend", [])
+    told = ReportData(log, Report(), found.found, "blend", [])
     assert "Every job of the log was predicted" in page_of(told)
     sample = msgspec.structs.replace(told, sample="a fast replay: one job in 4 is predicted")
     page = page_of(sample)
@@ -218,7 +218,7 @@ def test_the_page_stands_alone_and_escapes_every_name(log: EventLog) -> None:
                 found.add(outcome(event.job, method, said, wait, bounds=bounds), job)
     report = Report()
     report.skip(Skipped(HOSTILE, 1, None, HOSTILE, HOSTILE))
-    page = page_of(Told(log, report, found.found, "blend", found.rivals, waiting()))
+    page = page_of(ReportData(log, report, found.found, "blend", found.rivals, waiting()))
     assert "<script" not in page and "<br>" not in page and "&lt;script&gt;" in page
     tags = Tags()
     tags.feed(page)

@@ -105,12 +105,12 @@ def test_one_of_some_jobs_ends_once_they_are_scored(log: EventLog) -> None:
 def test_a_fast_one_predicts_some_of_the_last_jobs_by_their_number_alone(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert fast(log).said == "" and fast(log).events().__next__() == next(log.events())
+    assert fast(log).description == "" and fast(log).events().__next__() == next(log.events())
     monkeypatch.setattr(excerpts, "FAST_JOBS", 120)
     monkeypatch.setattr(excerpts, "FAST_PREDICTED", 40)
     excerpt = fast(log)
     assert (excerpt.skipped, excerpt.jobs, excerpt.every, excerpt.predicted) == (log.jobs - 120, 120, 3, 40)
-    assert "the last 120, of which one in 3 is predicted" in excerpt.said
+    assert "the last 120, of which one in 3 is predicted" in excerpt.description
     submitted = [event for event in excerpt.events() if isinstance(event, Submit)]
     assert sum(not event.late and not event.old for event in submitted) == 40
     live = [event for event in submitted if event.time < submitted[-120].time]

@@ -7,7 +7,7 @@ import msgspec
 from models.records import Submit, bundled
 from streams.operate import repartition
 from streams.worker.checkpoint.stored import StoredState
-from streams.worker.intake.messages import read_told
+from streams.worker.intake.messages import read_site_message
 
 
 def test_of_a_bundle_that_a_state_has_in_part_the_rest_is_sent_once_more() -> None:
@@ -19,5 +19,5 @@ def test_of_a_bundle_that_a_state_has_in_part_the_rest_is_sent_once_more() -> No
         is_to_move = repartition._is_to_move(message, state, home=1, count=4)
         assert is_to_move == (left is not None), (offset, begun)
         if is_to_move:
-            parts = read_told(b"alder", repartition._left(message, state)).parts
+            parts = read_site_message(b"alder", repartition._left(message, state)).parts
             assert [part.event for part in parts] == left

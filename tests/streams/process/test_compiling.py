@@ -14,7 +14,7 @@ from streams.offline import compare
 from streams.offline.excerpt import whole
 from streams.offline.searching import process_map
 from streams.process import compiling
-from streams.process.compiling import compiling_alone, progress_line, reported_progress, told_of_compiling
+from streams.process.compiling import compilation_warning, compiling_alone, progress_line, reported_progress
 from tests.support.traces import made_trace
 
 
@@ -90,14 +90,14 @@ def test_compiling_that_takes_long_is_told_once(monkeypatch: pytest.MonkeyPatch)
     def compiled() -> None:
         assert njit(lambda number: number + 1)(1) == 2
 
-    with told_of_compiling(said.append):
+    with compilation_warning(said.append):
         compiled()
         assert not said
-        monkeypatch.setattr(compiling, "TOLD_S", 0.0)
+        monkeypatch.setattr(compiling, "MIN_WARNED_S", 0.0)
         compiled()
         compiled()
     assert said == [compiling.COMPILES]
-    with told_of_compiling(said.append):
+    with compilation_warning(said.append):
         pass
     compiled()
     assert len(said) == 1

@@ -239,7 +239,7 @@ class TestRotation:
             following.cancel()
 
         asyncio.run(take_away())
-        assert access.asks
+        assert access.requires_token
 
 
 async def _until(true: Any) -> None:

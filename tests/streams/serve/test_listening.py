@@ -24,11 +24,11 @@ def test_a_host_that_is_not_ours_is_an_error() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_on_loopback_no_token_is_needed(host: str) -> None:
-    check_closed(ServeSettings(web_host=host), asks=False)
+    check_closed(ServeSettings(web_host=host), requires_token=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.org", "192.0.2.1", ""])
 def test_elsewhere_one_is(host: str) -> None:
-    check_closed(ServeSettings(web_host=host), asks=True)
+    check_closed(ServeSettings(web_host=host), requires_token=True)
     with pytest.raises(UserError, match=r"could query users' jobs: set a token with QUEUECAST_SERVE_TOKEN"):
-        check_closed(ServeSettings(web_host=host), asks=False)
+        check_closed(ServeSettings(web_host=host), requires_token=False)

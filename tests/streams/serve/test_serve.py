@@ -15,7 +15,7 @@ from models.engine.settings import SiteSettings
 from models.records import AnyAnswer, AnyQuestion, NoAnswer, SiteAnswer, SiteQuestion
 from models.registry import DEFAULT
 from models.site.shapes import Shape
-from streams.client.questions import TooManyQuestions, asking_for
+from streams.client.questions import TooManyQuestions, on_behalf_of
 from streams.serve.middleware import SECURITY_HEADERS
 from streams.settings.sections import ServeToken
 from tests.support.asked import NOW, TOKEN, USER, FakeClient, app_of, engine, engines, key
@@ -278,7 +278,7 @@ class TestRefusals:
 
         class Noting(FakeClient):
             async def ask(self, question: AnyQuestion) -> AnyAnswer:
-                askers.append(asking_for.get())
+                askers.append(on_behalf_of.get())
                 return await super().ask(question)
 
         tokens = {"mira": ServeToken(token="a" * 20), "bob": ServeToken(token="b" * 20)}

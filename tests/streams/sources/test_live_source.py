@@ -13,7 +13,7 @@ from streams.process.scraping import serve_metrics
 from streams.settings import Settings
 from streams.sources import live_source as running
 from streams.sources.contract import Calls, Cursor, OnSkipped, Skipped, Source, Step, refuse
-from streams.sources.live_source import MAX_TOLD, REPORT_S, Watch, run_source
+from streams.sources.live_source import MAX_WARNED, REPORT_S, Watch, run_source
 from streams.sources.publisher import OutgoingEvent, Stop
 from streams.sources.registry import options_for
 
@@ -65,9 +65,9 @@ def test_what_is_read_sent_and_skipped_is_counted_and_told(monkeypatch: pytest.M
     assert watch.since_event_s == 30.0
     now[0] = 45.0
     assert watch.since_read_s == 45.0
-    for number in range(MAX_TOLD + 5):
+    for number in range(MAX_WARNED + 5):
         watch.on_skipped(Skipped("log", number, "field 1 (time)", "'soon'", "Unix seconds"))
-    assert len(told) == MAX_TOLD
+    assert len(told) == MAX_WARNED
     now[0] += REPORT_S
     watch.look()
     assert told[-1].startswith("5 records, 2 events sent, 25 skipped")

@@ -17,7 +17,7 @@ from streams.sources import publisher as publishing
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, Source, Step
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish, stop_on_sigterm
-from streams.worker.intake.messages import MAX_MESSAGE_BYTES, read_told
+from streams.worker.intake.messages import MAX_MESSAGE_BYTES, read_site_message
 
 
 class Sent:
@@ -270,7 +270,7 @@ def test_a_cursor_of_another_input_is_told_with_its_file(broker: Broker, file: C
 
 
 def carried(value: bytes) -> list[AnyEvent]:
-    return [part.event for part in read_told(b"s", value).parts]
+    return [part.event for part in read_site_message(b"s", value).parts]
 
 
 def test_old_events_go_together_in_as_few_messages_as_a_worker_reads() -> None:

@@ -162,11 +162,11 @@ class RemainingWait(Method):
         schedule_s = None if self._training.model else self._reader.starts(jobs, context, now)
         remaining_s, experts_s = self._estimate(snapshot, schedule_s)
         waits_s = (snapshot.ages_s[:, None] + remaining_s).tolist()
-        for number, (job, told_s) in enumerate(zip(jobs, waits_s, strict=True)):
+        for number, (job, quantiles_s) in enumerate(zip(jobs, waits_s, strict=True)):
             if not job.unscored:
                 self._note(job, now, experts_s[number], snapshot.rows[number])
             reason = snapshot.reason(number, self._queued_at_submission(job), context)
-            yield Estimate(told_s[MEDIAN], reason, dict(zip(BOUNDS, told_s, strict=True)))
+            yield Estimate(quantiles_s[MEDIAN], reason, dict(zip(BOUNDS, quantiles_s, strict=True)))
 
     def _queued_at_submission(self, job: Job) -> int | None:
         value = self._landmarks.get(job.key)
@@ -204,7 +204,7 @@ class RemainingWait(Method):
             landmark = _LANDMARK_HEAD.pack(at, number, *estimates_s.tolist()) + row.tobytes()
             self._landmarks.put(job.key, value + landmark)
 
-    def left(self, job: Job, first: Estimate | None, wait_s: float, cancelled: bool) -> None:
+    def job_left(self, job: Job, first: Estimate | None, wait_s: float, cancelled: bool) -> None:
         """Learn that a job left the queue after `wait_s` seconds; `first` is its first prediction."""
         value = self._landmarks.pop(job.key)
         if value is None or len(value) == _HEAD.size:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.engine.asking.answers import answer, live_jobs, live_state, standing, work_left_s
-from models.engine.asking.told import told
+from models.engine.asking.state_text import state_text
 from models.engine.engine import Engine
 from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
@@ -286,7 +286,7 @@ def test_what_is_not_live_is_said_and_the_last_attempt_counts() -> None:
 def test_the_line_for_who_has_just_submitted(
     phase: str, left: float | None, bounds: dict[str, float], ahead: int, text: str
 ) -> None:
-    assert told(phase, left, bounds, ahead, "so") == text
+    assert state_text(phase, left, bounds, ahead, "so") == text
 
 
 def test_a_site_tells_of_its_queue() -> None:

@@ -36,8 +36,8 @@ def planted_runs(jobs: int = 200) -> Examples:
             names[0], names[1], f"e{executable}", names[2], int(random.integers(6)), *(1e5 + random.random(2)).tolist()
         )
         made.append((Instance(request), 1000.0 * executable + float(random.random())))
-    asked = [Query(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
-    return Examples("run", made, asked)
+    queries = [Query(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
+    return Examples("run", made, queries)
 
 
 def planted_waits(jobs: int = 300) -> Examples:
@@ -57,8 +57,8 @@ def planted_waits(jobs: int = 300) -> Examples:
         noise[:, 5] = demand
         state = CategoryState(POLICY, int(random.integers(64)), categories, noise.tolist())
         made.append((Instance(request, state), 60.0 * float(demand[0] - demand[1] + 400)))
-    asked = [Query(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
-    return Examples("wait", made, asked)
+    queries = [Query(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
+    return Examples("wait", made, queries)
 
 
 def searched(examples: Examples, *plan: int, founders: Iterable[Individual] = ()) -> list[Generation]:
@@ -121,12 +121,12 @@ def test_a_stretch_needs_jobs_to_predict() -> None:
 def test_examples_are_told_from_others() -> None:
     examples = planted_runs(9)
     assert examples.fingerprint == planted_runs(9).fingerprint != planted_runs(10).fingerprint
-    fewer = Examples("run", examples.learnt, examples.asked[1:])
+    fewer = Examples("run", examples.learnt, examples.queries[1:])
     assert len({examples.fingerprint, fewer.fingerprint, Examples("wait", examples.learnt).fingerprint}) == 3
 
 
 def test_a_job_before_all_others_is_predicted_as_zero() -> None:
-    stretch = Examples("run", asked=[Query(planted_runs(1).learnt[0][0], 0, 10.0)])
+    stretch = Examples("run", queries=[Query(planted_runs(1).learnt[0][0], 0, 10.0)])
     assert Bench(stretch).error_s(IblParameters()) == 10.0
 
 
@@ -186,9 +186,9 @@ def test_the_bench_says_what_the_methods_say() -> None:
     settings = EngineSettings(method="ibl", shadows=(), runtimes="ibl", parameters={"ibl": parameters})
     engine = Engine("s", settings)
     said = [record for event in events for record in engine.apply(event) if isinstance(record, Prediction)]
-    asked = [(record, jobs[record.job]) for record in said if record.job in jobs]
-    waits = [abs((record.predicted_wait_s or 0.0) - truth.wait_s) for record, truth in asked]
-    runs = [abs((record.predicted_run_s or 0.0) - truth.run_s) for record, truth in asked]
+    queries = [(record, jobs[record.job]) for record in said if record.job in jobs]
+    waits = [abs((record.predicted_wait_s or 0.0) - truth.wait_s) for record, truth in queries]
+    runs = [abs((record.predicted_run_s or 0.0) - truth.run_s) for record, truth in queries]
     examples = collect(events, jobs, settings)
     tuned = Ibl(**parameters).parameters._replace(policy=("user",))
     found = [Bench(stretch).error_s(tuned) for stretch in examples]
@@ -196,25 +196,25 @@ def test_the_bench_says_what_the_methods_say() -> None:
 
 
 def test_examples_are_collected_as_they_became_known() -> None:
-    asked = {"user": "ada", "queue": "day", "cpus": 2, "walltime": 600.0}
+    queries = {"user": "ada", "queue": "day", "cpus": 2, "walltime": 600.0}
     events: list[AnyEvent] = [
         capacity(8),
-        submit("1", 10.0, **asked),
+        submit("1", 10.0, **queries),
         start("1", 20.0),
-        submit("2", 30.0, **asked),
-        submit("3", 40.0, **asked),
+        submit("2", 30.0, **queries),
+        submit("3", 40.0, **queries),
         start("2", 50.0),
         cancel("3", 55.0),
         end("1", 60.0),
-        submit("4", 70.0, **asked),
+        submit("4", 70.0, **queries),
     ]
     jobs = {"2": Truth(20.0, 100.0), "3": Truth(15.0, 0.0), "4": Truth(5.0, 30.0)}
     waits, runs = collect(events, jobs)
     assert [value_s for _, value_s in waits.learnt] == [10.0, 20.0]
-    assert [(asked.learnt, asked.value_s) for asked in waits.asked] == [(1, 20.0), (1, 15.0), (2, 5.0)]
+    assert [(queries.learnt, queries.value_s) for queries in waits.queries] == [(1, 20.0), (1, 15.0), (2, 5.0)]
     assert [value_s for _, value_s in runs.learnt] == [40.0]
-    assert [(asked.learnt, asked.value_s) for asked in runs.asked] == [(0, 100.0), (1, 30.0)]
-    found = waits.asked[1].instance.state
+    assert [(queries.learnt, queries.value_s) for queries in runs.queries] == [(0, 100.0), (1, 30.0)]
+    found = waits.queries[1].instance.state
     assert found is not None
     assert found.categories == [(None, "ada", "day")] and found.values[0][:2] == [1, 1]
     assert found.free_cpus == 6

@@ -5,7 +5,7 @@ import pytest
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation, Submit
 from models.site.job import Job
-from models.site.topology import Topology, ask_of
+from models.site.topology import Topology, request_of
 from models.site.topology.layout import Layout, fit, fit_parts
 
 HOUR_S = 3600.0
@@ -40,7 +40,7 @@ def cpus(found: Layout, now: float) -> dict[float, list[float]]:
 
 
 def earliest(found: Layout, planned_s: float, now: float = 0.0, **fields: object) -> float:
-    return found.earliest_s(ask_of(submit(**fields)), planned_s, now)
+    return found.earliest_s(request_of(submit(**fields)), planned_s, now)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_job_of_parts_fits_where_each_has_a_room(
     ],
 )
 def test_parts_are_nodes_or_tasks_or_gpus_or_processors(asked: dict[str, object], parts: list[int]) -> None:
-    assert layout().kind(ask_of(submit(**asked))).parts.tolist() == parts
+    assert layout().kind(request_of(submit(**asked))).parts.tolist() == parts
 
 
 def test_the_nodes_of_an_area_hold_what_its_pools_hold() -> None:
@@ -122,16 +122,16 @@ def test_an_area_of_many_nodes_is_not_looked_at_node_by_node() -> None:
 
 
 def test_what_jobs_of_a_kind_have_in_common() -> None:
-    kind = layout().kind(ask_of(submit(queue="any", cpus=4, gpus=2)))
+    kind = layout().kind(request_of(submit(queue="any", cpus=4, gpus=2)))
     assert kind.demand.tolist() == [[-1.0, -1.0, -1.0], [4.0, 2.0, 0.0]]
     assert (kind.partitions, kind.tier, kind.longest_s) == (("any",), 0, np.inf)
     assert kind.counted.tolist() == [4.0, 2.0, 1.0, 0.0, 1.0]
-    whole = layout().kind(ask_of(submit(queue="batch", nodes=3, exclusive=True)))
+    whole = layout().kind(request_of(submit(queue="batch", nodes=3, exclusive=True)))
     assert (whole.counted.tolist(), whole.longest_s) == ([24.0, 0.0, 3.0, 0.0, 1.0], 24 * HOUR_S)
 
 
 def test_in_a_partition_that_is_down_nothing_starts_but_jobs_may_run() -> None:
-    kind = layout().kind(ask_of(submit(queue="gone")))
+    kind = layout().kind(request_of(submit(queue="gone")))
     assert (kind.demand < 0.0).all()
     assert kind.running[0, 0] == 1.0
 
@@ -180,10 +180,10 @@ def test_which_limits_hold_for_a_job() -> None:
         Limit(per="all", qos="high", cpus=20),
     ]
     found = layout(limits=limits)
-    assert found.limits(ask_of(submit(queue="any", qos="high")), "ada", "physics") == (
+    assert found.limits(request_of(submit(queue="any", qos="high")), "ada", "physics") == (
         (0, "ada"),
         (2, "physics"),
         (3, None),
     )
-    assert found.limits(ask_of(submit(queue="batch")), None, "physics") == ()
-    assert found.limits(ask_of(submit(queue="batch")), "bob", None) == ((0, "bob"), (1, "bob"))
+    assert found.limits(request_of(submit(queue="batch")), None, "physics") == ()
+    assert found.limits(request_of(submit(queue="batch")), "bob", None) == ((0, "bob"), (1, "bob"))

@@ -5,7 +5,7 @@ import pytest
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation, Submit
 from models.site.job import Job
-from models.site.topology import Topology, ask_of, cannot_run
+from models.site.topology import Topology, cannot_run, request_of
 
 DAY_S = 86_400.0
 GIB = 1 << 30
@@ -74,7 +74,7 @@ def test_partitions_that_share_by_way_of_a_third_are_one_area() -> None:
 def test_without_partitions_all_pools_are_one_area() -> None:
     topology = Topology(capacity(partitions=[]))
     assert [area.pools for area in topology.areas] == [(0, 1, 2, 3)]
-    assert topology.named(ask_of(submit(queue="batch"))) == ("",)
+    assert topology.named(request_of(submit(queue="batch"))) == ("",)
     assert cannot_run(topology, submit(cpus=401)) == "larger than the site: 401 of 400 CPUs"
 
 
@@ -89,32 +89,32 @@ def test_without_partitions_all_pools_are_one_area() -> None:
     ],
 )
 def test_the_partitions_of_a_job(fields: dict[str, object], names: list[str]) -> None:
-    assert list(TOPOLOGY.named(ask_of(submit(**fields)))) == names
+    assert list(TOPOLOGY.named(request_of(submit(**fields)))) == names
 
 
 def test_a_job_that_names_no_partition_may_use_all_where_none_is_the_default() -> None:
     topology = Topology(capacity(partitions=[Partition(name="a", pools=["thin"]), Partition(name="b", pools=["gpu"])]))
-    ask = ask_of(submit())
+    ask = request_of(submit())
     assert topology.named(ask) == ("a", "b")
     assert topology.area_of(ask).partitions == ("a",)
     assert [area.partitions for area in topology.areas_of(ask)] == [("a",), ("b",)]
 
 
 def test_what_a_job_takes() -> None:
-    assert TOPOLOGY.demand(ask_of(submit(cpus=4, gpus=2, memory=GIB)), 2).tolist() == [4.0, 2.0, GIB]
-    assert TOPOLOGY.demand(ask_of(submit(gpu_types={"a100": 3})), 2).tolist() == [1.0, 3.0, 0.0]
-    whole = TOPOLOGY.demand(ask_of(submit(cpus=1, nodes=2, exclusive=True)), 2)
+    assert TOPOLOGY.demand(request_of(submit(cpus=4, gpus=2, memory=GIB)), 2).tolist() == [4.0, 2.0, GIB]
+    assert TOPOLOGY.demand(request_of(submit(gpu_types={"a100": 3})), 2).tolist() == [1.0, 3.0, 0.0]
+    whole = TOPOLOGY.demand(request_of(submit(cpus=1, nodes=2, exclusive=True)), 2)
     assert whole.tolist() == [32.0, 8.0, 512.0 * GIB]
-    assert TOPOLOGY.demand(ask_of(submit(cpus=33, exclusive=True)), 0)[0] == 64.0
+    assert TOPOLOGY.demand(request_of(submit(cpus=33, exclusive=True)), 0)[0] == 64.0
 
 
 def test_the_size_of_a_job_is_its_dominant_share_of_the_area() -> None:
     gpu, batch = TOPOLOGY.areas[1], TOPOLOGY.areas[0]
-    assert TOPOLOGY.size_in(ask_of(submit(queue="gpu", cpus=2, gpus=8)), gpu) == 32
-    assert TOPOLOGY.size_in(ask_of(submit(queue="gpu", cpus=48, gpus=8)), gpu) == 48
-    assert TOPOLOGY.size_in(ask_of(submit(queue="batch", cpus=1, memory=768 * GIB)), batch) == 160
-    assert TOPOLOGY.size_in(ask_of(submit(queue="batch", nodes=5, exclusive=True)), batch) == 160
-    assert TOPOLOGY.size_in(ask_of(submit(queue="batch", cpus=7)), batch) == 7
+    assert TOPOLOGY.size_in(request_of(submit(queue="gpu", cpus=2, gpus=8)), gpu) == 32
+    assert TOPOLOGY.size_in(request_of(submit(queue="gpu", cpus=48, gpus=8)), gpu) == 48
+    assert TOPOLOGY.size_in(request_of(submit(queue="batch", cpus=1, memory=768 * GIB)), batch) == 160
+    assert TOPOLOGY.size_in(request_of(submit(queue="batch", nodes=5, exclusive=True)), batch) == 160
+    assert TOPOLOGY.size_in(request_of(submit(queue="batch", cpus=7)), batch) == 7
 
 
 @pytest.mark.parametrize(
@@ -191,5 +191,5 @@ def test_a_pool_that_tells_no_memory_has_enough() -> None:
     topology = Topology(capacity(pools=[Pool(name="thin", nodes=1, cpus=8)], partitions=[]))
     assert topology.areas[0].memory is None
     assert why_not(topology, memory=1 << 50, nodes=1) is None
-    assert topology.size_in(ask_of(submit(memory=1 << 50)), topology.areas[0]) == 1
+    assert topology.size_in(request_of(submit(memory=1 << 50)), topology.areas[0]) == 1
     assert np.isinf(topology.node_of(0)[2])

@@ -35,7 +35,7 @@ def test_what_is_learnt_is_the_same_however_many_threads_learn_it(forests: Fores
 def test_the_estimate_is_the_median_and_quantiles_never_cross_it(
     forests: Forests, load: float, shortest_s: float
 ) -> None:
-    said = forests.say(np.array([load, 3.0], np.float32))
+    said = forests.snapshot(np.array([load, 3.0], np.float32))
     assert said.quantiles[0.5] == np.median(list(said.medians.values()))
     assert list(said.quantiles) == [0.1, 0.5, 0.9, 0.95]
     waits = list(said.quantiles.values())
@@ -47,18 +47,18 @@ def test_the_estimate_is_the_median_and_quantiles_never_cross_it(
 def test_forests_that_are_stored_say_the_same(forests: Forests) -> None:
     row = np.array([7.0, 1.0], np.float32)
     again = Forests.decode(forests.encode(), ("load", "noise"))
-    assert (again.say(row), again.jobs) == (forests.say(row), 600)
+    assert (again.snapshot(row), again.jobs) == (forests.snapshot(row), 600)
 
 
 def test_a_state_larger_than_any_is_told_and_changes_no_number(forests: Forests) -> None:
     names, rows = ("queued_all_jobs", "held_jobs"), TrainingRows(np.log2(_COUNTS + 1), np.ones(200), np.ones(200))
     found = Forests.fit(rows, POINT, names, BOOSTING)
     found = Forests.decode(found.encode(), names)
-    largest, larger = (found.say(np.log2(np.array([queued + 1, 10], np.float32))) for queued in (159, 161))
+    largest, larger = (found.snapshot(np.log2(np.array([queued + 1, 10], np.float32))) for queued in (159, 161))
     assert (largest.unlike, larger.medians) == (None, largest.medians)
     assert larger.unlike == "a state unlike any it learnt from: some 160 queued jobs, 100 at most before"
-    assert found.say(np.log2(np.array([1, 13], np.float32))).unlike is not None
-    assert forests.say(np.array([1e4, 1e4], np.float32)).unlike is None, "no such features"
+    assert found.snapshot(np.log2(np.array([1, 13], np.float32))).unlike is not None
+    assert forests.snapshot(np.array([1e4, 1e4], np.float32)).unlike is None, "no such features"
 
 
 @pytest.mark.parametrize("stored", [b"x", b"\x92\x01\x90\x00"])

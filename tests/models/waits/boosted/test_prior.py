@@ -45,7 +45,7 @@ def prior() -> Prior:
 
 
 def said_s(forests: Forests, queued: float, site: float) -> float:
-    return forests.say(rows_of(np.array([queued]), site)[0]).quantiles[0.5]
+    return forests.snapshot(rows_of(np.array([queued]), site)[0]).quantiles[0.5]
 
 
 def others(prior: Prior) -> Forests:
@@ -68,7 +68,7 @@ def test_a_share_below_zero_stays_below() -> None:
 
 def test_it_speaks_of_a_site_of_another_size(prior: Prior) -> None:
     assert said_s(others(prior), queued=1000.0, site=500.0) == pytest.approx(2 * 5400.0, rel=0.2)
-    assert others(prior).say(rows_of(np.array([9.0]), 500.0)[0]).elsewhere
+    assert others(prior).snapshot(rows_of(np.array([9.0]), 500.0)[0]).elsewhere
 
 
 def test_what_is_stored_says_the_same(prior: Prior) -> None:
@@ -82,7 +82,7 @@ def test_a_site_s_own_jobs_correct_it(prior: Prior) -> None:
     rows = TrainingRows(rows_of(queued * 500.0, 500.0), 540.0 * queued, np.ones(300))
     own = Forests.fit(rows, POINT[1:], NAMES, BOOSTING, prior)
     assert said_s(own, queued=1000.0, site=500.0) == pytest.approx(1080.0, rel=0.3)
-    assert not own.say(rows.features[0]).elsewhere
+    assert not own.snapshot(rows.features[0]).elsewhere
 
 
 def test_it_is_corrected_where_nobody_waits(prior: Prior) -> None:

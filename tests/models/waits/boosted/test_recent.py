@@ -32,7 +32,7 @@ def stories(seed: int, jobs: int) -> JobLifecycle:
 
 def told(recent: Recent, story: JobLifecycle) -> Recent:
     for left in story:
-        recent.left(*left)
+        recent.job_left(*left)
     return recent
 
 
@@ -52,7 +52,7 @@ def test_the_last_waits_of_a_user_count_the_more_the_later_they_were() -> None:
     recent = told(
         Recent(100), [(ada, number, Left(wait, 10.0 * number), number) for number, wait in enumerate((30, 90))]
     )
-    recent.left(ada, 2, Left(600.0, 50.0, cancelled=True), 3)
+    recent.job_left(ada, 2, Left(600.0, 50.0, cancelled=True), 3)
     recent.submitted(1.0)
     found = features(recent, ada, 3000.0, 3)
     assert feature(found, "recent_wait_user_mean") == pytest.approx((log1p(3) + FADING * log1p(1)) / (1 + FADING))
@@ -82,7 +82,7 @@ def test_what_is_had_again_from_the_rows_is_the_same(seed: int) -> None:
     story = stories(seed, 1000)
     recent = Recent(HORIZON)
     for place, left in enumerate(story):
-        recent.left(*left)
+        recent.job_left(*left)
         if place % 97:
             continue
         rows = left[-1] + 1
@@ -91,7 +91,7 @@ def test_what_is_had_again_from_the_rows_is_the_same(seed: int) -> None:
         for earlier in story[: place + 1]:
             if earlier[1] >= rows - 2 * HORIZON:
                 restored.remember(*earlier)
-        for codes in {told_of[0] for told_of in story[: place + 1]}:
+        for codes in {pending_reasons_of[0] for pending_reasons_of in story[: place + 1]}:
             np.testing.assert_array_equal(
                 features(recent, codes, 2000.0, rows), features(restored, codes, 2000.0, rows)
             )
@@ -100,7 +100,7 @@ def test_what_is_had_again_from_the_rows_is_the_same(seed: int) -> None:
 def test_what_is_forgotten_takes_no_room() -> None:
     recent = Recent(50)
     for number in range(20_000):
-        recent.left(codes_of(Job("1", 0, 0.0, user=f"u{number}")), number, Left(1.0, 0.0), number + 1)
+        recent.job_left(codes_of(Job("1", 0, 0.0, user=f"u{number}")), number, Left(1.0, 0.0), number + 1)
     assert len(recent._slots) < 2 * 4096 * 8 and len(recent._kept.counts) <= 2**16
 
 

@@ -15,18 +15,19 @@ from models.records import WaitAnswer, WaitQuestion
 from models.site.shapes import Shape
 from streams.settings import Settings
 from streams.worker.answers import scores as answer_scores
-from streams.worker.answers.scores import ASKED_S, AnswerScores, KindScores, ToldWait
+from streams.worker.answers.scores import MAX_ANSWER_AGE_S, AnswerScores, KindScores, PublishedWait
 from streams.worker.metrics.sites import SiteFamilies
 from tests.support import events
 from tests.support.events import end, start, submit
-from tests.support.fakes import Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import World
 
 HOUR = 3600.0
 SMALL, LARGE = Shape(4, HOUR, "batch"), Shape(16, HOUR, "batch")
 ESTIMATES = {
-    SMALL: ToldWait(100.0, 500.0),
-    LARGE: ToldWait(1000.0, None),
-    Shape(32, HOUR, "batch"): ToldWait(None, None),
+    SMALL: PublishedWait(100.0, 500.0),
+    LARGE: PublishedWait(1000.0, None),
+    Shape(32, HOUR, "batch"): PublishedWait(None, None),
 }
 
 
@@ -42,7 +43,7 @@ def ask(scores: AnswerScores, wait_s: float | None = 50.0, made_at: float = 0.0,
     engine = Engine("s", EngineSettings(method="median"))
     told = answer(WaitQuestion(id="1", site="s"), engine, made_at)
     assert isinstance(told, WaitAnswer)
-    scores.asked(
+    scores.answered(
         WaitQuestion(id="1", **{"site": "s"} | job),
         msgspec.structs.replace(told, predicted_wait_s=wait_s, bounds={"0.9": 200.0}),
     )
@@ -56,10 +57,10 @@ def test_a_standing_estimate_is_scored_by_the_next_job_of_its_shape() -> None:
     came(scores, "2", cpus=9)
     came(scores, "none", cpus=20)  # its shape has no estimate
     came(scores, "large", cpus=99)
-    scores.published("s", {SMALL: ToldWait(9e9, None)})  # too late for those
+    scores.published("s", {SMALL: PublishedWait(9e9, None)})  # too late for those
     for job, waited_s in (("before", 9.0), ("1", 400.0), ("2", 400.0), ("none", 9.0), ("large", 9.0)):
-        scores.left(outcome(job, waited_s))
-        scores.left(outcome(job, waited_s, actual_run_s=5.0))  # its end repeats it
+        scores.job_left(outcome(job, waited_s))
+        scores.job_left(outcome(job, waited_s, actual_run_s=5.0))  # its end repeats it
     [found] = scores.accuracy("s")
     assert (found.kind, found.jobs, found.mean_error_s) == ("grid", 2, (300.0 + 600.0) / 2)
     assert found.predicted_error_s == 340.0
@@ -74,11 +75,11 @@ def test_an_answer_is_scored_by_the_job_that_was_asked_about() -> None:
     came(scores, "1", time=60.0, user="ada")
     came(scores, "2", time=60.0, user="bob")
     came(scores, "3", time=60.0, user="ada", cpus=5)
-    came(scores, "4", time=ASKED_S + 1.0, user="ada")
+    came(scores, "4", time=MAX_ANSWER_AGE_S + 1.0, user="ada")
     for job in "1234":
-        scores.left(outcome(job, 150.0))
+        scores.job_left(outcome(job, 150.0))
     [found] = scores.accuracy("s")
-    assert (found.kind, found.jobs, found.mean_error_s) == ("asked", 2, (100.0 + 140.0) / 2)
+    assert (found.kind, found.jobs, found.mean_error_s) == ("query", 2, (100.0 + 140.0) / 2)
 
 
 def test_regret_is_by_what_was_told_of_the_other_sites_that_were_asked() -> None:
@@ -92,48 +93,48 @@ def test_regret_is_by_what_was_told_of_the_other_sites_that_were_asked() -> None
     ask(scores, cpus=5)
     came(scores, "3", cpus=5)  # of no other site was it asked
     for job in "123":
-        scores.left(outcome(job, 150.0))
+        scores.job_left(outcome(job, 150.0))
     [found] = scores.accuracy("s")
-    assert (found.kind, found.jobs, found.regret_s) == ("asked", 2, 150.0 - 70.0)
+    assert (found.kind, found.jobs, found.regret_s) == ("query", 2, 150.0 - 70.0)
 
 
 def test_where_there_was_no_estimate_nothing_is_scored() -> None:
     scores = AnswerScores()
     ask(scores, None)
-    scores.published("s", {SMALL: ToldWait(None, None)})
+    scores.published("s", {SMALL: PublishedWait(None, None)})
     came(scores, "1")
-    scores.left(outcome("1", 9.0))
+    scores.job_left(outcome("1", 9.0))
     assert scores.accuracy("s") == []
 
 
 def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_scores, "MAX_NOTED_JOBS", 3)
-    monkeypatch.setattr(answer_scores, "MAX_ASKED", 2)
+    monkeypatch.setattr(answer_scores, "MAX_ANSWERS", 2)
     scores = AnswerScores()
     scores.published("s", ESTIMATES)
     for number in range(10):
         came(scores, str(number))
         ask(scores, user=f"u{number}")
     for number in range(10):
-        scores.left(outcome(str(number), 100.0))
+        scores.job_left(outcome(str(number), 100.0))
     [found] = scores.accuracy("s")
     assert found.jobs == 3
     scores.forget("s")
     came(scores, "11", user="u9")
     came(scores, "12", user="u0")
     for job in ("11", "12"):
-        scores.left(outcome(job, 100.0))
-    assert [(one.kind, one.jobs) for one in scores.accuracy("s")] == [("asked", 1), ("grid", 3)]
+        scores.job_left(outcome(job, 100.0))
+    assert [(one.kind, one.jobs) for one in scores.accuracy("s")] == [("grid", 3), ("query", 1)]
 
 
 def test_prometheus_is_shown_them() -> None:
     engine, scores, families = Engine("s", EngineSettings(method="median")), AnswerScores(), SiteFamilies()
     scores.published("s", ESTIMATES)
     came(scores, "1")
-    scores.left(outcome("1", 400.0))
+    scores.job_left(outcome("1", 400.0))
     engine.scores.accuracy["median"].add_wait(7.0, 10.0, None)
-    scores.sites["s"]["asked"] = KindScores()
-    scores.sites["s"]["asked"].regrets, scores.sites["s"]["asked"].regret_s = 2, -90.0
+    scores.sites["s"]["query"] = KindScores()
+    scores.sites["s"]["query"].regrets, scores.sites["s"]["query"].regret_s = 2, -90.0
     engine.scores.later.add_wait(100.0, 150.0, {"0.9": 100.0})
     families.add_answers(engine, scores)
     shown = generate_latest(families).decode()

@@ -155,13 +155,13 @@ def test_overload_is_answered_in_time() -> None:
             return real(question)
 
         asked.questions.answering.answer = slow  # type: ignore[method-assign]
-        tell = asked.questions._tell
+        tell = asked.questions._send_answer
 
         async def noting(message: Any, told: Any) -> None:
             delays[told.id] = (loop.time() - begun[told.id], isinstance(told, WaitAnswer))
             await tell(message, told)
 
-        asked.questions._tell = noting  # type: ignore[method-assign]
+        asked.questions._send_answer = noting  # type: ignore[method-assign]
         tasks = [asyncio.create_task(work) for work in (asked.questions._answer_all(), asked.questions._shed_all())]
         first = loop.time()
         for number in range(570):

@@ -24,7 +24,8 @@ from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_sto
 from streams.worker.checkpoint.table import RETRY_S, OwnershipToken
 from streams.worker.checkpoint.watchdog import WorkerStalled
 from streams.worker.ownership.owner import CHECKPOINT_TURNS
-from tests.support.fakes import MemoryStore, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import MemoryStore, World
 
 ENGINE = EngineSettings(method="median", shadows=(), history=20)
 WORKER = WorkerSettings(checkpoint_events=5, checkpoint_seconds=2.0)

@@ -21,7 +21,8 @@ from streams.worker.checkpoint.claims import Fenced, WritesLost
 from streams.worker.checkpoint.table import OwnershipToken
 from tests.support.changelog import Changelog
 from tests.support.events import as_history
-from tests.support.fakes import MemoryStore, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import MemoryStore, World
 
 SETTINGS = Settings(
     engine=EngineSettings(method="median", shadows=(), history=20), worker=WorkerSettings(checkpoint_events=10)

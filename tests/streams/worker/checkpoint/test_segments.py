@@ -15,7 +15,8 @@ from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint.job_log import keys_of, segment_key, site_of
 from streams.worker.checkpoint.stored import StoredSegment, decode_stored, encode_stored
 from tests.support.changelog import Changelog
-from tests.support.fakes import Crash, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import Crash, World
 from tests.support.stored import saved_state, whole
 
 EVENTS = list(run(generate(3, 60, 32, 0.95), 32, "alder"))

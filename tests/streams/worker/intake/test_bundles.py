@@ -16,9 +16,10 @@ from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import checkpoint
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.intake.messages import Unreadable, read_told
+from streams.worker.intake.messages import Unreadable, read_site_message
 from tests.support.events import as_history
-from tests.support.fakes import Crash, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import Crash, World
 from tests.support.stored import saved_state, whole
 
 SETTINGS = Settings(
@@ -274,7 +275,7 @@ def test_a_letter_shows_the_event_of_a_bundle_that_was_refused() -> None:
 
 def test_a_bundle_of_nothing_is_malformed() -> None:
     with pytest.raises(Unreadable) as refused:
-        read_told(b"alder", bundled("alder", []))
+        read_site_message(b"alder", bundled("alder", []))
     assert refused.value.reason == "malformed"
 
 

@@ -13,7 +13,7 @@ from streams.worker.intake.messages import (
     MAX_SHOWN_BYTES,
     Unreadable,
     dead_letter,
-    read_told,
+    read_site_message,
 )
 
 SUBMIT = Submit(site="ctc", time=835823160.0, job="4711", user="u12", queue="batch", cpus=64, walltime=14400.0)
@@ -22,7 +22,7 @@ BEGIN = b'{"v":1,"site":"ctc","type":"submit","time":835823160.0,"job":"4711"'
 
 def read_event(key: bytes | None, value: bytes | None) -> AnyEvent:
     """The one event that a message carries."""
-    (part,) = read_told(key, value).parts
+    (part,) = read_site_message(key, value).parts
     return part.event
 
 
@@ -139,11 +139,11 @@ def test_a_name_with_a_character_that_ends_lines_is_refused(field: str, letter: 
     encoded = msgspec.json.encode(event)
     for value in (encoded, bundled(event.site, [encoded])):
         with pytest.raises(Unreadable) as refused:
-            read_told(event.site.encode(), value)
+            read_site_message(event.site.encode(), value)
         assert f"{field} has the character U+{ord(letter):04X}" in refused.value.detail
 
 
 @pytest.mark.parametrize("name", ["Jülich", "北京", "a\\b", 'a"b', "a b", "😀"])
 def test_other_characters_are_taken(name: str) -> None:
     event = Submit(site=name, time=1.0, job=name, user=name, pending_reason="two\nlines")
-    assert read_told(name.encode(), msgspec.json.encode(event)).parts[0].event == event
+    assert read_site_message(name.encode(), msgspec.json.encode(event)).parts[0].event == event

@@ -12,7 +12,8 @@ from models.records import AnyOperation, DeadLetter, ForgetJob, Rebuild, SetCapa
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint.stored import StoredState
-from tests.support.fakes import Crash, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import Crash, World
 from tests.support.stored import saved_state
 
 SETTINGS = Settings(

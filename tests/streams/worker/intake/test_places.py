@@ -20,7 +20,8 @@ from streams.settings import Settings, SitesSettings, WorkerSettings
 from streams.worker.checkpoint.event_logs import LateStates
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle, decode_stored
 from streams.worker.intake.intake import EventPlaces
-from tests.support.fakes import TOPIC, MemoryTable, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import TOPIC, MemoryTable, World
 from tests.support.stored import saved_state
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), history=20)

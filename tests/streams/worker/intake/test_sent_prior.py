@@ -13,7 +13,8 @@ from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.ownership import processing
 from tests.models.waits.boosted.test_prior import own_prior
-from tests.support.fakes import Crash, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import Crash, World
 
 SETTINGS = Settings(
     engine=EngineSettings(method="boosted", shadows=(), runtimes="closest", bounds="", history=64),

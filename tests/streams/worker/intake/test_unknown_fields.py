@@ -7,13 +7,13 @@ import pytest
 
 from models.records import AnyEvent, Capacity, Start, Submit
 from streams.worker.intake.intake import MAX_NAMES, MAX_SITES, UnknownFields, unknown_fields
-from streams.worker.intake.messages import read_told
+from streams.worker.intake.messages import read_site_message
 
 SUBMIT = b'{"type":"submit","site":"alder","time":1,"job":"1"'
 
 
 def fields_of(value: bytes) -> list[str]:
-    return unknown_fields(read_told(b"alder", value).parts[0].event, value)
+    return unknown_fields(read_site_message(b"alder", value).parts[0].event, value)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_they_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> N
     value = SUBMIT + b',"wallclock":3600}'
     with caplog.at_level(logging.WARNING):
         for _ in range(4):
-            found.look(read_told(b"alder", value).parts[0].event, value)
+            found.look(read_site_message(b"alder", value).parts[0].event, value)
     assert found.of("alder") == {"wallclock": 4}
     assert found.of("birch") == {}
     assert counted == ["wallclock"] * 4

@@ -18,7 +18,8 @@ from models.records import AnyEvent, Rebuild, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.ownership import partition
-from tests.support.fakes import MemoryStore, Message, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import MemoryStore, Message, World
 from tests.support.stored import heads, saved_state, whole
 
 SETTINGS = Settings(

@@ -15,7 +15,8 @@ from streams.settings import Settings, WorkerSettings
 from streams.worker.answers.answering import Answering
 from streams.worker.checkpoint.crashes import CrashTracker, Place
 from streams.worker.checkpoint.event_logs import LogGaps
-from tests.support.fakes import MemoryStore, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import MemoryStore, World
 from tests.support.stored import heads, saved_state, whole
 
 

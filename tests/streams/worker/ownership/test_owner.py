@@ -21,7 +21,8 @@ from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint.watchdog import WorkerStalled
 from streams.worker.ownership import partition
-from tests.support.fakes import TOPIC, Crash, MemoryStore, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import TOPIC, Crash, MemoryStore, World
 from tests.support.stored import heads, saved_state, whole
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), history=8)

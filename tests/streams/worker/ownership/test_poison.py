@@ -22,7 +22,8 @@ from streams.worker.checkpoint.crashes import CrashMark
 from streams.worker.checkpoint.stored import ASIDE_S, MOST_FAILURES
 from streams.worker.ownership import partition
 from streams.worker.ownership.sites import PartitionSites
-from tests.support.fakes import Crash, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import Crash, World
 from tests.support.stored import heads, saved_state, whole
 
 SETTINGS = Settings(

@@ -18,7 +18,8 @@ from streams.worker.checkpoint.claims import Fenced
 from streams.worker.checkpoint.event_logs import LateStates
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import decode_stored
-from tests.support.fakes import MemoryEvents, MemoryTable, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import MemoryEvents, MemoryTable, World
 
 ENGINE = EngineSettings(method="median", shadows=(), history=8)
 SETTINGS = Settings(engine=ENGINE, worker=WorkerSettings(checkpoint_events=7, checkpoint_seconds=1e9))

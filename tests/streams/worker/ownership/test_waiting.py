@@ -20,7 +20,8 @@ from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
 from streams.worker.ownership import site_queues
 from streams.worker.ownership.site_queues import MAX_WAITING, MemoryBudget
-from tests.support.fakes import Crash, Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import Crash, World
 from tests.support.stored import heads
 from tests.support.trained import Trained
 

@@ -15,7 +15,8 @@ from models.site.history import History
 from models.site.runs import RunHistory
 from models.waits.trivial import Median
 from streams.settings import Settings, WorkerSettings
-from tests.support.fakes import Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import World
 from tests.support.stored import saved_state, whole
 
 ENGINE = EngineSettings(method="zero", shadows=("median",), runtimes="closest", bounds="", history=8)

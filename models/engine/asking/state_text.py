@@ -16,9 +16,9 @@ _PHASES = {
 }
 
 
-def told(
+def state_text(
     phase: str,
-    left_s: float | None,
+    remaining_s: float | None,
     bounds_s: Mapping[str, float] | None,
     ahead: int,
     reason: str = "",
@@ -28,25 +28,25 @@ def told(
 
     Args:
         phase: the phase of the job, as in `LiveJob`.
-        left_s: seconds until the expected start; None without an estimate, see `reason`.
+        remaining_s: seconds until the expected start; None without an estimate, see `reason`.
         bounds_s: upper bounds of the start, in seconds from now, by probability.
         ahead: number of pending jobs that are expected to start earlier.
         reason: why there is no estimate.
         blocked_by: why no start is predicted.
 
-    >>> told("queued", 2400, {"0.9": 7200}, 12)
+    >>> state_text("queued", 2400, {"0.9": 7200}, 12)
     'starts in about 40m, 90 % within 2h; 12 jobs ahead'
-    >>> told("queued", 30, None, 0)
+    >>> state_text("queued", 30, None, 0)
     'starts within a minute'
     """
     if phase in _PHASES:
         return _PHASES[phase]
     if blocked_by:
         return f"no start can be promised: {blocked_by}"
-    if left_s is None:
+    if remaining_s is None:
         return f"no estimate: {reason}" if reason else "no estimate"
-    text = "starts within a minute" if left_s <= 60 else f"starts in about {duration(left_s)}"
+    text = "starts within a minute" if remaining_s <= 60 else f"starts in about {duration(remaining_s)}"
     within_s = (bounds_s or {}).get(SHOWN_BOUND)
-    if within_s is not None and within_s > max(left_s, 60):
+    if within_s is not None and within_s > max(remaining_s, 60):
         text += f", 90 % within {duration(within_s)}"
     return text + (f"; {counted(ahead, 'job')} ahead" if ahead else "")
