@@ -10,7 +10,8 @@ from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import table
 from streams.worker.checkpoint.crashes import Solitude
 from streams.worker.checkpoint.table import Revoked
-from tests.support.fakes import Process, World
+from tests.support.fakes import Process
+from tests.support.memory_servers import World
 
 SETTINGS = Settings(
     engine=EngineSettings(method="median", shadows=()),
