@@ -49,8 +49,9 @@ def configure(
     instance = name if one_of_several or settings.log_format == "json" else None
     lines = {"()": LogFormatter, "log_format": settings.log_format, "instance": instance}
     quiet = settings.log_level == "info" and not isinstance(settings, WorkerSettings)
-    # kafka-python reports problems as exceptions too; at info aiokafka logs every partition assignment.
-    loggers: dict[str, Any] = {"kafka": {"propagate": False, "handlers": ["nowhere"]}}
+    # kafka-python reports problems as exceptions too; at debug numba logs every step of a compilation, with tracebacks;
+    # at info aiokafka logs every partition assignment.
+    loggers: dict[str, Any] = {"kafka": {"propagate": False, "handlers": ["nowhere"]}, "numba": {"level": "WARNING"}}
     configuration = {
         "version": 1,
         "disable_existing_loggers": False,

@@ -167,3 +167,11 @@ def test_libraries_log_the_same_way(root: logging.Logger, log_format: Any, capsy
     assert shown.err.count("\n") == 1
     assert shown.err.startswith("{" if log_format == "json" else "[2")
     assert "faust.app" in shown.err
+
+
+def test_debug_level_leaves_out_the_compiler(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(WorkerSettings(log_level="debug", instance="w-9"), "w-9")
+    logging.getLogger("numba.core.typeinfer").debug("Traceback")
+    logging.getLogger("faust.app").debug("a step")
+    shown = capsys.readouterr().err
+    assert "a step" in shown and "Traceback" not in shown
