@@ -88,7 +88,7 @@ def test_a_soak_with_a_redis_that_loses_its_last_second(deploy: Deploy, redis: R
     print(f"MB every tenth of it: worker {levels[0]}; Redis {levels[1]}")
     assert twice.jobs > 0 and lost > 0
     assert "Traceback" not in here.log
-    assert "cannot be made again" not in here.log and "degraded" not in here.log
+    assert "cannot be rebuilt" not in here.log and "degraded" not in here.log
     assert said(here) == expected.records
     scored = told["queuecast_wait_error_seconds_count"]
     assert sum(jobs for labels, jobs in scored.items() if "zero" in labels) == expected.scored

@@ -241,7 +241,7 @@ class Histories:
         stored = decode_stored(value)
         handle, mended = await self._loader.load(site, stored)
         if handle.generation != stored.generation:
-            raise RuntimeError(f"Redis has lost entries of the site {site!r} that cannot be made again from its events")
+            raise RuntimeError(f"Redis has lost entries of the site {site!r} that cannot be rebuilt from its events")
         if mended:
             changes, oldest = handle.engine.take_changes(), handle.engine.context.history.oldest
             again = SiteChanges(site, changes, oldest, stored.generation)

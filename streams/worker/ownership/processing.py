@@ -317,7 +317,7 @@ class Processing:
             elif (remade := self._remade.pop(site, None)) is not None and remade.offset == raw.offset:
                 note(handle, operation, raw.timestamp, remade.result(), rebuilt=True)
             elif rebuilt_lately(handle, operation, raw.timestamp):
-                raise Unreadable("rebuilt_lately", "the site was rebuilt or begun anew less than ten minutes before")
+                raise Unreadable("rebuilt_lately", "the site was rebuilt or reset less than ten minutes before")
             else:
                 await self.checkpoints.make()  # store pending events: the site may be absent for several checkpoints
                 return self.sites.remake(site, partial(self._remake, operation, raw))
@@ -350,9 +350,9 @@ class Processing:
             EngineFailed: The engine failed at an event.
         """
         if isinstance(operation, ResetSite):
-            return await self.sites.loader.reset(handle), "begun anew: nothing is learnt yet"
+            return await self.sites.loader.reset(handle), "reset: learning restarts"
         fresh, count = await self.sites.loader.rebuild(handle, offset)
-        return fresh, f"made again from {count} messages"
+        return fresh, f"rebuilt from {count} messages"
 
 
 def _operated(handle: SiteHandle, operation: ForgetJob | SetCapacity | LoadPrior) -> str:

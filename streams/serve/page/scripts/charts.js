@@ -16,7 +16,7 @@ const { uPlot } = window;
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /**
- * Draw `series` over `times` (Unix seconds) in `place`, anew where it was drawn before. Each of the series has a name,
+ * Draw `series` over `times` (Unix seconds) in `place`, replacing an earlier drawing. Each of the series has a name,
  * a color (of the style sheet), values, and may be dashed; `words` says a value as it stands at the axis,
  * where marks are one of `apart` apart.
  */

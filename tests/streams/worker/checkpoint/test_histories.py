@@ -126,7 +126,7 @@ def test_the_engines_that_it_takes_to_make_it_good_are_gone_at_once(
 
 
 def test_where_it_cannot_be_made_good_the_worker_ends() -> None:
-    with pytest.raises(RuntimeError, match="cannot be made again"):
+    with pytest.raises(RuntimeError, match="cannot be rebuilt"):
         lived(after=20, writes=4, compacted=True)
 
 
