@@ -246,7 +246,13 @@ def test_what_the_image_runs_while_it_is_built_is_there(image: str) -> None:
 def test_every_target_for_make_names_modules_that_are_there() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     modules = set(re.findall(r"python -m (\w+(?:\.\w+)+)", makefile))
-    assert modules == {"deploy.sbom", "tests.drawn", "tests.prior.train", "tests.support.compiled"}
+    assert modules == {
+        "deploy.sbom",
+        "tests.benchmarks.slurm",
+        "tests.drawn",
+        "tests.prior.train",
+        "tests.support.compiled",
+    }
     assert all(importlib.util.find_spec(module) for module in modules)
 
 

@@ -74,7 +74,8 @@ def test_what_it_says_is_what_the_workers_say(here: Deployment, serve: ServeProc
     engine = engine_after(two_sites(), "alder", here.settings.engine)
     status, said = get(serve, f"/v1/sites/alder/wait?{JOB}&user=u1")
     question = WaitQuestion(id=said["id"], site="alder", cpus=8, walltime=3600.0, user="u1")
-    assert (status, said) == (200, msgspec.to_builtins(answer_of_worker(question, engine)))
+    answer = msgspec.json.decode(msgspec.json.encode(answer_of_worker(question, engine)))
+    assert (status, said) == (200, answer)
     _, ranking = get(serve, f"/v1/rank?{JOB}&site=alder&site=birch&site=elm")
     assert {one["site"]: one["source"] for one in ranking["ranking"]} == dict.fromkeys(SITES, "what-if")
     assert [out["site"] for out in ranking["left_out"]] == ["elm"]
