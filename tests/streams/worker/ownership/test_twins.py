@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -141,5 +142,8 @@ def test_it_fails_where_what_came_late_is_not_read(monkeypatch: pytest.MonkeyPat
         return LateStates([], -1)
 
     monkeypatch.setattr(OwnEvents, "late_states", nothing)
-    with pytest.raises(Exception):  # noqa: B017
-        test_whatever_the_old_owner_still_writes_the_new_one_goes_on_as_a_replay()
+    scenario: Any = test_whatever_the_old_owner_still_writes_the_new_one_goes_on_as_a_replay
+    scenario = scenario.hypothesis.inner_test
+    with pytest.raises(AssertionError):
+        for read_at, claimed_after in product((20, 60, 100, 140), range(0, 400, 40)):
+            scenario(read_at, claimed_after)
