@@ -50,10 +50,25 @@ _run_s = itemgetter(0)
 
 _read_shift = reader(IntervalShift, "the interval of run times")
 
-_MEAN_PLACES = (1, 2, 3, 4, 6)
-"""Places of the templates of the mean."""
+_CATEGORIES = (
+    ("user", "walltime"),
+    ("executable", "user"),
+    ("user", "cpus"),
+    ("queue", "user"),
+    ("user",),
+    ("queue",),
+    (),
+)
+"""Attributes of the categories, the closest first."""
 
-_WEIGHTS = tuple(tuple(DISTANCE_DECAY**place * AGE_DECAY**age for age in range(LAST_RUNS)) for place in range(7))
+_MEAN_PLACES = tuple(
+    place for place, names in enumerate(_CATEGORIES) if names not in (("user", "walltime"), ("queue",))
+)
+"""Places of the categories of the mean."""
+
+_WEIGHTS = tuple(
+    tuple(DISTANCE_DECAY**place * AGE_DECAY**age for age in range(LAST_RUNS)) for place in range(len(_CATEGORIES))
+)
 
 
 class Closest(RunMethod):
@@ -78,18 +93,7 @@ class Closest(RunMethod):
 
     name = "closest"
     memory = NO_MEMORY
-    templates = tuple(
-        Template(attributes, LAST_RUNS)
-        for attributes in (
-            ("user", "walltime"),
-            ("executable", "user"),
-            ("user", "cpus"),
-            ("queue", "user"),
-            ("user",),
-            ("queue",),
-            (),
-        )
-    )
+    templates = tuple(Template(attributes, LAST_RUNS) for attributes in _CATEGORIES)
 
     def __init__(self) -> None:
         self._shift = IntervalShift()
