@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,8 +52,9 @@ class SiteLoader:
         replay: Applies a message, or its first events, to a handle's engine as the worker does. It pauses before each
             event and sends nothing.
         confirm: Raises if the group of workers does not count this process as a member now.
-        doing: Tracks work for crash detection, and yields whether it may be done (`CrashTracker.doing`).
         is_busy: Returns whether events of other sites wait.
+        doing: Tracks a recovery from the events for crash detection, and yields whether it may be done
+            (`CrashTracker.doing`). Tracked work that waits for a tracked load would wait forever.
     """
 
     store: SiteStore
@@ -63,8 +64,8 @@ class SiteLoader:
     segment: Callable[[bytes], bytes | None]
     replay: Callable[[SiteHandle, Any, int | None], Iterator[None]]
     confirm: Callable[[], Awaitable[None]]
-    doing: Callable[[Place], AbstractAsyncContextManager[bool]]
     is_busy: Callable[[], bool] = lambda: False
+    doing: Callable[[Place], AbstractAsyncContextManager[bool]] = lambda _: nullcontext(True)
     _since: float = field(default_factory=time.perf_counter, init=False)
 
     async def begin(self, site: str, partition: int, own: bool, after: int = 0) -> SiteHandle:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from faust.types import TP
@@ -110,7 +110,6 @@ class OwnedPartition:
             table.get,
             means.intake.replay,
             means.confirm,
-            self.crashes.doing,
             means.is_busy,
         )
         pending = Pending(worker.checkpoint_events, worker.checkpoint_seconds, means.clock)
@@ -118,6 +117,7 @@ class OwnedPartition:
             number,
             table,
             loader,
+            replace(loader, doing=self.crashes.doing),
             LogGaps(means.events, self._retries, table),
             pending,
             self._begin,

@@ -34,6 +34,8 @@ class PartitionSites:
     A site is restored at most once. `handles` are the sites in memory.
 
     Args:
+        restorer: Like `loader`, with crash detection, for the stored sites of a new partition: no event, operation or
+            checkpoint in progress waits for these.
         pending: Records the sites to store or delete.
         begin: Starts a task in the scope of the partition.
         waiting: Returns the broker timestamp of the last waiting message before an offset, by site.
@@ -44,6 +46,7 @@ class PartitionSites:
     partition: int
     table: OwnedTable
     loader: SiteLoader
+    restorer: SiteLoader
     gaps: LogGaps
     pending: Pending
     begin: Callable[[Callable[[], Awaitable[None]]], "asyncio.Task[None]"]
@@ -122,7 +125,7 @@ class PartitionSites:
 
     async def _read_back(self, site: str) -> None:
         stored = decode_stored(self.table.get(site.encode()) or b"")
-        self.handles[site] = await self._load(site, stored.own)
+        self.handles[site] = await self._load(site, stored.own, self.restorer)
         del self._unread[site]
         self._last.pop(site, None)
 
@@ -138,7 +141,7 @@ class PartitionSites:
         await self._read(site)
         handle = self.handles.get(site)
         if handle is None:
-            handle = self.handles[site] = await self._load(site, own)
+            handle = self.handles[site] = await self._load(site, own, self.loader)
         if handle.own != own:
             handle.begin_epoch(own)
         return handle
@@ -192,11 +195,11 @@ class PartitionSites:
         self.pending.batch.sites.discard(silent)
         self.pending.batch.gone[silent] = Gone(gone.generation, gone.jobs.all_keys)
 
-    async def _load(self, site: str, own: bool) -> SiteHandle:
+    async def _load(self, site: str, own: bool, loader: SiteLoader) -> SiteHandle:
         value = self.table.get(site.encode())
         if value is None:
-            return await self.loader.begin(site, self.partition, own)
-        handle, mended = await self.loader.load(site, decode_stored(value))
+            return await loader.begin(site, self.partition, own)
+        handle, mended = await loader.load(site, decode_stored(value))
         handle.jobs.free_others(self._segments.pop(site, ()))
         if mended:  # store it immediately, because the data used for the repair may expire
             self.pending.batch.sites.add(site)
@@ -226,7 +229,7 @@ class PartitionSites:
             applied: Inputs of the partition's engines since the last checkpoint.
         """
         site = failed.engine.site
-        fresh = await self._load(site, failed.own)
+        fresh = await self._load(site, failed.own, self.loader)
         for one in applied:
             if one.site != site:
                 continue

@@ -22,8 +22,6 @@ def test_membership_not_confirmed_now_is_asked_for_again(monkeypatch: pytest.Mon
             raise failures.pop()
 
     unused: Any = Mock()
-    loader = SiteLoader(
-        unused, EngineSettings(), Retries(lambda: None), unused, unused, unused, confirm=confirm, doing=unused
-    )
+    loader = SiteLoader(unused, EngineSettings(), Retries(lambda: None), unused, unused, unused, confirm=confirm)
     asyncio.run(loader.confirm_membership())
     assert not failures

@@ -42,7 +42,7 @@ async def with_sites(story: Callable[[Reading, PartitionSites], Awaitable[None]]
     async with asyncio.TaskGroup() as scope:
         pending = Pending(1, 1.0, lambda: 0.0)
         sites = PartitionSites(
-            0, table, loader, gaps, pending, lambda work: scope.create_task(work()), lambda _: {}, 10, 1.0
+            0, table, loader, loader, gaps, pending, lambda work: scope.create_task(work()), lambda _: {}, 10, 1.0
         )
         await sites.take_over(StoredSites(heads, {}), asyncio.Semaphore(1))
         assert [call.args[0] for call in reading.claim.await_args_list] == ["alder", "elm", "oak"]

@@ -72,3 +72,21 @@ def test_solitude_after_a_crash_lets_nobody_work() -> None:
                 raise AssertionError("the process ends")
 
     asyncio.run(scenario())
+
+
+def test_recovery_of_checkpoint_amid_tracked_work_does_not_wait() -> None:
+    """An operation waits for a checkpoint while it is tracked; a recovery of this checkpoint must not wait for it."""
+
+    async def scenario() -> None:
+        process = Process(World(), SETTINGS)
+        await process.take_over(0)
+        sites, solitude = process.owner._partitions[0].sites, process.means.solitude
+        solitude.careful.add(0)
+        async with asyncio.timeout(5), solitude.turn(), sites.loader.doing(("recovery alder", 7, 0)) as may:
+            assert may
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05), solitude.turn(), sites.restorer.doing(("recovery alder", 7, 0)):
+                raise AssertionError("it is tracked")
+        await process.hand_over(0)
+
+    asyncio.run(scenario())
