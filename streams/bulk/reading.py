@@ -121,7 +121,7 @@ class _Progress:
     def share(self) -> float | None:
         """Return the share that is done, of reading and of the merge that follows it; None if unavailable."""
         part = self._part  # another thread may ask
-        read = min((one.share_told for one in self._sources if one.share_told is not None), default=None)
+        read = min((one.progress for one in self._sources if one.progress is not None), default=None)
         if read:
             done = TO_READ + (1 - TO_READ) * read
         else:
@@ -241,8 +241,8 @@ def _events(
     for sources in kinds.values():
         if last is not None:
             with way.looking_over():
-                report.jobs += type(sources[0]).keep_last(sources, last)
-        for source, event in type(sources[0]).together(sources):
+                report.jobs += type(sources[0]).limit_to_last(sources, last)
+        for source, event in type(sources[0]).read_merged(sources):
             read[id(source)].events += 1
             yield event
         report.reached = sources[0].reached

@@ -128,9 +128,9 @@ class Source(ABC):
         lag: the input that exists but is not read yet, by unit: {"bytes": 512}. Empty if it is not available.
         calls: statistics of the calls that read its input, such as {"squeue": Calls(…)}. Another thread reads
             them.
-        share_told: the share of the records that `together` has processed, if it reads all records before it
+        share_told: the share of the records that `read_merged` has processed, if it reads all records before it
             yields events; None if it yields events while it reads.
-        reached: the cursor at which a live source of the same name resumes after `together`, whose first source
+        reached: the cursor at which a live source of the same name resumes after `read_merged`, whose first source
             is this one; None if none can.
     """
 
@@ -142,7 +142,7 @@ class Source(ABC):
     left_out: Mapping[str, int] = MappingProxyType({})
     lag: Mapping[str, float] = MappingProxyType({})
     calls: Mapping[str, Calls] = MappingProxyType({})
-    share_told: float | None = None
+    progress: float | None = None
     reached: Cursor | None = None
 
     def __init__(self, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> None:
@@ -171,7 +171,7 @@ class Source(ABC):
         """
         return False
 
-    def whole(self) -> Iterator[AnyEvent]:
+    def read_all(self) -> Iterator[AnyEvent]:
         """Yield the events of the whole input as it is now, in its order; end there, even if the source is live.
 
         For bulk reading, where the log is not followed: a last line without a line end counts too if it can be read. By
@@ -191,8 +191,8 @@ class Source(ABC):
                 steps.close()
 
     @classmethod
-    def keep_last(cls, sources: Sequence[Self], jobs: int) -> int:
-        """Let `together` skip jobs that ended before the last `jobs` submissions.
+    def limit_to_last(cls, sources: Sequence[Self], jobs: int) -> int:
+        """Let `read_merged` skip jobs that ended before the last `jobs` submissions.
 
         For a source that can detect such jobs much faster than it reads them.
 
@@ -202,13 +202,13 @@ class Source(ABC):
         return 0
 
     @classmethod
-    def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
-        """Yield the merged events of several files of one site's log, as `whole`, each with its source.
+    def read_merged(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
+        """Yield the merged events of several files of one site's log, as `read_all`, each with its source.
 
         By default one file after the other. A source whose files continue each other or overlap merges them.
         """
         for source in sources:
-            for event in source.whole():
+            for event in source.read_all():
                 yield source, event
 
     @abstractmethod

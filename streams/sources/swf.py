@@ -234,7 +234,7 @@ class SwfSource(Source):
         jobs = (_job(line.decode(errors="replace").split()) for line in islice(lines, 20))
         return any(jobs) or _HEADER.search(head) is not None
 
-    def whole(self) -> Iterator[AnyEvent]:
+    def read_all(self) -> Iterator[AnyEvent]:
         """The events in time order, as of `events_of`."""
         site, trace = self.sites[0], Trace(self._path, {}, [], 0)
         if not self._path.is_file() or not _is_sorted(_lines(self._path), trace):
@@ -262,7 +262,7 @@ class SwfSource(Source):
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events, each with its cursor, which holds for the same trace alone, as a file or through a pipe."""
-        events: Callable[[], Iterator[AnyEvent]] = self.whole
+        events: Callable[[], Iterator[AnyEvent]] = self.read_all
         if self._path.is_file():
             known_by = fingerprint_of_all(self._path)
         else:  # it can be read once

@@ -80,7 +80,7 @@ def test_logs_are_read_fast(name: str, job: Callable[[int], str], most: float, t
         bare.append(process_time() - before)
         source = source_named(name)(str(path), "s")
         before = process_time()
-        events = sum(1 for _ in type(source).together([source]))
+        events = sum(1 for _ in type(source).read_merged([source]))
         read.append(process_time() - before)
         assert events == 3 * JOBS
     ratio = min(read) / min(bare)

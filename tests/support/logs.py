@@ -20,7 +20,7 @@ class Read:
     def __init__(self, name: str, path: Path, **options: Any) -> None:
         self.skipped: list[Skipped] = []
         self.source: Source = source_named(name)(str(path), "s", self.skipped.append, **options)
-        self.whole = list(self.source.whole())
+        self.whole = list(self.source.read_all())
         for event in self.whole:
             assert msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent) == event
         skipped = len(self.skipped)

@@ -137,7 +137,7 @@ class SourceContract:
 
     def test_what_it_gives_whole_is_what_it_gives(self, location: str) -> None:
         followed = [event for event, _ in events_there(self.open(location))]
-        assert in_time(list(self.open(location).whole())) == in_time(followed)
+        assert in_time(list(self.open(location).read_all())) == in_time(followed)
 
     def test_no_other_source_recognises_its_files(self, location: str) -> None:
         if Path(location).is_file() and source_named(self.name).recognises(head_of(Path(location))):

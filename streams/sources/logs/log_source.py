@@ -183,15 +183,15 @@ class LogSource(contract.Source):
             else:
                 yield from contract.steps_of(events, last if raw is None else None)
 
-    def whole(self) -> Iterator[AnyEvent]:
+    def read_all(self) -> Iterator[AnyEvent]:
         """Yield the events of the log as it is now, none as late; if the location is a file, of this one alone.
 
         The events of one job are in order, those of different jobs in any order.
         """
-        return (event for _, event in self.together([self]))
+        return (event for _, event in self.read_merged([self]))
 
     @classmethod
-    def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
+    def read_merged(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
         """Yield the events of files of one log, in the order of their first records: a job may continue in a later
         file.
         """

@@ -92,7 +92,7 @@ def _resource(found: dict[str, Any]) -> str:
 EXPECTED = {
     "job_id": "the number of a job",
     "job_state": "a state of a job, such as PENDING or COMPLETED",
-    "submit_time": "a time; without it an attempt at a job cannot be told from another",
+    "submit_time": "a time; without it an attempt at a job cannot be distinguished from another",
     "start_time": "a time, in the record of a start",
     "end_time": "a time after the submission, for a job that has ended",
 }
@@ -178,122 +178,127 @@ def json_time(value: Number) -> float | None:
 class RequestFields(NamedTuple):
     """Request of an attempt, and its allocation if it ran, as fields of its row; many attempts share them."""
 
-    asked: dict[str, Any]
+    request: dict[str, Any]
     row: dict[str, Any]
-    given: dict[str, Any]
+    allocation: dict[str, Any]
     has_cpus: bool  # the number of allocated CPUs is given
 
 
-def asked_of(told: AttemptFields) -> RequestFields:
+def request_fields_of(attempt: AttemptFields) -> RequestFields:
     """Return the request and the allocation of an attempt."""
-    asked, got = resources_of(told.tres_req_str or ""), resources_of(told.tres_alloc_str or "")
-    cpus = asked.cpus or count(told.required_cpus) or count(told.cpus)
-    nodes = asked.nodes if (asked.nodes or 0) > 1 else count(told.node_count) or asked.nodes
-    gpus, gpu_types = _gpus(told, asked, got, nodes or 1)
-    queue, partitions = queues_of(told.partition)
-    seconds, minutes = number_of(told.walltime), number_of(told.time_limit)
+    requested, allocated = resources_of(attempt.tres_req_str or ""), resources_of(attempt.tres_alloc_str or "")
+    cpus = requested.cpus or count(attempt.required_cpus) or count(attempt.cpus)
+    nodes = requested.nodes if (requested.nodes or 0) > 1 else count(attempt.node_count) or requested.nodes
+    gpus, gpu_types = _gpus(attempt, requested, allocated, nodes or 1)
+    queue, partitions = queues_of(attempt.partition)
+    seconds, minutes = number_of(attempt.walltime), number_of(attempt.time_limit)
     seconds = minutes * 60.0 if seconds is None and minutes is not None else seconds
     request = {
-        "user": name_of(told.user_name) or (f"{int(uid)}" if (uid := number_of(told.user_id)) is not None else None),
-        "group": name_of(told.group_name),
-        "account": name_of(told.account),
+        "user": name_of(attempt.user_name)
+        or (f"{int(uid)}" if (uid := number_of(attempt.user_id)) is not None else None),
+        "group": name_of(attempt.group_name),
+        "account": name_of(attempt.account),
         "queue": queue,
         "partitions": partitions,
-        "qos": name_of(told.qos),
+        "qos": name_of(attempt.qos),
         "cpus": cpus,
         "nodes": nodes,
-        "tasks": count(told.tasks),
+        "tasks": count(attempt.tasks),
         "gpus": gpus,
         "gpu_types": gpu_types,
-        "memory": asked.memory or _memory(told, cpus or 1, nodes or 1),
+        "memory": requested.memory or _memory(attempt, cpus or 1, nodes or 1),
         "walltime": seconds if seconds is not None and 0 < seconds < 1e10 else None,
-        "exclusive": _exclusive(told),
-        "node_features": _node_features(told),
-        "reservation": name_of(told.resv_name),
-        "licences": _licences(told.licenses) or asked.licences,
+        "exclusive": _exclusive(attempt),
+        "node_features": _node_features(attempt),
+        "reservation": name_of(attempt.resv_name),
+        "licences": _licences(attempt.licenses) or requested.licences,
     }
-    given = {
+    allocation = {
         "partition": None if partitions else queue,
-        "started_cpus": got.cpus or count(told.cpus),
-        "started_nodes": got.nodes or count(told.node_count),
-        "started_gpus": _started_gpus(told, got, gpus),
+        "started_cpus": allocated.cpus or count(attempt.cpus),
+        "started_nodes": allocated.nodes or count(attempt.node_count),
+        "started_gpus": _started_gpus(attempt, allocated, gpus),
     }
-    row = {"cluster": name_of(told.cluster), "unlimited": told.unlimited or is_infinite(told.time_limit)}
-    return RequestFields(known(**request), row, given, bool(got.cpus))
+    row = {"cluster": name_of(attempt.cluster), "unlimited": attempt.unlimited or is_infinite(attempt.time_limit)}
+    return RequestFields(known(**request), row, allocation, bool(allocated.cpus))
 
 
 def row_of(
-    told: AttemptFields,
+    attempt: AttemptFields,
     time: Callable[[Any], float | None] = json_time,
     queue: bool = False,
-    asked: RequestFields | None = None,
+    request: RequestFields | None = None,
 ) -> JobRow | str:
     """Return the row of an attempt, or the name of the wrong field.
 
     Args:
-        told: the fields.
+        attempt: the fields.
         time: parses its times.
         queue: True if the fields come from the queue, where the start of a pending job is the scheduler's
             estimate.
-        asked: the result of `asked_of`, if it is at hand.
+        request: the result of `request_fields_of`, if it is at hand.
     """
-    number, found, submitted = number_of(told.job_id), phase_of(words_of(told.job_state)), time(told.submit_time)
+    number, found, submitted = (
+        number_of(attempt.job_id),
+        phase_of(words_of(attempt.job_state)),
+        time(attempt.submit_time),
+    )
     if number is None or not 0 <= number < NO_TIME:
         return "job_id"
     if found is None:
         return "job_state"
     if submitted is None:
         return "submit_time"
-    asked = asked or asked_of(told)
+    request = request or request_fields_of(attempt)
     phase, state = found
-    ended = end_of(phase, submitted, time(told.end_time))
+    ended = end_of(phase, submitted, time(attempt.end_time))
     if phase in (ENDED, REQUEUED) and ended is None:
         return "end_time"
-    expected, started = None, time(told.start_time)
-    held, het = False, count(told.het_job_id)
-    own: dict[str, Any] = {"executable": name_of(told.name), "het_group": None if het is None else str(het)}
+    expected, started = None, time(attempt.start_time)
+    held, het = False, count(attempt.het_job_id)
+    own: dict[str, Any] = {"executable": name_of(attempt.name), "het_group": None if het is None else str(het)}
     if phase == QUEUED:
-        reason = told.state_reason or ""
+        reason = attempt.state_reason or ""
         expected, started = started if queue and reason != "BeginTime" else None, None
         own |= {
-            "dependency": name_of(told.dependency, 1024),
-            "priority": number_of(told.priority) or None,
+            "dependency": name_of(attempt.dependency, 1024),
+            "priority": number_of(attempt.priority) or None,
             "pending_reason": name_of(reason),
         }
-        held = _is_held(told, reason)
-    elif started == ended and not (queue and phase == REQUEUED) and _left_queue(told, state, asked.has_cpus):
+        held = _is_held(attempt, reason)
+    elif started == ended and not (queue and phase == REQUEUED) and _left_queue(attempt, state, request.has_cpus):
         started = None
     ran = started is not None
-    job, array, size = _identity(told, int(number), ran)
+    job, array, size = _identity(attempt, int(number), ran)
     if size:
-        own["array_limit"] = array_of(told.array_task_string or "")[1] or count(told.array_max_tasks)
-    restarts = number_of(told.restart_cnt)
+        own["array_limit"] = array_of(attempt.array_task_string or "")[1] or count(attempt.array_max_tasks)
+    restarts = number_of(attempt.restart_cnt)
     return JobRow(
         job=job,
         phase=phase,
         state=state,
         submit=submitted,
-        eligible=time(told.eligible_time),
+        eligible=time(attempt.eligible_time),
         start=started,
         end=ended,
         expected=expected,
-        still_since=time(told.suspend_time),
+        still_since=time(attempt.suspend_time),
         restarts=None if restarts is None or not 0 <= restarts < 1e6 else int(restarts),
         array=array,
         array_size=size,
         held=held,
-        resized=bool(told.sluid and told.original_sluid and told.sluid != told.original_sluid),
-        asked=asked.asked | known(**own),
-        **asked.row,
-        **(asked.given if ran else {}),
+        resized=bool(attempt.sluid and attempt.original_sluid and attempt.sluid != attempt.original_sluid),
+        request=request.request | known(**own),
+        **request.row,
+        **(request.allocation if ran else {}),
     )
 
 
-def _is_held(told: AttemptFields, reason: str) -> bool:
+def _is_held(attempt: AttemptFields, reason: str) -> bool:
     """Check if a pending attempt is held, by its reason, state or priority."""
-    if told.hold or reason.startswith("JobHeld") or not _HELD_STATES.isdisjoint(words_of(told.job_state)):
+    if attempt.hold or reason.startswith("JobHeld") or not _HELD_STATES.isdisjoint(words_of(attempt.job_state)):
         return True
-    return number_of(told.priority) == 0 or "held" in reason.lower().replace(" ", "_").split("_")
+    return number_of(attempt.priority) == 0 or "held" in reason.lower().replace(" ", "_").split("_")
 
 
 _HELD_STATES = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
@@ -303,23 +308,23 @@ _RAN = frozenset({"completed", "timeout", "out_of_memory", "preempted", "node_fa
 _NO_NODES = frozenset({"", "None assigned", "(null)"})
 
 
-def _left_queue(told: AttemptFields, state: str, has_cpus: bool) -> bool:
+def _left_queue(attempt: AttemptFields, state: str, has_cpus: bool) -> bool:
     """Check if an attempt with equal start and end left the queue without running.
 
     Older releases list the CPUs that it would have got. If the nodes are missing, a cancelled attempt left the queue
     regardless of these, and a failed one ran.
     """
-    nodes = told.nodes
-    if state in _RAN or number_of(told.elapsed) or (nodes is None and state == "failed"):
+    nodes = attempt.nodes
+    if state in _RAN or number_of(attempt.elapsed) or (nodes is None and state == "failed"):
         return False
     if has_cpus and not nodes:
         return nodes is None and state == "cancelled"
     return (nodes or "") in _NO_NODES
 
 
-def _identity(told: AttemptFields, number: int, ran: bool) -> tuple[str, str | None, int | None]:
+def _identity(attempt: AttemptFields, number: int, ran: bool) -> tuple[str, str | None, int | None]:
     """Return the job, its array if it is a task, and the number of tasks that are pending as this row."""
-    array, task, tasks = count(told.array_job_id), number_of(told.array_task_id), told.array_task_string
+    array, task, tasks = count(attempt.array_job_id), number_of(attempt.array_task_id), attempt.array_task_string
     if tasks and ran:  # tasks that ran, in one row
         return f"{array or number}_{tasks}"[:256], str(array or number), None
     if tasks:
@@ -329,61 +334,63 @@ def _identity(told: AttemptFields, number: int, ran: bool) -> tuple[str, str | N
     return f"{array}_{int(task)}", str(array), None
 
 
-def _gpus(told: AttemptFields, asked: Resources, got: Resources, nodes: int) -> tuple[int, dict[str, int] | None]:
+def _gpus(
+    attempt: AttemptFields, requested: Resources, allocated: Resources, nodes: int
+) -> tuple[int, dict[str, int] | None]:
     """Return the job's total GPUs and their types, from TRES or, if the site does not track GPUs, from the request."""
-    if asked.gpus:
-        return asked.gpus, asked.gpu_types
+    if requested.gpus:
+        return requested.gpus, requested.gpu_types
     for text, times in (
-        (told.tres_per_job, 1),
-        (told.tres_per_node, nodes),
-        (told.tres_per_task, count(told.tasks) or 1),
-        (told.tres_per_socket, nodes * (count(told.sockets_per_node) or 1)),
+        (attempt.tres_per_job, 1),
+        (attempt.tres_per_node, nodes),
+        (attempt.tres_per_task, count(attempt.tasks) or 1),
+        (attempt.tres_per_socket, nodes * (count(attempt.sockets_per_node) or 1)),
     ):
         if text and "gpu" in text and (found := gres_of(text)):
             types = {kind: min(many * times, 1_000_000_000) for kind, many in found.items() if kind}
             return min(sum(found.values()) * times, 1_000_000_000), types or None
-    return (0 if asked.cpus else got.gpus), None
+    return (0 if requested.cpus else allocated.gpus), None
 
 
-def _started_gpus(told: AttemptFields, got: Resources, asked: int) -> int | None:
+def _started_gpus(attempt: AttemptFields, got: Resources, asked: int) -> int | None:
     """Return the allocated GPUs, from TRES or, if the site does not track GPUs, by node; None if unavailable."""
-    detailed = sum(sum(gres_of(node).values()) for node in told.gres_detail or ())
+    detailed = sum(sum(gres_of(node).values()) for node in attempt.gres_detail or ())
     return got.gpus or detailed or (0 if got.cpus and not asked else None)
 
 
-def _memory(told: AttemptFields, cpus: int, nodes: int) -> int | None:
+def _memory(attempt: AttemptFields, cpus: int, nodes: int) -> int | None:
     """Return the job's total memory in bytes if its TRES lack it; sacct writes `3000Mc` (per CPU) or `31000Mn` (per
     node).
     """
-    for value, times in ((told.memory_per_node, nodes), (told.memory_per_cpu, cpus)):
+    for value, times in ((attempt.memory_per_node, nodes), (attempt.memory_per_cpu, cpus)):
         number = number_of(value)
         if number is not None and 0 < number < 1 << 40:
             return min(int(number) * MIB * times, 1 << 60)
-    text = told.requested_memory or ""
+    text = attempt.requested_memory or ""
     size = memory_of(text.rstrip("cn"))
     if size is None or size > 1 << 50:  # more than a PiB a processor is the mark of a broken release
         return None
     return min(size * {"c": cpus, "n": nodes}.get(text[-1], 1), 1 << 60)
 
 
-def _exclusive(told: AttemptFields) -> bool:
-    if told.exclusive is None and told.shared is None:
+def _exclusive(attempt: AttemptFields) -> bool:
+    if attempt.exclusive is None and attempt.shared is None:
         return False
-    exclusive = told.exclusive if isinstance(told.exclusive, list) else [str(told.exclusive)]
-    return "NONE" in words_of(told.shared) or "true" in (word.lower() for word in exclusive)
+    exclusive = attempt.exclusive if isinstance(attempt.exclusive, list) else [str(attempt.exclusive)]
+    return "NONE" in words_of(attempt.shared) or "true" in (word.lower() for word in exclusive)
 
 
-def _node_features(told: AttemptFields) -> list[list[str]] | None:
+def _node_features(attempt: AttemptFields) -> list[list[str]] | None:
     """Return the required node features, as alternatives.
 
     Lists of required or excluded nodes are one more feature in each alternative.
     """
-    if not (told.features or told.required_nodes or told.excluded_nodes):
+    if not (attempt.features or attempt.required_nodes or attempt.excluded_nodes):
         return None
-    found = alternatives(told.features) if name_of(told.features) and told.features else None
+    found = alternatives(attempt.features) if name_of(attempt.features) and attempt.features else None
     listed = [
         f"{sign}{name}"[:MAX_NAME]
-        for sign, text in (("", told.required_nodes), ("not ", told.excluded_nodes))
+        for sign, text in (("", attempt.required_nodes), ("not ", attempt.excluded_nodes))
         if (name := name_of(text))
     ]
     return [[*one, *listed] for one in found or [[]]] if listed else found

@@ -160,8 +160,8 @@ class Commands(SlurmCalls):
             found = _AS_OF.search(self._text("scontrol", "show", "config"))
         except CallFailed:  # slurmctld is away: the accounting is there without it
             return
-        told = datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp() if found else time.time()
-        apart_s = round((told - time.time()) / ZONE_S) * ZONE_S
+        scheduler_s = datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp() if found else time.time()
+        apart_s = round((scheduler_s - time.time()) / ZONE_S) * ZONE_S
         if apart_s:
             why = f"its times differ from UTC by {duration(apart_s)}: the program that runs it must pass on TZ=UTC"
             raise CallFailed("scontrol", why)

@@ -70,7 +70,7 @@ def _time(text: Any) -> float | None:
     return iso_time(text) if isinstance(text, str) else json_time(text)
 
 
-def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -> PollResult:
+def read_record(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -> PollResult:
     """Parse a record as a poll result of one row; of none if it cannot be read."""
     try:
         row = row_of(value)
@@ -121,7 +121,7 @@ class KafkaRecords(Poller):
         self._ends: dict[TopicPartition, int] = {}
         self._refreshed = 0.0
 
-    def looks(self, place: SlurmCursor) -> Iterator[PollResult]:
+    def results(self, place: SlurmCursor) -> Iterator[PollResult]:
         """The records up to where the partitions end now, by their time stamps."""
         try:
             self._refresh(place)
@@ -137,7 +137,7 @@ class KafkaRecords(Poller):
             place.offsets[_key(first.partition)] = first.offset + 1
             self.records += 1
             where = f"{first.partition.topic}, partition {first.partition.partition}, offset {first.offset}"
-            yield look_at(first.value, where, None, self._on_skipped)
+            yield read_record(first.value, where, None, self._on_skipped)
         ends = sum(self._ends.values())
         self.lag = {"records": max(0.0, float(ends - sum(place.offsets.get(_key(p), 0) for p in self._ends)))}
 

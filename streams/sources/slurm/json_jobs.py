@@ -48,15 +48,15 @@ def row_of_accounting(job: Any) -> JobRow | str:
     Raises:
         ValidationError: it is not such a job.
     """
-    told = msgspec.convert(
+    attempt = msgspec.convert(
         {field: _inside(job, place) for field, place in _PLACES.items()}, attempt_fields.AttemptFields, strict=False
     )
-    told.nodes = told.nodes or ""
+    attempt.nodes = attempt.nodes or ""
     reservation = _inside(job, ("reservation", "name"))
-    told.resv_name = reservation if isinstance(reservation, str) else None
-    asked, got = (_inside(job, ("tres", what)) for what in ("requested", "allocated"))
-    told.tres_req_str, told.tres_alloc_str = attempt_fields.text_of(asked), attempt_fields.text_of(got)
-    return attempt_fields.row_of(told)
+    attempt.resv_name = reservation if isinstance(reservation, str) else None
+    requested, allocated = (_inside(job, ("tres", what)) for what in ("requested", "allocated"))
+    attempt.tres_req_str, attempt.tres_alloc_str = attempt_fields.text_of(requested), attempt_fields.text_of(allocated)
+    return attempt_fields.row_of(attempt)
 
 
 def _inside(job: Any, place: tuple[str, ...]) -> Any:
@@ -186,11 +186,11 @@ class JobsInTurn:
         return self._lines_before + self._text.count("\n", 0, self._place)
 
     def __iter__(self) -> Iterator[bytes]:
-        while (begun := _JOBS.search(self._text)) is None:
+        while (started := _JOBS.search(self._text)) is None:
             if not self._grow():
                 self._place = len(self._text)
                 return
-        self._place = begun.end()
+        self._place = started.end()
         while (job := self._next()) is not None:
             self.jobs += 1
             yield job

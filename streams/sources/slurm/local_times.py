@@ -26,28 +26,28 @@ class LocalTimes:
         self._second = lru_cache(4096)(lambda text: _time(text, zone, 1))
         self._is_fixed = zone is UTC
 
-    def of(self, told: AttemptFields) -> ReadTime:
+    def of(self, attempt: AttemptFields) -> ReadTime:
         """Return the parser for the times of this attempt; ambiguous times are resolved from its cells."""
-        elapsed_s = number_of(told.elapsed)
+        elapsed_s = number_of(attempt.elapsed)
         if not elapsed_s:
             return self._first
-        start, end = self._first(told.start_time), self._first(told.end_time)
+        start, end = self._first(attempt.start_time), self._first(attempt.end_time)
         if start is None or end is None or abs(end - start - elapsed_s) <= APART_S:
             return self._first
-        found = self._turned(told, elapsed_s)
+        found = self._turned(attempt, elapsed_s)
         return found.get if found is not None else self._first
 
-    def _turned(self, told: AttemptFields, elapsed_s: float) -> dict[object, float | None] | None:
+    def _turned(self, attempt: AttemptFields, elapsed_s: float) -> dict[object, float | None] | None:
         """The times by their texts, where the clock was turned while the attempt ran."""
-        starts, ends = self._both(told.start_time), self._both(told.end_time)
+        starts, ends = self._both(attempt.start_time), self._both(attempt.end_time)
         fitting = [(s, e) for s in starts for e in ends if abs(e - s - elapsed_s) <= APART_S]
         if not fitting and abs(abs(ends[0] - starts[0] - elapsed_s) - HOUR_S) <= APART_S:
             fitting = [(starts[0], starts[0] + elapsed_s)]
-        if not fitting or told.start_time == told.end_time:
+        if not fitting or attempt.start_time == attempt.end_time:
             return None
         start, end = fitting[0]
-        found: dict[object, float | None] = {told.start_time: start, told.end_time: end}
-        for text in (told.submit_time, told.eligible_time):
+        found: dict[object, float | None] = {attempt.start_time: start, attempt.end_time: end}
+        for text in (attempt.submit_time, attempt.eligible_time):
             times = self._both(text)
             before = [time for time in times if time <= start]
             found.setdefault(text, max(before, default=times[0] if times else None))

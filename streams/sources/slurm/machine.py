@@ -348,10 +348,10 @@ READERS: dict[str, tuple[Callable[[str], Any], Callable[[Any], list[Any]]]] = {
 }
 
 
-def read_text(what: str, told: str) -> list[Any]:
+def read_text(what: str, text: str) -> list[Any]:
     """Parse nodes, partitions, reservations, or limits of QOS or associations, one per line."""
     words, read = READERS[what]
-    return read(map(words, told.splitlines()))
+    return read(map(words, text.splitlines()))
 
 
 def _time(text: str | None) -> float | None:
@@ -398,8 +398,8 @@ def read_json(what: str, data: bytes) -> list[Any]:
     Raises:
         ValueError: it is not such a document.
     """
-    told = msgspec.json.decode(data, type=dict[str, Any])
-    found = told.get(what, told.get(what.upper()))  # up to v0.0.38 it is QOS
+    document = msgspec.json.decode(data, type=dict[str, Any])
+    found = document.get(what, document.get(what.upper()))  # up to v0.0.38 it is QOS
     if not isinstance(found, list):
         raise ValueError(f"the document has no list of {what}")
     words = [{word: _at(one, place) for word, place in _PLACES[what].items()} for one in found]

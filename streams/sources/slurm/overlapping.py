@@ -19,23 +19,23 @@ from streams.sources.slurm.recorded import OneFile, latest
 from streams.sources.slurm.rows import ENDED, QUEUED, REQUEUED, RUNNING, SUSPENDED, UNCLEAR, JobRow
 from streams.sources.slurm.table import Entry, JobTable
 
-TWICE = "duplicate rows"
+DUPLICATES = "duplicate rows"
 CACHE_KIB = 16 * 1024  # the most memory that the rows take before they go to the temporary file, KiB
 BATCH_ROWS = 1000
 
 _TABLES = f"""
     PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-{CACHE_KIB}; PRAGMA temp_store=FILE;
-    CREATE TABLE told (job TEXT, submit REAL, file INTEGER, row BLOB);
+    CREATE TABLE attempts (job TEXT, submit REAL, file INTEGER, row BLOB);
 """
 
 _BY_JOB = """
     SELECT job, file, row FROM (
-        SELECT job, file, row, rowid AS place, MIN(submit) OVER job AS begun, MIN(rowid) OVER job AS first
-        FROM told WINDOW job AS (PARTITION BY job)
-    ) ORDER BY begun, first, place
+        SELECT job, file, row, rowid AS place, MIN(submit) OVER job AS first_submit, MIN(rowid) OVER job AS first
+        FROM attempts WINDOW job AS (PARTITION BY job)
+    ) ORDER BY first_submit, first, place
 """
 
-_SAYS = {QUEUED: 0, UNCLEAR: 1, RUNNING: 2, SUSPENDED: 2, REQUEUED: 3, ENDED: 3}
+_INFORMATION = {QUEUED: 0, UNCLEAR: 1, RUNNING: 2, SUSPENDED: 2, REQUEUED: 3, ENDED: 3}
 """Information content of a row about an attempt, by its phase."""
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -53,13 +53,13 @@ class SourceRow(NamedTuple):
 class DumpEnd(msgspec.Struct):
     """State at the end of the files: their last time (Unix seconds), and the jobs that were live shortly before.
 
-    `told` is the number of the `rows` that were processed.
+    `processed` is the number of the `rows` that were processed.
     """
 
     at: float = 0.0
     entries: dict[str, Entry] = {}
     rows: int = 0
-    told: int = 0
+    processed: int = 0
 
     def add(self, table: JobTable, at: float) -> None:
         """Add the state of these jobs."""
@@ -67,32 +67,32 @@ class DumpEnd(msgspec.Struct):
         self.entries |= table.entries
 
 
-def events_of(files: Sequence[OneFile], site: str, reached: DumpEnd) -> Iterator[tuple[int, Any]]:
+def events_of(files: Sequence[OneFile], site: str, dump_end: DumpEnd) -> Iterator[tuple[int, Any]]:
     """Yield the events of files, each with its file number; those of one job are in order.
 
-    Duplicate rows are counted as left out; `reached` receives the state at the end of the files.
+    Duplicate rows are counted as left out; `dump_end` receives the state at the end of the files.
 
     Raises:
         UserError: a file cannot be read. sqlite3.Error: no space is left for the rows.
     """
-    batch = _Batch(site, reached)
+    batch = _Batch(site, dump_end)
     with closing(sqlite3.connect("", isolation_level=None)) as base:
         base.executescript(_TABLES)
         base.execute("BEGIN")
-        ends = [_keep(base, number, file) for number, file in enumerate(files)]
-        reached.rows = sum(file.records for file in files)
+        ends = [_store(base, number, file) for number, file in enumerate(files)]
+        dump_end.rows = sum(file.records for file in files)
         for _, group in groupby(base.execute(_BY_JOB), itemgetter(0)):
-            told = [SourceRow(_decode(blob), number, ends[number]) for _, number, blob in group]
-            reached.told += len(told)
-            kept, repeated = (told, []) if len(told) == 1 else _counted_once(files, told)
-            estimates = [telling for telling in repeated if telling.row.phase == QUEUED and telling.row.expected]
-            at = max(telling.at for telling in told)
+            source_rows = [SourceRow(_decode(blob), number, ends[number]) for _, number, blob in group]
+            dump_end.processed += len(source_rows)
+            kept, repeated = (source_rows, []) if len(source_rows) == 1 else _deduplicated(files, source_rows)
+            estimates = [found for found in repeated if found.row.phase == QUEUED and found.row.expected]
+            at = max(found.at for found in source_rows)
             if estimates or at != batch.at or len(batch.rows) >= BATCH_ROWS:
                 yield from batch.events()
-                batch.at = max(telling.at for telling in estimates) if estimates else at
+                batch.at = max(found.at for found in estimates) if estimates else at
             if estimates:
                 batch.add(estimates)
-                yield from batch.events(begun=True)
+                yield from batch.events(incomplete=True)
                 batch.at = at
             batch.add(kept)
         yield from batch.events()
@@ -101,39 +101,41 @@ def events_of(files: Sequence[OneFile], site: str, reached: DumpEnd) -> Iterator
 class _Batch:
     """Rows of whole jobs that are compared together, because each comparison has a fixed cost."""
 
-    def __init__(self, site: str, reached: DumpEnd) -> None:
+    def __init__(self, site: str, dump_end: DumpEnd) -> None:
         self.rows: list[JobRow] = []
         self.at = 0.0
-        self._reached = reached
+        self._dump_end = dump_end
         self._files: dict[str, int] = {}
         self._table = JobTable(site)
 
-    def add(self, told: Sequence[SourceRow]) -> None:
+    def add(self, source_rows: Sequence[SourceRow]) -> None:
         """Add rows of a job and its tasks."""
-        for telling in told:
-            self.rows.append(telling.row)
-            self._files[telling.row.job] = self._files[telling.row.array or telling.row.job] = telling.file
+        for found in source_rows:
+            self.rows.append(found.row)
+            self._files[found.row.job] = self._files[found.row.array or found.row.job] = found.file
 
-    def events(self, begun: bool = False) -> Iterator[tuple[int, Any]]:
-        """Yield the events, each with its file number; `begun` means that more rows of these jobs follow."""
-        for event in self._table.look(self.rows, self.at):
+    def events(self, incomplete: bool = False) -> Iterator[tuple[int, Any]]:
+        """Yield the events, each with its file number; `incomplete` means that more rows of these jobs follow."""
+        for event in self._table.update(self.rows, self.at):
             yield self._files[event.job], event
         self.rows = []
-        if not begun:
-            self._reached.add(self._table, self.at)
+        if not incomplete:
+            self._dump_end.add(self._table, self.at)
             self._files, self._table = {}, JobTable(self._table.site)
 
 
-def _counted_once(files: Sequence[OneFile], told: Sequence[SourceRow]) -> tuple[list[SourceRow], list[SourceRow]]:
-    """Deduplicate as `once`, and count the duplicates; records of jobcomp come twice by design."""
-    records = [telling for telling in told if files[telling.file].kind == "records"]
-    kept, repeated = once([telling for telling in told if files[telling.file].kind != "records"])
-    for telling in repeated:
-        files[telling.file].left_out.add(TWICE, f"job {telling.row.job}")
+def _deduplicated(
+    files: Sequence[OneFile], source_rows: Sequence[SourceRow]
+) -> tuple[list[SourceRow], list[SourceRow]]:
+    """Deduplicate as `one_per_attempt`, and count the duplicates; records of jobcomp come twice by design."""
+    records = [found for found in source_rows if files[found.file].kind == "records"]
+    kept, repeated = one_per_attempt([found for found in source_rows if files[found.file].kind != "records"])
+    for found in repeated:
+        files[found.file].left_out.add(DUPLICATES, f"job {found.row.job}")
     return [*kept, *records], repeated
 
 
-def _keep(base: sqlite3.Connection, number: int, file: OneFile) -> float:
+def _store(base: sqlite3.Connection, number: int, file: OneFile) -> float:
     """Store a file's rows; return the last time in it."""
     end = 0.0
 
@@ -143,24 +145,24 @@ def _keep(base: sqlite3.Connection, number: int, file: OneFile) -> float:
             end = max(end, latest(row))
             yield row.array or row.job, row.submit, number, _encode(row)
 
-    base.executemany("INSERT INTO told VALUES (?, ?, ?, ?)", rows())
+    base.executemany("INSERT INTO attempts VALUES (?, ?, ?, ?)", rows())
     return end
 
 
-def once(told: Sequence[SourceRow]) -> tuple[list[SourceRow], list[SourceRow]]:
+def one_per_attempt(source_rows: Sequence[SourceRow]) -> tuple[list[SourceRow], list[SourceRow]]:
     """Select one row of each attempt of a job and its tasks, and return the others too; both in their order."""
     attempts: dict[tuple[str, float], dict[float | None, list[SourceRow]]] = {}
-    for telling in told:
-        row = telling.row
-        attempts.setdefault((row.job, row.submit), {}).setdefault(row.start, []).append(telling)
+    for found in source_rows:
+        row = found.row
+        attempts.setdefault((row.job, row.submit), {}).setdefault(row.start, []).append(found)
     kept = {id(best): best for by_start in attempts.values() for best in _best(by_start)}
-    sizes = {(row.job, row.submit): 0 for row in (telling.row for telling in kept.values()) if row.array_size}
-    for telling in told:
-        key = (telling.row.job, telling.row.submit)
+    sizes = {(row.job, row.submit): 0 for row in (found.row for found in kept.values()) if row.array_size}
+    for found in source_rows:
+        key = (found.row.job, found.row.submit)
         if key in sizes:
-            sizes[key] = max(sizes[key], telling.row.array_size or 0)
-    chosen = [telling for telling in told if id(telling) in kept]
-    return [_with_size(telling, sizes) for telling in chosen], [one for one in told if id(one) not in kept]
+            sizes[key] = max(sizes[key], found.row.array_size or 0)
+    chosen = [found for found in source_rows if id(found) in kept]
+    return [_with_size(found, sizes) for found in chosen], [one for one in source_rows if id(one) not in kept]
 
 
 def _best(by_start: dict[float | None, list[SourceRow]]) -> list[SourceRow]:
@@ -169,20 +171,20 @@ def _best(by_start: dict[float | None, list[SourceRow]]) -> list[SourceRow]:
     A row of a pending job counts unless the job started after it: a job may be pending again after a run, with the same
     submission.
     """
-    best = {start: max(same, key=_says) for start, same in by_start.items()}
+    best = {start: max(same, key=_information) for start, same in by_start.items()}
     queued, last = best.get(None), max((start for start in best if start is not None), default=-inf)
     if queued is not None and queued.row.phase == QUEUED and last >= queued.at:
         del best[None]
     return list(best.values())
 
 
-def _says(telling: SourceRow) -> tuple[int, float, int]:
-    return _SAYS[telling.row.phase], telling.at, telling.file
+def _information(found: SourceRow) -> tuple[int, float, int]:
+    return _INFORMATION[found.row.phase], found.at, found.file
 
 
-def _with_size(telling: SourceRow, sizes: dict[tuple[str, float], int]) -> SourceRow:
+def _with_size(found: SourceRow, sizes: dict[tuple[str, float], int]) -> SourceRow:
     """Set an array's size to the largest of its rows, because started tasks have rows of their own."""
-    size = sizes.get((telling.row.job, telling.row.submit), 0)
-    if size <= (telling.row.array_size or 0):
-        return telling
-    return telling._replace(row=msgspec.structs.replace(telling.row, array_size=size))
+    size = sizes.get((found.row.job, found.row.submit), 0)
+    if size <= (found.row.array_size or 0):
+        return found
+    return found._replace(row=msgspec.structs.replace(found.row, array_size=size))

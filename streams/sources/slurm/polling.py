@@ -37,7 +37,7 @@ class PollResult(msgspec.Struct):
     """Result of one poll. `at` is its time at the scheduler; `queue` is True if it covers the whole queue.
 
     `late` is True if the state before is missing: started jobs are then too late for a prediction of their waits.
-    `number` counts the polls that have begun, if the poller counts them.
+    `number` counts the polls that have started, if the poller counts them.
     """
 
     rows: list[JobRow]
@@ -57,14 +57,14 @@ class Poller(ABC):
         self.lag: dict[str, float] = {}
 
     @abstractmethod
-    def looks(self, place: SlurmCursor) -> Iterator[PollResult]:
+    def results(self, place: SlurmCursor) -> Iterator[PollResult]:
         """Yield the available results, oldest first, within a second; the cursor is advanced with each.
 
         Raises:
             UserError: this input can no longer be polled.
         """
 
-    def hurry(self) -> None:
+    def poll_now(self) -> None:
         """Poll again as soon as possible, to resolve a missing job."""
         return
 
@@ -88,37 +88,37 @@ class Polling(Poller):
         self._pool = ThreadPoolExecutor(1)
         self._underway: Future[PollResult] | None = None
         self._due = 0.0
-        self.begun = 0  # looks
+        self.polls_started = 0
 
     @abstractmethod
-    def look(self, place: SlurmCursor) -> PollResult:
+    def poll(self, place: SlurmCursor) -> PollResult:
         """Poll once, in the thread."""
 
-    def looks(self, place: SlurmCursor) -> Iterator[PollResult]:
+    def results(self, place: SlurmCursor) -> Iterator[PollResult]:
         """Yield the finished result, if any; otherwise start a poll when it is due."""
         if self._underway is None:
             if time.monotonic() < self._due:
                 return
             self._due = time.monotonic() + self._pause_s
-            self.begun += 1
-            self._underway = self._pool.submit(self.look, place)
+            self.polls_started += 1
+            self._underway = self._pool.submit(self.poll, place)
         if not self._underway.done():
             return
         done, self._underway = self._underway, None
         try:
-            look = done.result()
+            found = done.result()
         except CallFailed as error:
             self._on_skipped(error.skipped())
             return
-        self.records += max(len(look.rows), 1)
-        look.number = self.begun
-        if look.queue:
-            look.late, place.polls = place.polls == 0, place.polls + 1
+        self.records += max(len(found.rows), 1)
+        found.number = self.polls_started
+        if found.queue:
+            found.late, place.polls = place.polls == 0, place.polls + 1
         else:
-            look.late, place.since = place.since == 0.0, look.at
-        yield look
+            found.late, place.since = place.since == 0.0, found.at
+        yield found
 
-    def hurry(self) -> None:
+    def poll_now(self) -> None:
         """Poll again immediately, or after the current poll."""
         self._due = 0.0
 
@@ -137,22 +137,22 @@ class QueuePolling(Polling):
         self._machine_due = self._limits_due = 0.0
         self._machine = Machine()
 
-    def look(self, place: SlurmCursor) -> PollResult:
+    def poll(self, place: SlurmCursor) -> PollResult:
         """Poll the queue, and the machine if it is due."""
-        machine = self._look_at_machine() if time.monotonic() >= self._machine_due else None
+        machine = self._poll_machine() if time.monotonic() >= self._machine_due else None
         at = float(int(time.time()))
         document = self._slurm.queue(self._on_skipped)
         return PollResult(document.rows, document.last_update or at, queue=True, machine=machine)
 
-    def _look_at_machine(self) -> Machine:
+    def _poll_machine(self) -> Machine:
         self._machine_due = time.monotonic() + self._machine_s
         if time.monotonic() >= self._limits_due:
             self._limits_due = time.monotonic() + LIMITS_S
-            with self._told():
+            with self._skipping_failures():
                 self._machine.limits = self._slurm.limits()
-        with self._told():
+        with self._skipping_failures():
             self._machine.reservations = self._slurm.machine("reservations")
-        with self._told():
+        with self._skipping_failures():
             self._machine.nodes, self._machine.partitions = (
                 self._slurm.machine("nodes"),
                 self._slurm.machine("partitions"),
@@ -160,7 +160,7 @@ class QueuePolling(Polling):
         return self._machine
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _skipping_failures(self) -> Iterator[None]:
         try:
             yield
         except CallFailed as error:
@@ -174,7 +174,7 @@ class AccountingPolling(Polling):
         super().__init__(calls, on_skipped, pause_s)
         self._since_s = since_s
 
-    def look(self, place: SlurmCursor) -> PollResult:
+    def poll(self, place: SlurmCursor) -> PollResult:
         """Poll the jobs since the last poll, with an overlap."""
         now = float(int(time.time()))
         since = place.since - OVERLAP_S if place.since else now - self._since_s

@@ -13,7 +13,7 @@ from streams.errors import BROKEN_ZIP, UserError, of_file
 from streams.sources.contract import LeftOut, OnSkipped, Skipped
 from streams.sources.logs.files import BROKEN, is_zipped, open_log
 from streams.sources.slurm.days import NO_ROWS, DayCounts, OldRows, RowDays
-from streams.sources.slurm.jobcomp import look_at
+from streams.sources.slurm.jobcomp import read_record
 from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, JobsInTurn, read_jobs, rows_of
 from streams.sources.slurm.machine import Machine, read_text
 from streams.sources.slurm.polling import Poller, PollResult, SlurmCursor
@@ -51,7 +51,7 @@ class Recorded(Poller):
                 f"{directory}: no recorded polls; expected files such as 0001-squeue.json or 0001-sacct.txt"
             )
 
-    def looks(self, place: SlurmCursor) -> Iterator[PollResult]:
+    def results(self, place: SlurmCursor) -> Iterator[PollResult]:
         """Yield the results after the place."""
         for path in self._files[place.polls :]:
             place.polls += 1
@@ -84,11 +84,11 @@ def latest(row: JobRow) -> float:
 
 def _machine(path: Path) -> Machine | None:
     """Read the machine files beside a result; None if there are none."""
-    number, told = path.name.partition("-")[0], list[list[Any]]()
+    number, tables = path.name.partition("-")[0], list[list[Any]]()
     for what in ("nodes", "partitions", "reservations"):
         beside = path.with_name(f"{number}-{what}.txt")
-        told.append(read_text(what, beside.read_text(errors="replace") if beside.exists() else ""))
-    return Machine(*told) if told[0] else None
+        tables.append(read_text(what, beside.read_text(errors="replace") if beside.exists() else ""))
+    return Machine(*tables) if tables[0] else None
 
 
 Kind = Literal["records", "json", "text"]
@@ -190,7 +190,7 @@ class OneFile(Poller):
         self._cluster = cluster
         self._path, self._on_skipped, self._zone, self._old = path, on_skipped, zone, old
 
-    def looks(self, place: SlurmCursor) -> Iterator[PollResult]:
+    def results(self, place: SlurmCursor) -> Iterator[PollResult]:
         """Yield the file, unless the place is behind it."""
         if place.polls:
             return
@@ -223,13 +223,13 @@ class OneFile(Poller):
             self._check_clusters(SURE_ROWS)
 
     def _check_clusters(self, rows: int) -> None:
-        told = {name: files[0] for name, files in self.clusters.items() if len(files) >= rows}
-        if len(told) < 2:
+        first_files = {name: files[0] for name, files in self.clusters.items() if len(files) >= rows}
+        if len(first_files) < 2:
             return
-        names = " and ".join(f"{name} ({path})" for name, path in told.items())
+        names = " and ".join(f"{name} ({path})" for name, path in first_files.items())
         raise UserError(
             f"jobs of several clusters, {names}, with overlapping job numbers: each is a site of its own; choose one "
-            f"with --set cluster={next(iter(told))}"
+            f"with --set cluster={next(iter(first_files))}"
         )
 
     def _read(self) -> Iterator[JobRow]:
@@ -239,7 +239,7 @@ class OneFile(Poller):
         if self.kind == "records":
             for number, line in enumerate(self._raw_lines(), 1):
                 if line:
-                    yield from look_at(line, str(self._path), number, self._on_skipped).rows
+                    yield from read_record(line, str(self._path), number, self._on_skipped).rows
             return
         place, first = 0, 1
         for document in documents(self._blocks()):
@@ -291,23 +291,23 @@ class OneFile(Poller):
 
     def _jobs(self, document: Iterator[bytes], place: int, line: int) -> Iterator[JobRow]:
         """Yield the rows of a document that begins at this byte and line; of a truncated one the complete jobs."""
-        name, begun, in_turn = str(self._path), list[bytes](), False
+        name, read_parts, in_turn = str(self._path), list[bytes](), False
         for part in document:
-            begun.append(part)
-            if in_turn := sum(map(len, begun)) > LARGE_BYTES:
+            read_parts.append(part)
+            if in_turn := sum(map(len, read_parts)) > LARGE_BYTES:
                 break
         if not in_turn:
-            whole = b"".join(begun)
+            whole = b"".join(read_parts)
             try:
                 if whole.strip():
                     yield from read_jobs(whole, self._on_skipped, name).rows
                 return
             except BrokenOffError:
-                begun = [whole]
+                read_parts = [whole]
             except ValueError as error:
                 self._skip(str(error)[:200], "a response of Slurm, as JSON")
                 return
-        jobs = JobsInTurn(chain(begun, document))
+        jobs = JobsInTurn(chain(read_parts, document))
         yield from rows_of(jobs, self._on_skipped, name)
         if not jobs.is_whole:
             where = f"line {line + jobs.lines}, byte {place + jobs.end}"

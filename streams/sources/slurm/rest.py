@@ -107,7 +107,7 @@ class JsonWebToken:
             raise UserError(f"{self.place} printed no token: {done.stderr.strip() or f'exit code {done.returncode}'}")
         return token
 
-    def told(self) -> str:
+    def explain_rejection(self) -> str:
         """Explain why the server may have rejected the token, and renew it for the next call."""
         token, self._made = self._made, ""
         try:
@@ -255,8 +255,8 @@ class Rest(SlurmCalls):
             if error.code == 404:
                 raise _NotFound(name, f"{url}: not found") from None
             # releases before 23.11 answer 500 to a token that has expired
-            told = f"; {self._token.told()}" if error.code in (401, 403, 500, 511) else ""
-            raise CallFailed(name, f"{url}: {error.code} {error.reason}{told}") from None
+            reason = f"; {self._token.explain_rejection()}" if error.code in (401, 403, 500, 511) else ""
+            raise CallFailed(name, f"{url}: {error.code} {error.reason}{reason}") from None
         except UserError as error:  # of the token
             raise CallFailed(name, str(error)) from None
         except (OSError, ValueError, HTTPException) as error:  # the last: the server died in mid-answer

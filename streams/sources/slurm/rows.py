@@ -26,8 +26,8 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     `job` is `4711`, or `4711_3` for a task of the array `4711`; the tasks of an array that are pending as one row are
     the job `4711` with an `array_size`. `submit` is this attempt's own: a requeue gives a job another one. `start` is
     None if it never ran, `expected` is the scheduler's own estimate of it. `state` is that of an end, as in `End`.
-    `asked` is its request, by the names in `Submit`; `unlimited` means that there is no walltime. `partition` is where
-    it ran, `started_…` is the allocation. `still_since` is when it was last suspended or resumed.
+    `request` has the names of `Submit`; `unlimited` means that there is no walltime. `partition` is where it ran,
+    `started_…` is the allocation. `still_since` is when it was last suspended or resumed.
 
     `began` is the start if it lies before the submission: for a job resized while it ran, the accounting has a row for
     each size, submitted at the resize. `resized` marks such a row.
@@ -45,7 +45,7 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     restarts: int | None = None
     cluster: str | None = None
     partition: str | None = None
-    asked: dict[str, Any] = {}
+    request: dict[str, Any] = {}
     unlimited: bool = False
     array: str | None = None
     array_size: int | None = None
@@ -66,11 +66,11 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 def submit_of(row: JobRow, site: str, attempt: int = 0, late: bool = False) -> Submit:
     """The event of a row's submission; `late` as there."""
-    cpus = row.asked.get("cpus") or row.started_cpus or 1  # what it got, where that is all one knows
+    cpus = row.request.get("cpus") or row.started_cpus or 1  # what it got, where that is all one knows
     eligible = row.eligible if row.eligible is not None and row.eligible > row.submit else None
     own = {"job": row.job, "array": row.array, "array_size": row.array_size, "eligible": eligible, "cpus": cpus}
     own["unlimited"] = row.unlimited
-    return Submit(site=site, time=row.submit, attempt=attempt, late=late, **(row.asked | own))
+    return Submit(site=site, time=row.submit, attempt=attempt, late=late, **(row.request | own))
 
 
 _ENDS = by_name(
@@ -288,19 +288,19 @@ def fingerprint(request: dict[str, Any]) -> int:
 
 def reason_of(row: JobRow) -> str:
     """Return the pending reason if it is not a usual one; a hold is reported as such."""
-    return "" if row.held or (why := row.asked.get("pending_reason")) in _ORDINARY else str(why)[:80]
+    return "" if row.held or (why := row.request.get("pending_reason")) in _ORDINARY else str(why)[:80]
 
 
 def priority_of(row: JobRow) -> int:
     """Its priority; 0 where it is unknown, or is that of a hold."""
-    return 0 if row.held else int(row.asked.get("priority", 0))
+    return 0 if row.held else int(row.request.get("priority", 0))
 
 
 def request_of(row: JobRow) -> dict[str, Any]:
     """Return the fields that an alteration of a pending job can change; empty ones were removed."""
-    asked = dict.fromkeys(_ALTERED) | {"gpus": 0, "dependency": "", "node_features": []} | row.asked
-    asked |= {"unlimited": row.unlimited, "eligible": row.eligible}
-    return {name: asked[name] for name in (*_ALTERED, "dependency")}
+    request = dict.fromkeys(_ALTERED) | {"gpus": 0, "dependency": "", "node_features": []} | row.request
+    request |= {"unlimited": row.unlimited, "eligible": row.eligible}
+    return {name: request[name] for name in (*_ALTERED, "dependency")}
 
 
 def eligible_again(site: str, row: JobRow, attempt: int) -> Iterator[JobEvent]:

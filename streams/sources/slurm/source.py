@@ -29,7 +29,7 @@ from streams.text.quantities import seconds_of
 
 MAX_JOBS_BYTES = 512 * 2**20  # of a cursor's jobs when decompressed: two million
 
-PAUSE_S = 0.2  # seconds between two looks whether something is there
+PAUSE_S = 0.2  # seconds between two checks for a poll result
 
 EVENTS_PER_CURSOR = 500
 """Maximum number of events without a cursor if each poll gives few: packing the table is O(jobs)."""
@@ -100,73 +100,73 @@ class SlurmSource(contract.Source):
         self._options: dict[str, Any] = {name: seconds_of(text) for name, text in every.items()}
         self._options |= {"kafka_options": kafka_options, "zone": zone, "cluster": cluster, "access": access}
         self._old = NO_ROWS
-        self._ways = [location] if path.is_file() else location.split("+")
-        for way in self._opened():  # unreadable inputs are reported now
-            way.close()
+        self._locations = [location] if path.is_file() else location.split("+")
+        for poller in self._pollers():  # unreadable inputs are reported now
+            poller.close()
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
         """Detect output of sacct, a response of squeue or slurmrestd, or records of jobcomp."""
         return kind_of(head) is not None
 
-    def _opened(self) -> list[Poller]:
-        ways: list[Poller] = []
+    def _pollers(self) -> list[Poller]:
+        pollers: list[Poller] = []
         rest = ""
-        for text in self._ways:
+        for text in self._locations:
             rest = text if text.startswith(REST) else rest
-            ways.append(self._way(text, rest))
-        return ways
+            pollers.append(self._poller(text, rest))
+        return pollers
 
-    def _way(self, text: str, rest: str) -> Poller:
-        options, told = self._options, self._on_skipped
+    def _poller(self, text: str, rest: str) -> Poller:
+        options, on_skipped = self._options, self._on_skipped
         if text == "squeue" or text.startswith(REST):
             calls = Commands(self.calls) if text == "squeue" else Rest(text, self.calls, options["access"])
-            return QueuePolling(calls, told, options["poll"], options["machine"])
+            return QueuePolling(calls, on_skipped, options["poll"], options["machine"])
         if text == "sacct" or (text == "slurmdb" and rest):
             calls = Commands(self.calls) if text == "sacct" else Rest(rest, self.calls, options["access"])
-            return AccountingPolling(calls, told, options["accounting"], options["since"])
+            return AccountingPolling(calls, on_skipped, options["accounting"], options["since"])
         if text.startswith("kafka://"):
-            return KafkaRecords(text.removeprefix("kafka://"), told, options["kafka_options"])
+            return KafkaRecords(text.removeprefix("kafka://"), on_skipped, options["kafka_options"])
         path = Path(text)
         if path.is_dir():
-            return Recorded(path, told)
+            return Recorded(path, on_skipped)
         if (file := self._file(text)) is not None:
             return file
         raise NotUnderstood(f"{text}: there is no such file; expected {HELP}")
 
     @classmethod
-    def keep_last(cls, sources: Sequence[Self], jobs: int) -> int:
+    def limit_to_last(cls, sources: Sequence[Self], jobs: int) -> int:
         """Skip old jobs in sacct's text, by the dates of rows."""
         if sources[0]._options["cluster"] is not None:  # others' jobs would count
             return 0
         files = [file for source in sources if (file := source._only_file()) is not None]
-        old, there_are = old_rows((days for file in files if (days := file.days(jobs)) is not None), jobs)
+        old, total = old_rows((days for file in files if (days := file.days(jobs)) is not None), jobs)
         for source in sources:
             source._old = old
-        return there_are if old.before else 0
+        return total if old.before else 0
 
     @classmethod
-    def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
+    def read_merged(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
         """Merge the events of files that may overlap, such as a dump a month: see `overlapping`."""
         files = [(source, file) for source in sources if (file := source._only_file()) is not None]
         for _, file in files:
             file.clusters = files[0][1].clusters
-        reached, first = DumpEnd(entries={}), sources[0]
-        first.share_told = 0.0 if files else None
-        for number, event in events_of([file for _, file in files], first.sites[0], reached):
-            first.share_told = reached.told / max(reached.rows, 1)
+        dump_end, first = DumpEnd(entries={}), sources[0]
+        first.progress = 0.0 if files else None
+        for number, event in events_of([file for _, file in files], first.sites[0], dump_end):
+            first.progress = dump_end.processed / max(dump_end.rows, 1)
             yield files[number][0], event
         if files:
             files[0][0].reached = contract.encode_cursor(
-                SlurmCursor(slurm=1, since=reached.at, jobs=_packed(reached.entries))
+                SlurmCursor(slurm=1, since=dump_end.at, jobs=_packed(dump_end.entries))
             )
         for source, file in files:
             source.records = file.records
-        yield from super().together([source for source in sources if source._only_file() is None])
+        yield from super().read_merged([source for source in sources if source._only_file() is None])
 
     def _only_file(self) -> OneFile | None:
-        """Its location, where that is one file."""
-        return self._file(self._ways[0]) if len(self._ways) == 1 else None
+        """Return the file, if the location is a single file."""
+        return self._file(self._locations[0]) if len(self._locations) == 1 else None
 
     def _file(self, text: str) -> OneFile | None:
         path = Path(text)
@@ -178,27 +178,27 @@ class SlurmSource(contract.Source):
 
     def events(self, cursor: contract.Cursor | None = None) -> Iterator[contract.Step]:
         """Yield the events, poll by poll; the last one of a poll has the cursor."""
-        run = _Following(self.sites[0], _unpacked(cursor), self._opened(), self._options["cluster"])
+        run = _PollLoop(self.sites[0], _unpacked(cursor), self._pollers(), self._options["cluster"])
         try:
             for step in run.steps():
-                self.records = sum(way.records for way in run.ways)
-                self.lag = {unit: value for way in run.ways for unit, value in way.lag.items()}
+                self.records = sum(poller.records for poller in run.pollers)
+                self.lag = {unit: value for poller in run.pollers for unit, value in poller.lag.items()}
                 yield step
         finally:
-            for way in run.ways:
-                way.close()
+            for poller in run.pollers:
+                poller.close()
 
 
-class _Following:
+class _PollLoop:
     def __init__(
-        self, site: str, found: tuple[SlurmCursor, dict[str, Entry]], ways: list[Poller], cluster: str | None = None
+        self, site: str, found: tuple[SlurmCursor, dict[str, Entry]], pollers: list[Poller], cluster: str | None = None
     ) -> None:
         self.place, entries = found
-        self.ways, self._clusters = ways, {None, cluster}
+        self.pollers, self._clusters = pollers, {None, cluster}
         self._site = site
-        self._accounting = next((way for way in ways if isinstance(way, AccountingPolling)), None)
+        self._accounting = next((poller for poller in pollers if isinstance(poller, AccountingPolling)), None)
         self._table = JobTable(site, entries, accounted=self._accounting is not None)
-        # and the number of accounting polls that had begun by then
+        # and the number of accounting polls that had started by then
         self._missing = dict.fromkeys(self.place.missing, 0)
         self._cursors = self.place.events // EVENTS_PER_CURSOR
 
@@ -206,59 +206,59 @@ class _Following:
         """Events with their cursors, and steps without events while nothing happens."""
         idle = self._cursor()
         while True:
-            looked = False
-            for way in self.ways:
-                for look in way.looks(self.place):
-                    looked = True
-                    yield from self._events_of(look)
-            if looked:
+            polled = False
+            for poller in self.pollers:
+                for result in poller.results(self.place):
+                    polled = True
+                    yield from self._events_of(result)
+            if polled:
                 idle = self._cursor()
             yield None, idle
-            if not looked:
+            if not polled:
                 time.sleep(PAUSE_S)
 
-    def _events_of(self, look: PollResult) -> Iterator[contract.Step]:
-        events: list[Any] = [*self._capacity(look)]
-        rows = [row for row in look.rows if row.cluster in self._clusters or self._clusters == {None}]
-        if rows or look.queue:
-            events += self._table.look(rows, look.at, look.queue, look.late)
-        events += self._in_doubt(look)
+    def _events_of(self, result: PollResult) -> Iterator[contract.Step]:
+        events: list[Any] = [*self._capacity(result)]
+        rows = [row for row in result.rows if row.cluster in self._clusters or self._clusters == {None}]
+        if rows or result.queue:
+            events += self._table.update(rows, result.at, result.queue, result.late)
+        events += self._resolve_missing(result)
         for number, event in enumerate(events, 1):
             self.place.events += 1
             last = number == len(events)
-            due = look.queue or look.accounting or self.place.events // EVENTS_PER_CURSOR > self._cursors
+            due = result.queue or result.accounting or self.place.events // EVENTS_PER_CURSOR > self._cursors
             if last and due:
                 self._cursors = self.place.events // EVENTS_PER_CURSOR
             yield event, self._cursor() if last and due else None
 
-    def _capacity(self, look: PollResult) -> list[Capacity]:
+    def _capacity(self, result: PollResult) -> list[Capacity]:
         """Return the machine if it has changed since it was last reported."""
-        if look.machine is None or (found := capacity_of(look.machine, self._site, look.at)) is None:
+        if result.machine is None or (found := capacity_of(result.machine, self._site, result.at)) is None:
             return []
-        print_of_it = zlib.crc32(msgspec.json.encode(msgspec.structs.replace(found, time=0.0))) or 1
-        if print_of_it == self.place.capacity:
+        fingerprint = zlib.crc32(msgspec.json.encode(msgspec.structs.replace(found, time=0.0))) or 1
+        if fingerprint == self.place.capacity:
             return []
-        self.place.capacity = print_of_it
+        self.place.capacity = fingerprint
         return [found]
 
-    def _in_doubt(self, look: PollResult) -> list[Any]:
+    def _resolve_missing(self, result: PollResult) -> list[Any]:
         """Handle jobs that the queue no longer shows, or shows as requeued.
 
         They are given up after an accounting poll that began later or, without an accounting, if the next queue poll
         does not show them either.
         """
-        if look.queue:
+        if result.queue:
             gone, before = set(self._table.vanished()), self._missing
             if self._accounting is None:
                 self._missing = dict.fromkeys(gone, 0)
-                return self._table.give_up(sorted(gone & before.keys()), look.at)
-            self._missing = {job: before.get(job, self._accounting.begun) for job in gone}
+                return self._table.give_up(sorted(gone & before.keys()), result.at)
+            self._missing = {job: before.get(job, self._accounting.polls_started) for job in gone}
             if gone:
-                self._accounting.hurry()
-        elif look.accounting and self._missing:
-            lost = {job for job, begun in self._missing.items() if begun < look.number}
-            self._missing = {job: begun for job, begun in self._missing.items() if job not in lost}
-            return self._table.give_up(sorted(lost.intersection(self._table.vanished())), look.at)
+                self._accounting.poll_now()
+        elif result.accounting and self._missing:
+            lost = {job for job, started in self._missing.items() if started < result.number}
+            self._missing = {job: started for job, started in self._missing.items() if job not in lost}
+            return self._table.give_up(sorted(lost.intersection(self._table.vanished())), result.at)
         return []
 
     def _cursor(self) -> contract.Cursor:

@@ -33,7 +33,7 @@ from streams.sources.slurm.rows import (
     submit_of,
 )
 
-QUEUING, HELD, RUNS, STILL, GONE = range(5)  # the phases of an entry: queued, held, running, suspended, ended
+QUEUING, HELD, RUNS, STILL, DEPARTED = range(5)  # the phases of an entry: queued, held, running, suspended, ended
 BY = "slurm"  # under this name Slurm's own estimates are scored
 
 REMEMBER_S = 3600.0
@@ -50,9 +50,9 @@ which job starts first, even by a small difference."""
 class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     """Last reported state of a job's last attempt; times are Unix seconds.
 
-    `request` is the fingerprint of the request in the last queue poll, 0 before one. `left` counts the tasks of an
-    array that are still pending as this row. `awaited`: it was requeued, and not seen pending again. `of_row`: a task
-    of which only its array was reported, as pending. `depends`: it waits for other jobs. `resized` is when the
+    `request` is the fingerprint of the request in the last queue poll, 0 before one. `pending_tasks` counts the tasks
+    of an array that are still pending as this row. `awaited`: it was requeued, and not seen pending again. `of_row`: a
+    task of which only its array was reported, as pending. `depends`: it waits for other jobs. `resized` is when the
     accounting last reported another size of it. `featured`: it requests node features. The other fields have their last
     reported values.
     """
@@ -62,7 +62,7 @@ class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     phase: int
     since: int
     request: int = 0
-    left: int = 0
+    pending_tasks: int = 0
     expected: bool = False
     awaited: bool = False
     of_row: bool = False
@@ -101,11 +101,11 @@ class JobTable:
         self._accounted = accounted
         self._shown: set[str] = set()
         self._queued_again: set[str] = set()
-        self._untold: set[str] = set()
+        self._unreported: set[str] = set()
         self._forgot_at = 0.0
         self._ordered_at = 0.0
 
-    def look(self, rows: Sequence[JobRow], at: float, queue: bool = False, late: bool = False) -> list[Any]:
+    def update(self, rows: Sequence[JobRow], at: float, queue: bool = False, late: bool = False) -> list[Any]:
         """Return the events that lead from the reported state to these rows, by time.
 
         Args:
@@ -115,21 +115,21 @@ class JobTable:
                 the tasks in an array's row are those that have not started.
             late: True if started jobs are reported too late for a prediction of their waits.
         """
-        ordered = _in_turn(rows)
+        ordered = _sorted(rows)
         if queue and self._accounted:
             ordered = self._without_queued_again(ordered)
         last = {row.job: row for row in ordered}
         share = 0.0 if queue and self._is_out_of_order(last.values(), at) else PRIORITY_SHARE
-        told = list(self._arrays(ordered, queue, late))
+        sorted_events = list(self._arrays(ordered, queue, late))
         for row in ordered:
             newest = last[row.job]
             superseded = (newest.submit, newest.start) != (row.submit, row.start)
-            told += self._one(row, at, queue, late, superseded, share)
-        told.sort(key=itemgetter(0))
+            sorted_events += self._one(row, at, queue, late, superseded, share)
+        sorted_events.sort(key=itemgetter(0))
         if queue:
             self._shown = set(last)
         self._forget(at)
-        return [event for _, event in told]
+        return [event for _, event in sorted_events]
 
     def _is_out_of_order(self, rows: Iterable[JobRow], at: float) -> bool:
         """Check if the reported priorities of pending jobs have another order than the current ones.
@@ -154,21 +154,21 @@ class JobTable:
 
         An attempt may have begun and ended between two polls, including the first one of a new job.
         """
-        untold, self._untold, self._queued_again = self._untold, set(), set()
+        unreported, self._unreported, self._queued_again = self._unreported, set(), set()
         for row in rows:
             entry = self.entries.get(row.job)
             if entry is None:
                 again = bool(row.restarts)
             else:
-                again = entry.phase != GONE and not entry.awaited and int(row.submit) > entry.submit
+                again = entry.phase != DEPARTED and not entry.awaited and int(row.submit) > entry.submit
             if again:
                 self._queued_again.add(row.job)
-        self._queued_again -= untold
+        self._queued_again -= unreported
         return [row for row in rows if row.job not in self._queued_again]
 
     def vanished(self) -> list[str]:
         """Return the live jobs missing in the last queue poll, and the jobs whose last attempt only the queue has."""
-        live = [job for job, entry in self.entries.items() if entry.phase != GONE and job not in self._shown]
+        live = [job for job, entry in self.entries.items() if entry.phase != DEPARTED and job not in self._shown]
         return live + [job for job in self._queued_again if job not in self.entries]
 
     def give_up(self, jobs: Iterable[str], at: float) -> list[JobEvent]:
@@ -176,23 +176,23 @@ class JobTable:
 
         For requeued jobs, the next queue poll reports the time of the requeue.
         """
-        told: list[JobEvent] = []
+        events: list[JobEvent] = []
         for job in jobs:
             if job in self._queued_again:
-                self._untold.add(job)
+                self._unreported.add(job)
                 continue
             entry = self.entries[job]
             name: Any = {"site": self.site, "time": max(at, float(entry.since)), "job": job, "attempt": entry.attempt}
-            told.append(End(**name, state="unknown") if entry.phase in (RUNS, STILL) else Cancel(**name))
-            entry.phase, entry.since = GONE, int(at)
-        return told
+            events.append(End(**name, state="unknown") if entry.phase in (RUNS, STILL) else Cancel(**name))
+            entry.phase, entry.since = DEPARTED, int(at)
+        return events
 
     def _forget(self, at: float) -> None:
         """Remove jobs that left long ago. O(jobs), so only every six minutes."""
         if at - self._forgot_at < REMEMBER_S / 10:
             return
         self._forgot_at, oldest = at, at - REMEMBER_S
-        for job in [job for job, entry in self.entries.items() if entry.phase == GONE and entry.since < oldest]:
+        for job in [job for job, entry in self.entries.items() if entry.phase == DEPARTED and entry.since < oldest]:
             if job not in self._shown:
                 del self.entries[job]
 
@@ -212,7 +212,7 @@ class JobTable:
             size = (head.array_size or 1) if head else 0
             size = size + len(parts) if queue or not head else max(size, len(parts))
             first = head or msgspec.structs.replace(parts[0], job=array, array=None)
-            self._enter(first, 0, queue).left = size
+            self._enter(first, 0, queue).pending_tasks = size
             place = _SortKey(first.submit, _SUBMIT_RANK)
             row = msgspec.structs.replace(first, array_size=size)
             yield place, submit_of(row, self.site, late=late and bool(parts))
@@ -256,12 +256,14 @@ class JobTable:
         attempt = row.restarts or 0
         if before is None:
             entry, parent = self._enter(row, attempt, queue), self.entries.get(row.array or "")
-            if parent is None or parent.left == 0:  # a row whose list of tasks was cut had fewer than there are
+            if (
+                parent is None or parent.pending_tasks == 0
+            ):  # a row whose list of tasks was cut had fewer than there are
                 unseen = parent is not None and row.phase != QUEUED
                 return entry, [submit_of(row, self.site, attempt, late or unseen)]
-            entry.of_row, parent.left = row.phase != QUEUED, parent.left - 1
-            if parent.left == 0:
-                parent.phase, parent.since = GONE, int(row.start or row.end or row.submit)
+            entry.of_row, parent.pending_tasks = row.phase != QUEUED, parent.pending_tasks - 1
+            if parent.pending_tasks == 0:
+                parent.phase, parent.since = DEPARTED, int(row.start or row.end or row.submit)
             return entry, [] if entry.of_row else [submit_of(row, self.site, attempt, late)]
         attempt = max(attempt, before.attempt + 1)
         name: Any = {"site": self.site, "time": row.submit, "job": row.job, "attempt": before.attempt}
@@ -269,21 +271,23 @@ class JobTable:
         if ran and attempt == before.attempt + 1:
             return entry, [Requeue(**name), *eligible_again(self.site, row, attempt)]
         again = submit_of(row, self.site, attempt, late)
-        if before.phase == GONE:
+        if before.phase == DEPARTED:
             return entry, [again]
         return entry, [End(**name, state="requeued") if ran else Cancel(**name), again]
 
     def _resized(self, row: JobRow, entry: Entry) -> list[JobEvent]:
         """Report the new size of a running job, unless the queue reports it or it was reported already."""
-        told = entry.phase == GONE or int(row.submit) <= entry.resized or entry.request
+        reported = entry.phase == DEPARTED or int(row.submit) <= entry.resized or entry.request
         entry.resized = int(row.submit)
         name: Any = {"site": self.site, "time": row.submit, "job": row.job, "attempt": entry.attempt}
-        return [] if told else [Alter(**name, cpus=row.started_cpus, nodes=row.started_nodes, gpus=row.started_gpus)]
+        return (
+            [] if reported else [Alter(**name, cpus=row.started_cpus, nodes=row.started_nodes, gpus=row.started_gpus)]
+        )
 
     def _enter(self, row: JobRow, attempt: int, queue: bool) -> Entry:
         submit = int(row.submit)
-        entry = Entry(attempt, submit, QUEUING, submit, depends=row.phase == QUEUED and "dependency" in row.asked)
-        entry.featured = bool(row.asked.get("node_features"))
+        entry = Entry(attempt, submit, QUEUING, submit, depends=row.phase == QUEUED and "dependency" in row.request)
+        entry.featured = bool(row.request.get("node_features"))
         if queue and row.phase == QUEUED:  # the submission contains everything
             entry.request, entry.reason, entry.priority = fingerprint(request_of(row)), reason_of(row), priority_of(row)
         self.entries[row.job] = entry
@@ -299,7 +303,7 @@ class _Steps:
 
     def events(self, superseded: bool) -> Iterator[JobEvent]:
         row, entry = self._row, self._entry
-        if entry.phase == GONE or row.phase == UNCLEAR:
+        if entry.phase == DEPARTED or row.phase == UNCLEAR:
             return
         if row.phase == QUEUED:
             if entry.phase in (QUEUING, HELD):
@@ -331,11 +335,11 @@ class _Steps:
         row, entry = self._row, self._entry
         before, entry.request = entry.request, fingerprint(request)
         kept = {"dependency": entry.depends, "node_features": entry.featured}  # what was never there is not taken away
-        entry.depends, entry.featured = "dependency" in row.asked, bool(row.asked.get("node_features"))
-        told = {name: x for name, x in request.items() if x is not None and (x or kept.get(name, True))}
-        changed = {} if before == entry.request else told
+        entry.depends, entry.featured = "dependency" in row.request, bool(row.request.get("node_features"))
+        present = {name: x for name, x in request.items() if x is not None and (x or kept.get(name, True))}
+        changed = {} if before == entry.request else present
         if not before:  # another input reported it, with fewer fields
-            changed = {name: row.asked[name] for name in ("dependency",) if name in row.asked}
+            changed = {name: row.request[name] for name in ("dependency",) if name in row.request}
         if row.phase == QUEUED:
             if (reason := reason_of(row)) != entry.reason:
                 entry.reason = changed["pending_reason"] = reason
@@ -378,7 +382,7 @@ class _Steps:
             entry.phase, entry.since = RUNS, int(since)
             yield Resume(**self._name, time=since)
         if self._queue:
-            request = {"cpus": row.started_cpus, "walltime": row.asked.get("walltime"), "unlimited": row.unlimited}
+            request = {"cpus": row.started_cpus, "walltime": row.request.get("walltime"), "unlimited": row.unlimited}
             yield from self._altered(request)
 
     def _ends(self, again: bool) -> Iterator[JobEvent]:
@@ -386,7 +390,7 @@ class _Steps:
         if row.end is None:
             return
         ran = entry.phase in (RUNS, STILL)
-        entry.phase, entry.since = GONE, int(row.end)
+        entry.phase, entry.since = DEPARTED, int(row.end)
         if again and ran:
             yield Requeue(**self._name, time=row.end, state=row.state or None)
             entry.attempt, entry.submit, entry.phase, entry.awaited = entry.attempt + 1, int(row.end), QUEUING, True
@@ -400,14 +404,14 @@ class _Steps:
 
 def _is_resized(row: JobRow, entry: Entry) -> bool:
     """Check if a row is another size of an attempt that ran: its start is the attempt's, and not after its end."""
-    if entry.phase not in (RUNS, STILL, GONE) or int(row.submit) <= entry.submit:
+    if entry.phase not in (RUNS, STILL, DEPARTED) or int(row.submit) <= entry.submit:
         return False
     began = row.start if row.began is None else row.began
-    same = began is not None and entry.submit <= began and began < entry.since + (entry.phase != GONE)
+    same = began is not None and entry.submit <= began and began < entry.since + (entry.phase != DEPARTED)
     return row.resized or same
 
 
-def _in_turn(rows: Sequence[JobRow]) -> list[JobRow]:
+def _sorted(rows: Sequence[JobRow]) -> list[JobRow]:
     """Sort rows by submission; attempts of one job with the same submission by start."""
     first: dict[str, int] = {}
     turns = [

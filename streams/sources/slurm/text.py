@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from streams.sources.contract import LeftOut, OnSkipped, Skipped
 from streams.sources.logs.fields import by_name
-from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields, RequestFields, asked_of, row_of
+from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields, RequestFields, request_fields_of, row_of
 from streams.sources.slurm.local_times import LocalTimes
 from streams.sources.slurm.rows import JobRow, walltime_of
 from streams.sources.slurm.separators import FREE, put_together
@@ -164,60 +164,62 @@ def _records(lines: Iterable[str], layout: ColumnLayout) -> Iterator[tuple[int, 
 
     If the next one is a complete record by itself, the short line is broken and is yielded alone.
     """
-    begun, separators = 0, 0
+    first_line, separators = 0, 0
     parts: list[str] = []
     for number, line in enumerate(lines, 1):
         text = line.rstrip("\r\n")
         needed = len(layout.columns) - 1
         here = text.count(layout.separator)
         if parts and (here >= needed or sum(map(len, parts)) + len(text) > MAX_RECORD):
-            yield begun, "\n".join(parts)
+            yield first_line, "\n".join(parts)
             parts, separators = [], 0
         if not parts and here >= needed and text:
             yield number, text
             continue
         if not parts:
-            begun = number
+            first_line = number
             if not text:
                 continue
         parts.append(text)
         separators += here
         if separators >= needed:
-            yield begun, "\n".join(parts)
+            yield first_line, "\n".join(parts)
             parts, separators = [], 0
     if parts:
-        yield begun, "\n".join(parts)
+        yield first_line, "\n".join(parts)
 
 
 _COLUMNS = by_name(
     "jobname:name state:job_state submit:submit_time eligible:eligible_time start:start_time end:end_time"
     " restarts:restart_cnt nodelist:nodes priority reason:state_reason sluid originalsluid:original_sluid"
 )
-_ASKED = by_name(
+_REQUEST_COLUMNS = by_name(
     "cluster user:user_name group:group_name account partition qos nnodes:node_count alloccpus:cpus ncpus:cpus"
     " reqcpus:required_cpus reqmem:requested_memory reqtres:tres_req_str alloctres:tres_alloc_str reqgres:tres_per_node"
     " allocgres:tres_per_job reservation:resv_name constraints:features timelimit:time_limit timelimitraw:walltime"
 )
-"""The columns by the fields of `AttemptFields`: its own, and what many ask for alike; of two for one field the later
-counts."""
+"""The columns by the fields of `AttemptFields`: its own, and those that many attempts share. If two columns give one
+field, the later one counts."""
 
 
 def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRow | str | None]:
     """Return a function that parses a record as a row: the name of the wrong field, or None for a step."""
     place = {name: number for number, name in reversed(list(enumerate(columns)))}
     nothing = len(columns)
-    own, common = ({ours: place[name] for name, ours in of.items() if name in place} for of in (_COLUMNS, _ASKED))
-    request = itemgetter(nothing, nothing, *common.values())
+    own, common = (
+        {ours: place[name] for name, ours in of.items() if name in place} for of in (_COLUMNS, _REQUEST_COLUMNS)
+    )
+    key = itemgetter(nothing, nothing, *common.values())
     raw, elapsed = place.get("jobidraw", nothing), place.get("elapsed", place.get("elapsedraw", nothing))
     jobid, in_seconds = place.get("jobid", raw), "elapsed" not in place
     times = LocalTimes(zone)
 
     @lru_cache(65536)
-    def asked(request: tuple[str, ...]) -> RequestFields:
-        told = AttemptFields(**dict(zip(common, request[2:], strict=True)))  # type: ignore[arg-type]
-        told.walltime, told.unlimited = walltime_of(str(told.walltime or told.time_limit or ""))
-        told.time_limit = None
-        return asked_of(told)
+    def request_of(cells: tuple[str, ...]) -> RequestFields:
+        attempt = AttemptFields(**dict(zip(common, cells[2:], strict=True)))  # type: ignore[arg-type]
+        attempt.walltime, attempt.unlimited = walltime_of(str(attempt.walltime or attempt.time_limit or ""))
+        attempt.time_limit = None
+        return request_fields_of(attempt)
 
     def read(fields: list[str]) -> JobRow | str | None:
         fields.append("")  # the place of every column that is not there
@@ -227,10 +229,10 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], JobRo
         named = _identity(identity, fields[raw] or identity)
         if named is None:
             return "job_id"
-        told = AttemptFields(**{ours: fields[at] for ours, at in own.items()}, **named)  # type: ignore[arg-type]
-        told.job_state = fields[place["state"]].partition(" ")[0].rstrip("+")
-        told.elapsed = _elapsed(fields[elapsed], in_seconds)
-        row = row_of(told, times.of(told), asked=asked(request(fields)))
+        attempt = AttemptFields(**{ours: fields[at] for ours, at in own.items()}, **named)  # type: ignore[arg-type]
+        attempt.job_state = fields[place["state"]].partition(" ")[0].rstrip("+")
+        attempt.elapsed = _elapsed(fields[elapsed], in_seconds)
+        row = row_of(attempt, times.of(attempt), request=request_of(key(fields)))
         if isinstance(row, JobRow) and "+" in identity and not _is_number(fields[raw]):
             row.job = identity
         return row

@@ -78,7 +78,7 @@ def test_other_schedulers(found: Any, expected: Any) -> None:
 def queued(**fields: Any) -> Any:
     job = {"job_id": 7, "job_state": ["PENDING"], "submit_time": 10, "partition": "batch", "cpus": 1} | fields
     (row,) = read_jobs(json.dumps({"jobs": [job]}).encode(), pytest.fail, "squeue").rows
-    return row.asked.get("node_features")
+    return row.request.get("node_features")
 
 
 def test_every_way_to_slurm_tells_them() -> None:
@@ -88,9 +88,9 @@ def test_every_way_to_slurm_tells_them() -> None:
     assert queued(features="", excluded_nodes="n" * 254) == [["not " + "n" * 252]]
     row = "7|batch|2026-01-01T10:00:00|2026-01-01T10:01:00|Unknown|RUNNING|x86|ib\n"
     (told,) = read_sacct(["JobID;Partition;Submit;Start;End;State;Constraints", row.replace("|", ";", 6)], pytest.fail)
-    assert told.asked["node_features"] == [["ib"], ["x86"]]
+    assert told.request["node_features"] == [["ib"], ["x86"]]
     job = {"job_id": 7, "state": {"current": ["RUNNING"]}, "time": {"submission": 10, "start": 20}, "constraints": "ib"}
-    assert read_jobs(json.dumps({"jobs": [job]}).encode(), pytest.fail, "sacct").rows[0].asked["node_features"] == [
+    assert read_jobs(json.dumps({"jobs": [job]}).encode(), pytest.fail, "sacct").rows[0].request["node_features"] == [
         ["ib"]
     ]
 

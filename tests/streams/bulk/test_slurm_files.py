@@ -40,17 +40,17 @@ def kinds(events: list[AnyEvent]) -> list[tuple[str, int, str, float]]:
 @pytest.mark.parametrize("seed", range(3))
 def test_dumps_that_overlap_are_one_log(dump: Dump, seed: int, tmp_path: Path) -> None:
     jobs = history(seed)
-    whole, _ = read(tmp_path, dump(jobs, END, 0))
+    read_all, _ = read(tmp_path, dump(jobs, END, 0))
     for cut in range(100, 2600, 600):
         months = [dump(jobs, cut, 0), dump(jobs, END, cut)]
         repeated = sum(job.submit <= cut <= job.end for job in jobs)
         for order in (months, months[::-1]):
             found, report = read(tmp_path, *order)
-            assert found == whole
+            assert found == read_all
             assert report.left_out == ({TWICE: repeated} if repeated else {})
             assert not report.skipped
             assert sum(file.records for file in report.files) == len(jobs) + repeated
-            assert report.events == len(whole)
+            assert report.events == len(read_all)
 
 
 def test_an_attempt_in_one_file_and_the_next_one_in_another_are_of_one_job(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_twice_as_many_rows_take_twice_as_long(tmp_path: Path) -> None:
     lines = (f"{number}|{number}|{row}" for number in range(1, 40_001))
     (tmp_path / "a.txt").write_text("\n".join([SACCT, *lines, ""]))
     source, began = SlurmSource(str(tmp_path / "a.txt")), time.process_time()
-    assert sum(1 for _ in SlurmSource.together([source])) == 3 * 40_000
+    assert sum(1 for _ in SlurmSource.read_merged([source])) == 3 * 40_000
     assert time.process_time() - began < 15  # 1 s; if each row were compared with each other, minutes
 
 
@@ -164,7 +164,7 @@ def test_a_large_answer_is_read_alike(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_what_is_usual_of_an_end_is_not_written(tmp_path: Path) -> None:
     """Each event is sent, and kept, so a state that is the default costs nothing."""
     read(tmp_path, text(history(1), END, 0))
-    told = SlurmSource.together([SlurmSource(str(tmp_path / "0.log"), "s")])
+    told = SlurmSource.read_merged([SlurmSource(str(tmp_path / "0.log"), "s")])
     ends = [msgspec.json.encode(event) for _, event in told if event.kind == "end"]
     assert any(b'"state"' not in end for end in ends)
     assert not any(b'"completed"' in end for end in ends)

@@ -311,7 +311,7 @@ def test_further_columns_are_counted_and_whole_numbers_may_have_a_point(tmp_path
     path = tmp_path / "wide.swf"
     path.write_text(f"{line} -1 {{n1,n2}} 2:ppn=2\n{line.replace('7', '8', 1)}\n")
     source = SwfSource(str(path))
-    assert len(list(source.whole())) == 6
+    assert len(list(source.read_all())) == 6
     first, second = read_swf(path).jobs
     assert (first.number, first.run, first.allocated, first.status) == (7, 60.25, 4, 1)
     assert first == msgspec.structs.replace(second, number=7)
@@ -383,7 +383,7 @@ def test_what_is_left_out_is_counted_once_however_often_a_trace_is_read(tmp_path
     path.write_text(swf_line(1) + swf_line(2, wait=-1))
     source = SwfSource(str(path))
     for _ in range(2):
-        assert len(list(source.whole())) == 3
+        assert len(list(source.read_all())) == 3
         assert (source.records, source.left_out) == (2, {"jobs without a wait": 1})
 
 
@@ -399,7 +399,7 @@ def test_gpus_stand_beside_a_size_of_frontiers(tmp_path: Path) -> None:
 def test_a_header_behind_jobs_counts_in_bulk_too(tmp_path: Path) -> None:
     path = tmp_path / "made.swf"
     path.write_text(swf_line(1) + HEADER + swf_line(2, 30))
-    found = list(SwfSource(str(path)).whole())
+    found = list(SwfSource(str(path)).read_all())
     assert found == list(events_of(read_swf(path), "made"))
     assert isinstance(found[0], Capacity) and (found[0].cpus, found[0].time) == (64, 835823160.0)
 
@@ -407,7 +407,7 @@ def test_a_header_behind_jobs_counts_in_bulk_too(tmp_path: Path) -> None:
 def test_a_trace_read_in_bulk_is_not_in_memory_and_says_the_same(tmp_path: Path) -> None:
     path = made_trace(tmp_path / "made.swf")
     source = SwfSource(str(path))
-    assert list(source.whole()) == list(events_of(read_swf(path), "made"))
+    assert list(source.read_all()) == list(events_of(read_swf(path), "made"))
     assert source.records == 400
     lines = path.read_text().splitlines(keepends=True)
     jobs = [line for line in lines if not line.startswith(";")]

@@ -39,7 +39,7 @@ def test_a_file_that_begins_with_a_name_that_is_no_utf8(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(line(Submit(site="alder", time=5.0, job="1", user="ada")).encode().replace(b"ada", b"\xffda"))
     assert format_of(path).name == "events"
-    [event] = EventsSource(str(path)).whole()
+    [event] = EventsSource(str(path)).read_all()
     assert isinstance(event, Submit) and event.user == "\ufffdda"
 
 
@@ -50,5 +50,5 @@ def test_the_site_is_the_first_events_where_none_is_named(tmp_path: Path) -> Non
     skipped: list[object] = []
     source = EventsSource(str(path), on_skipped=skipped.append)
     assert source.sites == ("alder",)
-    assert [event.site for event in source.whole()] == ["alder", "alder"]
-    assert [event.site for event in EventsSource(str(path), "y", skipped.append).whole()] == ["y", "y"]
+    assert [event.site for event in source.read_all()] == ["alder", "alder"]
+    assert [event.site for event in EventsSource(str(path), "y", skipped.append).read_all()] == ["y", "y"]

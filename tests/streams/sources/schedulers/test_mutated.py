@@ -189,7 +189,7 @@ def test_changed_records_do_no_harm(name: str, tmp_path: Path) -> None:
         began = time.process_time()
         kind = source_named(name.partition(" ")[0])
         source = kind(str(path), "s", skipped.append)
-        events = [event for _, event in kind.together([source])]
+        events = [event for _, event in kind.read_merged([source])]
         assert time.process_time() - began < max(SECONDS_PER_LINE * lines, 10)
         assert source.records
         checked(events, skipped)
@@ -213,5 +213,5 @@ def test_brackets_one_in_another_are_one_bad_record(name: str, inside: str, tmp_
     good = htcondor.as_json(0, "2024-09-15T10:23:20Z", None) if name == "htcondor" else CORPUS[name][0]
     (tmp_path / "log").write_text('{"a":' + inside * 50_000 + "}\n" + good)
     skipped: list[Skipped] = []
-    assert list(source_named(name)(str(tmp_path / "log"), "s", skipped.append).whole())
+    assert list(source_named(name)(str(tmp_path / "log"), "s", skipped.append).read_all())
     assert [part.line for part in skipped] == [1]

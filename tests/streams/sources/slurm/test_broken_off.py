@@ -24,7 +24,7 @@ PLACE = re.compile(r"it breaks off in line (\d+), byte (\d+), after (\d+) whole 
 
 def submitted(path: Path) -> tuple[list[str], list[Skipped]]:
     told: list[Skipped] = []
-    events = SlurmSource(str(path), "s", told.append).whole()
+    events = SlurmSource(str(path), "s", told.append).read_all()
     return [event.job for event in events if event.kind == "submit"], told
 
 
@@ -143,6 +143,6 @@ def test_a_recorded_look_that_breaks_off_is_passed_over(tmp_path: Path) -> None:
     (looks / "1-squeue.json").write_bytes(squeue(JOBS, 8))
     (looks / "2-squeue.json").write_bytes(squeue(JOBS, 8)[:-300])
     told: list[Skipped] = []
-    events: list[AnyEvent] = list(SlurmSource(str(looks), "s", told.append).whole())
+    events: list[AnyEvent] = list(SlurmSource(str(looks), "s", told.append).read_all())
     assert not any(event.kind in ("end", "cancel") for event in events)
     assert [Path(part.file).name for part in told] == ["2-squeue.json"]

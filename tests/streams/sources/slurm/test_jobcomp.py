@@ -11,7 +11,7 @@ from kafka import TopicPartition
 
 from streams.errors import UserError
 from streams.sources.contract import Skipped
-from streams.sources.slurm.jobcomp import KafkaRecords, look_at, row_of
+from streams.sources.slurm.jobcomp import KafkaRecords, read_record, row_of
 from streams.sources.slurm.polling import SlurmCursor
 from streams.sources.slurm.rows import JobRow
 from tests.support.made_slurm import NOON, MadeJob, records
@@ -29,7 +29,7 @@ def test_a_finish() -> None:
     row = one()
     assert (row.job, row.phase, row.state) == ("7", "ended", "completed")
     assert (row.submit, row.start, row.end) == (NOON, NOON + 60, NOON + 180)
-    assert (row.asked.get("walltime"), row.asked.get("cpus"), row.started_cpus) == (
+    assert (row.request.get("walltime"), row.request.get("cpus"), row.started_cpus) == (
         3600.0,
         4,
         4,
@@ -59,7 +59,7 @@ def test_words_for_unknown_times(word: str) -> None:
 
 def test_tasks_and_heterogeneous_jobs() -> None:
     assert one(array_job_id=5, array_task_id=0).job == "5_0"
-    assert one(het_job_id=6).asked.get("het_group") == "6"
+    assert one(het_job_id=6).request.get("het_group") == "6"
     assert one(array_job_id=0, array_task_id=0, het_job_id=0).job == "7"
 
 
@@ -67,13 +67,13 @@ def test_tasks_and_heterogeneous_jobs() -> None:
 def test_no_record_makes_it_crash(value: bytes | dict[str, Any]) -> None:
     skipped: list[Skipped] = []
     data = value if isinstance(value, bytes) else json.dumps(FINISH | value).encode()
-    assert len(look_at(data, "here", 1, skipped.append).rows) + len(skipped) == 1
+    assert len(read_record(data, "here", 1, skipped.append).rows) + len(skipped) == 1
 
 
 def test_a_record_of_brackets_is_told() -> None:
     """The reader of a topic that fails at a record fails there again after each start."""
     skipped: list[Skipped] = []
-    assert look_at(b'{"jobid":5,"x":' + b"[" * 100_000, "here", 1, skipped.append).rows == []
+    assert read_record(b'{"jobid":5,"x":' + b"[" * 100_000, "here", 1, skipped.append).rows == []
     assert [part.expected for part in skipped] == ["a record of jobcomp/kafka, as JSON"]
 
 
@@ -132,7 +132,7 @@ def value(number: int) -> bytes:
 def jobs(way: KafkaRecords, place: SlurmCursor) -> list[str]:
     found: list[str] = []
     for _ in range(20):
-        found += [row.job for look in way.looks(place) for row in look.rows]
+        found += [row.job for look in way.results(place) for row in look.rows]
     return found
 
 

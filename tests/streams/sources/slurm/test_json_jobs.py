@@ -113,8 +113,8 @@ def test_a_queued_job() -> None:
     assert (row.job, row.phase, row.submit, row.start, row.expected) == ("7", "queued", NOON, None, NOON + 600)
     where = {"queue": "batch", "partitions": ["batch", "gpu"], "walltime": 3600.0}
     size = {"cpus": 8, "nodes": 2, "memory": 4 << 30, "gpus": 4, "gpu_types": {"a100": 4}}
-    asked = where | size | {"licences": {"matlab@here": 2, "abaqus": 1}}
-    assert row.asked | asked == row.asked
+    request = where | size | {"licences": {"matlab@here": 2, "abaqus": 1}}
+    assert row.request | request == row.request
 
 
 def test_a_begin_time_is_no_estimate() -> None:
@@ -128,7 +128,7 @@ def test_a_held_job(other: dict[str, Any]) -> None:
 
 def test_an_array_and_its_tasks() -> None:
     row = one(NEW, array_job_id=number(7), array_task_string="1-10%2", array_max_tasks=number(2))
-    assert (row.job, row.array, row.array_size, row.asked.get("array_limit")) == ("7", None, 10, 2)
+    assert (row.job, row.array, row.array_size, row.request.get("array_limit")) == ("7", None, 10, 2)
     task = one(NEW, job_id=9, array_job_id=number(7), array_task_id=number(0), job_state=["RUNNING"])
     assert (task.job, task.array, task.array_size) == ("7_0", "7", None)
     last = one(NEW, array_job_id=number(7), array_task_id=number(10))
@@ -161,19 +161,19 @@ def test_gpus_that_the_site_does_not_track() -> None:
     assert one(NEW, **runs, tres_per_node="").started_gpus == 0
     assert one(DONE).started_gpus is None
     by_socket = one(NEW, tres_per_node="", tres_per_socket="gres/gpu:2", sockets_per_node=number(2))
-    assert by_socket.asked.get("gpus") == 2 * 2 * 2
+    assert by_socket.request.get("gpus") == 2 * 2 * 2
 
 
 def test_no_limit() -> None:
     assert one(NEW, time_limit=number(None, infinite=True)).unlimited
     assert one(OLD, time_limit=4294967295).unlimited
-    assert one(OLD, time_limit=4294967295).asked.get("walltime") is None
+    assert one(OLD, time_limit=4294967295).request.get("walltime") is None
 
 
 def test_a_job_of_the_accounting() -> None:
     row = one(DONE)
     assert (row.job, row.phase, row.state) == ("7", "ended", "completed")
-    assert (row.start, row.end, row.asked.get("cpus"), row.asked.get("memory"), row.asked.get("gpu_types")) == (
+    assert (row.start, row.end, row.request.get("cpus"), row.request.get("memory"), row.request.get("gpu_types")) == (
         NOON + 60,
         NOON + 180,
         8,
@@ -200,7 +200,7 @@ def test_what_is_no_such_document(document: bytes) -> None:
 
 def test_names_that_are_no_utf8() -> None:
     document = json.dumps({"jobs": [NEW]}).encode().replace(b"namd", b"na\xffmd")
-    assert read_jobs(document, lambda _: None, "squeue").rows[0].asked.get("executable") == "na\ufffdmd"
+    assert read_jobs(document, lambda _: None, "squeue").rows[0].request.get("executable") == "na\ufffdmd"
 
 
 @pytest.mark.parametrize("field", ["job_id", "submit_time"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams.bulk.reading import read_log
-from streams.sources.slurm.jobcomp import look_at
+from streams.sources.slurm.jobcomp import read_record
 from streams.sources.slurm.json_jobs import read_jobs
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.table import JobTable
@@ -57,33 +57,33 @@ def test_a_file_tells_of_one_attempt(sluids: bool, tmp_path: Path) -> None:
 
 def test_sluids_tell_it_whatever_the_start_is() -> None:
     table = JobTable("alder")
-    assert says(table.look(told(accounted(sluids=True, began=50)), NOON + 100)) == WHOLE
+    assert says(table.update(told(accounted(sluids=True, began=50)), NOON + 100)) == WHOLE
 
 
 def test_without_the_first_row_it_is_not_known_when_it_was_submitted() -> None:
-    (submit, *_) = JobTable("alder").look(told(accounted(sluids=True, whole=False)), NOON + 100)
+    (submit, *_) = JobTable("alder").update(told(accounted(sluids=True, whole=False)), NOON + 100)
     assert submit.late
 
 
 def test_a_requeue_has_other_sluids_and_stays_one() -> None:
     text = accounted(sluids=True, began=60).replace(f"{SLUIDS[1]}|{SLUIDS[0]}", f"{SLUIDS[1]}|{SLUIDS[1]}")
-    assert "50 requeue 0" in says(JobTable("alder").look(told(text), NOON + 100))
+    assert "50 requeue 0" in says(JobTable("alder").update(told(text), NOON + 100))
 
 
 def test_polls_tell_it_once() -> None:
     table = JobTable("alder", accounted=True)
     running = told(accounted(ended=None))
-    assert says(table.look(running, NOON + 60)) == WHOLE[:3]
-    assert table.look(running, NOON + 70) == []
-    assert says(table.look(told(accounted()), NOON + 100)) == WHOLE[3:]
-    assert table.look(told(accounted()), NOON + 110) == []
+    assert says(table.update(running, NOON + 60)) == WHOLE[:3]
+    assert table.update(running, NOON + 70) == []
+    assert says(table.update(told(accounted()), NOON + 100)) == WHOLE[3:]
+    assert table.update(told(accounted()), NOON + 110) == []
 
 
 def test_it_may_be_resized_in_the_second_in_which_it_starts() -> None:
     table = JobTable("alder", accounted=True)
     job = MadeJob(number=1, submit=0, start=50, end=90, cpus=1)
-    table.look(read_jobs(squeue([job], 55), lambda _: None, "squeue").rows, NOON + 55, queue=True)
-    assert table.look(told(accounted(began=50, ended=None)), NOON + 60) == []
+    table.update(read_jobs(squeue([job], 55), lambda _: None, "squeue").rows, NOON + 55, queue=True)
+    assert table.update(told(accounted(began=50, ended=None)), NOON + 60) == []
 
 
 def test_the_queue_tells_it_and_the_accounting_says_nothing_more() -> None:
@@ -92,11 +92,11 @@ def test_the_queue_tells_it_and_the_accounting_says_nothing_more() -> None:
     for at, cpus in ((5, 2), (20, 2), (55, 1), (95, 1)):
         job.cpus = cpus
         found = read_jobs(squeue([job], at), lambda _: None, "squeue").rows
-        events = table.look(found, NOON + at, queue=True)
+        events = table.update(found, NOON + at, queue=True)
         if at == 55:
             assert says(events) == ["55 alter 0"]
             assert events[0].cpus == 1
-    assert table.look(told(accounted()), NOON + 100) == []
+    assert table.update(told(accounted()), NOON + 100) == []
 
 
 def test_an_answer_in_json_has_sluids_too() -> None:
@@ -109,7 +109,7 @@ def test_an_answer_in_json_has_sluids_too() -> None:
     jobs = [one(SLUIDS[0], 0, "RESIZING", 50), one(SLUIDS[1], 50, "COMPLETED", 90)]
     found = read_jobs(json.dumps({"jobs": jobs}).encode(), lambda _: None, "sacct").rows
     assert [row.resized for row in found] == [False, True]
-    assert says(JobTable("alder").look(found, NOON + 100)) == WHOLE
+    assert says(JobTable("alder").update(found, NOON + 100)) == WHOLE
 
 
 def test_jobcomps_record_of_a_size_that_ended_is_no_requeue() -> None:
@@ -120,6 +120,6 @@ def test_jobcomps_record_of_a_size_that_ended_is_no_requeue() -> None:
 
     table, events = JobTable("alder"), list[Any]()
     for state, end, sluid in (("RESIZING", 50, SLUIDS[0]), ("COMPLETED", 90, SLUIDS[1])):
-        look = look_at(record(state, end, sluid), "records", None, lambda skipped: pytest.fail(str(skipped)))
-        events += table.look(look.rows, look.at, late=True)
+        look = read_record(record(state, end, sluid), "records", None, lambda skipped: pytest.fail(str(skipped)))
+        events += table.update(look.rows, look.at, late=True)
     assert says(events) == ["0 submit 0", "10 start 0", "90 end 0"]

@@ -168,7 +168,7 @@ def test_files_are_recognised_and_read_whole(tmp_path: Path, kind: str) -> None:
         path.write_bytes(b"".join(value + b"\n" for job in JOBS for _, value in records(job)))
     source = format_of(path)(str(path))
     assert (source.name, source.sites) == ("slurm", ("alder",))
-    events = list(source.whole())
+    events = list(source.read_all())
     assert sum(event.kind == "end" for event in events) == 3
     assert not any(event.late for event in events if event.kind == "submit")
     assert source.records == {"text": 7, "json": 6, "records": 10}[kind]
@@ -177,7 +177,7 @@ def test_files_are_recognised_and_read_whole(tmp_path: Path, kind: str) -> None:
 def test_local_times_are_those_of_the_zone(tmp_path: Path) -> None:
     (tmp_path / "alder.txt").write_text(sacct(JOBS[:1], 300))
     source = SlurmSource(str(tmp_path / "alder.txt"), timezone="Europe/Paris")
-    assert next(iter(source.whole())).time == NOON - 3600
+    assert next(iter(source.read_all())).time == NOON - 3600
     with pytest.raises(UserError, match="expected one such as Europe"):
         SlurmSource(str(tmp_path / "alder.txt"), timezone="Mars")
 
@@ -192,7 +192,7 @@ def test_a_file_may_have_any_name_and_be_zipped(
     (tmp_path / name).write_bytes(zipped(sacct(JOBS, 300).encode()))
     source = SlurmSource(str(tmp_path / name))
     assert source.sites == (site,)
-    assert sum(event.kind == "end" for event in source.whole()) == 3
+    assert sum(event.kind == "end" for event in source.read_all()) == 3
 
 
 def test_answers_may_be_appended_to_one_file(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_answers_may_be_appended_to_one_file(tmp_path: Path) -> None:
     )
     told: list[Skipped] = []
     source = SlurmSource(str(tmp_path / "a.json"), "s", told.append)
-    assert {event.job for event in source.whole() if event.kind == "submit"} == {"1", "2", "4", "5"}
+    assert {event.job for event in source.read_all() if event.kind == "submit"} == {"1", "2", "4", "5"}
     assert [part.expected for part in told] == ["a whole answer, as JSON"]
 
 
@@ -217,7 +217,7 @@ def test_what_cannot_be_read_of_a_file_is_told(tmp_path: Path) -> None:
         if name != "c.txt":
             assert format_of(tmp_path / name) is SlurmSource
         source = SlurmSource(str(tmp_path / name), "s", told.append)
-        assert (len(list(source.whole())), len(told)) == (events, skipped)
+        assert (len(list(source.read_all())), len(told)) == (events, skipped)
         told.clear()
 
 
@@ -241,7 +241,7 @@ def test_rows_of_other_clusters_are_left_out_of_looks(tmp_path: Path) -> None:
     rows = "".join(f"7|{name}|2026-01-01T10:00:00|2026-01-01T10:01:00|Unknown|RUNNING\n" for name in ("fir", "elm"))
     (tmp_path / "0001-sacct.txt").write_text(f"JobID|Cluster|Submit|Start|End|State\n{rows}")
     counts = [
-        len([e for e in SlurmSource(str(tmp_path), "s", pytest.fail, cluster=name).whole() if e.kind == "submit"])
+        len([e for e in SlurmSource(str(tmp_path), "s", pytest.fail, cluster=name).read_all() if e.kind == "submit"])
         for name in ("fir", "oak")
     ]
     assert counts == [1, 0]

@@ -21,7 +21,7 @@ def rows(jobs: list[MadeJob], at: int, **other: Any) -> list[JobRow]:
             if hasattr(row, name):
                 setattr(row, name, value)
             else:
-                row.asked = {field: told for field, told in {**row.asked, name: value}.items() if told is not None}
+                row.request = {field: told for field, told in {**row.request, name: value}.items() if told is not None}
     return found
 
 
@@ -36,7 +36,7 @@ class Followed:
         self.jobs, self.table = list(jobs), JobTable("alder", accounted=accounted)
 
     def at(self, time: int, **other: Any) -> list[Any]:
-        return self.table.look(rows(self.jobs, time, **other), NOON + time, queue=True)
+        return self.table.update(rows(self.jobs, time, **other), NOON + time, queue=True)
 
 
 def test_a_hold_and_its_release() -> None:
@@ -94,7 +94,7 @@ def test_tasks_that_a_cut_list_did_not_name_are_not_scored() -> None:
     tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=20 + 10 * n, end=90) for n in range(4)]
     queue = Followed(*tasks)
     cut = rows(tasks, 5, array_size=2)  # squeue printed `0,1,...`
-    assert says(queue.table.look(cut, NOON + 5, queue=True)) == ["0 submit 10"]
+    assert says(queue.table.update(cut, NOON + 5, queue=True)) == ["0 submit 10"]
     assert [event.array for event in queue.at(35)] == ["10", "10"]
     submit, start = queue.at(45)
     assert (submit.kind, submit.job, submit.late, start.kind) == ("submit", "10_2", True, "start")
@@ -109,7 +109,7 @@ def test_a_task_that_is_cancelled_alone_leaves_the_row() -> None:
     (cancel,) = queue.at(25)
     assert (cancel.kind, cancel.job, cancel.array) == ("cancel", "10_2", "10")
     assert [event.array for event in queue.at(60)] == ["10", "10"]
-    assert queue.table.entries["10"].left == 0
+    assert queue.table.entries["10"].pending_tasks == 0
 
 
 def test_an_array_that_is_cancelled_leaves() -> None:
@@ -157,7 +157,7 @@ def test_attempts_that_are_told_with_the_submission_of_the_first() -> None:
     ]
     table = JobTable("alder")
     found = list(read_sacct([head, *lines], lambda _: None))
-    events = table.look(found, NOON + 3600)
+    events = table.update(found, NOON + 3600)
     assert [f"{event.time - NOON:.0f} {event.kind} {event.attempt}" for event in events if event.job == "1"] == [
         "0 submit 0",
         "600 start 0",
@@ -171,7 +171,7 @@ def test_attempts_that_are_told_with_the_submission_of_the_first() -> None:
         "1800 start 2",
         "2400 end 2",
     ]
-    assert not table.look(found, NOON + 3700)
+    assert not table.update(found, NOON + 3700)
 
 
 def test_a_requeue_is_stamped_with_the_end_that_the_accounting_has() -> None:
@@ -180,7 +180,7 @@ def test_a_requeue_is_stamped_with_the_end_that_the_accounting_has() -> None:
     assert queue.at(60) == [] and queue.table.vanished() == ["1"]
     ended = MadeJob(number=1, submit=0, start=10, end=47, state="REQUEUED")
     accounted = list(read_sacct(sacct([ended, *queue.jobs], 61).splitlines(), lambda _: None))
-    (requeue,) = queue.table.look(accounted, NOON + 61)
+    (requeue,) = queue.table.update(accounted, NOON + 61)
     assert (requeue.kind, requeue.time, requeue.attempt) == ("requeue", NOON + 47, 0)
     assert [event.kind for event in queue.at(70)] == ["alter"]  # of the priority, which the queue alone has
     assert queue.table.vanished() == []
@@ -201,7 +201,7 @@ def test_a_first_attempt_between_two_looks_is_told_by_the_accounting(seen_queued
     queue.jobs = [MadeJob(number=1, submit=50, start=70, restarts=1)]
     assert queue.at(60) == [] and queue.table.vanished() == ["1"]
     accounted = list(read_sacct(sacct([first, *queue.jobs], 61).splitlines(), lambda _: None))
-    told = before + queue.table.look(accounted, NOON + 61) + queue.at(80)
+    told = before + queue.table.update(accounted, NOON + 61) + queue.at(80)
     assert [text for text in says(told) if "alter" not in text] == [
         "1 submit 1",
         "10 start 1",
@@ -249,8 +249,8 @@ def test_priorities_are_told_again_where_their_order_has_changed_but_not_at_each
     def told(at: int, *priorities: float) -> list[float]:
         looked = rows(jobs, at)
         for row, priority in zip(looked, priorities, strict=True):
-            row.asked = row.asked | {"priority": priority}
-        return [event.priority for event in table.look(looked, NOON + at, queue=True) if event.kind == "alter"]
+            row.request = row.request | {"priority": priority}
+        return [event.priority for event in table.update(looked, NOON + at, queue=True) if event.kind == "alter"]
 
     assert told(5, 1000.0, 900.0) == []  # they are submitted with these
     assert told(60, 1050.0, 950.0) == []
@@ -304,5 +304,7 @@ def test_what_ends_comes_before_what_starts_in_the_same_second() -> None:
 
 def test_where_nobody_looked_before_what_has_started_is_told_late() -> None:
     table = JobTable("alder")
-    found = table.look(rows([MadeJob(number=1, submit=0, start=5), MadeJob(number=2, submit=1)], 10), NOON, True, True)
+    found = table.update(
+        rows([MadeJob(number=1, submit=0, start=5), MadeJob(number=2, submit=1)], 10), NOON, True, True
+    )
     assert {event.job: event.late for event in found if event.kind == "submit"} == {"1": True, "2": False}

@@ -55,8 +55,8 @@ def test_a_job() -> None:
     row = one(line())
     assert (row.job, row.phase, row.state, row.partition) == ("7", "ended", "completed", "batch")
     assert (row.submit, row.start, row.end) == (NOON, NOON + 60, NOON + 180)
-    asked = {"queue": "batch", "cpus": 8, "nodes": 2, "memory": 4 << 30, "walltime": 3600.0, "gpus": 0}
-    assert row.asked | asked == row.asked
+    request = {"queue": "batch", "cpus": 8, "nodes": 2, "memory": 4 << 30, "walltime": 3600.0, "gpus": 0}
+    assert row.request | request == row.request
     assert (row.started_cpus, row.started_nodes, row.started_gpus) == (8, 2, 1)
 
 
@@ -95,7 +95,7 @@ def test_one_that_ran_for_no_second_ran() -> None:
 
 def test_one_that_is_queued() -> None:
     row = one(line(State="PENDING", Start="Unknown", End="Unknown", NodeList="None assigned", AllocTRES=""))
-    assert (row.phase, row.start, row.end, row.asked.get("nodes")) == ("queued", None, None, 2)
+    assert (row.phase, row.start, row.end, row.request.get("nodes")) == ("queued", None, None, 2)
 
 
 def test_steps_are_passed_over_and_arrays_are_told() -> None:
@@ -108,7 +108,8 @@ def test_steps_are_passed_over_and_arrays_are_told() -> None:
     )
     assert not skipped
     assert [
-        (row.job, row.array, row.array_size, row.asked.get("array_limit"), row.asked.get("het_group")) for row in rows
+        (row.job, row.array, row.array_size, row.request.get("array_limit"), row.request.get("het_group"))
+        for row in rows
     ] == [
         ("9_3", "9", None, None, None),
         ("9", None, 4, 2, None),
@@ -130,16 +131,16 @@ def test_long_numbers_are_no_jobs_and_long_lists_of_tasks_are_cut() -> None:
     assert one(line(JobID="9+1", JobIDRaw=long)).job == "9+1"
     times = f"{DAY}12:00:00|{DAY}12:01:00|{DAY}12:02:00|COMPLETED"
     rows, _ = read("JobID|Submit|Start|End|State|Priority|Restarts|NCPUS", f"7|{times}|{long}|{long}|{long}")
-    assert (rows[0].asked.get("priority"), rows[0].restarts, rows[0].asked.get("cpus")) == (None, None, None)
+    assert (rows[0].request.get("priority"), rows[0].restarts, rows[0].request.get("cpus")) == (None, None, None)
 
 
 def test_names_with_line_breaks_and_separators() -> None:
     rows, skipped = read(HEADER, line(JobName="a|b\nc||d"), line(JobID="8"))
     assert [row.job for row in rows] == ["7", "8"]
-    assert rows[0].asked.get("executable") == "a|b"
+    assert rows[0].request.get("executable") == "a|b"
     assert len(skipped) == 1  # what is left of the name, after a record that was whole without it
     rows, _ = read("JobID|JobName|Submit|Start|End|State", f"7|a\nb|{DAY}12:00:00|Unknown|Unknown|PENDING")
-    assert [row.asked.get("executable") for row in rows] == ["a b"]
+    assert [row.request.get("executable") for row in rows] == ["a b"]
 
 
 def test_without_a_header_it_is_that_of_the_collectors() -> None:
@@ -149,12 +150,12 @@ def test_without_a_header_it_is_that_of_the_collectors() -> None:
     )
     rows, skipped = read(fields)
     assert not skipped
-    assert (rows[0].asked.get("user"), rows[0].asked.get("account"), rows[0].asked.get("executable")) == (
+    assert (rows[0].request.get("user"), rows[0].request.get("account"), rows[0].request.get("executable")) == (
         "ada",
         "acc",
         "na|md",
     )
-    assert (rows[0].asked.get("cpus"), rows[0].asked.get("memory"), rows[0].asked.get("walltime")) == (
+    assert (rows[0].request.get("cpus"), rows[0].request.get("memory"), rows[0].request.get("walltime")) == (
         8,
         24000 << 20,
         3600.0,
@@ -213,7 +214,7 @@ def test_gpus_of_older_releases() -> None:
     head = "JobID|Submit|Start|End|State|NNodes|ReqGRES|AllocGRES"
     times = f"{DAY}12:00:00|{DAY}12:01:00|{DAY}12:02:00|COMPLETED|2"
     rows, skipped = read(head, f"7|{times}|gpu:2|gpu:a100:4", f"8|{times}|gpu:2|", f"9|{times}||")
-    assert [(row.asked.get("gpus"), row.asked.get("gpu_types")) for row in rows] == [
+    assert [(row.request.get("gpus"), row.request.get("gpu_types")) for row in rows] == [
         (4, {"a100": 4}),
         (4, None),
         (0, None),

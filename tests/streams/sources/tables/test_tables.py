@@ -66,7 +66,7 @@ SETS = {
 
 
 def told(path: Path, **options: Any) -> list[dict[str, Any]]:
-    return plain(list(TableSource(str(path), "s", pytest.fail, **options).whole()))
+    return plain(list(TableSource(str(path), "s", pytest.fail, **options).read_all()))
 
 
 def written(directory: Path, text: str, name: str = "jobs.csv") -> Path:
