@@ -151,7 +151,7 @@ class Accuracy(msgspec.Struct):
     ppe600: float = 0.0
     ppe1200: float = 0.0
     bounds: dict[str, Bound] = {}
-    told: Tally = msgspec.field(default_factory=Tally)  # over the jobs with an estimate
+    with_estimate: Tally = msgspec.field(default_factory=Tally)  # over the jobs with an estimate
 
     def add_wait(self, predicted_s: float | None, wait_s: float, bounds: dict[str, float] | None = None) -> None:
         """Add a job that left the queue after `wait_s` seconds."""
@@ -159,7 +159,7 @@ class Accuracy(msgspec.Struct):
         error = abs(point - wait_s)
         one, other = max(point, 60.0), max(wait_s, 60.0)
         low, high = (one, other) if one <= other else (other, one)
-        within_x2, tally = high <= 2 * low, self.told
+        within_x2, tally = high <= 2 * low, self.with_estimate
         self.jobs += 1
         self.error.add(error, ERROR_BUCKETS)
         self.within_x2 += within_x2
@@ -185,15 +185,15 @@ class Accuracy(msgspec.Struct):
         self.responses += 1
         self.ppe.add(error / max(response, 1.0), PPE_BUCKETS)
         if predicted_s is not None:
-            self.told.responses += 1
-            self.told.ppe += error / max(response, 1.0)
+            self.with_estimate.responses += 1
+            self.with_estimate.ppe += error / max(response, 1.0)
         self.ppe600 += error / max(response, 600.0)
         self.ppe1200 += error / max(response, 1200.0)
 
     def tally(self) -> Tally:
         """Return the current sums over the jobs with an estimate: a withheld estimate is no error."""
         bounds = {q: (bound.jobs, bound.held) for q, bound in self.bounds.items()}
-        return msgspec.structs.replace(self.told, bounds=bounds)
+        return msgspec.structs.replace(self.with_estimate, bounds=bounds)
 
     def measures(self) -> dict[str, float]:
         """Return the measures by name, AAE in hours as in the literature."""

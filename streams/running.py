@@ -121,8 +121,8 @@ def config_here(file: Path | None = None) -> Path | None:
     """
     if (named := settings_file(file)) is not None:
         return named
-    told = any(name.startswith((f"{PREFIX}_KAFKA_", f"{PREFIX}_REDIS_")) for name in os.environ)
-    return None if told else running_config()
+    from_environment = any(name.startswith((f"{PREFIX}_KAFKA_", f"{PREFIX}_REDIS_")) for name in os.environ)
+    return None if from_environment else running_config()
 
 
 def settings_here(file: Path | None = None) -> Settings:

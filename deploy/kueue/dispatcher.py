@@ -128,7 +128,7 @@ MOVED = 0.1
 """A condition is updated when the expected start has moved by this share of the remaining wait, or by a minute."""
 
 
-MOST_ASKED = 200  # maximum queries per poll, about the workloads whose last query is oldest
+MAX_QUERIES = 200  # maximum queries per poll, about the workloads whose last query is oldest
 
 
 class Dispatcher:
@@ -177,7 +177,7 @@ class Dispatcher:
                 if clusters := self._waits_for(workload, checks):
                     self._nominate(name, workload, clusters)
         waiting = [name for name, one in workloads.items() if _has_estimate(one) or self._site_of(one) is not None]
-        for name in sorted(waiting, key=lambda name: self._queried.get(name, 0.0))[:MOST_ASKED]:
+        for name in sorted(waiting, key=lambda name: self._queried.get(name, 0.0))[:MAX_QUERIES]:
             self._queried[name] = self._clock()
             with self._each(name, failed):
                 self._publish(name, workloads[name])

@@ -60,7 +60,7 @@ class SiteMethods:
         self._forests = [method for _, method in every if isinstance(method, Boosted)]
         for forests in self._forests:
             prior = None if settings.prior == "none" else shipped()
-            forests.begin_with(prior, may_change=settings.prior == "grid")
+            forests.start_from(prior, may_change=settings.prior == "grid")
 
     @property
     def trains(self) -> bool:

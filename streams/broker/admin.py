@@ -306,8 +306,8 @@ def _refused(settings: KafkaSettings) -> str:
     A broker that refuses a client returns an error and closes the connection. Either can reach the client first, so
     both have the same message.
     """
-    if (begun := _starting(settings)) is not None:
-        return begun
+    if (starting := _starting(settings)) is not None:
+        return starting
     login = f"this username, this password, {settings.mechanism} and " if settings.sasl else ""
     return f"{_place(settings)}: {who(settings)} is refused; is it {login}{settings.security}?"
 
@@ -317,14 +317,14 @@ def _starting(settings: KafkaSettings) -> str | None:
     since_s = starting_since_s()
     if settings.bootstrap != KafkaSettings().bootstrap or settings.sasl or since_s is None:
         return None
-    begun = f"`queuecast up` has been starting here for {duration(since_s)}"
-    return f"kafka: no broker answers yet; {begun}; wait until it is ready"
+    starting = f"`queuecast up` has been starting here for {duration(since_s)}"
+    return f"kafka: no broker answers yet; {starting}; wait until it is ready"
 
 
 def _away(settings: KafkaSettings) -> str:
     unset = settings.bootstrap == KafkaSettings().bootstrap
-    if (begun := _starting(settings)) is not None:
-        return begun
+    if (starting := _starting(settings)) is not None:
+        return starting
     check = "is it running, and is it this address?"
     todo = "start one with `queuecast up`, or set kafka.bootstrap" if unset else check
     return f"kafka: no broker answers at {settings.bootstrap}; {todo}"

@@ -42,7 +42,7 @@ def in_order(events: Iterable[AnyEvent]) -> Iterator[Event]:
 
 def _of_one_moment(events: Sequence[AnyEvent]) -> list[Event]:
     arrays = {event.job: event.array for event in events if isinstance(event, Start) and event.array}
-    stories: dict[tuple[str, str], list[tuple[int, int, int, JobEvent]]] = {}
+    lifecycles: dict[tuple[str, str], list[tuple[int, int, int, JobEvent]]] = {}
     capacities: list[Event] = []
     seen: dict[tuple[str, str, str, int], list[Event]] = {}
     for place, event in enumerate(events):
@@ -52,15 +52,15 @@ def _of_one_moment(events: Sequence[AnyEvent]) -> list[Event]:
             continue
         alike.append(event)
         if isinstance(event, JobEvent):
-            story = stories.setdefault((event.site, arrays.get(job, job)), [])
-            story.append((attempt, _STEPS.get(event.kind, 1), place, event))
+            lifecycle = lifecycles.setdefault((event.site, arrays.get(job, job)), [])
+            lifecycle.append((attempt, _STEPS.get(event.kind, 1), place, event))
         else:
             capacities.append(event)
     turns: list[tuple[int, int, int, Event]] = []
-    for first, story in enumerate(stories.values()):
-        story.sort(key=lambda item: item[:3])
+    for first, lifecycle in enumerate(lifecycles.values()):
+        lifecycle.sort(key=lambda item: item[:3])
         turn, submitted = 0, False
-        for step, (*_, one) in enumerate(story):
+        for step, (*_, one) in enumerate(lifecycle):
             turn = max(turn, 3 if submitted else _TURNS.get(one.kind, 1))
             submitted |= isinstance(one, Submit)
             turns.append((turn, first, step, one))
@@ -351,22 +351,22 @@ class Passed(dict[tuple[str, str], _JobEvents]):
             self._machines[event.site] = event
             return
         name, array = (event.site, event.job), getattr(event, "array", None)
-        story, row = self.get(name), self.get((event.site, array)) if array is not None else None
-        if story is None and row is not None and not isinstance(event, Submit):
-            story = row
+        lifecycle, row = self.get(name), self.get((event.site, array)) if array is not None else None
+        if lifecycle is None and row is not None and not isinstance(event, Submit):
+            lifecycle = row
             row.names.append(event.job)
-        elif story is None:
-            story = _JobEvents(event.job)
+        elif lifecycle is None:
+            lifecycle = _JobEvents(event.job)
             if row is not None:  # a task that is submitted by itself leaves its row
                 row.size -= 1
                 self._drop_if_over(event.site, row)
-        self[name] = story
-        story.add(event)
-        self._drop_if_over(event.site, story)
+        self[name] = lifecycle
+        lifecycle.add(event)
+        self._drop_if_over(event.site, lifecycle)
 
-    def _drop_if_over(self, site: str, story: _JobEvents) -> None:
-        if story.is_over:
-            for name in story.names:
+    def _drop_if_over(self, site: str, lifecycle: _JobEvents) -> None:
+        if lifecycle.is_over:
+            for name in lifecycle.names:
                 self.pop((site, name), None)
 
     def live_events(self, begin: float = 0.0) -> Iterator[AnyEvent]:
@@ -382,24 +382,24 @@ class Passed(dict[tuple[str, str], _JobEvents]):
         events: list[AnyEvent] = []
         end = max(self._time, begin)
         for site in dict.fromkeys((*self._machines, *(site for site, _ in self))):
-            stories = {id(story): story for (of, _), story in self.items() if of == site}
-            lived = _without_leaps(list(stories.values()), end)
+            lifecycles = {id(lifecycle): lifecycle for (of, _), lifecycle in self.items() if of == site}
+            lived = _without_leaps(list(lifecycles.values()), end)
             if (machine := self._machines.get(site)) is not None:
-                moved = min((time for story in lived for time in story.moving()), default=end)
+                moved = min((time for lifecycle in lived for time in lifecycle.moving()), default=end)
                 events.append(msgspec.structs.replace(machine, time=max(machine.time, moved)))
-            events += (event for story in lived for event in story.events)
+            events += (event for lifecycle in lived for event in lifecycle.events)
         for event in sorted(events, key=lambda one: one.time):
             yield msgspec.structs.replace(event, late=True) if isinstance(event, Submit) else event
 
 
-def _without_leaps(stories: list[_JobEvents], end: float) -> list[_JobEvents]:
+def _without_leaps(lifecycles: list[_JobEvents], end: float) -> list[_JobEvents]:
     """Select the jobs of a site from which its time reaches `end` in plausible steps."""
     while True:
-        times = sorted((end, *(time for story in stories for time in story.moving())))
+        times = sorted((end, *(time for lifecycle in lifecycles for time in lifecycle.moving())))
         leap = max((before for before, after in pairwise(times) if after - before > MAX_STEP_S), default=None)
         if leap is None:
-            return stories
-        stories = [story for story in stories if min(story.moving(), default=end) > leap]
+            return lifecycles
+        lifecycles = [lifecycle for lifecycle in lifecycles if min(lifecycle.moving(), default=end) > leap]
 
 
 def _after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:

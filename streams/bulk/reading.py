@@ -19,9 +19,9 @@ from streams.sources.registry import format_of, is_own, options_for, source_name
 
 MAX_REASONS = 50  # maximum number of distinct reasons; further ones are counted together
 MAX_PLACES = 3  # how many lines are named for each reason
-TO_READ = 0.25  # share of reading in the total time of reading and merging
+READING_SHARE = 0.25  # share of reading in the total time of reading and merging
 
-TO_LOOK_OVER = 0.25
+PRELIMINARY_SHARE = 0.25
 """Maximum share of the total time for a preliminary pass that detects old rows."""
 
 OTHER_REASONS = "other reasons"
@@ -108,27 +108,27 @@ class _Progress:
     def __init__(self, paths: Sequence[Path], sources: Sequence[Source]) -> None:
         self._paths, self._sources = paths, sources
         self._part = _Part(0.0, 1.0)
-        self._most = 0.0
+        self._shown = 0.0
 
     @contextmanager
-    def looking_over(self) -> Iterator[None]:
+    def preliminary_pass(self) -> Iterator[None]:
         """Count a preliminary pass over the files."""
-        begun = self._most
-        self._part = _Part(begun, begun + (1 - begun) * TO_LOOK_OVER)
+        start = self._shown
+        self._part = _Part(start, start + (1 - start) * PRELIMINARY_SHARE)
         yield
-        self._part = _Part(self._most, 1.0)
+        self._part = _Part(self._shown, 1.0)
 
     def share(self) -> float | None:
         """Return the share that is done, of reading and of the merge that follows it; None if unavailable."""
         part = self._part  # another thread may ask
         read = min((one.progress for one in self._sources if one.progress is not None), default=None)
         if read:
-            done = TO_READ + (1 - TO_READ) * read
+            done = READING_SHARE + (1 - READING_SHARE) * read
         else:
-            of_all = 1.0 if read is None else TO_READ
+            of_all = 1.0 if read is None else READING_SHARE
             done = of_all * _share_read(self._paths, part.read)
-        self._most = max(self._most, part.begin + (part.end - part.begin) * done)
-        return self._most or None
+        self._shown = max(self._shown, part.begin + (part.end - part.begin) * done)
+        return self._shown or None
 
 
 @contextmanager
@@ -240,7 +240,7 @@ def _events(
     report.files.extend(read.values())
     for sources in kinds.values():
         if last is not None:
-            with way.looking_over():
+            with way.preliminary_pass():
                 report.jobs += type(sources[0]).limit_to_last(sources, last)
         for source, event in type(sources[0]).read_merged(sources):
             read[id(source)].events += 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streams.sources.swf import Trace
 
 SILENCE_S = 4.0  # seconds without data after which a waiting command prints a notice
-TELL_S = 60.0  # seconds between two lines of how far a long command is
+PROGRESS_S = 60.0  # seconds between two lines of how far a long command is
 
 
 def opt(description: str, *words: str, **more: Any) -> Any:
@@ -85,7 +85,7 @@ def progress(
         share: returns the share of the work that is done, if there is no total.
         left: returns the seconds left, if they do not follow from the share.
     """
-    way = _Way(unit, total, share, left)
+    way = _Progress(unit, total, share, left)
     if not sys.stderr.isatty():
         done = Event()
         Thread(target=way.show_until, args=(done,), daemon=True).start()
@@ -109,7 +109,7 @@ def progress(
         yield way.advance
 
 
-class _Way:
+class _Progress:
     """Progress of a command: the units done, the log time reached, and the time left.
 
     Without `left`, the time left is extrapolated from the share of the work and the time it took.
@@ -123,20 +123,20 @@ class _Way:
         left: Callable[[], float | None] | None = None,
     ) -> None:
         self.done = 0
-        self._reached: float | None = None
+        self._log_time: float | None = None
         self._log: str | None = None
         self._unit, self._total, self._share, self._left = unit, total, share, left
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
 
     def advance(self, reached: float | None = None, log: str | None = None) -> None:
-        self.done, self._reached, self._log = self.done + 1, reached, log
+        self.done, self._log_time, self._log = self.done + 1, reached, log
 
     def show_until(self, done: Event) -> None:
-        while not done.wait(TELL_S):
+        while not done.wait(PROGRESS_S):
             warn(str(self))
 
     def __str__(self) -> str:
-        took_s = max(time.monotonic() - self._begun, 1e-3)
+        took_s = max(time.monotonic() - self._started, 1e-3)
         # The total is counted beforehand: what is sent or begins twice exceeds it.
         done = min(self.done, self._total) if self._total else self.done
         share = done / self._total if self._total else self._share()
@@ -146,7 +146,7 @@ class _Way:
         else:
             parts = [f"{done:,}{of} {self._unit}", f"{self.done / took_s:,.0f}/s"]
         where = f" of {self._log}" if self._log else ""
-        parts += [] if self._reached is None else [f"at {minute(self._reached)}{where}"]
+        parts += [] if self._log_time is None else [f"at {minute(self._log_time)}{where}"]
         remaining_s = None if self._left is None else self._left()
         if share and share < 1:
             parts += [] if self._total or not self.done else [f"{share:.0%} of the reading"]

@@ -166,7 +166,7 @@ def _send_again(
         known = _latest(states[site]) if site in states else None
         if _is_to_move(message, known, home, count):
             headers = [(MOVED, b"%d" % count)]
-            pending.append(producer.send(topic, _left(message, known), message.key, headers, home))
+            pending.append(producer.send(topic, _unapplied(message, known), message.key, headers, home))
             sent[home] += 1
         if len(pending) >= MAX_IN_FLIGHT:
             _await_sent(pending)
@@ -195,16 +195,16 @@ def _is_to_move(message: ConsumerRecord, state: StoredState | None, home: int, c
     if state.partition == home:
         return False  # the message will be read there
     if message.partition == state.partition:
-        return bool(message.offset >= state.offset + (not state.begun))
+        return bool(message.offset >= state.offset + (not state.applied_parts))
     # Skip copies from an interrupted run: the original message is sent again instead.
     return (MOVED, b"%d" % count) not in message.headers
 
 
-def _left(message: ConsumerRecord, state: StoredState | None) -> Any:
+def _unapplied(message: ConsumerRecord, state: StoredState | None) -> Any:
     """Return the part of a message that the state lacks. The state may have the first events of a bundle."""
     if state is None or (message.partition, message.offset) != (state.partition, state.offset):
         return message.value
-    return without_first(message.value, state.begun)
+    return without_first(message.value, state.applied_parts)
 
 
 def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mapping[int, int]], states: States) -> Moves:
@@ -219,7 +219,7 @@ def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mappin
         if before.partition != home:
             moves[site] = before.partition, home
             _copy_segments(site, before, found[before.partition].segments, home, write)
-            before.partition, before.offset, before.begun = home, ends[topic][home] - 1, 0
+            before.partition, before.offset, before.applied_parts = home, ends[topic][home] - 1, 0
             before.epoch += 1
             before.own = site in settings.sites.dedicated_topics
             write(site.encode(), encode_stored(before), home)

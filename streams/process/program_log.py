@@ -69,7 +69,7 @@ def configure(
 
 
 @contextmanager
-def telling_errors(log_format: str) -> Iterator[None]:
+def exit_on_errors(log_format: str) -> Iterator[None]:
     """Log an error that ends the program as a JSON line and raise SystemExit; re-raise it if the log is text."""
     try:
         yield

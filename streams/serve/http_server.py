@@ -182,7 +182,7 @@ def run_serve(settings: Settings, config: Path | None = None) -> None:
     serve = settings.serve
     program_log.configure(serve, f"serve-{serve.web_port}")
     signal.signal(signal.SIGTERM, _stopped)
-    with program_log.telling_errors(serve.log_format):
+    with program_log.exit_on_errors(serve.log_format):
         access = Access(serve.all_tokens(), serve.user_header, serve.user_header_from)
         check_closed(serve, access.requires_token)
         _run(settings, bound(serve.web_host, serve.web_port), access, config)

@@ -18,7 +18,7 @@ from streams.sources.contract import Cursor, Source
 
 SECONDS_PER_WRITE = 1.0  # minimum interval between two writes of a file, which is also written on close
 MAX_NAME = 120  # maximum length of the sites in a file name; longer ones are cut and get a hash
-BEGIN_ANEW = "remove the file to send from the beginning"
+RESTART_HINT = "remove the file to send from the beginning"
 
 
 class _Head(msgspec.Struct, kw_only=True):
@@ -112,11 +112,11 @@ class CursorFile:
         try:
             head = msgspec.json.decode(line, type=_Head)
         except ValueError as error:  # msgspec's, and of bytes that are no UTF-8
-            raise UserError(f"{self.path}: not a cursor file: {error}; {BEGIN_ANEW}") from None
+            raise UserError(f"{self.path}: not a cursor file: {error}; {RESTART_HINT}") from None
         for field in ("source", "sites", "topic"):
             there, expected = getattr(head, field), getattr(self._head, field)
             if there != expected:
-                raise UserError(f"{self.path}: its {field} is {there!r}, not {expected!r}; {BEGIN_ANEW}")
+                raise UserError(f"{self.path}: its {field} is {there!r}, not {expected!r}; {RESTART_HINT}")
         return cursor
 
 

@@ -31,7 +31,7 @@ from streams.broker.topics import Topics, events_topic_of
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, Source
-from streams.sources.cursors import BEGIN_ANEW, CursorFile
+from streams.sources.cursors import RESTART_HINT, CursorFile
 
 UNDERWAY = 10_000  # maximum number of events in flight to the broker, which bounds memory
 DELIVERY_MS = 30_000  # milliseconds after which a message that was not accepted is an error
@@ -219,7 +219,7 @@ def from_source(source: Source, file: CursorFile | None = None) -> Iterator[Outg
                 raise UserError(f"{has}; the maximum is {MAX_CURSOR_BYTES}: the source must store less in it")
             yield OutgoingEvent(event, cursor, file)
     except CursorError as error:
-        where = f" ({file.path}: {BEGIN_ANEW})" if file else ""
+        where = f" ({file.path}: {RESTART_HINT})" if file else ""
         raise UserError(f"{error}{where}") from None
 
 

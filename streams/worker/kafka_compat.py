@@ -221,16 +221,16 @@ def _explained(error: BaseException, group: str) -> str:
 class Rest:
     """The rest of a coroutine that has started and waits for something."""
 
-    def __init__(self, begun: Coroutine[Any, Any, Any], waited_for: Any) -> None:
-        self._begun, self._waited_for = begun, waited_for
+    def __init__(self, running: Coroutine[Any, Any, Any], waited_for: Any) -> None:
+        self._running, self._waited_for = running, waited_for
 
     def __await__(self) -> Generator[Any, Any, Any]:
         try:
             yield self._waited_for
         except BaseException:
-            self._begun.close()
+            self._running.close()
             raise
-        return (yield from self._begun.__await__())
+        return (yield from self._running.__await__())
 
 
 class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are untyped

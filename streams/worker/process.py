@@ -19,7 +19,7 @@ from mode import loop
 
 from models.engine.methods import SiteMethods
 from models.engine.warm_up import warm_up
-from models.waits.boosted.boosted import begin_to_train
+from models.waits.boosted.boosted import warm_up_training
 from streams.errors import UserError
 from streams.process import program_log
 from streams.process.compiling import compiling_alone, reported_progress
@@ -74,7 +74,7 @@ def run_process(
         warm_up(settings.engine)
     if SiteMethods("", settings.engine).trains:
         # With a backlog, the first training is needed sooner than the process can start.
-        trainer.begin(begin_to_train, (), bytes, first=True)
+        trainer.begin(warm_up_training, (), bytes, first=True)
     _collect_seldom()
     log.info("Compiled kernels in %.1f s", time.perf_counter() - started)
     with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:

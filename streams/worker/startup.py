@@ -88,7 +88,7 @@ def run_worker(settings: Settings) -> None:
     """
     worker = settings.worker
     logging_config = program_log.configure(worker, worker.name)
-    with program_log.telling_errors(worker.log_format):
+    with program_log.exit_on_errors(worker.log_format):
         partitions = await_servers(settings)
         bound(worker.web_host, worker.web_port).close()
         if worker.shared_by(partitions) > 1:

@@ -144,7 +144,7 @@ class ProcessSupervisor:
             for member in self._members:
                 await member.start()
             log.info("%d processes: %s", len(self._members), ", ".join(member.name for member in self._members))
-            if not await self._begun():
+            if not await self._all_started():
                 return
             await self._serve(running)
             keepers += (asyncio.create_task(self._keep(member)) for member in self._members)
@@ -155,16 +155,16 @@ class ProcessSupervisor:
         await asyncio.gather(*(member.stop() for member in self._members))
         await asyncio.gather(*keepers)
 
-    async def _begun(self) -> bool:
+    async def _all_started(self) -> bool:
         """Wait until all processes serve their pages; return False if they are stopped before."""
         ends = {asyncio.create_task(member.ended()): member for member in self._members}
-        left = list(self._members)
+        unready = list(self._members)
         try:
-            while left and not self._stopping.is_set():
+            while unready and not self._stopping.is_set():
                 for task, member in ends.items():
                     if task.done():
                         raise UserError(f"{member.name} ended with {task.result()} during its start; the log says why")
-                left = [member for member in left if await member.show("/healthz") is None]
+                unready = [member for member in unready if await member.show("/healthz") is None]
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), 0.1)
             return not self._stopping.is_set()

@@ -186,7 +186,7 @@ def test_a_workload_that_is_refused_holds_up_no_other(cluster: Cluster, caplog: 
 
 
 def test_of_many_workloads_each_is_told_in_its_turn(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_ASKED", 2)
+    monkeypatch.setattr(module, "MAX_QUERIES", 2)
     clock = Clock()
     looks = dispatcher(cluster, Service("birch"), clock, here="birch")
     for name in "abcde":

@@ -31,7 +31,7 @@ def before_it_waits(engine: Engine, events: list[AnyEvent]) -> int:
     begin, records = method.notes.count, 0
     for event in events:
         state = method.training._state
-        if state.begun >= begin and method.notes.count + ROWS_PER_EVENT >= state.due:
+        if state.start_rows >= begin and method.notes.count + ROWS_PER_EVENT >= state.due:
             return records
         records += sum(not isinstance(record, Anomaly) for record in engine.apply(event))
     raise AssertionError("it never waits")

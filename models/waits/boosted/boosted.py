@@ -110,7 +110,7 @@ class Boosted(WaitMethod):
         self._others = None if prior is None else Forests.of_others(prior, fit.aims, NAMES)
         return fit
 
-    def begin_with(self, prior: Prior | None, may_change: bool = False) -> None:
+    def start_from(self, prior: Prior | None, may_change: bool = False) -> None:
         """Start from this prior, or from none; if it `may_change`, a prior in the notes replaces it."""
         self._may_change = may_change
         self.training.restart_with(self._starting_from(prior))
@@ -139,18 +139,20 @@ class Boosted(WaitMethod):
     def see(self, job: Job, context: SiteContext, simulated_s: float | None) -> None:
         """Note the features of an old job. No training begins for old jobs."""
         self._note(job, context, simulated_s)
-        self.training.step(begins=False)
+        self.training.step(may_start=False)
 
     def _note(self, job: Job, context: SiteContext, simulated_s: float | None) -> tuple[Singles, Floats | None]:
         """Store a job's features and the prior's estimates; return both."""
         codes, rows = codes_of(job), self._notes.count
         row = row_of(job, codes, rows, context, self._recent, simulated_s)
         singles, prior = row.astype(np.float32), self._prior
-        begins = None if prior is None else prior.values(singles.reshape(1, -1))[0]
-        version, begun = (0, b"") if prior is None or begins is None else (prior.version, begins.tobytes())
-        self._notes.note(job.key, _NOTE.pack(rows, version, *codes) + row.tobytes() + begun)
+        prior_values = None if prior is None else prior.values(singles.reshape(1, -1))[0]
+        version, prior_bytes = 0, b""
+        if prior is not None and prior_values is not None:
+            version, prior_bytes = prior.version, prior_values.tobytes()
+        self._notes.note(job.key, _NOTE.pack(rows, version, *codes) + row.tobytes() + prior_bytes)
         self._recent.submitted(job.submit)
-        return singles, begins
+        return singles, prior_values
 
     def consider(self, job: Job, context: SiteContext, simulated_s: float | None) -> ForestsSnapshot | None:
         """Return what `beside` would return for a hypothetical job."""
@@ -195,7 +197,7 @@ class Boosted(WaitMethod):
         if note is not None:
             number, _, *codes = _NOTE.unpack_from(note)
             self._recent.job_left(tuple(codes), number, left, rows)
-        self.training.step(begins=not job.progress.old)
+        self.training.step(may_start=not job.progress.old)
 
     def forget(self, key: JobKey) -> None:
         """Drop a job whose wait will stay unknown."""
@@ -274,8 +276,8 @@ def _check_note(note: bytes, rows: int) -> None:
     Raises:
         ValueError: it is not valid.
     """
-    begun = len(note) - _NOTE.size - 2 * len(NAMES)
-    if begun < 0 or begun % 8:
+    prior_length = len(note) - _NOTE.size - 2 * len(NAMES)
+    if prior_length < 0 or prior_length % 8:
         raise ValueError(f"a note of {len(note)} bytes")
     if (number := _NOTE.unpack_from(note)[0]) > rows:
         raise ValueError(f"a note after {number} rows; expected at most {rows}")
@@ -316,7 +318,7 @@ class _Fit:
         return Forests.fit(rows, self.aims, NAMES, self._boosting, self._prior, trainer().threads)
 
 
-def begin_to_train(_: Iterable[bytes]) -> bytes:
+def warm_up_training(_: Iterable[bytes]) -> bytes:
     """Train on almost no data, to load and compile all that a training needs in a new process."""
     rows = TrainingRows(np.zeros((8, len(NAMES)), np.float32), np.arange(8.0), np.ones(8))
     return Forests.fit(rows, POINT, NAMES, Boosting(trees=1), shipped()).encode()

@@ -57,11 +57,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 class _State(msgspec.Struct, array_like=True):
     """Progress of the trainings, in rows of the notes: -1 is never.
 
-    `begun` and `due` belong to the current training, `counts` is when the model in force was trained, and `next` is
-    when the next training may begin. `lost` is set if the model that was in force is missing.
+    `start_rows` and `due` belong to the current training, `counts` is when the model in force was trained, and `next`
+    is when the next training may begin. `lost` is set if the model that was in force is missing.
     """
 
-    begun: int = -1
+    start_rows: int = -1
     due: int = -1
     counts: int = -1
     next: int = 0
@@ -71,7 +71,7 @@ class _State(msgspec.Struct, array_like=True):
 class _StoredModel(msgspec.Struct, array_like=True, frozen=True):
     """A model, with the row at which its training began: where the latest is lost, an earlier one may remain."""
 
-    begun: int
+    start_rows: int
     model: bytes
 
 
@@ -140,7 +140,7 @@ class Training(Generic[M]):
         """Reason why predictions are less accurate: the model was lost, and a new one is being trained."""
         return "the model was lost; training a new one" if self._state.lost else None
 
-    def step(self, begins: bool = True) -> None:
+    def step(self, may_start: bool = True) -> None:
         """Put the next model in force, or start a training, if it is due after a change of the notes. O(1).
 
         Waits for the training to end if the model is due now.
@@ -149,9 +149,9 @@ class Training(Generic[M]):
             begins: whether a training may start: none is needed where nothing is predicted.
         """
         state, count = self._state, self._notes.count
-        if state.begun >= 0 and count >= state.due:
+        if state.start_rows >= 0 and count >= state.due:
             self._come_into_force()
-        elif begins and state.begun < 0 and count >= state.next and self._notes.jobs >= self._schedule.first:
+        elif may_start and state.start_rows < 0 and count >= state.next and self._notes.jobs >= self._schedule.first:
             self._begin()
 
     def restart_with(self, fit: Callable[[Iterable[Pair]], M]) -> None:
@@ -161,7 +161,7 @@ class Training(Generic[M]):
 
     def pending(self) -> Future[Any] | None:
         """Return the training for which the next event would have to wait; None if there is none."""
-        if self._state.begun < 0:
+        if self._state.start_rows < 0:
             return None
         future = self._training()
         soon = self._notes.count + ROWS_PER_EVENT >= self._state.due
@@ -170,14 +170,14 @@ class Training(Generic[M]):
     def _begin(self) -> None:
         """Start a training on the current notes."""
         state, count = self._state, self._notes.count
-        state.begun, state.due = count, count + self._schedule.delay(count)
+        state.start_rows, state.due = count, count + self._schedule.delay(count)
         state.next = count + self._schedule.interval(count)
         self._training()
 
     def _training(self) -> "Future[tuple[M, bytes]]":
         """Return the current training; start it again if another process had started it."""
         if self._future is None:
-            (rows, skipped), decode = self._notes.as_of(self._state.begun), self._decode
+            (rows, skipped), decode = self._notes.as_of(self._state.start_rows), self._decode
             work = partial(_fit, self._fit, self._encode, skipped)
             first = self._state.counts < 0 and not self._state.lost
             self._future = trainer().begin(work, rows, lambda encoded: (decode(encoded), encoded), first)
@@ -185,7 +185,7 @@ class Training(Generic[M]):
 
     def _come_into_force(self) -> None:
         state, future = self._state, self._training()
-        begun, state.begun, self._future = state.begun, -1, None
+        start_rows, state.start_rows, self._future = state.start_rows, -1, None
         try:
             self.model, encoded = future.result()
         except CancelledError:  # the process is about to exit
@@ -193,8 +193,8 @@ class Training(Generic[M]):
         except Exception:
             log.exception("Training failed; keeping the previous model")
         else:
-            state.counts, state.lost = begun, False
-            self._notes.put(self._kind, encode(_StoredModel(begun, encoded)))
+            state.counts, state.lost = start_rows, False
+            self._notes.put(self._kind, encode(_StoredModel(start_rows, encoded)))
 
     def save(self) -> bytes:
         """Serialize the progress; the notes contain the model itself."""
@@ -212,9 +212,9 @@ class Training(Generic[M]):
         if self._state.counts >= 0 and self.model is None:
             self._state.lost, self._state.counts = True, -1
             self._state.next = self._notes.count
-            if self._state.begun < 0 and self._notes.jobs >= self._schedule.first:
+            if self._state.start_rows < 0 and self._notes.jobs >= self._schedule.first:
                 self._begin()
-        if self._state.begun >= 0:
+        if self._state.start_rows >= 0:
             self._training()
 
     def _stored(self) -> M | None:
@@ -223,7 +223,7 @@ class Training(Generic[M]):
             return None
         try:
             stored = _read_stored(found)
-            return self._decode(stored.model) if stored.begun == self._state.counts else None
+            return self._decode(stored.model) if stored.start_rows == self._state.counts else None
         except ValueError as error:
             log.warning("Cannot use the stored model; training a new one: %s", error)
             return None

@@ -21,13 +21,13 @@ import msgspec
 from models.records import Alter, AnyEvent, Cancel, End, Hold, Release, Requeue, Resume, Start, Submit, Suspend
 
 MAX_KNOWN_BYTES = 500_000  # maximum size of the lifecycles in a cursor: about 20,000 jobs
-STORY_BYTES = 30  # size of a job in a cursor, without its name
+LIFECYCLE_BYTES = 30  # size of a job in a cursor, without its name
 QUEUED, BARE, HELD, RUNNING, SUSPENDED, GONE = "queued", "bare", "held", "running", "suspended", "gone"
 ALL_STARTED = -1  # the tasks left of an array when all have started
 MakeSubmit = Callable[[], Submit | None]  # the submission that a record describes; None if it does not
 
 
-def unsaid() -> None:
+def no_submit() -> None:
     """Return None: the record does not describe the submission."""
 
 
@@ -62,8 +62,8 @@ class LifecycleTracker:
 
     def phase(self, job: str) -> str | None:
         """Return the last phase of a job; None if it has no lifecycle."""
-        story = self.known.get(job)
-        return story.phase if story is not None else None
+        lifecycle = self.known.get(job)
+        return lifecycle.phase if lifecycle is not None else None
 
     def runs(self, job: str) -> bool:
         """Check if a job is running or suspended."""
@@ -71,8 +71,8 @@ class LifecycleTracker:
 
     def attempt(self, job: str) -> int:
         """Return the number of a job's current attempt."""
-        story = self.known.get(job)
-        return story.attempt if story is not None else 0
+        lifecycle = self.known.get(job)
+        return lifecycle.attempt if lifecycle is not None else 0
 
     def submit(self, submit: Submit, phase: str = QUEUED) -> list[AnyEvent]:
         """Submit a job; no event if it has a lifecycle already."""
@@ -81,7 +81,7 @@ class LifecycleTracker:
         self._see(submit.job, phase, submit.array_size or 0)
         return [submit]
 
-    def start(self, start: Start, make_submit: MakeSubmit = unsaid) -> list[AnyEvent]:
+    def start(self, start: Start, make_submit: MakeSubmit = no_submit) -> list[AnyEvent]:
         """Start a job, unless it is running; its attempt is filled in.
 
         A task of an array that is pending as one row has no submission.
@@ -92,12 +92,12 @@ class LifecycleTracker:
             self._see(start.job, RUNNING)
             return [start]
         events = self._submitted(start.job, make_submit)
-        story = self.known[start.job]
-        if story.phase in (RUNNING, SUSPENDED, GONE):
+        lifecycle = self.known[start.job]
+        if lifecycle.phase in (RUNNING, SUSPENDED, GONE):
             return events
-        story.phase = RUNNING
-        is_plain = start.array is None and not story.attempt
-        events.append(start if is_plain else msgspec.structs.replace(start, array=None, attempt=story.attempt))
+        lifecycle.phase = RUNNING
+        is_plain = start.array is None and not lifecycle.attempt
+        events.append(start if is_plain else msgspec.structs.replace(start, array=None, attempt=lifecycle.attempt))
         return events
 
     def ran(
@@ -115,12 +115,12 @@ class LifecycleTracker:
         return self.end(job, time, state or "unknown", start, make_submit)
 
     def end(
-        self, job: str, time: float, state: str, start: Start | None = None, make_submit: MakeSubmit = unsaid
+        self, job: str, time: float, state: str, start: Start | None = None, make_submit: MakeSubmit = no_submit
     ) -> list[AnyEvent]:
         """End a job, and drop its lifecycle."""
-        story = self.known.get(job)
+        lifecycle = self.known.get(job)
         events: list[AnyEvent] = []
-        if story is not None and story.phase == GONE:
+        if lifecycle is not None and lifecycle.phase == GONE:
             self._forget(job)
             return events
         if not self.runs(job):
@@ -129,7 +129,7 @@ class LifecycleTracker:
         self._forget(job)
         return events
 
-    def gone(self, job: str, time: float, state: str, make_submit: MakeSubmit = unsaid) -> list[AnyEvent]:
+    def gone(self, job: str, time: float, state: str, make_submit: MakeSubmit = no_submit) -> list[AnyEvent]:
         """End a job as `end`, but expect a later duplicate record."""
         if self.phase(job) == GONE:
             return []
@@ -149,16 +149,16 @@ class LifecycleTracker:
 
         With `again`, a duplicate record may follow and is ignored.
         """
-        story = self.known.get(job)
-        if story is None or story.phase not in (QUEUED, BARE, HELD):
+        lifecycle = self.known.get(job)
+        if lifecycle is None or lifecycle.phase not in (QUEUED, BARE, HELD):
             return []
         if again:
-            self.known[job] = JobLifecycle(GONE, story.attempt)
+            self.known[job] = JobLifecycle(GONE, lifecycle.attempt)
         else:
             self._forget(job)
-        if story.tasks == ALL_STARTED:
+        if lifecycle.tasks == ALL_STARTED:
             return []
-        return [Cancel(site=self.site, time=time, job=job, attempt=story.attempt)]
+        return [Cancel(site=self.site, time=time, job=job, attempt=lifecycle.attempt)]
 
     def leave(self, job: str, time: float, state: str) -> list[AnyEvent]:
         """Remove a job: end it if it is running, else cancel it."""
@@ -166,18 +166,18 @@ class LifecycleTracker:
 
     def abort(self, job: str, time: float, state: str) -> list[AnyEvent]:
         """Remove a job, running or not; a duplicate record of its end may follow and is ignored."""
-        story = self.known.get(job)
-        if story is None or story.phase not in (RUNNING, SUSPENDED):
+        lifecycle = self.known.get(job)
+        if lifecycle is None or lifecycle.phase not in (RUNNING, SUSPENDED):
             return self.cancel(job, time)
-        story.phase = GONE
-        return [End(site=self.site, time=time, job=job, attempt=story.attempt, state=state)]
+        lifecycle.phase = GONE
+        return [End(site=self.site, time=time, job=job, attempt=lifecycle.attempt, state=state)]
 
     def requeue(self, job: str, time: float, state: str | None = None, phase: str = QUEUED) -> list[AnyEvent]:
         """Requeue a running job; no event if it is not running."""
-        story = self.known.get(job)
-        if story is None or story.phase not in (RUNNING, SUSPENDED):
+        lifecycle = self.known.get(job)
+        if lifecycle is None or lifecycle.phase not in (RUNNING, SUSPENDED):
             return []
-        before, story.attempt, story.phase = story.attempt, story.attempt + 1, phase
+        before, lifecycle.attempt, lifecycle.phase = lifecycle.attempt, lifecycle.attempt + 1, phase
         return [Requeue(site=self.site, time=time, job=job, attempt=before, state=state)]
 
     def suspend(self, job: str, time: float) -> list[AnyEvent]:
@@ -198,19 +198,19 @@ class LifecycleTracker:
 
     def alter(self, job: str, time: float, **changes: Any) -> list[AnyEvent]:
         """Change a job's request or allocation; no event without a lifecycle or without changes."""
-        story = self.known.get(job)
-        if story is None or story.phase == GONE or not changes:
+        lifecycle = self.known.get(job)
+        if lifecycle is None or lifecycle.phase == GONE or not changes:
             return []
-        return [Alter(site=self.site, time=time, job=job, attempt=story.attempt, **changes)]
+        return [Alter(site=self.site, time=time, job=job, attempt=lifecycle.attempt, **changes)]
 
     def _move(
         self, job: str, before: str, after: str, kind: type[Hold | Release | Suspend | Resume], time: float
     ) -> list[AnyEvent]:
-        story = self.known.get(job)
-        if story is None or story.phase != before:
+        lifecycle = self.known.get(job)
+        if lifecycle is None or lifecycle.phase != before:
             return []
-        story.phase = after
-        return [kind(site=self.site, time=time, job=job, attempt=story.attempt)]
+        lifecycle.phase = after
+        return [kind(site=self.site, time=time, job=job, attempt=lifecycle.attempt)]
 
     def _submitted(self, job: str, make_submit: MakeSubmit) -> list[AnyEvent]:
         """Create the lifecycle of a job; return its submission if it was missing."""
@@ -247,4 +247,4 @@ def as_late(events: list[AnyEvent]) -> list[AnyEvent]:
 
 
 def _size(job: str) -> int:
-    return len(job.encode()) + STORY_BYTES
+    return len(job.encode()) + LIFECYCLE_BYTES

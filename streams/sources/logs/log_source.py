@@ -66,7 +66,7 @@ class Records(ABC):
 
     def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: contract.LeftOut) -> None:
         self.site, self.memory, self.zone, self.left_out = site, memory, zone, left_out
-        self.stories = LifecycleTracker(site, memory.known)
+        self.lifecycles = LifecycleTracker(site, memory.known)
         self._lines: list[str] = []
 
     @property

@@ -168,7 +168,7 @@ class FluxRecords(Records):
         if name == "submit":
             return self._submit(job, at, more, jobspec)
         if name == "alloc":
-            return self.stories.start(Start(site=self.site, time=at, job=job, **allocation(allocated)))
+            return self.lifecycles.start(Start(site=self.site, time=at, job=job, **allocation(allocated)))
         if name in ("depend", "dependency-add"):
             return self._dependency(job, at, name, more)
         if name == "jobspec-update":
@@ -189,19 +189,19 @@ class FluxRecords(Records):
         submit = Submit(
             site=self.site, time=at, job=job, user=str(user) if isinstance(user, int) else None, **requested
         )
-        events = self.stories.submit(submit, QUEUED if requested else BARE)
+        events = self.lifecycles.submit(submit, QUEUED if requested else BARE)
         if events and "dependency" in requested:
-            self.stories.known[job].phase = HELD
+            self.lifecycles.known[job].phase = HELD
         return events
 
     def _dependency(self, job: str, at: float, name: str, context: fields.Object) -> list[AnyEvent]:
-        story = self.stories.known.get(job)
+        lifecycle = self.lifecycles.known.get(job)
         is_met = name == "depend"
-        if story is None or story.phase not in ((HELD,) if is_met else (QUEUED, BARE)):
+        if lifecycle is None or lifecycle.phase not in ((HELD,) if is_met else (QUEUED, BARE)):
             return []
-        story.phase = QUEUED if is_met else HELD
+        lifecycle.phase = QUEUED if is_met else HELD
         description = str(context.get("description") or "unknown")[: fields.MAX_TEXT]
-        return self.stories.alter(job, at, dependency="" if is_met else description, eligible=at if is_met else None)
+        return self.lifecycles.alter(job, at, dependency="" if is_met else description, eligible=at if is_met else None)
 
     def _update(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
         """Parts of a jobspec were set, by their paths: `{"attributes.system.duration": 60}`."""
@@ -215,44 +215,44 @@ class FluxRecords(Records):
             place[last] = value
         requested = request(jobspec)
         requested.pop("executable", None)
-        return self.stories.alter(job, at, **requested)
+        return self.lifecycles.alter(job, at, **requested)
 
     def _priority(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
         """Priority 0 holds a job."""
         value = context.get("priority")
         if isinstance(value, bool) or not isinstance(value, int | float):
             return []
-        return self.stories.hold(job, at) if value <= 0 else self.stories.release(job, at)
+        return self.lifecycles.hold(job, at) if value <= 0 else self.lifecycles.release(job, at)
 
     def _exception(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
         """Cancel a pending job after a fatal exception; the end of a running job follows in its own entry."""
         if context.get("severity") != 0:
             return []
-        story = self.stories.known.get(job)
-        if story is not None and story.phase in (RUNNING, SUSPENDED):
-            story.note = str(context.get("type", ""))[:20]
+        lifecycle = self.lifecycles.known.get(job)
+        if lifecycle is not None and lifecycle.phase in (RUNNING, SUSPENDED):
+            lifecycle.note = str(context.get("type", ""))[:20]
             return []
-        return self.stories.cancel(job, at, again=True)  # an allocation may still come, and is freed at once
+        return self.lifecycles.cancel(job, at, again=True)  # an allocation may still come, and is freed at once
 
     def _freed(self, job: str, at: float, name: str) -> list[AnyEvent] | None:
         """The resources are free, or the job is over: it ends where no finish came, as after a prolog that failed."""
-        phase = self.stories.phase(job)
+        phase = self.lifecycles.phase(job)
         events = None
         if phase in (RUNNING, SUSPENDED):
             events = self._finish(job, at, {"status": 1})
         elif name == "clean" and phase != GONE:
-            events = self.stories.cancel(job, at)
+            events = self.lifecycles.cancel(job, at)
         if name == "clean":
-            self.stories.forget(job)
+            self.lifecycles.forget(job)
         return events
 
     def _finish(self, job: str, at: float, context: fields.Object) -> list[AnyEvent]:
-        story = self.stories.known.get(job)
-        if story is None or story.phase == GONE:
+        lifecycle = self.lifecycles.known.get(job)
+        if lifecycle is None or lifecycle.phase == GONE:
             return []
-        met = STATES.get(story.note, "failed" if story.note else "")
+        met = STATES.get(lifecycle.note, "failed" if lifecycle.note else "")
         state = met or ("completed" if context.get("status") == 0 else "failed")
-        return self.stories.end(job, at, state)
+        return self.lifecycles.end(job, at, state)
 
 
 OVERLAP_S = 5.0

@@ -150,7 +150,7 @@ class GridEngineRecords(Records):
     def new_job(self, record: Record) -> list[AnyEvent]:
         """Convert the submission of a job."""
         job = job_of(record.of["job_number"], record.where("job_number"))
-        return self.stories.submit(self._submit(job, _time(record, "submission_time"), record.of))
+        return self.lifecycles.submit(self._submit(job, _time(record, "submission_time"), record.of))
 
     def job_log(self, record: Record) -> list[AnyEvent]:
         """Convert a change of a job or of a task."""
@@ -167,18 +167,18 @@ class GridEngineRecords(Records):
             return self._submit(job, submission, record.of, array=array)
 
         if event == "delivered":
-            events = self.stories.start(Start(site=self.site, time=at, job=job), make_submit)
+            events = self.lifecycles.start(Start(site=self.site, time=at, job=job), make_submit)
         elif event == "finished":
-            runs = self.stories.phase(job) not in (None, QUEUED, GONE)
-            events = self.stories.gone(job, at, "unknown", make_submit) if runs else []
+            runs = self.lifecycles.phase(job) not in (None, QUEUED, GONE)
+            events = self.lifecycles.gone(job, at, "unknown", make_submit) if runs else []
         elif event == "deleted":
-            events = self.stories.cancel(job, at)
-            self.stories.forget(job)
+            events = self.lifecycles.cancel(job, at)
+            self.lifecycles.forget(job)
         elif event in ("restart", "migrated"):
-            events = self.stories.requeue(job, at)
+            events = self.lifecycles.requeue(job, at)
         else:
             move = self._MOVES.get(event)
-            events = getattr(self.stories, move)(job, at) if move is not None else []
+            events = getattr(self.lifecycles, move)(job, at) if move is not None else []
         return events or self.leave_out(f"job_log: {event[:40]} without new information")
 
     def accounted(self, record: Record) -> list[AnyEvent]:
@@ -197,7 +197,7 @@ class GridEngineRecords(Records):
         if not ended and not started and failed in BEFORE_START:
             return self.leave_out("runs that never started")
         job, array = self._job(record)
-        if not submission and self.stories.phase(job) is None:
+        if not submission and self.lifecycles.phase(job) is None:
             raise BadRecord(record.where("submission_time"), run["submission_time"], "Unix seconds")
         if not ended:
             raise BadRecord(record.where("end_time"), run["end_time"], "Unix seconds")
@@ -208,17 +208,17 @@ class GridEngineRecords(Records):
         ended = in_turn(ended, started or submission)
         request = _request(run["category"], run["slots"], self.gpus_of_job)
         late: list[AnyEvent] = []
-        if self.stories.phase(job) not in (None, GONE):
-            late = self.stories.alter(job, started or ended, queue=name_of(run["qname"]), **request)
+        if self.lifecycles.phase(job) not in (None, GONE):
+            late = self.lifecycles.alter(job, started or ended, queue=name_of(run["qname"]), **request)
 
         def make_submit() -> Submit:
             return self._submit(job, submission, run, array=array, **request)
 
         if not started or (failed in BEFORE_START and started == ended):
-            return late + self.stories.submit(make_submit()) + self.stories.cancel(job, ended)
+            return late + self.lifecycles.submit(make_submit()) + self.lifecycles.cancel(job, ended)
         start = Start(site=self.site, time=started, job=job, cpus=request.get("cpus"))
         state = _state(failed, run["exit_status"], ended - started, request.get("walltime"))
-        return late + self.stories.ran(job, start, ended, None if failed in RESCHEDULED else state, make_submit)
+        return late + self.lifecycles.ran(job, start, ended, None if failed in RESCHEDULED else state, make_submit)
 
     _MOVES: ClassVar[dict[str, str]] = {
         "suspended": "suspend",
@@ -233,11 +233,11 @@ class GridEngineRecords(Records):
         An array that was submitted as a job of unspecified size takes the place of the first of its tasks in the log.
         """
         job, task = record.of["job_number"], count_of(record.of["task_number"]) or 0
-        story = self.stories.known.get(job)
-        if not task or (task == 1 and record.is_json and story is None):  # there a job that is no array has task 1
+        lifecycle = self.lifecycles.known.get(job)
+        if not task or (task == 1 and record.is_json and lifecycle is None):  # there a job that is no array has task 1
             return job_of(job, record.where("job_number")), None
-        if story is not None and story.task in (0, task) and story.phase != GONE:
-            story.task = task
+        if lifecycle is not None and lifecycle.task in (0, task) and lifecycle.phase != GONE:
+            lifecycle.task = task
             return job, None
         return job_of(f"{job}.{task}", record.where("job_number")), job
 

@@ -254,49 +254,49 @@ class HTCondorRecords(Records):
             if self.memory.has_ads:
                 self.memory.held = submit
                 return before
-            return before + self.stories.submit(submit)
+            return before + self.lifecycles.submit(submit)
         events = self._submitted_late(kind, job, at, ad) + self._happened(kind, job, at, ad)
         return before + (events or self.leave_out(f"events {kind:03}"))
 
     def _submitted_late(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
         """Report a job's request from the end of its run, if it has not come before."""
         has_ad = kind in (EVICTED, TERMINATED) and not self.memory.has_ads
-        if not has_ad or not self.stories.runs(job):
+        if not has_ad or not self.lifecycles.runs(job):
             return []
-        return self.stories.alter(job, at, **request(ad))
+        return self.lifecycles.alter(job, at, **request(ad))
 
     def _happened(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
-        stories = self.stories
+        lifecycles = self.lifecycles
         if kind == EXECUTE:
             given: dict[str, Any] = {"cpus": whole_of(ad, "Cpus") or None, "gpus": whole_of(ad, "GPUs") or None}
-            return stories.start(Start(site=self.site, time=at, job=job, **given))
+            return lifecycles.start(Start(site=self.site, time=at, job=job, **given))
         if kind == TERMINATED:
             fine = ad.get("TerminatedNormally") is True and ad.get("ReturnValue") == 0
-            is_here = stories.phase(job) not in (None, GONE)  # it may have run without a record of its start
-            return stories.end(job, at, "completed" if fine else "failed") if is_here else []
+            is_here = lifecycles.phase(job) not in (None, GONE)  # it may have run without a record of its start
+            return lifecycles.end(job, at, "completed" if fine else "failed") if is_here else []
         if kind == ABORTED:
-            return stories.leave(job, at, "cancelled")
+            return lifecycles.leave(job, at, "cancelled")
         if kind in (EVICTED, SHADOW_EXCEPTION, RECONNECT_FAILED):
-            return stories.requeue(job, at, "preempted" if kind == EVICTED else "node_fail")
+            return lifecycles.requeue(job, at, "preempted" if kind == EVICTED else "node_fail")
         if kind == HELD:
-            return stories.requeue(job, at) + stories.hold(job, at)
-        moves = {SUSPENDED_JOB: stories.suspend, UNSUSPENDED: stories.resume, RELEASED: stories.release}
+            return lifecycles.requeue(job, at) + lifecycles.hold(job, at)
+        moves = {SUSPENDED_JOB: lifecycles.suspend, UNSUSPENDED: lifecycles.resume, RELEASED: lifecycles.release}
         return moves[kind](job, at) if kind in moves else []
 
     def _information(self, job: str, at: float, ad: Ad) -> list[AnyEvent]:
         """Event 028: attributes of the job, after the event that it goes with."""
         held, self.memory.held, self.memory.has_ads = self.memory.held, None, True
         if held is not None and held.job == job:
-            return self.stories.submit(msgspec.structs.replace(held, **submit_fields(ad)))
-        before = self.stories.submit(held) if held is not None else []
+            return self.lifecycles.submit(msgspec.structs.replace(held, **submit_fields(ad)))
+        before = self.lifecycles.submit(held) if held is not None else []
         changes = request(ad)
-        if whole_of(ad, "TriggerEventTypeNumber") == SUBMIT and changes and self.stories.phase(job) is not None:
-            return before + self.stories.alter(job, at, **changes)
+        if whole_of(ad, "TriggerEventTypeNumber") == SUBMIT and changes and self.lifecycles.phase(job) is not None:
+            return before + self.lifecycles.alter(job, at, **changes)
         return before or self.leave_out("duplicate events 028")
 
     def _flushed(self) -> list[AnyEvent]:
         held, self.memory.held = self.memory.held, None
-        return self.stories.submit(held) if held is not None else []
+        return self.lifecycles.submit(held) if held is not None else []
 
     def _of_run(self, ad: Ad) -> list[AnyEvent]:
         """An ad of a history: a job that left, with its last run; of an epoch history: a run that ended."""
@@ -315,13 +315,13 @@ class HTCondorRecords(Records):
             state = "cancelled" if status == REMOVED else "completed" if fine else "failed"
         if of_one_run and ended is not None:
             start = None if began is None else Start(site=self.site, time=began, job=job)
-            return self.stories.ran(job, start, ended, state, lambda: submit)
+            return self.lifecycles.ran(job, start, ended, state, lambda: submit)
         if ended is None or state is None:
             return self.leave_out("ads of live jobs")
         counts = [whole_of(ad, name) or 0 for name in ("NumJobStarts", "NumShadowStarts", "JobRunCount")]
         total_s, last_s = time_of(ad, "RemoteWallClockTime"), time_of(ad, "LastRemoteWallClockTime")
         runs = RunTimes(max(counts), first, current, total_s, last_s, whole_of(ad, "NumHolds") or 0)
-        return finished(self.stories, submit, runs, ended, state)
+        return finished(self.lifecycles, submit, runs, ended, state)
 
     def _time(self, text: str, field: str) -> float:
         value = seconds_at(text, self.zone) or self._without_year(text)

@@ -96,25 +96,25 @@ class KueueRecords(Records):
         conditions = conditions_of(workload)
         events: list[AnyEvent] = []
         finished = conditions.get("Finished")
-        if self.stories.phase(name) is None:
+        if self.lifecycles.phase(name) is None:
             events += self._submitted(name, created, workload, conditions)
         events += self._moved(name, workload, conditions)
         if finished is not None:
-            events += self.stories.leave(name, finished[0], state_of(finished[1]))
+            events += self.lifecycles.leave(name, finished[0], state_of(finished[1]))
         return events
 
     def gone(self, workload: fields.Object) -> list[AnyEvent]:
         """Convert the deletion of an object; an unfinished workload leaves with it."""
         name, _ = self._name(workload)
-        events = self.see(workload) if self.stories.phase(name) is not None else []
+        events = self.see(workload) if self.lifecycles.phase(name) is not None else []
         deleted = time_of(fields.inside(workload, "metadata").get("deletionTimestamp"))
         last = self.latest(workload)
-        return events + self.stories.leave(name, max(deleted or last, last), "cancelled")
+        return events + self.lifecycles.leave(name, max(deleted or last, last), "cancelled")
 
     def missing(self, names: set[str], at: float) -> list[AnyEvent]:
         """Remove the live workloads that are not among `names`; they were deleted by `at` at the latest."""
-        gone = [name for name in self.stories.known if name not in names]
-        return [event for name in gone for event in self.stories.leave(name, max(at, self._began(name)), "unknown")]
+        gone = [name for name in self.lifecycles.known if name not in names]
+        return [event for name in gone for event in self.lifecycles.leave(name, max(at, self._began(name)), "unknown")]
 
     def latest(self, workload: fields.Object) -> float:
         """Return the time of an object's last change."""
@@ -122,7 +122,7 @@ class KueueRecords(Records):
         return max([created, *(at for at, _ in conditions_of(workload).values())])
 
     def _began(self, name: str) -> float:
-        began = self.stories.known[name].note.partition(" ")[0]
+        began = self.lifecycles.known[name].note.partition(" ")[0]
         return float(began) if began else 0.0
 
     def _name(self, workload: fields.Object) -> tuple[str, float]:
@@ -142,8 +142,8 @@ class KueueRecords(Records):
         requeued = conditions.get("Requeued")
         attempt = 1 if requeued is not None and requeued[0] > created else 0
         at = requeued[0] if attempt and requeued is not None else created
-        events = self.stories.submit(Submit(site=self.site, time=at, job=name, attempt=attempt, **request(workload)))
-        self.stories.known[name].attempt = attempt
+        events = self.lifecycles.submit(Submit(site=self.site, time=at, job=name, attempt=attempt, **request(workload)))
+        self.lifecycles.known[name].attempt = attempt
         return events
 
     def _moved(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
@@ -153,15 +153,15 @@ class KueueRecords(Records):
         may be true while `Admitted` still is, until its pods are gone.
         """
         events: list[AnyEvent] = []
-        story = self.stories.known[name]
+        lifecycle = self.lifecycles.known[name]
         admitted, evicted = conditions.get("Admitted"), conditions.get("Evicted")
         began = self._began(name)
         is_over = evicted is not None and evicted[0] > max(began, admitted[0] if admitted is not None else 0.0)
-        if story.phase == RUNNING and (admitted is None or admitted[0] > began or is_over):
+        if lifecycle.phase == RUNNING and (admitted is None or admitted[0] > began or is_over):
             events += self._requeued(name, workload, conditions)
-        if story.phase != RUNNING:
+        if lifecycle.phase != RUNNING:
             events += self._eligible(name, workload, conditions) + self._held(name, workload)
-        if admitted is not None and story.phase != RUNNING and admitted[0] > began:
+        if admitted is not None and lifecycle.phase != RUNNING and admitted[0] > began:
             events += self._started(name, admitted[0], workload)
             if is_over:
                 events += self._requeued(name, workload, conditions)
@@ -175,35 +175,35 @@ class KueueRecords(Records):
         if left is None:
             left = admitted[0] if admitted is not None else began
         reason = evicted[1] if evicted is not None else ""
-        events = self.stories.requeue(name, left, "preempted" if reason == PREEMPTED else None)
-        self.stories.known[name].note = repr(left)
+        events = self.lifecycles.requeue(name, left, "preempted" if reason == PREEMPTED else None)
+        self.lifecycles.known[name].note = repr(left)
         return events
 
     def _eligible(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:
         """Report when an evicted workload becomes eligible again; its backoff does not count as a wait."""
-        story, requeued = self.stories.known[name], conditions.get("Requeued")
+        lifecycle, requeued = self.lifecycles.known[name], conditions.get("Requeued")
         again = time_of(fields.inside(workload, "status", "requeueState").get("requeueAt"))
         if requeued is not None:
             again = requeued[0]
-        began, _, requeued_at = story.note.partition(" ")
-        if not story.attempt or not began or again is None or again <= float(began) or repr(again) == requeued_at:
+        began, _, requeued_at = lifecycle.note.partition(" ")
+        if not lifecycle.attempt or not began or again is None or again <= float(began) or repr(again) == requeued_at:
             return []
-        story.note = f"{began} {again!r}"
-        return self.stories.alter(name, min(again, self.latest(workload)), eligible=again)
+        lifecycle.note = f"{began} {again!r}"
+        return self.lifecycles.alter(name, min(again, self.latest(workload)), eligible=again)
 
     def _started(self, name: str, at: float, workload: fields.Object) -> list[AnyEvent]:
         queue = fields.name_of(fields.inside(workload, "status", "admission").get("clusterQueue"))
         start = Start(site=self.site, time=at, job=name, partition=queue, **admitted(workload))
-        events = self.stories.start(start)
-        self.stories.known[name].note = repr(at)
+        events = self.lifecycles.start(start)
+        self.lifecycles.known[name].note = repr(at)
         return events
 
     def _held(self, name: str, workload: fields.Object) -> list[AnyEvent]:
         """Hold an inactive workload, or release an active one; the time of a hold is only stated after an eviction."""
         if fields.inside(workload, "spec").get("active") is False:
-            return self.stories.hold(name, self.latest(workload))
-        is_held = self.stories.known[name].phase == HELD
-        return self.stories.release(name, self.latest(workload)) if is_held else []
+            return self.lifecycles.hold(name, self.latest(workload))
+        is_held = self.lifecycles.known[name].phase == HELD
+        return self.lifecycles.release(name, self.latest(workload)) if is_held else []
 
 
 Conditions = dict[str, tuple[float, str]]  # conditions that are true: since when (Unix seconds), and for which reason

@@ -101,8 +101,8 @@ class LsfRecords(Records):
             array_limit=limit,
             **_requested(named, options, cpus, walltime if 0 < walltime <= MAX_SECONDS else None, line),
         )
-        events = self.stories.submit(submit)
-        return events + (self.stories.hold(submit.job, submit.time) if events and further & HOLD else [])
+        events = self.lifecycles.submit(submit)
+        return events + (self.lifecycles.hold(submit.job, submit.time) if events and further & HOLD else [])
 
     def _further_options(self, fields: lsf_fields.LineFields) -> int:
         """`options2`, after the login shell and up to three strings that newer versions have."""
@@ -135,28 +135,28 @@ class LsfRecords(Records):
         if status & (EXITED | DONE):
             return self._over(job, ended or at, "completed" if status & DONE else lsf_fields.exit_state(exit_status))
         if status & (SUSPENDED_BY_SYSTEM | SUSPENDED_BY_USER):
-            return self.stories.suspend(job, at)
+            return self.lifecycles.suspend(job, at)
         if status & HELD_JOB:
-            return self.stories.hold(job, at)
+            return self.lifecycles.hold(job, at)
         if status & PENDING:
-            return self.stories.requeue(job, at) or self.stories.release(job, at)
-        return self.stories.resume(job, at) if status & RUNS else []
+            return self.lifecycles.requeue(job, at) or self.lifecycles.release(job, at)
+        return self.lifecycles.resume(job, at) if status & RUNS else []
 
     def _job_requeue(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         job = self._job_of(fields, fields.number("jobId"))
-        return self.stories.requeue(job, at)
+        return self.lifecycles.requeue(job, at)
 
     def _job_switch(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         fields.skip()
         number, queue = fields.number("jobId"), fields.text("queue")
         job = self._job_of(fields, number)
-        if self.stories.phase(job) not in (QUEUED, HELD) or not queue:
+        if self.lifecycles.phase(job) not in (QUEUED, HELD) or not queue:
             return []
-        return self.stories.alter(job, at, queue=name_of(queue))
+        return self.lifecycles.alter(job, at, queue=name_of(queue))
 
     def _job_clean(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         job = self._job_of(fields, fields.number("jobId"))
-        self.stories.forget(job)
+        self.lifecycles.forget(job)
         return []
 
     def _job_finish(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
@@ -199,16 +199,16 @@ class LsfRecords(Records):
     ) -> list[AnyEvent]:
         """Cancel array elements that left the queue without starting, all in one record."""
         array, count = self._job(number, 0)[0], sum(map(len, elements))
-        story = self.stories.known.get(array)
-        if story is not None and story.tasks > count:  # others of the array queue on
-            story.tasks -= count
+        lifecycle = self.lifecycles.known.get(array)
+        if lifecycle is not None and lifecycle.tasks > count:  # others of the array queue on
+            lifecycle.tasks -= count
             tasks = (f"{array}[{index}]" for part in elements for index in part)
             return [Cancel(site=self.site, time=times[1], job=task, array=array) for task in tasks]
-        if story is not None:
-            return self.stories.cancel(array, times[1])
+        if lifecycle is not None:
+            return self.lifecycles.cancel(array, times[1])
         job = f"{array}[{','.join(f'{part[0]}-{part[-1]}' for part in elements)}]"[:MAX_NAME]
         bare = Submit(site=self.site, time=times[0] or times[1], job=job, array_size=count, **submit())
-        return self.stories.submit(bare) + self.stories.cancel(job, times[1])
+        return self.lifecycles.submit(bare) + self.lifecycles.cancel(job, times[1])
 
     def _job_finish2(self, fields: lsf_fields.LineFields, at: float, line: str) -> list[AnyEvent]:
         """In `lsb.stream`: names and values."""
@@ -232,11 +232,11 @@ class LsfRecords(Records):
 
     def _started(self, number: int, index: int, at: float, **given: Any) -> list[AnyEvent]:
         job, array = self._job(number, index)
-        return self.stories.start(Start(site=self.site, time=at, job=job, array=array, **given))
+        return self.lifecycles.start(Start(site=self.site, time=at, job=job, array=array, **given))
 
     def _over(self, job: str, at: float, state: str) -> list[AnyEvent]:
         """Remove a job; a duplicate JOB_FINISH may follow."""
-        return self.stories.gone(job, at, state) if self.stories.runs(job) else self.stories.cancel(job, at)
+        return self.lifecycles.gone(job, at, state) if self.lifecycles.runs(job) else self.lifecycles.cancel(job, at)
 
     def _finished(
         self,
@@ -256,7 +256,7 @@ class LsfRecords(Records):
             return Submit(site=self.site, time=submitted, job=job, array=array, **submit())
 
         start = Start(site=self.site, time=started, job=job, array=array, **lsf_fields.allocation(hosts))
-        return self.stories.ran(
+        return self.lifecycles.ran(
             job, start if started else None, in_turn(ended, started or submitted), state, make_submit
         )
 

@@ -80,23 +80,23 @@ class PbsRecords(Records):
     def queued(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """Q: a job was queued, or moved to another queue."""
         queue = name_of(fields["queue"])
-        if self.stories.phase(job) is not None:
-            return self.stories.alter(job, at, queue=queue) if queue else []
+        if self.lifecycles.phase(job) is not None:
+            return self.lifecycles.alter(job, at, queue=queue) if queue else []
         if "user" in fields:
             submit = self._submit(job, fields)
             self._learn_offset(at, submit.time)
-            return self.stories.submit(submit)
+            return self.lifecycles.submit(submit)
         if ARRAY.match(job):
             return self.leave_out("arrays whose size is missing")
         submit = Submit(site=self.site, time=at, job=job, queue=queue)
         if self.is_whole:  # the request comes with the start
             self._bare[job] = submit
             return []
-        return self.stories.submit(submit, BARE)
+        return self.lifecycles.submit(submit, BARE)
 
     def rest(self) -> list[AnyEvent]:
         """The submissions of jobs that have neither started nor left."""
-        return [event for submit in self._bare.values() for event in self.stories.submit(submit, BARE)]
+        return [event for submit in self._bare.values() for event in self.lifecycles.submit(submit, BARE)]
 
     def started(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """S: a job was started."""
@@ -106,12 +106,12 @@ class PbsRecords(Records):
         self._learn_offset(at, start)
         self._bare.pop(job, None)
         event = self._start(job, start, fields)
-        return self._late_submit(job, start, fields) + self.stories.start(event, lambda: self._submit(job, fields))
+        return self._late_submit(job, start, fields) + self.lifecycles.start(event, lambda: self._submit(job, fields))
 
     def restarted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """T: a job was started again from a checkpoint, so it did not run any more."""
         fields.setdefault("start", f"{max(at, 1.0):.0f}")
-        return self.stories.requeue(job, at) + self.started(job, at, fields)
+        return self.lifecycles.requeue(job, at) + self.started(job, at, fields)
 
     def ended(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """E: a job ended."""
@@ -121,10 +121,10 @@ class PbsRecords(Records):
             return self._job_left(job, end) or self.leave_out("ends of arrays as a whole")
         start = unix_time(fields["start"], "start")
         self._bare.pop(job, None)
-        late = self._late_submit(job, start, fields) if self.stories.phase(job) == BARE else []
+        late = self._late_submit(job, start, fields) if self.lifecycles.phase(job) == BARE else []
         state = _state(fields, end - start)
-        begun = self._start(job, start, fields)
-        return late + self.stories.ran(job, begun, in_turn(end, start), state, lambda: self._submit(job, fields))
+        event = self._start(job, start, fields)
+        return late + self.lifecycles.ran(job, event, in_turn(end, start), state, lambda: self._submit(job, fields))
 
     def deleted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """D, M: a user deleted a job, or it was moved to another server; one that runs ends with a record E."""
@@ -132,15 +132,15 @@ class PbsRecords(Records):
 
     def aborted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """A: the server gave a job up."""
-        events = self._job_left(job, at) or self.stories.abort(job, at, "failed")
+        events = self._job_left(job, at) or self.lifecycles.abort(job, at, "failed")
         return events or self.leave_out("aborts of jobs without a submission")
 
     def rerun(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """R: a running job was put back into the queue."""
         events: list[AnyEvent] = []
-        if self.stories.phase(job) is None and "start" in fields:
+        if self.lifecycles.phase(job) is None and "start" in fields:
             events = self.started(job, at, fields)
-        events += self.stories.requeue(job, at)
+        events += self.lifecycles.requeue(job, at)
         return events or self.leave_out("reruns of jobs without a start")
 
     def altered(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
@@ -150,33 +150,33 @@ class PbsRecords(Records):
             return self.leave_out("changes without a counterpart in events")
         if f"{LIST}select" in fields or f"{LIST}nodes" in fields:
             changes.setdefault("node_features", [])  # the new request has no node features
-        events = self.stories.alter(job, at, **changes)
+        events = self.lifecycles.alter(job, at, **changes)
         return events or self.leave_out("changes of jobs without a submission")
 
     def resized(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """c, s: what a running job has changed, since it gave nodes back or some of them failed."""
         given = allocation(fields)
-        if self.stories.phase(job) != RUNNING or "cpus" not in given:
+        if self.lifecycles.phase(job) != RUNNING or "cpus" not in given:
             return self.leave_out("changed allocations of jobs without a start")
         given.pop("gpus", None)
-        return self.stories.alter(job, at, **given)
+        return self.lifecycles.alter(job, at, **given)
 
     def suspended(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """z: a running job was suspended."""
-        return self.stories.suspend(job, at) or self.leave_out("suspensions of jobs without a start")
+        return self.lifecycles.suspend(job, at) or self.leave_out("suspensions of jobs without a start")
 
     def resumed(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """r: a suspended job runs on."""
-        return self.stories.resume(job, at) or self.leave_out("resumptions of jobs without a suspension")
+        return self.lifecycles.resume(job, at) or self.leave_out("resumptions of jobs without a suspension")
 
     def _job_left(self, job: str, at: float) -> list[AnyEvent]:
         bare = self._bare.pop(job, None)
-        events = self.stories.submit(bare, BARE) if bare is not None else []
-        return events + self.stories.cancel(job, at)
+        events = self.lifecycles.submit(bare, BARE) if bare is not None else []
+        return events + self.lifecycles.cancel(job, at)
 
     def _late_submit(self, job: str, start: float, fields: Fields) -> list[AnyEvent]:
         """Report the fields in a job's start record that were missing while it was pending."""
-        phase = self.stories.phase(job)
+        phase = self.lifecycles.phase(job)
         if phase not in (QUEUED, BARE):
             return []
         changes: dict[str, Any] = {}
@@ -186,7 +186,7 @@ class PbsRecords(Records):
         came = max(unix_time(fields[name] or "1", name) for name in ("ctime", "qtime"))
         if came < eligible <= start:
             changes["eligible"] = eligible
-        return self.stories.alter(job, start, **changes)
+        return self.lifecycles.alter(job, start, **changes)
 
     def _changes(self, fields: Fields) -> dict[str, Any]:
         changes = {name: value for name, value in request(fields).items() if name != "exclusive"}

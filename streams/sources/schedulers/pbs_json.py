@@ -93,12 +93,12 @@ def jobs_of(text: str) -> tuple[float, dict[str, Object], list[str]] | None:
     Returns:
         None if the text has no job, or no time.
     """
-    found, begun = _TIMESTAMP.search(text), list(_JOB.finditer(text))
-    if found is None or not begun:
+    found, headers = _TIMESTAMP.search(text), list(_JOB.finditer(text))
+    if found is None or not headers:
         return None
     jobs: dict[str, Object] = {}
     bad: list[str] = []
-    for job, following in zip(begun, [*begun[1:], None], strict=True):
+    for job, following in zip(headers, [*headers[1:], None], strict=True):
         end = following.start() if following is not None else len(text)
         part = _job_of(text[text.index("{", job.end(1)) : end])
         if part is None:

@@ -90,13 +90,13 @@ class QstatRecords(PbsRecords):
 
     def _broken(self, line: str) -> list[AnyEvent]:
         """Another answer begins before the one before it has ended."""
-        begun = [] if BEGIN.match(line) else [self._lines.pop()]
-        before, self._lines = self._lines, list(begun)
+        first_lines = [] if BEGIN.match(line) else [self._lines.pop()]
+        before, self._lines = self._lines, list(first_lines)
         answer = self._in_part("\n".join(before))
         events = [] if answer is None else self._look(answer)
         events += self.take(line)
         if not events:
-            self.lines_before = len(before) + len(begun)
+            self.lines_before = len(before) + len(first_lines)
             raise BadRecord(None, repr(before[0][:40]), WHOLE)
         return events
 
@@ -124,34 +124,34 @@ class QstatRecords(PbsRecords):
         state, fields = str(row.get("job_state", "")), self._fields(row)
         if state in LEFT and state != "M" and "start" in fields:
             return self.ended(job, at, fields)  # which also emits the submission
-        known = self.stories.phase(job)
+        known = self.lifecycles.phase(job)
         events = self.queued(job, at, fields) if known is None else []
         if state in LEFT:
             return events + self._job_left(job, float(fields["end"] or at))
         if state in QUEUES:
             events += self._altered(job, at, fields)
         if state in NOT_ELIGIBLE and known != HELD:
-            return events + self.stories.hold(job, at)
+            return events + self.lifecycles.hold(job, at)
         if state not in NOT_ELIGIBLE and known == HELD:
-            events += self.stories.release(job, at)
+            events += self.lifecycles.release(job, at)
         if state in RUNS and "start" in fields:
             events += self.started(job, at, fields)
-            events += self.stories.suspend(job, at) if state in SUSPENDED else self.stories.resume(job, at)
+            events += self.lifecycles.suspend(job, at) if state in SUSPENDED else self.lifecycles.resume(job, at)
         return events
 
     def _altered(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """Report a pending job's request if it has changed since the last poll."""
-        story = self.stories.known.get(job)
-        if story is None:
+        lifecycle = self.lifecycles.known.get(job)
+        if lifecycle is None:
             return []
         changes = self._changes(fields) | {"queue": name_of(fields["queue"])}
-        before, has = story.note, KINDS if "node_features" in changes else ""
-        story.note = f"{has}{crc32(msgspec.json.encode(changes)):x}"
+        before, has = lifecycle.note, KINDS if "node_features" in changes else ""
+        lifecycle.note = f"{has}{crc32(msgspec.json.encode(changes)):x}"
         if before.startswith(KINDS) and not has:
             changes["node_features"] = []
-        if before in ("", story.note):
+        if before in ("", lifecycle.note):
             return []
-        return self.stories.alter(job, at, unlimited="walltime" not in changes, **changes)
+        return self.lifecycles.alter(job, at, unlimited="walltime" not in changes, **changes)
 
     def _fields(self, row: Object) -> Fields:
         found = Fields({ours: str(row[name]) for name, ours in NAMES.items() if name in row})

@@ -21,7 +21,7 @@ from streams.sources.logs.fields import (
 
 LIST = "Resource_List."
 _LISTED = "select nodes nodect ncpus procs mppwidth ngpus gpus gpu mem pmem place walltime qos advres"
-_ASKED = (*(f"{LIST}{name}" for name in _LISTED.split()), "Resource_Request_2.0", "resvID", "depend")
+_REQUESTED = (*(f"{LIST}{name}" for name in _LISTED.split()), "Resource_Request_2.0", "resvID", "depend")
 
 NO_PROJECT = "_pbs_project_default"
 
@@ -58,13 +58,13 @@ def fields_of(text: str) -> Fields:
 
 def request(fields: Fields) -> dict[str, Any]:
     """Return the job's request as fields of a `submit` or an `alter`; missing values are omitted."""
-    return _request(*map(fields.get, _ASKED))
+    return _request(*map(fields.get, _REQUESTED))
 
 
 @lru_cache(4096)
 def _request(*values: str | None) -> dict[str, Any]:
-    """Return the request from the attributes in `_ASKED`; cached, because many jobs have the same."""
-    of = {name: value or "" for name, value in zip(_ASKED, values, strict=True)}
+    """Return the request from the attributes in `_REQUESTED`; cached, because many jobs have the same."""
+    of = {name: value or "" for name, value in zip(_REQUESTED, values, strict=True)}
     select, nodes, nodect, ncpus, procs, width, ngpus, gpus, gpu, mem, pmem, place, walltime, qos, advres = (
         of[f"{LIST}{name}"] for name in _LISTED.split()
     )

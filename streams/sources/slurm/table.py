@@ -3,8 +3,8 @@
 All pollers share one table, so an event is emitted once, whichever poller sees it first. The table is in the source's
 cursor, so entries are kept small.
 
-A log describes changes in order, and `logs.stories` completes it. A poll describes a state, and several attempts of a
-job may lie between two polls. So this module compares rows; only the events are in common.
+A log describes changes in order, and `logs.lifecycles` completes it. A poll describes a state, and several attempts of
+a job may lie between two polls. So this module compares rows; only the events are in common.
 """
 
 import sys

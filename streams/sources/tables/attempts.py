@@ -83,8 +83,8 @@ def _placed(job: str, rows: list[RowKey]) -> Iterable[tuple[RowKey, Place]]:
     """Rows that follow each other are attempts; one that overlaps those before it is a job of its own."""
     others, attempt, since, seen = 0, 0, 0.0, False
     for row in rows:
-        begun = row.start or row.end or row.submit
-        if seen and begun < since:
+        first_time = row.start or row.end or row.submit
+        if seen and first_time < since:
             others += 1
             yield row, Place(f"{job}#{others}")
             continue

@@ -70,10 +70,10 @@ def _busiest(engine: Engine, topology: Topology, most: int) -> list[str]:
 
 def _some(estimates: Iterator[tuple[Shape, GridEstimate]]) -> list[tuple[Shape, GridEstimate]]:
     """Compute the next estimates for `MAX_SLICE_S`, at least one; return an empty list at the end."""
-    begun, made = time.perf_counter(), []
+    start_s, made = time.perf_counter(), []
     for one in estimates:
         made.append(one)
-        if time.perf_counter() - begun >= MAX_SLICE_S:
+        if time.perf_counter() - start_s >= MAX_SLICE_S:
             break
     return made
 

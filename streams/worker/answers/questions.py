@@ -177,12 +177,12 @@ class Questions:
         await consumer.seek_to_end(*places)
 
     async def _take_all(self, messages: Iterable[ConsumerRecord]) -> None:
-        begun = time.monotonic()
+        start_s = time.monotonic()
         for message in messages:
             await self._surviving(message, self.take(message))
-            if time.monotonic() - begun > TAKE_S:
+            if time.monotonic() - start_s > TAKE_S:
                 await asyncio.sleep(0)  # a flood of questions must not delay other tasks
-                begun = time.monotonic()
+                start_s = time.monotonic()
 
     async def _surviving(self, message: ConsumerRecord, work: Awaitable[None]) -> None:
         """Process one question; a permanent error must not stop later questions."""

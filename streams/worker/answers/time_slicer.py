@@ -79,13 +79,13 @@ class TimeSlicer:
 
     def _run(self, work: Callable[[], T]) -> "Future[T]":
         """Return the result or error of a slice; an error of a slice does not end the worker, so it is no crash."""
-        begun, result = self._clock(), Future[T]()
+        start_s, result = self._clock(), Future[T]()
         try:
             result.set_result(work())
         except Exception as error:
             result.set_exception(error)
         self._ended = self._clock()
-        self._spent_s = self._ended - begun
+        self._spent_s = self._ended - start_s
         return result
 
     async def _turn(self, share: float) -> None:

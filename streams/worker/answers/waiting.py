@@ -48,15 +48,15 @@ class MessageAge:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._least = self._before = float("inf")
-        self._begun = clock()
+        self._window_start = clock()
 
     def of(self, message: ConsumerRecord) -> float:
         """Return the age of a message, seconds; 0 if its timestamp is the client's, whose clock may be wrong."""
         if message.timestamp_type != LOG_APPEND_TIME:
             return 0.0
         now = self._clock()
-        if not 0 <= now - self._begun <= WINDOW_S:
-            self._least, self._before, self._begun = float("inf"), self._least, now
+        if not 0 <= now - self._window_start <= WINDOW_S:
+            self._least, self._before, self._window_start = float("inf"), self._least, now
         delay: float = now - message.timestamp / 1000
         self._least = min(self._least, delay)
         return delay - min(self._least, self._before)

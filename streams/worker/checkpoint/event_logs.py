@@ -218,10 +218,10 @@ class LogGaps:
         behind = set()
         for place, there in (await self._ranges(last)).items():
             if last[place] >= there.end:
-                await self._begin_epochs(place, there.end, found)
+                await self._start_epochs(place, there.end, found)
             elif missing := there.missing(last[place]):
                 behind.add(place)
-                self._tell_lost(place, missing, there.first)
+                self._report_lost(place, missing, there.first)
         return behind
 
     async def is_one(self, place: Log, expected: int, found: int) -> bool:
@@ -232,13 +232,13 @@ class LogGaps:
         ranges = await self._ranges([place])
         missing = min(ranges[place].first, found) - expected if place in ranges else 0
         if missing > 0:
-            self._tell_lost(place, missing, ranges[place].first)
+            self._report_lost(place, missing, ranges[place].first)
         return missing > 0
 
     async def _ranges(self, logs: Iterable[Log]) -> Mapping[Log, Range]:
         return await self._until_done("kafka: the ends of partitions", None, self._events.ranges, list(logs))
 
-    async def _begin_epochs(self, place: Log, end: int, found: Mapping[str, StoredState]) -> None:
+    async def _start_epochs(self, place: Log, end: int, found: Mapping[str, StoredState]) -> None:
         """Begin a new epoch for the sites whose offsets are beyond the end of the topic.
 
         This is written immediately: later the new offsets may exceed the old ones.
@@ -252,10 +252,10 @@ class LogGaps:
         self._events.renewed(place.partition)
         theirs = {site: stored for site, stored in found.items() if log_of(site, stored) == place}
         for stored in theirs.values():
-            stored.epoch, stored.offset, stored.begun, stored.first = stored.epoch + 1, -1, 0, -1
+            stored.epoch, stored.offset, stored.applied_parts, stored.first = stored.epoch + 1, -1, 0, -1
         await self._table.put({site.encode(): encode_stored(stored) for site, stored in theirs.items()})
 
-    def _tell_lost(self, place: Log, missing: int, first: int) -> None:
+    def _report_lost(self, place: Log, missing: int, first: int) -> None:
         """Count and log events that were deleted before they were read."""
         self._events.lost(place.partition, missing)
         log.error(

@@ -114,7 +114,7 @@ class SiteLoader:
 
     async def _in_place_of(self, handle: SiteHandle, fresh: SiteHandle) -> SiteHandle:
         """Complete a handle that replaces another one."""
-        for name in ("offset", "begun", "stamp", "first", "arrivals", "operations"):
+        for name in ("offset", "applied_parts", "stamp", "first", "arrivals", "operations"):
             setattr(fresh, name, getattr(handle, name))
         await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
         return fresh
@@ -284,16 +284,16 @@ class SiteLoader:
     async def _apply_up_to(self, handle: SiteHandle, stored: StoredState, saved: SavedState) -> bool:
         log_of, site = handle.log, handle.engine.site
         ranges = await self.retries.until_done("kafka: the ends of partitions", None, self.events.ranges, [log_of])
-        first = handle.offset + (handle.begun == 0)
+        first = handle.offset + (handle.applied_parts == 0)
         if ranges[log_of].first > first:
             return False
         place = (log_of, first, stored.offset, site.encode())
         messages = await self.retries.until_done("kafka: reading events", site, self.events.read, *place)
         try:
-            await self._replay(handle, messages, last=(stored.offset, stored.begun))
+            await self._replay(handle, messages, last=(stored.offset, stored.applied_parts))
         except EngineFailed:  # an event with the dead letter `engine_failed`, partly applied here
             return False
-        for name in ("offset", "begun", "stamp", "operations"):
+        for name in ("offset", "applied_parts", "stamp", "operations"):
             setattr(handle, name, getattr(stored, name))
         context, counted = handle.engine.context, saved.histories
         found = handle.engine.events, context.history.count, context.runs.count

@@ -76,7 +76,7 @@ class StoredState(msgspec.Struct, array_like=True):
         runs: The segments with its live jobs (`JobLog`).
         tail: Live jobs that are not in a segment yet, compressed with zlib.
         failures: Broker timestamps of the latest events at which the engine failed.
-        begun: Number of applied events if the message at `offset` is a partly applied bundle; else 0.
+        applied_parts: Number of applied events if the message at `offset` is a partly applied bundle; else 0.
         first: Offset of its first event, at which a rebuild begins.
         claim: Claim number of the worker that wrote it (`FencingLeases`).
     """
@@ -94,14 +94,14 @@ class StoredState(msgspec.Struct, array_like=True):
     runs: list[SegmentRange] = []
     tail: bytes = b""
     failures: list[float] = []
-    begun: int = 0
+    applied_parts: int = 0
     first: int = 0
     claim: int = 0
 
     @property
     def position(self) -> tuple[int, int, bool, int]:
         """Position in the log; of two states by one worker the greater one is later."""
-        return self.epoch, self.offset, not self.begun, self.begun
+        return self.epoch, self.offset, not self.applied_parts, self.applied_parts
 
     @property
     def rank(self) -> tuple[int, tuple[int, int, bool, int]]:
@@ -113,8 +113,8 @@ class StoredState(msgspec.Struct, array_like=True):
 
 
 IN_BOTH = (
-    *("partition", "offset", "epoch", "own", "generation", "stamp", "arrivals", "operations", "failures", "begun"),
-    *("first", "claim"),
+    *("partition", "offset", "epoch", "own", "generation", "stamp", "arrivals", "operations", "failures"),
+    *("applied_parts", "first", "claim"),
 )
 """The fields that a stored state and a handle have."""
 
@@ -195,7 +195,7 @@ class SiteHandle:
     arrivals: Arrivals = field(default_factory=Arrivals)
     operations: list[DoneOperation] = field(default_factory=list)
     failures: list[float] = field(default_factory=list)
-    begun: int = 0
+    applied_parts: int = 0
     first: int = -1
     claim: int = 0
     jobs: JobLog = field(init=False)
@@ -225,27 +225,27 @@ class SiteHandle:
 
     def is_to_apply(self, offset: int) -> bool:
         """Return whether a message may have events that are not in the state yet."""
-        return offset > self.offset or (offset == self.offset and self.begun > 0)
+        return offset > self.offset or (offset == self.offset and self.applied_parts > 0)
 
     def next_part(self, offset: int) -> int:
         """Return the index, from 0, of the first event to apply of a message that `is_to_apply`."""
-        return self.begun if offset == self.offset else 0
+        return self.applied_parts if offset == self.offset else 0
 
-    def passed(self, offset: int, stamp: float, begun: int = 0) -> None:
+    def passed(self, offset: int, stamp: float, applied_parts: int = 0) -> None:
         """Record that the state includes the message at this offset with the broker timestamp `stamp` (0: unknown).
 
         Args:
-            begun: Number of applied events of a partly applied bundle; 0 for all.
+            applied_parts: Number of applied events of a partly applied bundle; 0 for all.
         """
-        self.offset, self.begun, self.stamp = offset, begun, max(stamp, self.stamp)
+        self.offset, self.applied_parts, self.stamp = offset, applied_parts, max(stamp, self.stamp)
         if self.first < 0:
             self.first = offset
-        if not begun:
+        if not applied_parts:
             self.arrivals.add(stamp)
 
-    def begin_epoch(self, own: bool) -> None:
+    def start_epoch(self, own: bool) -> None:
         """Restart the offsets of the site."""
-        self.own, self.epoch, self.offset, self.begun, self.first = own, self.epoch + 1, -1, 0, -1
+        self.own, self.epoch, self.offset, self.applied_parts, self.first = own, self.epoch + 1, -1, 0, -1
 
 
 class ReadState(NamedTuple):

@@ -143,7 +143,7 @@ class PartitionSites:
         if handle is None:
             handle = self.handles[site] = await self._load(site, own, self.loader)
         if handle.own != own:
-            handle.begin_epoch(own)
+            handle.start_epoch(own)
         return handle
 
     @property

@@ -22,26 +22,26 @@ from streams.cli.options import progress
     ],
 )
 def test_how_long_it_still_takes_is_told(total: int | None, share: float | None, told: str) -> None:
-    way = options._Way("jobs", total, lambda: share)
-    way._begun = time.monotonic() - 100.0
+    way = options._Progress("jobs", total, lambda: share)
+    way._started = time.monotonic() - 100.0
     way.advance(835823160.0)
     assert str(way) == told
 
 
 def test_progress_never_exceeds_its_total_or_promises_nothing() -> None:
-    way = options._Way("jobs", 2, lambda: None)
+    way = options._Progress("jobs", 2, lambda: None)
     for _ in range(5):
         way.advance()
     assert str(way).startswith("2 of 2 jobs")
-    paced = options._Way("events sent", 4, lambda: None, lambda: 0.2)
+    paced = options._Progress("events sent", 4, lambda: None, lambda: 0.2)
     paced.advance()
     assert str(paced).endswith(", nearly done")
 
 
 def test_before_the_first_event_the_share_of_the_reading_is_told() -> None:
     """Rows of an accounting are kept, and put together, before there is an event."""
-    way = options._Way("events read", None, lambda: 0.25)
-    way._begun = time.monotonic() - 100.0
+    way = options._Progress("events read", None, lambda: 0.25)
+    way._started = time.monotonic() - 100.0
     assert str(way) == "25% of the reading, 5m left"
 
 
@@ -62,19 +62,19 @@ def test_of_an_accounting_the_share_goes_on_while_its_rows_are_put_together(tmp_
 
 def test_where_the_pace_is_set_the_time_left_is_by_the_pace() -> None:
     """Of a trace that is fed at 3600 times its pace, the jobs are not spread evenly over its months."""
-    way = options._Way("events sent", 4, lambda: None, lambda: 7200.0)
+    way = options._Progress("events sent", 4, lambda: None, lambda: 7200.0)
     way.advance(835823160.0)
     assert str(way).endswith("at 1996-06-26 21:06 UTC, 2h left")
 
 
 def test_of_several_logs_it_is_told_whose_time_that_is() -> None:
-    way = options._Way("events sent", None, lambda: None)
+    way = options._Progress("events sent", None, lambda: None)
     way.advance(835823160.0, "birch")
     assert str(way).endswith(", at 1996-06-26 21:06 UTC of birch")
 
 
 def test_lines_come_also_while_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "TELL_S", 0.01)
+    monkeypatch.setattr(options, "PROGRESS_S", 0.01)
     lines: list[str] = []
     monkeypatch.setattr(options, "warn", lines.append)
     deadline = time.monotonic() + 30.0

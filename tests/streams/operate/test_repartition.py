@@ -15,9 +15,9 @@ def test_of_a_bundle_that_a_state_has_in_part_the_rest_is_sent_once_more() -> No
     value = bundled("alder", map(msgspec.json.encode, old))
     message = SimpleNamespace(partition=3, offset=17, value=value, headers=[])
     for offset, begun, left in ((16, 0, old), (16, 2, old), (17, 2, old[2:]), (17, 0, None), (18, 1, None)):
-        state = StoredState(2, 3, offset, b"", begun=begun)
+        state = StoredState(2, 3, offset, b"", applied_parts=begun)
         is_to_move = repartition._is_to_move(message, state, home=1, count=4)
         assert is_to_move == (left is not None), (offset, begun)
         if is_to_move:
-            parts = read_site_message(b"alder", repartition._left(message, state)).parts
+            parts = read_site_message(b"alder", repartition._unapplied(message, state)).parts
             assert [part.event for part in parts] == left

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from models.trainer import SynchronousTrainer, Trainer, Work, trainer
-from models.waits.boosted.boosted import begin_to_train
+from models.waits.boosted.boosted import warm_up_training
 from streams.training import processes as room
 from streams.training.child import NICENESS, Child, ChildDied, WorkFailed
 from streams.training.processes import Processes
@@ -167,7 +167,7 @@ def trees_from(module: str, items: Iterable[bytes]) -> bytes:
 def test_a_process_can_have_all_that_a_training_needs_before_the_first_one() -> None:
     """To import it takes half a second: as long as it takes twenty jobs to come where many have come before."""
     trainer = Processes()
-    assert begin(begin_to_train, [], first=True, by=trainer).result(60)
+    assert begin(warm_up_training, [], first=True, by=trainer).result(60)
     before = trainer.child
     assert begin(partial(trees_from, "lightgbm"), [], by=trainer).result(60) == b"True"
     assert trainer.child == before is not None

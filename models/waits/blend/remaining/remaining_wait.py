@@ -219,7 +219,7 @@ class RemainingWait(Method):
             self._judge_bounds(job, first, wait_s, weight)
             self._notes.note(job.key, value)
             self._notes.settle(job.key, _LEFT.pack(at, cancelled))
-        self._training.step(begins=not job.progress.old)
+        self._training.step(may_start=not job.progress.old)
 
     def _judge_bounds(self, job: Job, first: Estimate | None, wait_s: float, weight: float) -> None:
         """Learn which of the bounds in force at each landmark age covered the wait.

@@ -75,7 +75,7 @@ def test_a_restart_changes_nothing_even_while_a_model_is_trained(expected: list[
     for event in events():
         engine.apply(event)
         state = method_of(engine).training._state
-        begun.append(state.begun)
+        begun.append(state.start_rows)
         counts.append(state.counts)
     begins = [place for place, (old, new) in enumerate(pairwise(begun)) if old < new]
     swaps = [place for place, (old, new) in enumerate(pairwise(counts)) if old < new]

@@ -265,8 +265,8 @@ def test_the_ends_of_the_topic_are_waited_for(pauses: list[float]) -> None:
 def test_of_two_states_the_one_of_the_later_epoch_or_offset_is_the_later() -> None:
     later = [
         StoredState(2, 3, 17, b""),
-        StoredState(2, 3, 18, b"", begun=7),
-        StoredState(2, 3, 18, b"", begun=8),
+        StoredState(2, 3, 18, b"", applied_parts=7),
+        StoredState(2, 3, 18, b"", applied_parts=8),
         StoredState(2, 3, 18, b""),
         StoredState(2, 3, -1, b"", 1),
         StoredState(2, 3, 2, b"", 1),

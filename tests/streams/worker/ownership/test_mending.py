@@ -49,7 +49,7 @@ def stored(world: World, events: int) -> Any:
     """What becomes durable of a site with a checkpoint after so many events."""
     asyncio.run(Process(world, settings(events)).live())
     ((_, head),) = heads(world.table)
-    return head.offset, head.begun, head.stamp, head.arrivals, head.failures, whole(saved_state(world.table))
+    return head.offset, head.applied_parts, head.stamp, head.arrivals, head.failures, whole(saved_state(world.table))
 
 
 def with_refused_parts() -> World:

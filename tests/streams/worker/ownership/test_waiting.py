@@ -325,7 +325,7 @@ def test_in_the_middle_of_a_bundle_others_go_on_and_another_worker_may() -> None
         await process.take_all()
         for _ in range(10):  # trainings that end, until one is waited for within the bundle
             await waits(process)
-            if process.owner["alder"].begun:
+            if process.owner["alder"].applied_parts:
                 break
             GATE.set()
             while process.partition()._queues.blocked:
@@ -333,13 +333,13 @@ def test_in_the_middle_of_a_bundle_others_go_on_and_another_worker_may() -> None
             GATE.clear()
         while process.owner["birch"].offset < len(world.messages[0]) - 1:
             await asyncio.sleep(0)
-        begun = process.owner["alder"].begun
+        begun = process.owner["alder"].applied_parts
         await process.hand_over(0)
         return begun
 
     begun = asyncio.run(scenario())
     (stored,) = (state for site, state in heads(world.table) if site == "alder")
-    assert 0 < begun == stored.begun < len(bundle) and stored.offset == len(first) + 1 == world.committed[0]
+    assert 0 < begun == stored.applied_parts < len(bundle) and stored.offset == len(first) + 1 == world.committed[0]
     GATE.set()
     asyncio.run(Process(world, settings()).live())
     said = [value for value in dict.fromkeys(world.said("predictions", "outcomes")) if b'"alder"' in value]
