@@ -5,9 +5,9 @@ the source code, as long as `fastmath` is off. The matrices are small: tens of c
 """
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats
+from models.kernels import njit
 
 MIN_PIVOT = 1e-14
 """A column with a smaller share of its square left depends linearly on the columns before it, up to rounding."""

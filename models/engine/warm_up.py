@@ -16,12 +16,29 @@ from models.waits.blend.mixture_snapshot import BEHIND, QUANTILES, MixtureSnapsh
 from models.waits.boosted import forest, forests
 from models.waits.simulated import SimulatedEasy
 
+POOL = Pool(name="nodes", nodes=4, cpus=4)
+HALF = EngineSettings(method="qespera", shadows=("boosted", "conservative"))
+"""Methods that have some half of the kernels of the default method: those that its learnt order does not need."""
+
 
 def warm_up(settings: EngineSettings | None = None) -> None:
     """Compile the functions of the methods, so that no event or question has to wait for it.
 
-    This takes a minute or so of one CPU on a new machine; numba caches the result.
+    This takes two minutes or so of one CPU on a new machine; `models.kernels` caches the result.
     """
+    _run(settings)
+    _run(settings, POOL)
+    _warm_up_rest()
+
+
+def warm_up_half() -> None:
+    """Compile the kernels that `warm_up` needs last, for a second process that runs at the same time."""
+    _warm_up_rest()
+    _run(HALF)
+    _run(EngineSettings(method="order", shadows=()), POOL)
+
+
+def _warm_up_rest() -> None:
     linear.warm_up()
     seen.warm_up()
     layout.warm_up()
@@ -30,8 +47,6 @@ def warm_up(settings: EngineSettings | None = None) -> None:
     seconds(scaled(0.0))
     MixtureSnapshot.decode(MixtureSnapshot(np.zeros((QUANTILES, 1 + BEHIND)), 0, False, 1.0).encode(), 1)
     waits_after(np.zeros(1), np.array([0.5, 0.9]), np.zeros((1, 2)), np.array([0.5]))
-    _run(settings)
-    _run(settings, Pool(name="nodes", nodes=4, cpus=4))
 
 
 def _run(settings: EngineSettings | None, *pools: Pool) -> None:

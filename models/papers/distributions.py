@@ -16,9 +16,9 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import numpy as np
 from msgspec import Meta
-from numba import njit
 
 from models.arrays import Floats, Singles
+from models.kernels import njit
 from models.method import SiteContext
 from models.records import JobKey
 from models.site.history import History

@@ -12,9 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Meta
-from numba import njit
 
 from models.arrays import Floats, Ints
+from models.kernels import njit
 from models.method import RunMethod
 from models.papers.run_template import LAST_RESORT, PREDICTORS, UNIT, RunTemplate
 from models.runtimes.walltime import within

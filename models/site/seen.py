@@ -5,9 +5,9 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from models.arrays import Floats, Ints
+from models.kernels import njit
 from models.records import JobKey
 
 MOST_WAITING: Final = 4096  # maximum number of pending and held jobs without sampling

@@ -36,9 +36,9 @@ from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from models.arrays import Floats, Ints
+from models.kernels import njit
 
 Ranks = npt.NDArray[np.int32]
 

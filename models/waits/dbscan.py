@@ -17,9 +17,9 @@ array([ 0,  0,  0, -1,  1,  1])
 import math
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.kernels import njit
 
 NOISE = -1
 """The label of a point that is in no cluster."""

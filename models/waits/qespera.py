@@ -21,9 +21,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
 import msgspec
 import numpy as np
 from msgspec import Meta
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.kernels import njit
 from models.linear import dot, gram, moments, solve, standardize
 from models.method import SiteContext, WaitMethod
 from models.site.job import Estimate, Job

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from models.arrays import Floats, Ints
+from models.kernels import njit
 
 N = TypeVar("N", np.int64, np.float64)
 

@@ -11,9 +11,9 @@ from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats, Ints, Records
+from models.kernels import njit
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job

@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 
 from models.engine.settings import EngineSettings
-from models.engine.warm_up import warm_up
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
 from streams.bulk.event_log import JobRange
 from streams.offline.breakdown import Breakdown
 from streams.offline.excerpt import Excerpt
 from streams.offline.replay import settings_for
 from streams.offline.scored import ScoredReplay
-from streams.process.compiling import compiling_alone
+from streams.process.compiling import compile_kernels
 
 MeasureTable = dict[str, dict[str, float]]
 
@@ -89,8 +88,7 @@ def compare(
     shares = _shares(named, workers)
     run_names = [name for name in named if name in RUN_METHODS]
     found = Comparison()
-    with compiling_alone():  # what all of them need is in numba's cache, which has no lock, before they look there
-        warm_up(_chosen(settings, [name for share in shares for name in share], run_names))
+    compile_kernels(_chosen(settings, [name for share in shares for name in share], run_names))
     context = get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(len(shares), mp_context=context) as pool:
         done = manager.dict()

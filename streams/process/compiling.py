@@ -1,18 +1,22 @@
-"""Prevent concurrent numba compilation by the processes of one machine, and report long compilation to the user."""
+"""Compile kernels once on a machine, with two of its cores, and report long compilation to the user."""
 
 import fcntl
 import math
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
 
 from numba.core import event
 from numba.core.registry import CPUDispatcher
 
-from models import registry
+from models import kernels, registry
+from models.engine.settings import EngineSettings
+from models.engine.warm_up import warm_up, warm_up_half
+from models.waits.order import step
+from streams.settings.sections import cores
 
 MIN_WARNED_S = 3.0  # total compilation time from which it is reported
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
@@ -32,13 +36,38 @@ def compiling_alone() -> Iterator[None]:
     numba's cache has no lock: if two processes compile different signatures of one function at once, each may store its
     own under the other's name.
     """
-    folder = os.open(Path(registry.__file__).parent, os.O_RDONLY)
+    kernels.folder().mkdir(parents=True, exist_ok=True)
+    folder = os.open(kernels.folder(), os.O_RDONLY)
     try:
         with suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
         os.close(folder)
+
+
+def compile_kernels(settings: EngineSettings, report: Callable[[str], None] = lambda _: None) -> None:
+    """Compile what the methods need, unless it is in the cache.
+
+    Args:
+        report: Receives progress reports, none if all is in the cache.
+    """
+    with compiling_alone(), reported_progress(report), _second_process():
+        warm_up(settings)
+
+
+@contextmanager
+def _second_process() -> Iterator[None]:
+    """Let another process compile half of the kernels meanwhile, if most are missing and there is a core for it."""
+    if kernels.is_compiled(step.__file__) or cores() < 2:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-m", __name__])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def progress_line(done: int, total: int, spent_s: float) -> str:
@@ -95,3 +124,7 @@ def compilation_warning(warn: Callable[[str], None]) -> AbstractContextManager[o
     """Report once if compilation in the block takes long, as other work in this process stops meanwhile."""
     found: AbstractContextManager[object] = event.install_listener("numba:compile", _Listener(warn))
     return found
+
+
+if __name__ == "__main__":
+    warm_up_half()

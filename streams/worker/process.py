@@ -18,11 +18,10 @@ from aiokafka.errors import KafkaError
 from mode import loop
 
 from models.engine.methods import SiteMethods
-from models.engine.warm_up import warm_up
 from models.waits.boosted.boosted import warm_up_training
 from streams.errors import UserError
 from streams.process import program_log
-from streams.process.compiling import compiling_alone, reported_progress
+from streams.process.compiling import compile_kernels
 from streams.settings import Settings
 from streams.training.processes import processes
 from streams.worker.app import build_app
@@ -70,8 +69,7 @@ def run_process(
         loop.use("uvloop")
     started = time.perf_counter()
     trainer = processes()
-    with compiling_alone(), reported_progress(log.info):
-        warm_up(settings.engine)
+    compile_kernels(settings.engine, log.info)
     if SiteMethods("", settings.engine).trains:
         # With a backlog, the first training is needed sooner than the process can start.
         trainer.begin(warm_up_training, (), bytes, first=True)

@@ -1,7 +1,8 @@
 """The kernels and the kinds of arguments that they were compiled for.
 
-`python -m tests.support.kernels` compiles beforehand what a worker needs, has sites with and without partitions go
+`python -m tests.support.kernels late` compiles beforehand what a worker needs, has sites with and without partitions go
 through every kind of event and question, and says what was compiled, or read from numba's cache, only then.
+`python -m tests.support.kernels several` lists the kernels that were compiled for several kinds of arguments.
 """
 
 import sys
@@ -16,6 +17,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
 from models.records import AnyEvent, JobQuestion, JobsQuestion, SiteQuestion, WaitQuestion
+from models.registry import METHODS, RUN_METHODS
 from models.site.seen import MOST_WAITING, see
 from models.site.shapes import Shape
 from tests.simulation.cluster import SMALL, generate_for, run_cluster
@@ -57,8 +59,14 @@ def _ask(engine: Engine) -> None:
             answer(JobsQuestion(id="", site=site, user=job.user), engine, now + LATER_S)
 
 
-def main() -> None:
-    """Print the kernels with what was not compiled beforehand, as JSON."""
+def several() -> dict[str, list[str]]:
+    """Compile the kernels of all methods, and return those that were compiled for more than one kind of arguments."""
+    warm_up(EngineSettings(shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS)))
+    return {name: sorted(kinds) for name, kinds in signatures().items() if len(kinds) > 1}
+
+
+def late() -> dict[str, list[str]]:
+    """Return the kernels with what was not compiled beforehand."""
     settings = EngineSettings()
     warm_up(settings)
     before = signatures()
@@ -66,10 +74,9 @@ def main() -> None:
     jobs = generate_for(SMALL, seed=1, days=0.5, start_time=10**9)
     lead(run_cluster(jobs, SMALL.cluster, "s"), settings)
     see(np.ones(MOST_WAITING + 1, np.uint8), MOST_WAITING + 1)
-    late = {name: sorted(found - before.get(name, set())) for name, found in signatures().items()}
-    late = {name: found for name, found in late.items() if found and not name.startswith("models.simulation.")}
-    sys.stdout.buffer.write(msgspec.json.encode(late))
+    found = {name: sorted(kinds - before.get(name, set())) for name, kinds in signatures().items()}
+    return {name: kinds for name, kinds in found.items() if kinds and not name.startswith("models.simulation.")}
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.buffer.write(msgspec.json.encode({"late": late, "several": several}[sys.argv[1]]()))

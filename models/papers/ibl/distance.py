@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from models.arrays import Floats
 from models.durations import DAY_S
+from models.kernels import njit
 from models.method import SiteContext
 from models.site.job import Job, Phase
 

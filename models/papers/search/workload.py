@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.kernels import njit
 from models.papers.run_template import LAST_RESORT, PREDICTORS, UNIT, RunTemplate
 from models.papers.template import (
     MIN_HALF_WIDTH_S,

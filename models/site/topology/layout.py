@@ -4,9 +4,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats, Ints
+from models.kernels import njit
 from models.records import Reservation
 from models.site.topology.reasons import applies
 from models.site.topology.topology import RESOURCES, Area, ResourceRequest, Topology, whole_nodes

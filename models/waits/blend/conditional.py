@@ -1,9 +1,9 @@
 """Quantiles of the wait, given that a part of it has passed."""
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats
+from models.kernels import njit
 from models.waits.blend.mixture import scaled, seconds
 
 MIN_TAIL = 0.25

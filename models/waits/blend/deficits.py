@@ -6,9 +6,9 @@ and so is the excess of the other jobs of each queue. A job counts as soon as it
 """
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats
+from models.kernels import njit
 from models.waits.blend.mixture_snapshot import PROBABILITIES, QUANTILES
 
 BURST_WEIGHT = 0.04

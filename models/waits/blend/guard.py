@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats, Ints
+from models.kernels import njit
 from models.stored import check_alike
 from models.waits.blend.users import kept_of
 

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats
 from models.durations import AT_ONCE_S
+from models.kernels import njit
 
 RATE = 0.3
 """Learning rate of the regression: the first jobs move a coefficient by this much, later ones by less (AdaGrad)."""

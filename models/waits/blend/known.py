@@ -5,10 +5,10 @@ those of `quantiles`, `guard` and `at_once`.
 """
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Bytes, Flags, Floats, Ints
 from models.durations import AT_ONCE_S
+from models.kernels import njit
 from models.waits.blend.guard import CHOICES, judge, judge_for_user
 from models.waits.blend.immediate_start import learn_at_once
 from models.waits.blend.mixture_snapshot import ALONE_FLAG, BEHIND, MEDIAN, QUANTILES, inputs_of, mark, read_snapshot

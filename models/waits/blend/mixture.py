@@ -14,9 +14,9 @@ fourth root, with as many waits within a factor of 2.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats
+from models.kernels import njit
 
 UNIT_S = 10.0
 """Below this the scale is linear: single seconds matter where half of the jobs start within a few."""

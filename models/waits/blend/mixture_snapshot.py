@@ -4,9 +4,9 @@ from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Bytes, Floats
+from models.kernels import njit
 from models.waits.blend.mixture import Mixed, seconds
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.95)

@@ -4,10 +4,10 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from models.arrays import Floats
 from models.durations import DAY_S
+from models.kernels import njit
 from models.method import SiteContext
 from models.site.history import FEATURES
 from models.site.history import features_of as summaries_of

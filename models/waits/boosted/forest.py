@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from models.arrays import Floats, Records, Singles
+from models.kernels import njit
 from models.stored import MAX_DECOMPRESSED_BYTES, decompress
 
 Rows = Singles

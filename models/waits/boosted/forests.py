@@ -9,9 +9,9 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 import numpy as np
 from msgspec import Meta
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints, Singles
+from models.kernels import njit
 from models.stored import encode, reader
 from models.waits.boosted.forest import Binned, Boosting, Forest, ForestBatch
 from models.waits.boosted.prior import MAX_JOBS, Prior, Probability, Scale, Target, TrainingSet

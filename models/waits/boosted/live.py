@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats, Ints, Records
+from models.kernels import njit
 from models.site.job import Job
 from models.site.table import HELD, NO_NAME, QUEUED, RUNNING, LiveTable
 

@@ -17,9 +17,9 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 import numpy as np
 from msgspec import Meta
-from numba import njit
 
 from models.arrays import Floats
+from models.kernels import njit
 from models.stored import encode, reader
 from models.waits.boosted.features import NAMES
 from models.waits.boosted.forest import Binned, Boosting, Forest, ForestBatch, Rows

@@ -9,11 +9,11 @@ from zlib import crc32
 
 import msgspec
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from models.arrays import Floats, Ints
 from models.durations import AT_ONCE_S
+from models.kernels import njit
 from models.site.job import Job
 from models.slots import Slots
 

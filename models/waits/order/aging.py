@@ -7,9 +7,9 @@ is therefore sorted again as of later times, with the same features and weights 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats, Ints
+from models.kernels import njit
 from models.waits.order.features import People, Queued, before_each
 from models.waits.order.preference import scores_of
 from models.waits.order.usage import HALVES

@@ -6,9 +6,9 @@ reserved for the head of the queue. Jobs of one user start in an order of their 
 """
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.kernels import njit
 from models.waits.order.features import People, Queued, Running
 from models.waits.order.preference import scores_of
 from models.waits.order.schedule import Limits, are_full, are_over

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints
 from models.durations import DAY_S
+from models.kernels import njit
 from models.waits.order.usage import HALF_LIVES_S, HALVES, LN_2
 
 USER_SCALES = (0.02, 0.06, 0.2, 0.6)

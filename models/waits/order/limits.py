@@ -8,9 +8,9 @@ scheduler without backfill only the very first.
 """
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Singles
+from models.kernels import njit
 from models.waits.order.schedule import Limits
 
 Counts = Singles

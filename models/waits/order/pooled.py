@@ -9,9 +9,9 @@ import heapq
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.kernels import njit
 from models.site.topology.layout import fit, fit_parts
 from models.waits.order.room_kernels import add_to, fill_rest, fill_taken, reduce_ahead, reduce_to
 from models.waits.order.schedule import GRAIN, MAX_WORK, Limits, flow, is_over

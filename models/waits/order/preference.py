@@ -5,9 +5,9 @@ The model is a logistic regression on the differences of their features, by AdaG
 
 import msgspec
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats, Ints
+from models.kernels import njit
 from models.site.table import ByCode
 from models.slots import Slots
 from models.stored import check_alike

@@ -1,9 +1,9 @@
 """Limits on the total CPUs of the jobs of a queue, or of long jobs, inferred like those of users (`limits`)."""
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats, Singles
+from models.kernels import njit
 from models.stored import check_alike
 from models.waits.order.features import COUNT
 from models.waits.order.limits import FADING, ONCE, REFUSED, STARTED, Counts, limit_of, step_of

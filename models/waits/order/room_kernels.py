@@ -3,9 +3,8 @@
 They are loops, since numba takes seconds to compile each such expression of arrays.
 """
 
-from numba import njit
-
 from models.arrays import Floats
+from models.kernels import njit
 
 
 @njit(cache=True)

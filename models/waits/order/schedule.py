@@ -8,9 +8,9 @@ import heapq
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.kernels import njit
 from models.waits.order.aging import GROWTH, Aging, Use, add_use, people_later, reordered
 from models.waits.order.features import People, Queued, Running
 from models.waits.order.preference import NO_QUEUE

@@ -7,9 +7,9 @@ reports no priorities to use. For other sites the work is done in steps (`line`,
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.kernels import njit
 from models.waits.order.aging import FIRST_S, Aging
 from models.waits.order.contenders import chosen, could_start
 from models.waits.order.features import People, Queued, Running, before_each, features_of

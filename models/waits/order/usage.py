@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats, Ints, Singles
 from models.durations import DAY_S
+from models.kernels import njit
 from models.site.table import ByCode
 from models.slots import Slots
 from models.stored import check_alike

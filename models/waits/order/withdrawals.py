@@ -8,9 +8,9 @@ job was withdrawn, no withdrawals are expected.
 
 import msgspec
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats, Ints, Singles
+from models.kernels import njit
 from models.site.table import ByCode
 from models.slots import Slots
 from models.stored import check_alike

@@ -2,25 +2,34 @@
 
 import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
+from signal import SIGTERM
 
 import pytest
 from numba import njit
 
-import models
+from models import kernels
 from models.engine.settings import EngineSettings
 from streams.bulk.reading import read_log
 from streams.offline import compare
 from streams.offline.excerpt import whole
 from streams.offline.searching import process_map
 from streams.process import compiling
-from streams.process.compiling import compilation_warning, compiling_alone, progress_line, reported_progress
+from streams.process.compiling import (
+    compilation_warning,
+    compile_kernels,
+    compiling_alone,
+    progress_line,
+    reported_progress,
+)
 from tests.support.traces import made_trace
 
 
 def is_locked() -> bool:
     """Whether some process compiles now."""
-    folder = os.open(Path(models.__file__).parent, os.O_RDONLY)
+    folder = os.open(kernels.folder(), os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -61,13 +70,38 @@ def test_what_a_comparison_needs_is_compiled_alone_before_its_processes_begin(
     def warm_up(settings: EngineSettings) -> None:
         compiled.append((settings, is_locked()))
 
-    monkeypatch.setattr(compare, "warm_up", warm_up)
+    monkeypatch.setattr(compiling, "warm_up", warm_up)
     with read_log([made_trace(tmp_path / "made.swf", jobs=20)]) as (log, _):
         compare.compare(whole(log), set(), EngineSettings(history=20), ["easy", "ibl", "downey"], 2)
     ((chosen, locked),) = compiled
     assert locked
     assert {"easy", "ibl"} <= set(chosen.methods)
     assert "downey" in chosen.run_methods
+
+
+@pytest.mark.parametrize(
+    ("compiled", "cores", "expected"), [(False, 2, 1), (False, 1, 0), (True, 2, 0)], ids=["cold", "one core", "warm"]
+)
+def test_a_second_process_compiles_half_on_a_new_machine(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool, cores: int, expected: int
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    begin = subprocess.Popen
+
+    def popen(command: list[str]) -> subprocess.Popen[bytes]:
+        assert command == [sys.executable, "-m", compiling.__name__]
+        started.append(begin([sys.executable, "-c", "import time; time.sleep(600)"]))
+        return started[-1]
+
+    def warm_up(_: EngineSettings) -> None:
+        assert [process.poll() for process in started] == [None] * expected
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(kernels, "is_compiled", lambda _: compiled)
+    monkeypatch.setattr(compiling, "cores", lambda: cores)
+    monkeypatch.setattr(compiling, "warm_up", warm_up)
+    compile_kernels(EngineSettings())
+    assert [process.returncode for process in started] == [-SIGTERM] * expected
 
 
 def test_progress_of_compiling_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints
+from models.kernels import njit
 from models.waits.blend.mixture import SITE_SHARE, scaled, seconds
 from models.waits.blend.mixture_snapshot import MEDIAN, PROBABILITIES, QUANTILES
 from models.waits.blend.remaining.ages import AGES

@@ -4,9 +4,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from numba import njit
 
 from models.arrays import Floats, Ints, Singles
+from models.kernels import njit
 from models.waits.blend.remaining.ages import AGES
 
 EXPERTS: Final = ("conditional", "forests", "schedule", "recent", "now")

@@ -3,9 +3,9 @@
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from models.arrays import Flags, Floats, Ints, Records
+from models.kernels import njit
 from models.site.table import QUEUED, RUNNING
 from models.waits.boosted.features import Stored as Rows
 from models.waits.boosted.queued import QueuedFeatures

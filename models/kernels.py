@@ -1,0 +1,117 @@
+"""Compile kernels with numba, and store the machine code by the content of its sources.
+
+numba finds compiled code by a file's path and content alone. So each clone and virtual environment compiles by itself,
+and a kernel keeps the old code of a callee in another file. Here the place is named after the content of a kernel's
+file and of all files that it takes kernels or constants from. All copies of one version on a machine share the code,
+in `NUMBA_CACHE_DIR` or else in the user's cache folder, and a change compiles what depends on it.
+"""
+
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numba import njit as njit
+from numba.core import config
+from numba.core.caching import CacheImpl, UserProvidedCacheLocator
+from numba.misc.appdirs import AppDirs
+
+ROOT = Path(__file__).parent
+_PACKAGE = __name__.rpartition(".")[0]
+_IMPORT = re.compile(rf"^from {re.escape(_PACKAGE)}(\.[\w.]+)? import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+_CONSTANT = re.compile(r"\b_?[A-Z][A-Z0-9_]+\b")
+
+
+def folder() -> Path:
+    """Return the folder of all compiled kernels."""
+    return Path(config.CACHE_DIR or AppDirs("queuecast", appauthor=False).user_cache_dir) / "kernels"
+
+
+@cache
+def _source(file: Path) -> str:
+    return file.read_text()
+
+
+@cache
+def _module(dotted: str) -> Path | None:
+    place = ROOT.joinpath(*dotted.split(".")) if dotted else ROOT
+    candidates = (place.with_suffix(".py"), place / "__init__.py")
+    return next((file for file in candidates if file.is_file()), None)
+
+
+@cache
+def _imported(file: Path) -> frozenset[Path]:
+    """Return the files from which this one imports kernels or constants."""
+    found: set[Path] = set()
+    for dotted, several, one in _IMPORT.findall(_source(file)):
+        package, names = dotted.lstrip("."), several or one
+        for name in re.findall(r"\w+", names):
+            submodule = _module(f"{package}.{name}".lstrip("."))
+            origin = submodule or _module(package)
+            if origin and (submodule or _CONSTANT.fullmatch(name) or _compiles(origin)):
+                found.add(origin)
+    return frozenset(found)
+
+
+@cache
+def _compiles(file: Path) -> bool:
+    return "@njit" in _source(file) or file.name == "__init__.py"
+
+
+@cache
+def version(file: Path) -> str:
+    """Return a digest of everything in this package that determines the kernels of a file.
+
+    Args:
+        file: A source file of this package.
+    """
+    seen, pending = {file}, [file]
+    while pending:
+        new = _imported(pending.pop()) - seen
+        seen |= new
+        pending += filter(_compiles, new)
+    sources = (f"{one.relative_to(ROOT)}\n{_source(one)}" for one in sorted(seen))
+    return hashlib.sha256("\n".join([_PACKAGE, *sources]).encode()).hexdigest()[:16]
+
+
+def _place(file: Path) -> Path:
+    return folder() / f"{file.stem}-{version(file)}"
+
+
+def is_compiled(file: str) -> bool:
+    """Return True if the cache has a kernel of this source file."""
+    return any(_place(Path(file)).glob("*.nbi"))
+
+
+class KernelLocator(UserProvidedCacheLocator):  # type: ignore[misc]  # numba is untyped
+    """Tell numba where the kernels of this package are stored; other packages' functions stay where they were."""
+
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        self._py_file = py_file
+        self._lineno = py_func.__code__.co_firstlineno
+        self._version = version(Path(py_file))
+        self._cache_path = str(_place(Path(py_file)))
+
+    def get_source_stamp(self) -> str:
+        """Return the version of the sources, which the folder has in its name too."""
+        return self._version
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> "KernelLocator | None":
+        """Return the locator of a function; none if it is not of this package, or the folder is not writable."""
+        if not Path(py_file).is_relative_to(ROOT):
+            return None
+        locator = cls(py_func, py_file)
+        try:
+            locator.ensure_cache_path()
+        except OSError:
+            return None
+        return locator
+
+
+def _others() -> str:
+    return config.CACHE_LOCATOR_CLASSES or ",".join(one.__name__ for one in CacheImpl._locator_classes)
+
+
+config.CACHE_LOCATOR_CLASSES = f"{__name__}.{KernelLocator.__name__},{_others()}"
