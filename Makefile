@@ -29,7 +29,7 @@ define install
 	fi
 endef
 
-.PHONY: help demo check test test-all ready compiled lint bench bench-slurm docs drawn lock prior sbom release image
+.PHONY: help demo check test test-all ready compiled lint bench bench-slurm simulate docs drawn lock prior sbom release image
 .SILENT:
 
 help: ## List the targets
@@ -65,6 +65,9 @@ bench: $(VENV)/dev ## Measure speed and memory
 
 bench-slurm: $(VENV)/dev ## Compare Slurm's own start times with the predictions, as root, an hour: ARGS="--minutes 15"
 	$(BIN)/python -m tests.benchmarks.slurm $(ARGS)
+
+simulate: $(VENV)/dev ## Run workers in virtual time with faults that a seed decides: SEEDS=0-5000
+	$(BIN)/python -m tests.worker_simulation --seeds $(or $(SEEDS),0-100)
 
 docs: $(VENV)/dev ## Build the documentation in site/; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict

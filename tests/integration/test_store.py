@@ -308,3 +308,31 @@ def test_what_is_read_of_another_type_counts_as_lost(store: Store) -> None:
     store.redis.set(f"{store.settings.prefix}:{{alder}}:history", "what?")
     assert store.do(lambda own: own.read("alder")).started == []
     assert store.do(lambda own: own.begin("alder")) == 1
+
+
+def test_only_the_latest_owner_of_a_partition_changes_its_crash_mark(store: Store) -> None:
+    async def marks(own: SiteStore) -> list[bytes | None]:
+        found = []
+        await own.take_mark(3, "zombie", b"first")
+        await own.take_mark(3, "successor", b"second")
+        await own.set_mark(3, "zombie", b"third")
+        found.append(await own.mark(3))
+        await own.set_mark(3, "successor", b"fourth")
+        found.append(await own.mark(3))
+        await own.set_mark(3, "successor", None, released=True)
+        await own.set_mark(3, "zombie", b"fifth")
+        await own.set_mark(3, "successor", b"sixth")
+        found.append(await own.mark(3))
+        return found
+
+    assert store.do(marks) == [b"second", b"fourth", None]
+
+
+def test_a_crash_mark_that_redis_lost_is_written_again(store: Store) -> None:
+    async def marks(own: SiteStore) -> bytes | None:
+        await own.take_mark(3, "worker", b"first")
+        store.redis.delete(f"{store.settings.prefix}:crashes:3")
+        await own.set_mark(3, "worker", b"second")
+        return await own.mark(3)
+
+    assert store.do(marks) == b"second"

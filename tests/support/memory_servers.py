@@ -49,6 +49,7 @@ class World:
         self.runs: dict[str, dict[int, Run]] = {}
         self.rows: dict[str, dict[str, dict[int, Row]]] = {}
         self.marks: dict[int, bytes] = {}
+        self.mark_owners: dict[int, str] = {}
 
     def step(self, what: str) -> None:
         """Something is about to become durable."""
@@ -165,9 +166,17 @@ class MemoryStore(SiteStore):
         await self._world.pause()
         return self._world.marks.get(partition)
 
-    async def set_mark(self, partition: int, mark: bytes | None) -> None:
+    async def take_mark(self, partition: int, owner: str, mark: bytes) -> None:
         await self._world.pause()
         self._token.check()
+        self._world.marks[partition], self._world.mark_owners[partition] = mark, owner
+
+    async def set_mark(self, partition: int, owner: str, mark: bytes | None, released: bool = False) -> None:
+        await self._world.pause()
+        self._token.check()
+        if self._world.mark_owners.get(partition, owner) != owner:
+            return
+        self._world.mark_owners[partition] = "" if released else owner
         if mark is None:
             self._world.marks.pop(partition, None)
         else:

@@ -156,6 +156,10 @@ class Redis:
         return sum(self.data.pop(key, None) is not None for key in keys)
 
 
+def _pairs(mapping: dict[str, Any] | None) -> tuple[Any, ...]:
+    return tuple(part for pair in (mapping or {}).items() for part in pair)
+
+
 class RedisClient:
     """A client of that server; in place of `redis.asyncio.Redis`."""
 
@@ -166,9 +170,9 @@ class RedisClient:
         return RedisPipeline(self._server)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        async def command(*given: Any, **options: Any) -> Any:
-            options.pop("count", None)
+        async def command(*given: Any, mapping: dict[str, Any] | None = None, count: int = 0) -> Any:
             server = self._server
+            given += _pairs(mapping)
             return await server.faults.request(f"redis {name}", lambda: server.do(name, *given), RedisAway)
 
         return command
@@ -207,8 +211,7 @@ class RedisPipeline:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def command(*given: Any, mapping: dict[str, Any] | None = None) -> Any:
-            pairs = (part for pair in (mapping or {}).items() for part in pair)
-            return self.execute_command(name, *given, *pairs)
+            return self.execute_command(name, *given, *_pairs(mapping))
 
         return command
 

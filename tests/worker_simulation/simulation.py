@@ -121,8 +121,9 @@ class Simulation:
         return self.random.choice(self.group.workers)
 
     def _marks(self) -> Iterator[CrashMark]:
-        for value in self.redis.data.get("queuecast:crashes", {}).values():
-            yield msgspec.msgpack.decode(value, type=CrashMark)
+        for number in range(PARTITIONS):
+            if value := self.redis.data.get(f"queuecast:crashes:{number}", {}).get(b"mark"):
+                yield msgspec.msgpack.decode(value, type=CrashMark)
 
     def _kill(self) -> None:
         if (worker := self._victim()) is not None:

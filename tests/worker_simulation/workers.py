@@ -301,14 +301,7 @@ class Group:
         self.workers = [one for one in self.workers if one is not worker]
         self.zombies.append(worker)
         self.stale = True
-        self._faults.loop.call_later(self._faults.random.random() * SESSION_S, self._end, worker)
-
-    def _end(self, worker: Worker) -> None:
-        """Kill a worker, but not amid marked work, for which an owner of its partitions would blame an event."""
-        if any(partition.crashes._mark.under_way for partition in worker.process.owner._partitions.values()):
-            self._faults.loop.call_later(0.1, self._end, worker)
-        else:
-            worker.kill()
+        self._faults.loop.call_later(self._faults.random.random() * SESSION_S, worker.kill)
 
 
 def current_dies() -> None:

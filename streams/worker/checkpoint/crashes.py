@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -84,7 +85,8 @@ class CrashTracker:
     estimates are marked too.
 
     A marker exists only during work that may crash, not while the worker waits for a server. A worker that ends for
-    another reason (a server refuses, or it is stopped) restores the marker that it found.
+    another reason (a server refuses, or it is stopped) restores the marker that it found. A marker has an owner, the
+    latest worker that took over the partition. A former owner that still runs changes nothing.
 
     Args:
         most: Maximum number of events of a checkpoint; twice as many can follow that of a crashed worker.
@@ -99,6 +101,7 @@ class CrashTracker:
         self._done: Place | None = None
         self._left = 0  # events for which this worker is careful
         self._excused = False
+        self._owner = uuid4().hex  # unique for each assignment of a partition
         self.checkpoint_events = most  # number of pending events at which a checkpoint is due
 
     @property
@@ -113,13 +116,16 @@ class CrashTracker:
 
     async def begin(self) -> None:
         """Take over the partition: read the marker, write the next one, and choose the size of checkpoints."""
-        found = await self._until_done("redis: reading marks", None, self._store.mark, self._partition)
-        if found is None:
-            return await self._write(CrashMark())
-        self._found = mark = _read(found)
-        await self._write(mark.after_crash())
+        found = await self._until_done("redis: reading the crash mark", None, self._store.mark, self._partition)
+        if found is not None:
+            self._found = _read(found)
+            self._mark = self._found.after_crash()
+        given = self._partition, self._owner, _encode(self._mark)
+        await self._until_done("redis: taking the crash mark", None, self._store.take_mark, *given)
+        if self._found is None:
+            return
         few = min(FEW_EVENTS, self._most)
-        if mark.starts == 1:
+        if self._found.starts == 1:
             self.checkpoint_events, self._left = few, 2 * self._most
         else:
             self.checkpoint_events, self._left = 1, 2 * (self._most if self._mark.crashes else few)
@@ -172,17 +178,19 @@ class CrashTracker:
     async def ended(self) -> None:
         """Delete the marker after a clean release of the partition."""
         self._solitude.careful.discard(self._partition)
-        await self._write(None)
+        await self._write(None, released=True)
 
     async def excuse(self, store: SiteStore) -> None:
         """Restore the marker that was found: this worker does not end because of its work."""
         self._excused = True
-        await store.set_mark(self._partition, None if self._found is None else _encode(self._found))
+        mark = None if self._found is None else _encode(self._found)
+        await store.set_mark(self._partition, self._owner, mark, True)
 
-    async def _write(self, mark: CrashMark | None) -> None:
+    async def _write(self, mark: CrashMark | None, released: bool = False) -> None:
         if not self._excused:
             value = None if mark is None else _encode(mark)
-            await self._until_done("redis: marking", None, self._store.set_mark, self._partition, value)
+            given = self._partition, self._owner, value, released
+            await self._until_done("redis: marking", None, self._store.set_mark, *given)
         self._mark = mark or CrashMark()
 
 

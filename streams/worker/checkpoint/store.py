@@ -11,7 +11,8 @@ Keys (`site` and the category's parts percent-encoded, so that no name can reach
     PREFIX:{site}:info                 hash  generation → the latest one; claims, owner, writes → fencing
                                              (streams/worker/checkpoint/claims.py)
     PREFIX:partitions                  hash  events topic → its number of partitions when sites were first stored
-    PREFIX:crashes                     hash  partition → the current work that may crash (`crashes.CrashMark`)
+    PREFIX:crashes:N                   hash  of partition N: mark → the current work that may crash
+                                             (`crashes.CrashMark`), owner → the worker that may change it
     PREFIX:health                      hash  last → 1; written to check that Redis accepts writes
 
 Values are msgpack arrays. A site's keys share a hash tag, so that a cluster can write them in one transaction.
@@ -39,7 +40,7 @@ from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
 from streams.worker.checkpoint.claims import FencingLeases, WritesLost
-from streams.worker.checkpoint.client import Client
+from streams.worker.checkpoint.client import Client, transaction
 from streams.worker.checkpoint.key_types import is_wrong_type, set_aside
 
 log = logging.getLogger(__name__)
@@ -101,15 +102,36 @@ class SiteStore:
             return await work()
 
     async def mark(self, partition: int) -> bytes | None:
-        """Return the crash marker of a partition (`CrashTracker`)."""
-        found: Any = await self._client.hget(f"{self._prefix}:crashes", str(partition))
+        """Return the crash mark of a partition (`CrashTracker`)."""
+        key = self._marks(partition)
+        found: Any = await self._of_types([key], lambda: self._client.hget(key, "mark"))
         return None if found is None else bytes(found)
 
-    async def set_mark(self, partition: int, mark: bytes | None) -> None:
-        """Set the crash marker of a partition; None deletes it."""
+    async def take_mark(self, partition: int, owner: str, mark: bytes) -> None:
+        """Become the owner of a partition's crash mark, and set it; idempotent."""
         self._check()
-        key, field = f"{self._prefix}:crashes", str(partition)
-        await (self._client.hdel(key, field) if mark is None else self._client.hset(key, field, mark))
+        await self._client.hset(self._marks(partition), mapping={"owner": owner, "mark": mark})
+
+    async def set_mark(self, partition: int, owner: str, mark: bytes | None, released: bool = False) -> None:
+        """Set the crash mark of a partition unless another worker owns it; None deletes it.
+
+        Args:
+            released: Give up the ownership, so that a later write of this worker changes nothing.
+        """
+        key = self._marks(partition)
+        async with transaction(self._client, key) as pipe:
+            await pipe.watch(key)
+            found: bytes | None = await pipe.hget(key, "owner")
+            if found not in (None, owner.encode()):
+                return
+            self._check()
+            pipe.multi()
+            pipe.hset(key, "owner", "" if released else owner)
+            pipe.hdel(key, "mark") if mark is None else pipe.hset(key, "mark", mark)
+            await pipe.execute()
+
+    def _marks(self, partition: int) -> str:
+        return f"{self._prefix}:crashes:{partition}"
 
     async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
         """Add new entries; idempotent. O(changes).
