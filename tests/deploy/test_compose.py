@@ -252,6 +252,7 @@ def test_every_target_for_make_names_modules_that_are_there() -> None:
         "tests.drawn",
         "tests.prior.train",
         "tests.support.compiled",
+        "tests.worker_simulation",
     }
     assert all(importlib.util.find_spec(module) for module in modules)
 

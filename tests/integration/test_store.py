@@ -336,3 +336,13 @@ def test_a_crash_mark_that_redis_lost_is_written_again(store: Store) -> None:
         return await own.mark(3)
 
     assert store.do(marks) == b"second"
+
+
+def test_generation_of_a_stored_state_is_not_used_again_where_its_entries_are_lost(store: Store) -> None:
+    async def begun(own: SiteStore) -> list[int]:
+        first = await own.begin("alder")
+        lost = await own.begin("alder", after=first)
+        store.redis.delete(own.key("alder", "info"))
+        return [first, lost, await own.begin("alder", after=lost), await own.begin("alder")]
+
+    assert store.do(begun) == [0, 1, 2, 2]

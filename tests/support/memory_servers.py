@@ -227,9 +227,9 @@ class MemoryStore(SiteStore):
         self._world.rows[place] = {name: {row.number: row for row in rows} for name, rows in kept.rows.items()}
         await self._world.pause()
 
-    async def begin(self, site: str) -> int:
+    async def begin(self, site: str, after: int = -1) -> int:
         await self._begin("begin", site, writes=False)
-        generation = 0
+        generation = after + 1
         while (place := self._world.place(site, generation)) in self._world.started or place in self._world.runs:
             generation += 1
         await self._world.pause()

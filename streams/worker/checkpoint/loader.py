@@ -68,11 +68,18 @@ class SiteLoader:
     doing: Callable[[Place], AbstractAsyncContextManager[bool]] = lambda _: nullcontext(True)
     _since: float = field(default_factory=time.perf_counter, init=False)
 
-    async def begin(self, site: str, partition: int, own: bool, after: int = 0) -> SiteHandle:
-        """Create a site without a stored state. Existing entries in Redis stay, as a backup may count them."""
+    async def begin(
+        self, site: str, partition: int, own: bool, after: int = 0, after_generation: int = -1
+    ) -> SiteHandle:
+        """Create a site without a stored state. Existing entries in Redis stay, as a backup may count them.
+
+        Args:
+            after: Number of an earlier claim of the site.
+            after_generation: Generation of an earlier state of the site.
+        """
         claim = await self.claim(site, after)
         await self.confirm_membership()
-        generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
+        generation = await self.retries.until_done("redis: looking", site, self.store.begin, site, after_generation)
         return SiteHandle(Engine(site, self.settings), partition, own=own, generation=generation, claim=claim)
 
     async def rebuild(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
@@ -85,7 +92,7 @@ class SiteLoader:
             EngineFailed: The engine failed at one of these events.
         """
         site, count, first = handle.engine.site, 0, max(handle.first, 0)
-        fresh = await self.begin(site, handle.partition, handle.own, handle.claim)
+        fresh = await self.begin(site, handle.partition, handle.own, handle.claim, handle.generation)
         fresh.epoch = handle.epoch
         while first < offset:
             place = (self.events.place(handle), site.encode(), first, offset - 1, REBUILT_AT_A_TIME)
@@ -101,7 +108,7 @@ class SiteLoader:
             EngineFailed: The engine failed at one of the live jobs.
         """
         site = handle.engine.site
-        fresh = await self.begin(site, handle.partition, handle.own, handle.claim)
+        fresh = await self.begin(site, handle.partition, handle.own, handle.claim, handle.generation)
         fresh.epoch = handle.epoch
         try:
             for engine in restarted(handle.engine):
@@ -199,7 +206,7 @@ class SiteLoader:
         if again := await self._go_back(site, stored, saved, entries):
             log.warning("Redis lost entries (%s): recovered from the events", error, extra=_where(site, stored))
             return again
-        generation = await self.retries.until_done("redis: looking", site, self.store.begin, site)
+        generation = await self.retries.until_done("redis: looking", site, self.store.begin, site, stored.generation)
         if entries.started or entries.runs:
             log.error("Redis lost entries (%s): kept the rest, degraded", error, extra=_where(site, stored))
             left = (saved, entries.started, entries.runs, entries.rows, self.settings)

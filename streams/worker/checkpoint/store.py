@@ -238,24 +238,34 @@ class SiteStore:
 
         await self._execute(site, _deletions(gone))
 
-    async def begin(self, site: str) -> int:
-        """Return an unused generation for a site that starts again. Existing entries are set to expire."""
-        generation = int(await self._client.hget(self.key(site, "info"), "generation") or 0)
-        base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
-        while await self._of_types(base, partial(self._has_entries, site, generation)):
-            await self.retire(site, generation)
+    async def begin(self, site: str, after: int = -1) -> int:
+        """Return an unused generation for a site that starts again. Existing entries are set to expire.
+
+        Args:
+            after: Generation that a stored state counts. It is not used again even if Redis has lost its entries: both
+                number them from 0.
+        """
+        found = generation = int(await self._client.hget(self.key(site, "info"), "generation") or 0)
+        while (has_entries := await self._has_entries(site, generation)) or generation <= after:
+            if has_entries:
+                await self.retire(site, generation)
+            generation += 1
+        if generation != found:
             self._check()
-            generation = await self._client.hincrby(self.key(site, "info"), "generation", 1)
-            base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
+            await self._client.hset(self.key(site, "info"), "generation", str(generation))
         return generation
 
     async def _has_entries(self, site: str, generation: int) -> bool:
         key = partial(self.key, site, generation=generation)
-        async with self._client.pipeline(transaction=False) as pipe:
-            pipe.hlen(key("history"))
-            pipe.scard(key("categories"))
-            pipe.scard(key("methods"))
-            return any(await pipe.execute())
+
+        async def count() -> bool:
+            async with self._client.pipeline(transaction=False) as pipe:
+                pipe.hlen(key("history"))
+                pipe.scard(key("categories"))
+                pipe.scard(key("methods"))
+                return any(await pipe.execute())
+
+        return await self._of_types([key(name) for name in BASE_KEYS], count)
 
     async def retire(self, site: str, generation: int) -> None:
         """Let the keys of a generation that no state counts expire after a month, as a backup may count them."""

@@ -297,9 +297,9 @@ class Away(MemoryStore):
         self._try("trim")
         await super().trim(site, oldest, changes, generation)
 
-    async def begin(self, site: str) -> int:
+    async def begin(self, site: str, after: int = -1) -> int:
         self._try("begin")
-        return await super().begin(site)
+        return await super().begin(site, after)
 
 
 @pytest.mark.parametrize("error", [redis.ConnectionError("gone"), redis.TimeoutError("slow"), ConnectionResetError()])
