@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 
 from numba.core import event
 from numba.core.registry import CPUDispatcher
@@ -29,6 +30,15 @@ COMPILING = PROGRESS.partition(" ")[0]
 _MODELS = registry.__name__.removesuffix("registry")
 
 
+def _lockable() -> Path:
+    """Return the folder of the kernels, or the sources where it cannot be created: numba then caches elsewhere."""
+    try:
+        kernels.folder().mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return kernels.ROOT
+    return kernels.folder()
+
+
 @contextmanager
 def compiling_alone() -> Iterator[None]:
     """Prevent other processes on this machine from compiling in the block, if the file system supports locks.
@@ -36,8 +46,7 @@ def compiling_alone() -> Iterator[None]:
     numba's cache has no lock: if two processes compile different signatures of one function at once, each may store its
     own under the other's name.
     """
-    kernels.folder().mkdir(parents=True, exist_ok=True)
-    folder = os.open(kernels.folder(), os.O_RDONLY)
+    folder = os.open(_lockable(), os.O_RDONLY)
     try:
         with suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_EX)

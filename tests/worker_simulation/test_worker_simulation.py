@@ -54,7 +54,7 @@ def test_changelog_read_only_before_claims_is_found(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(ReadEvents, "late_states", nothing)
     monkeypatch.setattr(Worker, "_confirm", unconfirmed)
-    assert_found([112, 78, 89])
+    assert_found([403])
 
 
 def test_commit_before_outputs_are_durable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,20 @@ def test_one_process_of_a_machine_compiles_at_a_time() -> None:
     assert not is_locked()
 
 
+def test_folder_that_cannot_be_created_is_not_needed_for_the_lock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(kernels, "folder", lambda: tmp_path / "file" / "kernels")
+    with compiling_alone():
+        descriptor = os.open(kernels.ROOT, os.O_RDONLY)
+        try:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+
+
 def test_the_first_item_is_done_here_and_alone_before_others_begin() -> None:
     with process_map(where_and_whether, 2, 0) as apply_all:
         found = list(apply_all(range(4)))
