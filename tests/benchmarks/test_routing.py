@@ -45,6 +45,7 @@ from tests.simulation.routing import (
     Clairvoyant,
     Everywhere,
     MostFree,
+    Nameless,
     Router,
     ShortestQueue,
 )
@@ -59,6 +60,7 @@ OURS = ("by estimates", "by what-if")
 EVERYWHERE = "everywhere, the rest withdrawn"
 ORACLE, UNTOLD = "oracle", "oracle, run times predicted"
 BY_WHAT_IF = "by what-if: "
+NAMELESS = "by what-if without the user"
 EASY, NAMED, TOLD = "by what-if; all taken for EASY", "by what-if; policies named", "told all run times"
 
 
@@ -122,6 +124,7 @@ RULES: dict[str, Make] = {
     EVERYWHERE: lambda sites, load, seed: Everywhere(),
     "by estimates": lambda sites, load, seed: ByEstimates(),
     "by what-if": lambda sites, load, seed: ByWhatIf(),
+    NAMELESS: lambda sites, load, seed: Nameless(),
     EASY: lambda sites, load, seed: ByWhatIf(SUPPOSING_EASY),
     NAMED: lambda sites, load, seed: ByWhatIf(named(sites)),
     TOLD: lambda sites, load, seed: Clairvoyant(true_run_s(load), named(sites)),

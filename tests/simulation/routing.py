@@ -149,6 +149,16 @@ class ByWhatIf:
         return self.engines[site]
 
 
+class Nameless(ByWhatIf):
+    """By what-if for the same job without its user, group, account and executable."""
+
+    def told(self, job: Job, site: str) -> Considered | None:
+        """The prediction for such a job that nobody named."""
+        asked = Job(job.id, job.attempt, job.submit, queue=job.queue, cpus=job.cpus, nodes=job.nodes)
+        asked.walltime, asked.memory = job.walltime, job.memory
+        return super().told(asked, site)
+
+
 def _compared_s(told: Considered | None) -> float:
     return inf if told is None or told.cautious_wait_s is UNSET else told.cautious_wait_s
 

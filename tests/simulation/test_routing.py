@@ -31,6 +31,7 @@ from tests.simulation.routing import (
     Clairvoyant,
     Everywhere,
     MostFree,
+    Nameless,
     Router,
     ShortestQueue,
     Watching,
@@ -204,6 +205,18 @@ def test_what_if_is_what_the_sites_engine_says_of_this_job() -> None:
         assert said.method == policy and waits[policy] == said.predicted_wait_s
     assert waits == {"easy": 0.0, "fcfs": 1150.0}  # backfilled; after both
     assert router.wait_s(considered(11, 50.0), "a") == float("inf")
+
+
+def test_nameless_what_if_hides_who_submits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Job] = []
+
+    def answer(router: ByWhatIf, job: Job, site: str) -> None:
+        asked.append(job)
+
+    monkeypatch.setattr(ByWhatIf, "told", answer)
+    job = considered(4, 50.0, walltime=60.0)
+    Nameless(BY_POLICY).wait_s(msgspec.structs.replace(job, user="ada", group="g", account="a"), "a")
+    assert asked == [job]
 
 
 def test_standing_estimates_are_as_old_as_they_may_be() -> None:
