@@ -320,13 +320,13 @@ def overview(
     """
     command = command_as_called()
     doors = (
-        "Every user of this machine may use Kafka and the page; Redis asks for a password."
+        "Every user of this machine may use Kafka and the page; Redis requires a password."
         if open_to_all
-        else f"Kafka, Redis and the page ask for passwords. `{command} credentials` prints the connection details;\n"
+        else f"Kafka, Redis and the page require passwords. `{command} credentials` prints the connection details;\n"
         f"`{command} credentials --link` prints a link that opens the page."
     )
     export = f"export {PREFIX}_CONFIG={shlex.quote(str(config))}"
-    further = ["", "These find it by themselves. To name it, say where settings are named too:", "", f"  {export}"]
+    further = ["", "These find it by themselves. To name it in another program's environment:", "", f"  {export}"]
     lines = [
         f"queuecast is up, over {data_dir}",
         "",

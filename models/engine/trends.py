@@ -93,7 +93,7 @@ class Trends:
         self._next = _begin(hours[-1][0], HOUR_S) + HOUR_S if hours else 0.0
 
     def pass_to(self, now: float, state: SiteState) -> None:
-        """Record the state of the site at `now` (Unix seconds), if an hour has begun since the last record."""
+        """Record the state of the site at `now` (Unix seconds), if an hour has started since the last record."""
         if now < self._next - HOUR_S:  # a wrong clock was corrected
             self._hours[:] = [hour for hour in self._hours if hour.time <= now]
         elif now < self._next:

@@ -120,7 +120,7 @@ class _Progress:
 
     def share(self) -> float | None:
         """Return the share that is done, of reading and of the merge that follows it; None if unavailable."""
-        part = self._part  # another thread may ask
+        part = self._part  # another thread may call this
         read = min((one.progress for one in self._sources if one.progress is not None), default=None)
         if read:
             done = READING_SHARE + (1 - READING_SHARE) * read

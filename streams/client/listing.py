@@ -273,15 +273,15 @@ def _why(ranked: RankedSite) -> str:
 
 
 def _sooner(ranked: RankedSite) -> str:
-    """List the changes that would start the job sooner: `ask for 2h instead of 4h: 40m sooner`."""
+    """List the changes that would start the job sooner: `request 2h instead of 4h: 40m sooner`."""
     found = [] if ranked.why is None else ranked.why.instead
     return "; ".join(f"{_instead(one)}: {span(one.sooner_s)} sooner" for one in found)
 
 
 def _instead(one: Alternative) -> str:
     if one.walltime is not None:
-        return f"ask for {span(one.walltime)}"
-    return f"ask for {one.cpus} cpus" if one.cpus is not None else f"queue {one.queue}"
+        return f"request {span(one.walltime)}"
+    return f"request {one.cpus} cpus" if one.cpus is not None else f"queue {one.queue}"
 
 
 def check_job(answers: Sequence[JobAnswer]) -> None:
@@ -344,7 +344,7 @@ def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:
             yield "since", f"{minute(live.start)}, after {span(max(live.start - live.submit, 0.0))} in the queue"
         if live.eligible is not msgspec.UNSET:
             yield "eligible", f"{minute(live.eligible)}, {span(live.eligible - live.submit)} after its submission"
-        yield "asked for", counted(live.cpus, "cpu") + ("" if live.walltime is None else f" for {span(live.walltime)}")
+        yield "requested", counted(live.cpus, "cpu") + ("" if live.walltime is None else f" for {span(live.walltime)}")
         if live.why:
             yield "why", live.why
     if answer.as_of is not None:

@@ -165,7 +165,7 @@ class PendingQuestions:
         while len(self._open) >= self._max_open:
             oldest = self._open.pop(next(iter(self._open)))
             if not oldest.done():
-                oldest.set_exception(TooManyQuestions(f"{self._max_open} questions are open; ask again later"))
+                oldest.set_exception(TooManyQuestions(f"{self._max_open} queries are open; try again later"))
 
     def resolve(self, value: bytes) -> None:
         """Process an answer from its topic, if its question is open here.

@@ -126,7 +126,7 @@ async def _commit_ends(consumer: Consumer, topics: Iterable[str]) -> None:
     places = await consumer.places(*topics)
     if {await consumer.committed(place) for place in places} == {None}:
         consumer.assign(places)
-        with suppress(CommitFailedError):  # another member has begun just now
+        with suppress(CommitFailedError):  # another member has just joined
             await consumer.commit(await consumer.end_offsets(places))
 
 

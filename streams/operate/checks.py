@@ -82,7 +82,7 @@ def check_source(address: str) -> CheckResult:
     if isinstance(values, CheckResult):
         return values
     if not values["records_total"]:
-        return CheckResult("source", "warn", f"{address}: has not begun to read", "it waits for Kafka: see its log")
+        return CheckResult("source", "warn", f"{address}: has not started to read", "it waits for Kafka: see its log")
     age = values["last_record_age_seconds"]
     calls, failed = values["calls_total"], values["failed_calls_total"]
     found = f"{address}: {values['records_total']:.0f} records, the last {duration(age)} ago"
@@ -104,7 +104,7 @@ def check_notify_settings(settings: NotifySettings) -> Iterator[CheckResult]:
     if settings.webhook is None:
         return
     if settings.secret is None:
-        text = "what goes to the webhook is not signed: its receiver cannot tell who sends it"
+        text = "webhook requests are not signed: the receiver cannot verify the sender"
         yield CheckResult("notices", "warn", text, "set notify.secret, and have the receiver verify it")
     else:
         yield CheckResult("notices", "ok", "what goes to the webhook is signed")
@@ -131,7 +131,7 @@ def check_notifier(address: str) -> CheckResult:
         return CheckResult("notify", "warn", text, "see its log for the webhook's answers, and notify.webhook")
     if (lag := values["lag"]) > MAX_LAG:
         return CheckResult(
-            "notify", "warn", f"{found}; {lag:.0f} messages are unread", "what it tells meanwhile is late"
+            "notify", "warn", f"{found}; {lag:.0f} messages are unread", "its notices are late until it has caught up"
         )
     return CheckResult("notify", "ok", found)
 
@@ -173,7 +173,7 @@ def check_slurm(settings: Settings, given: str) -> CheckResult:
         with Client(settings, patience_s=0) as grid:
             known = grid.site(site)
     except UserError as error:
-        return CheckResult("slurm", "warn", f"{site} cannot be asked about: {error}")
+        return CheckResult("slurm", "warn", f"{site} cannot be queried: {error}")
     pending = known.live.queued_jobs + known.held_jobs  # Slurm also counts jobs that are held or wait for a dependency
     pairs = {
         "jobs queued or held": (pending, counted.get("jobs_pending", 0.0), MAX_APART_JOBS),
@@ -196,7 +196,7 @@ def check_sites(settings: Settings) -> Iterator[CheckResult]:
     try:
         answers, silent = _query(settings)
     except UserError as error:
-        yield CheckResult("sites", "warn", f"cannot be asked about: {error}")
+        yield CheckResult("sites", "warn", f"cannot be queried: {error}")
         return
     yield freshness(answers, silent)
     yield fields(answers)
@@ -215,11 +215,11 @@ def freshness(answers: Iterable[SiteAnswer], silent: Iterable[str] = ()) -> Chec
     found = list(answers)
     old = [f"{answer.site}: {answer.stale}" for answer in found if answer.stale is not None]
     if old:
-        advice = "see whether their sources run; answers say `stale`, and rankings have these sites last"
+        advice = "check that their sources run; answers are marked `stale`, and rankings list these sites last"
         return CheckResult("sites", "warn", f"{len(old)} of {len(found)} are stale: {_listed(old)}", advice)
     if names := list(silent):
         return CheckResult("sites", "warn", f"no worker answers for {_listed(names)}", "see whether workers run")
-    return CheckResult("sites", "ok", f"{len(found)} asked about, none is stale" if found else "none is known yet")
+    return CheckResult("sites", "ok", f"{len(found)} queried, none is stale" if found else "none has sent events yet")
 
 
 def fields(answers: Iterable[SiteAnswer]) -> CheckResult:

@@ -145,7 +145,7 @@ def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in expected]
     found = client.describe_configs(resources, config_filter="all")["topic"]
     if hidden := [name for name in expected if not found.get(name)]:
-        return warn(f"not told of {', '.join(hidden)}", PERMISSIONS)
+        return warn(f"not visible: {', '.join(hidden)}", PERMISSIONS)
     wrong = [
         (name, key, actual, value)
         for name, values in expected.items()
@@ -217,7 +217,7 @@ def dead_letters(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     last = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     count = sum(last[place].offset - first[place].offset for place in places if first[place].offset >= 0)
     if count:
-        return warn(f"{count} within a day", "`queuecast dead-letters` says why")
+        return warn(f"{count} within a day", "`queuecast dead-letters` shows the reasons")
     return ok("none within a day")
 
 

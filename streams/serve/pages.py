@@ -33,7 +33,7 @@ class Page(msgspec.Struct, frozen=True):
     title: str
     script: str
     head: tuple[str, ...] = ()
-    skip: str = "Skip to what is told"
+    skip: str = "Skip to the content"
     item: str | None = None
 
     def rendered(self) -> bytes:
@@ -43,9 +43,7 @@ class Page(msgspec.Struct, frozen=True):
         return framed(self.title, content, self.skip, "\n  ".join(head), self.item).encode()
 
 
-def framed(
-    title: str, content: str, skip: str = "Skip to what is told", head: str = "", item: str | None = None
-) -> str:
+def framed(title: str, content: str, skip: str = "Skip to the content", head: str = "", item: str | None = None) -> str:
     """Wrap the content in the frame of all pages; `item` is the address of its item in the navigation."""
     frame = Template((FILES / "frame.html").read_text(encoding="utf-8"))
     page = frame.substitute(title=title, head=head, skip=skip, content=content)

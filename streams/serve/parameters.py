@@ -48,7 +48,7 @@ SiteNames = Annotated[
         schema_extra={"items": Schema(type=OpenAPIType.STRING, min_length=1, max_length=256)},
     ),
 ]
-Reasons = Annotated[bool, Parameter(description="Whether to say why the job would wait, and what would start sooner.")]
+Reasons = Annotated[bool, Parameter(description="Include reasons for the wait, and changes that start the job sooner.")]
 
 
 def job_request(

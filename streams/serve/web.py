@@ -65,9 +65,9 @@ DESCRIPTIONS = {
     404: "There is no such site, or no such job there.",
     421: "The Host header names another host.",
     429: "Too many requests of this client in the last minute, or too many of its questions wait for the site's worker;"
-    " the header Retry-After says when to go on.",
+    " the header Retry-After has the seconds to wait.",
     503: "Not ready: Kafka is away; or, with the reason busy, more questions come than can be answered. The header"
-    " Retry-After says when to ask again.",
+    " Retry-After has the seconds until the next query.",
     504: "The site's worker did not answer in time.",
 }
 

@@ -155,7 +155,7 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
             if self.cert_file:
-                context.load_cert_chain(self.cert_file, self.key_file, password="")  # rather fail than ask
+                context.load_cert_chain(self.cert_file, self.key_file, password="")  # fail instead of prompting
         except OSError as error:
             raise UserError(f"kafka: ca_file, cert_file or key_file cannot be used: {error}") from None
         return context

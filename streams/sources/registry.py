@@ -124,7 +124,7 @@ def format_of(path: Path) -> type[Source]:
         raise UnknownFormat(f"{path}: {why}")
     names = ", ".join(found or known)
     what = f"may be one of: {names}" if found else f"the format is not recognised; there are: {names}"
-    raise UnknownFormat(f"{path}: {what}; --format NAME says which it is")
+    raise UnknownFormat(f"{path}: {what}; name it with --format NAME")
 
 
 def _why_unknown(head: bytes) -> str | None:
@@ -134,16 +134,14 @@ def _why_unknown(head: bytes) -> str | None:
     if _COBALT.match(head):
         return "the accounting log of Cobalt, which no source reads; a CSV with a row for each job made of it will do"
     if _NO_JOBS.search(head):
-        return "there are no jobs in it: of the span that was asked for there is none, or none that one may see"
+        return "there are no jobs in it: the requested time span has none, or none that this user may see"
     if head.lstrip().startswith((b"{", b"[")):
-        return (
-            "JSON of no known kind; of a CSV with a row for each job made of it --map FILE says what its columns mean"
-        )
+        return "JSON of no known kind; convert it to a CSV with a row for each job, and map its columns with --map FILE"
     if _ROWS.match(head):
-        return "rows between bars without a header; sacct prints one unless it is told --noheader"
+        return "rows between bars without a header; sacct prints one without --noheader"
     if table := _TABLE.match(head):
         names = ", ".join(re.split(r"[,;\t]", table[0].decode().strip()))
-        return f"a table whose columns are those of no known data set: {names}; --map FILE says what they mean"
+        return f"a table whose columns are those of no known data set: {names}; map them with --map FILE"
     return None
 
 
@@ -155,7 +153,7 @@ def _format_in(folder: Path) -> type[Source]:
     for path in files:
         with suppress(UnknownFormat):
             return format_of(path)
-    raise UnknownFormat(f"{folder}: no file in it is recognised; --format NAME says what they are")
+    raise UnknownFormat(f"{folder}: no file in it is recognised; name their format with --format NAME")
 
 
 def head_of(path: Path) -> bytes:

@@ -84,7 +84,7 @@ def run_process(
         raise failed
     if isinstance(failed, KafkaError):
         raise UserError(f"kafka at {settings.kafka.bootstrap}: the broker closed the connections ({failed!r})")
-    raise UserError(f"the worker stopped: {failed!r}; its log says more")
+    raise UserError(f"the worker stopped: {failed!r}; see its log")
 
 
 def main() -> int:

@@ -163,7 +163,7 @@ class ProcessSupervisor:
             while unready and not self._stopping.is_set():
                 for task, member in ends.items():
                     if task.done():
-                        raise UserError(f"{member.name} ended with {task.result()} during its start; the log says why")
+                        raise UserError(f"{member.name} ended with {task.result()} during its start; see the log")
                 unready = [member for member in unready if await member.show("/healthz") is None]
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), 0.1)

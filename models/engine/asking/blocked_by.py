@@ -26,7 +26,7 @@ PROMISE_S = 600.0  # starts within this many seconds need a check for blocked jo
 UNKNOWN = "held back by a limit or a priority"
 """Why a job does not start although there is room, if its scheduler gives no reason."""
 
-OVERDUE = "it should have started long ago, and what it asks for is not free yet"
+OVERDUE = "it should have started long ago, and the resources that it requests are not free yet"
 """Why no start is predicted for an overdue job without room, whose estimate would always be now."""
 
 _Group = tuple[str | None, str | None, str | None]

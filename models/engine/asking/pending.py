@@ -5,23 +5,23 @@ from models.site.reasons import LIMIT, word_of
 
 REASONS = {
     "Priority": "jobs of higher priority are ahead of it",
-    "Resources": "it is next, once what it asks for is free",
+    "Resources": "it is next, once the resources that it requests are free",
     "Dependency": "it waits for a job that it depends on",
     "DependencyNeverSatisfied": "it depends on a job that did not end as it should have, so it never starts",
-    "BeginTime": "it asked to start later",
+    "BeginTime": "it requested a later start",
     "JobHeldUser": "its user holds it",
     "JobHeldAdmin": "an administrator holds it",
     "JobArrayTaskLimit": "as many tasks of its array run as may at once",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
-    "PartitionNodeLimit": "it asks for more nodes than its partition allows",
-    "PartitionTimeLimit": "it asks for a longer walltime than its partition allows",
+    "PartitionNodeLimit": "it requests more nodes than its partition allows",
+    "PartitionTimeLimit": "it requests a longer walltime than its partition allows",
     "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
     "NodeDown": "a node that it needs is down",
-    "Reservation": "its reservation has not begun, or has no room",
+    "Reservation": "its reservation has not started, or is full",
     "ReservationDeleted": "its reservation is gone",
     "Licenses": "it waits for licences",
-    "BadConstraints": "no node has what it asks for",
+    "BadConstraints": "no node has the resources that it requests",
     "InvalidAccount": "its account is not valid",
     "InvalidQOS": "its QOS is not valid",
     "Prolog": "it is about to start",
@@ -50,7 +50,7 @@ def plainly(reason: str) -> str:
     >>> plainly("AssocGrpGRESMinutes")
     "held back by a limit of the account on all jobs' GPUs over time"
     >>> plainly("ReqNodeNotAvail, UnavailableNodes:n1"), plainly("Elsewhere")
-    ('nodes that it needs are down, drained or reserved', 'the scheduler says "Elsewhere"')
+    ('nodes that it needs are down, drained or reserved', 'the reason of the scheduler is "Elsewhere"')
     """
     word = word_of(reason)
     known = REASONS.get(word)
@@ -59,7 +59,7 @@ def plainly(reason: str) -> str:
     limit = LIMIT.match(word)
     what = None if limit is None else _WHAT.get(limit["what"].lower())
     if limit is None or what is None:
-        return f'the scheduler says "{word}"'
+        return f'the reason of the scheduler is "{word}"'
     over_time = " over time" if limit["minutes"] else ""
     return f"held back by a limit of {_OF[limit['of']]} on {_WHOSE[limit['per']]} {what}{over_time}"
 

@@ -222,9 +222,9 @@ def _words(
     if fits:
         return f"{here.words()} and no job is ahead of it, but {beside}"
     if here.cpus >= wanted:
-        return "no job is ahead of it, but what it asks for is not free: running jobs must end first"
+        return "no job is ahead of it, but the resources it requests are not free: running jobs must end first"
     free = f"{here.cpus} {here.are_free()}"
-    return f"no job is ahead of it; it asks for {wanted} CPUs and {free}: running jobs must end first"
+    return f"no job is ahead of it; it requests {wanted} CPUs and {free}: running jobs must end first"
 
 
 def _beside(fits: bool, beside: str) -> str:

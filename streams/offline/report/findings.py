@@ -94,7 +94,7 @@ def lacking(survey: Survey) -> list[str]:
             survey.submits < FEW_JOBS,
             f"jobs: only {survey.submits:,}; methods learn from past jobs, so give some months",
         ),
-        had("walltimes", fields.walltime, "; they say when nodes get free"),
+        had("walltimes", fields.walltime, "; they show when nodes become free"),
         had("users", fields.user, "; a user's jobs are alike"),
         had("queues or partitions", fields.queue),
         (not fields.eligible, "eligible times: none after a submission; without them waits count from there"),
@@ -178,7 +178,7 @@ def _machine(log: EventLog, site: str) -> list[str]:
     survey, capacity = log.surveys[site], _capacity(log, site)
     size = counted(capacity.cpus, "cpu") + (f" on {counted(capacity.nodes, 'node')}" if capacity.nodes else "")
     if survey.capacity is not None:
-        lines = [f"{size}, as the log says"]
+        lines = [f"{size}, according to the log"]
     elif site in log.capacity:
         lines = [f"{size}, inferred: so many were in use 1 % of the time or more"]
     else:
@@ -277,8 +277,8 @@ def _in_all(ours: Breakdown, method: str, theirs: Breakdown, rule: str) -> str:
     mine, trivial = ours.every.error_h, theirs.every.error_h
     erred, rule_erred = _mean(ours.every.error_s, ours.every), _mean(theirs.every.error_s, theirs.every)
     words = (
-        f"queuecast ({method}), asked at each job's submission, erred by {erred} on average; "
-        f"the better of the rules without a model ({RULES[rule]}) by {rule_erred}"
+        f"queuecast ({method}), queried at each job's submission, had a mean error of {erred}; "
+        f"the better rule without a model ({RULES[rule]}) had {rule_erred}"
     )
     if not trivial:
         return f"{words}."

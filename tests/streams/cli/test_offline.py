@@ -121,7 +121,7 @@ def test_broken_lines_are_reported(capsys: Capture, fails: Fails) -> None:
 def test_what_is_not_understood_is_exit_code_2(fails: Fails) -> None:
     Path("what.log").write_text("oops\n")
     assert "what.log: the format is not recognised; there are: " in fails(2, "replay", "what.log")
-    assert "; --format NAME says which it is" in fails(2, "compare", "what.log")
+    assert "; name it with --format NAME" in fails(2, "compare", "what.log")
     assert "what.log: no job with a wait time" in fails(2, "replay", "what.log", "--format", "swf")
     assert "'crystal' is not a source; there are: " in fails(2, "replay", "what.log", "--format", "crystal")
 

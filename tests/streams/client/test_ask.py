@@ -98,7 +98,7 @@ def test_why_it_waits_and_what_starts_sooner_are_told(capsys: pytest.CaptureFixt
     show_ranking(ranking(site("ctc", why=Why(text="12 jobs ahead of it", free_cpus=0, instead=instead))))
     told = capsys.readouterr().out
     assert "12 jobs ahead of it" in told
-    assert "ask for 2h: 40m sooner; queue short: 23m sooner" in told
+    assert "request 2h: 40m sooner; queue short: 23m sooner" in told
 
 
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -
         "kth 4711: starts in about 40m (1996-06-26 21:06 UTC)",
         "  at the latest  1996-06-26 21:36 UTC with 90 %",
         "  since          1970-01-01 00:00 UTC, 5m in the queue",
-        "  asked for      4 cpus",
+        "  requested      4 cpus",
         "  why            12 jobs ahead of it \\u001b[2J",
         "  as of          1970-01-01 00:05:00 UTC",
         "  stale          no events for 2 days",

@@ -98,7 +98,7 @@ def test_a_rival_is_compared_on_the_same_jobs() -> None:
 @pytest.mark.parametrize(
     ("ours", "words"),
     [
-        (600.0, "by 0s on average; the better of the rules without a model (always zero) by 10m: 100 % less."),
+        (600.0, "had a mean error of 0s; the better rule without a model (always zero) had 10m: 100 % less."),
         (0.0, "no difference; here a rule without a model does as well."),
         (1800.0, "100 % more. On this log the rule without a model is better."),
     ],

@@ -173,7 +173,7 @@ def test_topics_that_are_set_otherwise_are_named(
 
 def test_settings_that_are_hidden_are_no_failure(broker: Broker, store: Store) -> None:
     broker.configs[TOPICS.events] = {}
-    assert looked()["topic settings"].found == "not told of queuecast.events"
+    assert looked()["topic settings"].found == "not visible: queuecast.events"
     assert looked()["topic settings"].state == "warn"
 
 

@@ -27,7 +27,7 @@ def test_sites_without_a_worker_are_named() -> None:
     found = freshness([told("alder")], ["elm"])
     assert (found.state, found.found) == ("warn", "no worker answers for elm")
     assert freshness([told("alder")]).state == "ok"
-    assert freshness([]).found == "none is known yet"
+    assert freshness([]).found == "none has sent events yet"
 
 
 def test_unknown_fields_are_named() -> None:

@@ -252,12 +252,12 @@ class TestRefusals:
     def test_too_many_questions(self) -> None:
         class Crowded(FakeClient):
             async def ask(self, question: AnyQuestion) -> AnyAnswer:
-                raise TooManyQuestions("5000 questions are open; ask again later")
+                raise TooManyQuestions("5000 queries are open; try again later")
 
         with TestClient(app_of(Crowded(engines()))) as client:
             for path in ("sites/alder", "rank", "status"):
                 problem = told(client, f"/v1/{path}", 503)
-                assert "questions are open" in problem["detail"] and problem["reason"] == "busy"
+                assert "queries are open" in problem["detail"] and problem["reason"] == "busy"
 
     @pytest.mark.parametrize(("reason", "status"), [("busy", 503), ("quota", 429)])
     def test_a_worker_that_has_too_many_questions_is_asked_again_later(self, reason: str, status: int) -> None:

@@ -261,9 +261,9 @@ function about(site, shared) {
   return [told.join(" "), facts.join(" ")].filter(Boolean);
 }
 
-/** "ask for 2h (by 40m)". */
+/** "request 2h (by 40m)". */
 function instead({ cpus, walltime, queue, sooner_s: sooner }) {
-  const other = walltime != null ? `ask for ${duration(walltime)}` : cpus != null ? `ask for ${plural(cpus, "CPU")}` : `queue ${queue}`;
+  const other = walltime != null ? `request ${duration(walltime)}` : cpus != null ? `request ${plural(cpus, "CPU")}` : `queue ${queue}`;
   return `${other} (by ${duration(sooner)})`;
 }
 

@@ -21,7 +21,7 @@ from tests.support.stories import applied, event
         ("MaxMemPerAccount", "held back by a limit of the site on your account's memory"),
         ("AssocGrpCPURunMinutesLimit", "held back by a limit of the account on all jobs' CPUs over time"),
         ("AssocMaxJobsLimit", "held back by a limit of the account on all jobs' running jobs"),
-        ("QOSMaxUnheardOfPerUser", 'the scheduler says "QOSMaxUnheardOfPerUser"'),
+        ("QOSMaxUnheardOfPerUser", 'the reason of the scheduler is "QOSMaxUnheardOfPerUser"'),
         ("(Resources)", REASONS["Resources"]),
         ("None", ""),
     ],

@@ -87,7 +87,7 @@ def test_where_nothing_is_ahead_running_jobs_must_end() -> None:
     engine.apply(submit("r", 0.0, cpus=48, walltime=2 * HOUR))
     engine.apply(start("r", 0.0))
     told = why(engine, cpus=32, walltime=HOUR)
-    assert told.text == ("no job is ahead of it; it asks for 32 CPUs and 16 are free: running jobs must end first")
+    assert told.text == ("no job is ahead of it; it requests 32 CPUs and 16 are free: running jobs must end first")
 
 
 def test_where_the_work_ahead_is_not_what_it_waits_for_that_is_said(
@@ -125,7 +125,7 @@ def test_a_queued_job_is_told_why_it_queues(busy: Engine) -> None:
     told = answer(JobsQuestion(id="1", site="s", user="ada"), busy, HOUR)
     assert isinstance(told, JobsAnswer)
     first, second, third = (job.why or "" for job in told.jobs)
-    assert first.startswith("no job is ahead of it; it asks for 64 CPUs and 16 are free")
+    assert first.startswith("no job is ahead of it; it requests 64 CPUs and 16 are free")
     assert second.startswith("1 job ahead of it needs 128 CPU-hours, about 2h of the machine")
     assert third.startswith("2 jobs ahead of it need 256 CPU-hours")
     site = answer(SiteQuestion(id="1", site="s"), busy, HOUR)
@@ -150,7 +150,7 @@ def test_where_a_site_has_partitions_it_is_their_nodes_that_are_meant() -> None:
     assert (told.ahead_jobs, told.free_cpus, told.ahead_work_s) == (1, 0, 3 * HOUR)
     told = why(engine, cpus=1, gpus=1, walltime=HOUR, queue="gpu")
     assert (told.ahead_jobs, told.free_cpus) == (0, 15)  # CPUs; it is GPUs that are not free
-    assert told.text == "no job is ahead of it, but what it asks for is not free: running jobs must end first"
+    assert told.text == "no job is ahead of it, but the resources it requests are not free: running jobs must end first"
 
 
 def partitioned(*running: dict[str, Any]) -> Engine:
@@ -175,7 +175,7 @@ def test_what_is_free_in_partitions_is_not_taken_for_what_the_site_has_free() ->
     assert told.why is not None
     assert (told.live.free_cpus, told.why.free_cpus) == (24, 8)
     assert told.why.text == (
-        "no job is ahead of it; it asks for 16 CPUs and 8 are free in cpu and debug: running jobs must end first"
+        "no job is ahead of it; it requests 16 CPUs and 8 are free in cpu and debug: running jobs must end first"
     )
     engine.apply(submit("queued", walltime=2 * HOUR, cpus=32, queue="cpu"))
     assert why(engine, cpus=32, walltime=HOUR, queue="cpu").text == (
@@ -190,7 +190,7 @@ def test_processors_that_are_free_are_counted_as_such_where_memory_is_scarce() -
     )
     told = why(engine, cpus=16, walltime=HOUR, queue="cpu", memory=64 * 2**30)
     assert told.free_cpus == 30
-    assert told.text == "no job is ahead of it, but what it asks for is not free: running jobs must end first"
+    assert told.text == "no job is ahead of it, but the resources it requests are not free: running jobs must end first"
 
 
 def test_of_many_partitions_the_first_are_named() -> None:
