@@ -81,12 +81,12 @@ def test_a_large_site_is_read_back(queued: int) -> None:
         table[key] = encode_stored(StoredSegment(1, 0, zlib.compress(segment, 1)))
     stored = StoredState(2, 0, 0, zlib.compress(cut.state, 1), runs=jobs.runs, tail=zlib.compress(jobs.tail, 1))
     begin = perf_counter()
-    read = read_state("s", stored, table.get)
+    saved, read_log = read_state("s", stored, table.get)
     decoded = perf_counter()
-    again = Engine.load(read.saved, [], [], engine.settings, {name: [] for name in read.saved.histories.rows})
+    again = Engine.load(saved, [], [], engine.settings, {name: [] for name in saved.histories.rows})
     end = perf_counter()
     print(
         f"\n{queued} live jobs: {sum(map(len, table.values())) / 1e6:.1f} MB; stored whole in {filled - before:.1f} s; "
         f"read in {decoded - begin:.1f} s and taken in in {end - decoded:.1f} s, beside the event loop"
     )
-    assert read.fault is None and len(again.context.state) == queued
+    assert read_log.fault is None and len(again.context.state) == queued

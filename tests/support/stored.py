@@ -20,10 +20,10 @@ def heads(table: Mapping[bytes, bytes]) -> Iterator[tuple[str, StoredState]]:
 def saved_state(table: Mapping[bytes, bytes], site: str = "alder", stored: StoredState | None = None) -> SavedState:
     """The state of a site as whoever reads it has it, or another one of the same site, but for what was forgotten
     lately, which depends on when it was stored."""
-    read = read_state(site, stored or decode_stored(table[site.encode()]), table.get)
-    assert read.fault is None
-    read.saved.histories.forgotten = []
-    return read.saved
+    saved, jobs = read_state(site, stored or decode_stored(table[site.encode()]), table.get)
+    assert jobs.fault is None
+    saved.histories.forgotten = []
+    return saved
 
 
 def whole(saved: SavedState) -> Any:

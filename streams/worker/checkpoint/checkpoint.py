@@ -33,22 +33,15 @@ log = logging.getLogger(__name__)
 HEAD_VERSION = 2  # version of a stored head
 
 
-class AppliedEvent(NamedTuple):
-    """An event applied to an engine, and its broker timestamp (Unix seconds; None: unknown)."""
+class EngineInput(NamedTuple):
+    """An input of a site's engine: an event, or None if events were lost.
 
-    event: AnyEvent
-    arrived: float | None
-
-    @property
-    def site(self) -> str:
-        """The site of the event."""
-        return self.event.site
-
-
-class Missed(NamedTuple):
-    """A notification to a site's engine that events were lost."""
+    `arrived` is the event's broker timestamp (Unix seconds; None: unknown).
+    """
 
     site: str
+    event: AnyEvent | None = None
+    arrived: float | None = None
 
 
 class Gone(NamedTuple):
@@ -78,7 +71,7 @@ class PendingBatch:
     sends: list[Awaitable[Any]] = field(default_factory=list)
     sites: set[str] = field(default_factory=set)
     gone: dict[str, Gone] = field(default_factory=dict)
-    applied: list[AppliedEvent | Missed] = field(default_factory=list)
+    applied: list[EngineInput] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -177,15 +170,6 @@ class Acknowledgements:
         return min(order[0] if order else self._end[topic], self._end[topic] if parked is None else parked)
 
 
-class SiteChanges(NamedTuple):
-    """Changes of a site since its last checkpoint, to store in Redis."""
-
-    site: str
-    changes: Changes
-    oldest: int
-    generation: int
-
-
 class Histories:
     """Store the histories of sites in Redis, and retry while Redis is unreachable.
 
@@ -204,13 +188,13 @@ class Histories:
         self._until_done = retries.until_done
         self._stored = stored
 
-    async def write(self, one: SiteChanges) -> None:
+    async def write(self, site: str, changes: Changes, generation: int) -> None:
         """Add a site's new entries."""
-        await self._do("redis: writing", self._store.write, one.site, one.changes, one.generation)
+        await self._do("redis: writing", self._store.write, site, changes, generation)
 
-    async def trim(self, one: SiteChanges) -> None:
-        """Delete entries that the site's stored state no longer needs."""
-        await self._do("redis: trimming", self._store.trim, one.site, one.oldest, one.changes, one.generation)
+    async def trim(self, site: str, changes: Changes, generation: int, oldest: int) -> None:
+        """Delete entries that the site's stored state no longer needs; `oldest` is the first started job to keep."""
+        await self._do("redis: trimming", self._store.trim, site, oldest, changes, generation)
 
     async def retire(self, site: str, generation: int) -> None:
         """Set an expiry for entries that no state will count, so that a crash does not leave them forever."""
@@ -244,17 +228,26 @@ class Histories:
             raise RuntimeError(f"Redis has lost entries of the site {site!r} that cannot be rebuilt from its events")
         if mended:
             changes, oldest = handle.engine.take_changes(), handle.engine.context.history.oldest
-            again = SiteChanges(site, changes, oldest, stored.generation)
-            await self.write(again)
-            await self.trim(again)
+            await self.write(site, changes, stored.generation)
+            await self.trim(site, changes, stored.generation, oldest)
 
 
 class SiteSnapshot(NamedTuple):
-    """Snapshot of a site between two events: its uncompressed head, its job segments, and its changes for Redis."""
+    """Snapshot of a site between two events.
 
+    Attributes:
+        site: Name of the site.
+        head: Its state, uncompressed.
+        jobs: Its job segments.
+        changes: Changes of its histories, to store in Redis.
+        oldest: The first started job to keep there.
+    """
+
+    site: str
     head: StoredState
     jobs: CheckpointWrites
-    changes: SiteChanges
+    changes: Changes
+    oldest: int
 
     @classmethod
     def of(cls, handle: SiteHandle) -> "SiteSnapshot":
@@ -264,8 +257,7 @@ class SiteSnapshot(NamedTuple):
             "arrivals": msgspec.structs.replace(handle.arrivals)
         }
         head = StoredState(v=HEAD_VERSION, state=cut.state, runs=jobs.runs, tail=jobs.tail, **kept)
-        oldest = handle.engine.context.history.oldest
-        return cls(head, jobs, SiteChanges(handle.engine.site, cut.changes, oldest, handle.generation))
+        return cls(handle.engine.site, head, jobs, cut.changes, handle.engine.context.history.oldest)
 
 
 def compressed(states: Iterable[SiteSnapshot], partition: int) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
@@ -273,7 +265,7 @@ def compressed(states: Iterable[SiteSnapshot], partition: int) -> tuple[dict[byt
     heads, segments = {}, {}
     for one in states:
         state, tail = zlib.compress(one.head.state, 1), zlib.compress(one.head.tail, 1)
-        heads[one.changes.site.encode()] = encode_stored(msgspec.structs.replace(one.head, state=state, tail=tail))
+        heads[one.site.encode()] = encode_stored(msgspec.structs.replace(one.head, state=state, tail=tail))
         for key, jobs in one.jobs.segments:
             segments[key] = encode_stored(StoredSegment(1, partition, zlib.compress(jobs, 1)))
     return heads, segments
@@ -329,7 +321,7 @@ class Checkpoint:
         packed = asyncio.get_running_loop().run_in_executor(compressing, compressed, states, token.partition)
         await asyncio.gather(*batch.sends)
         for one in states:
-            await histories.write(one.changes)
+            await histories.write(one.site, one.changes, one.head.generation)
         heads, segments = await packed
         for site, gone in batch.gone.items():  # also detects a claim by another worker
             await histories.retire(site, gone.generation)
@@ -337,7 +329,7 @@ class Checkpoint:
         await table.put(segments)
         await table.put(heads)
         for one in states:
-            await histories.trim(one.changes)
+            await histories.trim(one.site, one.changes, one.head.generation, one.oldest)
         await table.put({key: None for one in states for key in one.jobs.freed})
         for site, gone in batch.gone.items():
             await histories.forget(site, gone.generation)

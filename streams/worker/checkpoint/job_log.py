@@ -54,14 +54,6 @@ class Segment(msgspec.Struct, array_like=True):
     left: list[int] = []
 
 
-class Contents(NamedTuple):
-    """A restored log: its encoded jobs by number, unordered, and the faults of its segments."""
-
-    log: "JobLog"
-    jobs: dict[int, bytes]
-    faults: list[str]
-
-
 class CheckpointWrites(NamedTuple):
     """Uncompressed job data of a checkpoint.
 
@@ -158,10 +150,11 @@ def _places(runs: Iterable[SegmentRange]) -> Iterator[tuple[str, int]]:
 class JobLog:
     """The stored jobs of one site, and the next changes to store. A site has one writing process at a time.
 
-    A snapshot costs O(changes). The memory is O(live jobs).
+    A snapshot costs O(changes). The memory is O(live jobs). `fault` describes what is wrong with a restored log.
     """
 
     def __init__(self, site: str) -> None:
+        self.fault: str | None = None
         self._site = site
         self._writer = new_writer()
         self._next = 0
@@ -173,36 +166,37 @@ class JobLog:
         self._freed: list[bytes] = []
 
     @classmethod
-    def read(cls, site: str, runs: Iterable[SegmentRange], tail: bytes, segments: Iterable[bytes | None]) -> "Contents":
-        """Restore the log of a head, as far as its segments exist; O(jobs).
+    def read(
+        cls, site: str, runs: Iterable[SegmentRange], tail: bytes, segments: Iterable[bytes | None]
+    ) -> tuple["JobLog", dict[int, bytes]]:
+        """Restore the log of a head and its encoded jobs by number, as far as its segments exist; O(jobs).
 
         Args:
             segments: Encoded, uncompressed segments of the runs in order, as the tail is; None for a lost segment.
         """
-        log = cls(site)
-        found = Contents(log, {}, [])
+        log, found = cls(site), dict[int, bytes]()
         for (writer, number), encoded in zip(_places(runs), segments, strict=True):
             if encoded is None:
-                found.faults.append("a segment of live jobs is missing")
+                log.fault = log.fault or "a segment of live jobs is missing"
             elif (segment := log._apply(encoded, found)) is not None:
                 jobs = [one for one, _ in segment.jobs]
                 log._add(_Piece(segment_key(site, writer, number), (writer, number), len(encoded), jobs))
         last = log._apply(tail, found)
         if last is not None:
             log._tail = _Tail.of(last)
-        return found
+        return log, found
 
-    def _apply(self, encoded: bytes, found: "Contents") -> Segment | None:
+    def _apply(self, encoded: bytes, found: dict[int, bytes]) -> Segment | None:
         """Apply a segment to the jobs, and return it decoded; None if it cannot be decoded."""
         try:
             segment = _decode(encoded)
         except msgspec.MsgspecError as error:
-            found.faults.append(str(error))
+            self.fault = self.fault or str(error)
             return None
         for number in segment.left:
-            found.jobs.pop(number, None)
+            found.pop(number, None)
             self._where.pop(number, None)
-        found.jobs.update((number, bytes(job)) for number, job in segment.jobs)
+        found.update((number, bytes(job)) for number, job in segment.jobs)
         return segment
 
     @property

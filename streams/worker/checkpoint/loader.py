@@ -18,7 +18,7 @@ from streams.worker.checkpoint.crashes import Place
 from streams.worker.checkpoint.event_logs import EventLogs, LateStates, as_os_errors
 from streams.worker.checkpoint.job_log import keys_of, site_of
 from streams.worker.checkpoint.store import SiteStore, StoredHistories, included
-from streams.worker.checkpoint.stored import IN_BOTH, ReadState, SiteHandle, StoredState, decode_stored, read_state
+from streams.worker.checkpoint.stored import IN_BOTH, SiteHandle, StoredState, decode_stored, read_state
 from streams.worker.checkpoint.table import Retries
 
 log = logging.getLogger(__name__)
@@ -142,29 +142,33 @@ class SiteLoader:
                 log.error("Redis lost acknowledged writes: %s", error, extra=_where(site, stored))
 
     async def _load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
-        read = await asyncio.to_thread(read_state, site, stored, self.segment)
+        saved, jobs = await asyncio.to_thread(read_state, site, stored, self.segment)
         claim = await self.claim(site, stored.claim)
         entries = await self._read(site, stored)
-        handle, mended = await self._handle(site, stored, read, entries)
+        handle, mended = await self._handle(site, stored, saved, jobs.fault, entries)
         handle.claim = claim
         if mended:
             await asyncio.to_thread(handle.jobs.fill, handle.engine, keys_of(site, stored.runs))
         else:
-            handle.jobs = read.jobs
+            handle.jobs = jobs
         log.info("Restored site with %d live jobs", len(handle.engine.context.state), extra=_where(site, stored))
         return handle, mended
 
     async def _handle(
-        self, site: str, stored: StoredState, read: ReadState, entries: StoredHistories
+        self, site: str, stored: StoredState, saved: SavedState, fault: str | None, entries: StoredHistories
     ) -> tuple[SiteHandle, bool]:
-        """Create a site from its stored data, and return whether something was missing."""
-        if read.fault is not None:
-            return await self._mend_jobs(site, stored, read, entries), True
+        """Create a site from its stored data, and return whether something was missing.
+
+        Args:
+            fault: Describes what is wrong with its live jobs.
+        """
+        if fault is not None:
+            return await self._restore_jobs(site, stored, saved, fault, entries), True
         try:
-            engine = await asyncio.to_thread(self._engine, read.saved, entries)
+            engine = await asyncio.to_thread(self._engine, saved, entries)
         except ValueError as error:
-            return await self._mend(site, stored, read.saved, entries, error), True
-        await self._clean(site, stored, entries, read.saved)
+            return await self._restore_entries(site, stored, saved, entries, error), True
+        await self._clean(site, stored, entries, saved)
         return _handle(engine, stored), False
 
     async def claim(self, site: str, after: int = 0) -> int:
@@ -199,7 +203,7 @@ class SiteLoader:
         kept = included(entries, saved, self.settings.history)
         await self.retries.until_done("redis: clearing", site, self.store.clean, site, entries, kept, stored.generation)
 
-    async def _mend(
+    async def _restore_entries(
         self, site: str, stored: StoredState, saved: SavedState, entries: StoredHistories, error: ValueError
     ) -> SiteHandle:
         """Recover from lost Redis entries: from the events if possible, else with the remaining entries."""
@@ -218,16 +222,18 @@ class SiteLoader:
         handle.generation = generation
         return handle
 
-    async def _mend_jobs(self, site: str, stored: StoredState, read: ReadState, entries: StoredHistories) -> SiteHandle:
+    async def _restore_jobs(
+        self, site: str, stored: StoredState, saved: SavedState, fault: str, entries: StoredHistories
+    ) -> SiteHandle:
         """Recover from lost live jobs: from the events if possible, else with the remaining jobs."""
-        if again := await self._go_back(site, stored, read.saved, entries):
-            log.warning("Lost live jobs (%s): recovered from the events", read.fault, extra=_where(site, stored))
+        if again := await self._go_back(site, stored, saved, entries):
+            log.warning("Lost live jobs (%s): recovered from the events", fault, extra=_where(site, stored))
             return again
-        log.error("Lost live jobs (%s): kept the rest, degraded", read.fault, extra=_where(site, stored))
+        log.error("Lost live jobs (%s): kept the rest, degraded", fault, extra=_where(site, stored))
         try:
-            handle = _handle(await asyncio.to_thread(self._engine, read.saved, entries), stored)
+            handle = _handle(await asyncio.to_thread(self._engine, saved, entries), stored)
         except ValueError as error:  # entries in Redis are lost too
-            handle = await self._mend(site, stored, read.saved, entries, error)
+            handle = await self._restore_entries(site, stored, saved, entries, error)
         handle.engine.miss_events()
         return handle
 
@@ -275,8 +281,8 @@ class SiteLoader:
         if not same or earlier.position >= stored.position:
             return None
         try:
-            before = read_state(site, earlier, lambda key: self.segment(key) or segments.get(key))
-            return None if before.fault else (_handle(self._engine(before.saved, entries), earlier), before.saved)
+            saved, jobs = read_state(site, earlier, lambda key: self.segment(key) or segments.get(key))
+            return None if jobs.fault else (_handle(self._engine(saved, entries), earlier), saved)
         except ValueError:
             return None
 

@@ -248,16 +248,8 @@ class SiteHandle:
         self.own, self.epoch, self.offset, self.applied_parts, self.first = own, self.epoch + 1, -1, 0, -1
 
 
-class ReadState(NamedTuple):
-    """A restored state, as far as its parts exist. `fault` describes what is wrong with it."""
-
-    saved: SavedState
-    jobs: JobLog
-    fault: str | None = None
-
-
-def read_state(site: str, stored: StoredState, get: Callable[[bytes], bytes | None]) -> ReadState:
-    """Decode a state; O(live jobs), so not for the event loop.
+def read_state(site: str, stored: StoredState, get: Callable[[bytes], bytes | None]) -> tuple[SavedState, JobLog]:
+    """Decode a state and its live jobs, as far as its parts exist; O(live jobs), so not for the event loop.
 
     Args:
         get: Returns the value of a segment by key; None if it is missing.
@@ -267,10 +259,11 @@ def read_state(site: str, stored: StoredState, get: Callable[[bytes], bytes | No
     """
     saved = read_saved(decompress(stored.state))
     segments = (_segment(get(key)) for key in keys_of(site, stored.runs))
-    found = JobLog.read(site, stored.runs, decompress(stored.tail), segments)
+    log, found = JobLog.read(site, stored.runs, decompress(stored.tail), segments)
     # Free each job as it is decoded: freeing a million at once would hold the GIL for long.
-    jobs = read_jobs(found.jobs.pop(number) for number in sorted(found.jobs))
-    return ReadState(saved, found.log, saved.live.take_in(jobs) or next(iter(found.faults), None))
+    jobs = read_jobs(found.pop(number) for number in sorted(found))
+    log.fault = saved.live.take_in(jobs) or log.fault
+    return saved, log
 
 
 def _segment(value: bytes | None) -> bytes | None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from models.engine.operations import operate
 from models.records import AnyOperation, ForgetJob, LoadPrior, Rebuild, ResetSite, SetCapacity
 from streams.broker.fetched import Fetched
-from streams.worker.checkpoint.checkpoint import AppliedEvent
+from streams.worker.checkpoint.checkpoint import EngineInput
 from streams.worker.checkpoint.crashes import MAX_CRASHES, place_of
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
 from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle
@@ -275,7 +275,7 @@ class Processing:
             where = {"site": site, "partition": self.token.partition, "offset": raw.offset}
             log.exception("the engine failed", extra=where)
             raise EngineFailed(site, repr(error)) from None
-        self.checkpoints.pending.batch.applied.append(AppliedEvent(event, arrived(raw)))
+        self.checkpoints.pending.batch.applied.append(EngineInput(site, event, arrived(raw)))
         self._passed(handle, raw, begun, *await self.outbox.send(event, records, raw, part))
 
     def _mend(self, error: EngineFailed, part: EventPart, raw: Fetched, begun: int) -> "asyncio.Task[None]":

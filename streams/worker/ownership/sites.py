@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from streams.broker.fetched import Fetched
-from streams.worker.checkpoint.checkpoint import AppliedEvent, Gone, Missed, Pending
+from streams.worker.checkpoint.checkpoint import EngineInput, Gone, Pending
 from streams.worker.checkpoint.event_logs import LogGaps, log_of
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
 from streams.worker.checkpoint.stored import Log, SiteHandle, decode_stored
@@ -219,7 +219,7 @@ class PartitionSites:
         task = self._unread[site] = self.begin(remake)
         return task
 
-    async def rebuild(self, failed: SiteHandle, applied: Iterable[AppliedEvent | Missed]) -> SiteHandle:
+    async def rebuild(self, failed: SiteHandle, applied: Iterable[EngineInput]) -> SiteHandle:
         """Restore a site's engine to its state before the event during which it failed.
 
         It uses the stored state and the engine's inputs since then, without earlier failed events. All other fields of
@@ -234,7 +234,7 @@ class PartitionSites:
             if one.site != site:
                 continue
             await until_ready(fresh.engine)
-            if isinstance(one, Missed):
+            if one.event is None:
                 fresh.engine.miss_events()
             else:
                 fresh.engine.apply(one.event, one.arrived)
@@ -272,4 +272,4 @@ class PartitionSites:
     def _miss_events(self, handle: SiteHandle) -> None:
         handle.engine.miss_events()
         self.pending.batch.sites.add(handle.engine.site)
-        self.pending.batch.applied.append(Missed(handle.engine.site))
+        self.pending.batch.applied.append(EngineInput(handle.engine.site))

@@ -98,10 +98,10 @@ def test_after_a_crash_at_any_message_the_state_of_the_last_head_is_read(seed: i
         put(table, message)
     stored = decode_stored(table[b"s"])
     assert stored.offset == worker.heads[max(place for place in worker.heads if place < length)]
-    read = read_state("s", stored, table.get)
-    assert read.fault is None
+    saved, read_log = read_state("s", stored, table.get)
+    assert read_log.fault is None
     again = Engine("s", SMALL)
-    again._restore(read.saved)
+    again._restore(saved)
     assert held(again) == worker.held[stored.offset]
 
 
@@ -145,17 +145,17 @@ def test_a_worker_that_reads_its_state_anew_again_and_again_says_the_same(every:
             put(table, (key, None))
         if place % 45 == 44:
             lives += 1
-            read = read_state("s", stored, table.get)
-            assert read.fault is None
+            saved, read_log = read_state("s", stored, table.get)
+            assert read_log.fault is None
             engine = Engine.load(
-                read.saved,
+                saved,
                 list(started.values()),  # type: ignore[arg-type]
                 list(runs.values()),  # type: ignore[arg-type]
                 worker.settings,
                 {name: list(own.values()) for name, own in rows.items()},  # type: ignore[misc]
             )
             assert held(engine) == held(other)
-            worker.engine, worker.log = engine, read.jobs
+            worker.engine, worker.log = engine, read_log
     assert lives > 5
 
 
@@ -172,7 +172,7 @@ def test_a_site_without_a_log_is_stored_whole_once() -> None:
     for message in messages:
         put(table, message)
     again = Engine("s", SMALL)
-    again._restore(read_state("s", decode_stored(table[b"s"]), table.get).saved)
+    again._restore(read_state("s", decode_stored(table[b"s"]), table.get)[0])
     assert held(again) == held(engine)
     assert all(key == b"s" for key, _ in checkpoint(log, engine, 200))  # nothing has changed
 
@@ -189,9 +189,9 @@ def test_a_segment_that_is_not_there_is_found_out_and_the_others_are_read(what: 
     table[lost] = b"\xc1" if what == "garbage" else encode_stored(StoredSegment(1, 0, zlib.compress(b"\xc1")))
     if what == "missing":
         del table[lost]
-    read = read_state("s", stored, table.get)
-    assert read.fault is not None
-    assert 0 < len(read.saved.live.jobs) <= read.saved.live.count
+    saved, read_log = read_state("s", stored, table.get)
+    assert read_log.fault is not None
+    assert 0 < len(saved.live.jobs) <= saved.live.count
 
 
 def test_the_key_of_a_segment_is_no_sites_and_names_its_site() -> None:
@@ -242,4 +242,4 @@ def test_state_that_cannot_be_decompressed_is_refused() -> None:
     stored = decode_stored(table[b"s"])
     key = next(iter(keys_of("s", stored.runs)))
     table[key] = encode_stored(StoredSegment(1, 0, bomb))
-    assert read_state("s", stored, table.get).fault is not None
+    assert read_state("s", stored, table.get)[1].fault is not None
