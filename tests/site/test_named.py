@@ -1,5 +1,6 @@
 """The names in the documents exist: settings, metrics, commands and options."""
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -54,3 +55,25 @@ def test_commands_and_options_of_a_page_exist(page: str) -> None:
     assert not set(re.findall(r"`queuecast ([a-z][\w-]*)", text)) - set(COMMANDS.commands)
     named = set(re.findall(r"queuecast (?:[\w ]+ )?(--[a-z][\w-]+)", text))
     assert not named - set(options(COMMANDS)) - {"--help", "--install-completion"}
+
+
+def definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    """Yield the names of classes and functions, those of methods after the name of their class."""
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from definitions(node.body, f"{node.name}.")
+
+
+def test_architecture_names_existing_files_and_code() -> None:
+    text = text_of("docs/explanation/architecture.md")
+    steps = re.findall(r"\| `([\w/]+\.py)` \| `([\w.]+)` \|", text)
+    assert len(steps) >= 15
+    for file, name in steps:
+        assert name in set(definitions(ast.parse(text_of(file)).body)), (file, name)
+    assert not [
+        file
+        for file in re.findall(r"`((?:models|streams|deploy|tests)/[\w/]+\.py)`", text)
+        if not (ROOT / file).exists()
+    ]
