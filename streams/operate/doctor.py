@@ -93,7 +93,7 @@ def _kafka_result(
     try:
         found = check(client, settings)
     except AuthorizationError as error:
-        found = warn(f"cannot be looked at: {error}", PERMISSIONS)
+        found = warn(f"cannot be read: {error}", PERMISSIONS)
     except KafkaError as error:
         found = fail(explain(error, (), settings.kafka))
     return replace(found, check=check.__name__.replace("_", " "))
@@ -261,7 +261,7 @@ async def _redis_result(check: Callable[[], Awaitable[CheckResult]], name: str) 
     try:
         found = await check()
     except ResponseError as error:  # not permitted for this user, or disabled in a managed Redis
-        found = warn(f"cannot be looked at: {error}", "look with a user who may")
+        found = warn(f"cannot be read: {error}", "use a Redis user with the permission")
     except AWAY as error:
         found = fail(str(error))
     return replace(found, check=name)

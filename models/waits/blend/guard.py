@@ -24,7 +24,7 @@ from models.kernels import njit
 from models.stored import check_alike
 from models.waits.blend.users import kept_of
 
-CHOICES = ("the mixture", "the experts' median", "the median with the trivial rules", "the two best")
+CHOICES = ("the mixture", "the experts' median", "the median with the baselines", "the two best")
 MIXTURE, EXPERTS, ALL, TWO_BEST = range(len(CHOICES))
 
 MEMORY_S = 7 * 86400.0
