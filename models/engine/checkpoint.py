@@ -16,7 +16,7 @@ from models.engine.scores import Scores
 from models.engine.trends import SavedTrends
 from models.records import Capacity
 from models.site.history import COUNT
-from models.site.job import Shared
+from models.site.shared import Shared
 from models.site.size import SizeSeen
 from models.waiting_accuracy import SavedRemaining
 

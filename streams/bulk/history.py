@@ -23,8 +23,9 @@ from models.engine.methods import SiteMethods
 from models.engine.settings import EngineSettings
 from models.method import Memory
 from models.records import AnyEvent, Requeue, Submit
-from streams.bulk.event_log import EventLog, Passed, Shown, silent
+from streams.bulk.event_log import EventLog, Shown, silent
 from streams.bulk.ingest import SortedSource
+from streams.bulk.live_events import Passed
 from streams.bulk.reading import read_log
 from streams.errors import NotUnderstood, UserError
 from streams.settings import Settings

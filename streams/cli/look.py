@@ -232,7 +232,7 @@ def ask(
     """
     from models.ranking import JobRequest
     from streams.client import listing
-    from streams.client.grid import RankFields, job_request
+    from streams.client.job_requests import RankFields, job_request
     from streams.client.listing import check_ranking, show_ranking
     from streams.text.quantities import seconds_of
 

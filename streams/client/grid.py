@@ -8,22 +8,19 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from models import records
 from models.engine.settings import SiteSettings
-from models.preference import Preference, preferring
+from models.preference import preferring
 from models.ranking import JobRequest, Ranking, Reply, exclusion, rank
-from models.site.node_features import is_readable
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache, WithdrawnEstimate, change_of
-from streams.client.preference import taken_preference
+from streams.client.job_requests import JobFields, RankFields, RankRequest, described, several
 from streams.client.questions import AnswerTimeout, Kind, UnknownSite, likeliest, new_id, of_kind, unknown_site
-from streams.errors import NotUnderstood, Unreachable, in_words, needing, place_and_problem, read_as
+from streams.errors import NotUnderstood, Unreachable, needing
 from streams.settings import Settings
-from streams.text.quantities import bytes_of, seconds_of
+from streams.text.quantities import seconds_of
 
 if TYPE_CHECKING:  # requires aiokafka, which HTTP clients do not need
     from streams.client.client import QuestionClient
@@ -33,64 +30,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 PATIENCE_S = 30.0  # seconds for which a client retries without an answer
 MAX_PAUSE_S = 5.0  # the longest pause before it does
-
-
-class JobFields(TypedDict, total=False):
-    """The fields of `JobRequest` as programs may pass them: `walltime` and `memory` may be text with a unit."""
-
-    cpus: int
-    walltime: str | float | None
-    nodes: int | None
-    gpus: int
-    memory: str | int | None
-    queue: str | None
-    user: str | None
-    group: str | None
-    account: str | None
-    executable: str | None
-    partition: str | None
-    gpu_type: str | None
-    tasks: int | None
-    exclusive: bool
-    qos: str | None
-    reservation: str | None
-    constraint: str | None
-    unlimited: bool
-
-
-class RankFields(JobFields, total=False):
-    """The arguments of `rank`: the fields of a job and those that `AsyncClient.rank` describes."""
-
-    sites: Sequence[str]
-    run_s: float | None
-    why: bool
-    start_within: str | float | None
-    prefer: str | None
-    unless_sooner: str | float | None
-
-
-class RankRequest(msgspec.Struct, frozen=True):
-    """A request for a ranking; `start_within_s` and the job's durations are in seconds."""
-
-    job: JobRequest
-    sites: Sequence[str] = ()
-    run_s: float | None = None
-    why: bool = False
-    start_within_s: float | None = None
-    preference: Preference | None = None
-
-    @classmethod
-    def of(cls, job: JobRequest | None, fields: RankFields) -> Self:
-        """Build the request from a job, or its fields, and the other arguments.
-
-        Raises:
-            NotUnderstood: as `described`.
-        """
-        given: dict[str, Any] = dict(fields)
-        within, sites = given.pop("start_within", None), given.pop("sites", ())
-        within_s = read_as("start_within", seconds_of, within) if isinstance(within, str) else within
-        run_s, why, preference = given.pop("run_s", None), given.pop("why", False), taken_preference(given)
-        return cls(described(job, given), several(sites), run_s, why, within_s, preference)
 
 
 class AsyncClient:
@@ -284,56 +223,6 @@ class AsyncClient:
             log.warning("%s; retrying for %g s", state.outcome.exception(), self._patience_s)
 
 
-def described(job: JobRequest | None, fields: Mapping[str, Any]) -> JobRequest:
-    """Return the job, or build it from its fields.
-
-    Raises:
-        NotUnderstood: there is no such field, or its value is wrong.
-    """
-    if job is not None and not isinstance(job, JobRequest):
-        raise NotUnderstood(f"job: expected a JobRequest, not {job!r}; or pass the fields by name: cpus=64")
-    return job or job_request(**fields)
-
-
-def constraint_of(text: str) -> str:
-    """Return the node constraint if it is valid.
-
-    Raises:
-        NotUnderstood: it cannot be parsed.
-    """
-    if not is_readable(text):
-        raise NotUnderstood(f"{text[:40]!r} cannot be read; expected features with & and | between: ib&(a100|h100)")
-    return text
-
-
-UNLIMITED = frozenset({"unlimited", "infinite"})  # words for a job without a time limit, in lower case
-
-
-def job_request(**fields: Any) -> JobRequest:
-    """Build a job request; `walltime` and `memory` may be text with a unit, `walltime` also "unlimited".
-
-    Raises:
-        NotUnderstood: there is no such field, or its value is wrong.
-
-    >>> job_request(cpus=64, walltime="4h").walltime
-    14400.0
-    >>> job_request(walltime="unlimited").unlimited
-    True
-    """
-    if isinstance(walltime := fields.get("walltime"), str) and walltime.strip().lower() in UNLIMITED:
-        fields |= {"walltime": None, "unlimited": True}
-    if unknown := fields.keys() - set(JobRequest.__struct_fields__):
-        raise NotUnderstood(f"{min(unknown)!r} is not a field of a job")
-    for name, read in (("walltime", seconds_of), ("memory", bytes_of), ("constraint", constraint_of)):
-        if isinstance(fields.get(name), str):
-            fields[name] = read_as(name, read, fields[name])
-    try:
-        return msgspec.convert(fields, JobRequest)
-    except msgspec.ValidationError as error:
-        place, problem = place_and_problem(error)
-        raise NotUnderstood(f"{place}: {in_words(problem)}") from None
-
-
 def _questions_of(settings: Settings) -> "QuestionClient":
     with needing(instead=", or ask a service: --url, HttpClient"):
         from streams.client.client import QuestionClient
@@ -365,11 +254,6 @@ async def query_all(
     sent = list(questions)
     answers = await asyncio.gather(*map(query, sent))
     return {question.site: answer for question, answer in zip(sent, answers, strict=True)}
-
-
-def several(sites: Sequence[str]) -> Sequence[str]:
-    """Return the sites as a sequence, also if one name is passed as a string."""
-    return (sites,) if isinstance(sites, str) else sites
 
 
 async def query_ranking(

@@ -12,7 +12,7 @@ from litestar.params import FromPath, Parameter
 
 from models.ranking import JobRequest
 from models.records import Name
-from streams.client import grid
+from streams.client import job_requests
 from streams.errors import UserError, read_as
 from streams.text.quantities import EXPECTED, EXPECTED_SIZE, PATTERN, SAFE_SIZE_PATTERN, seconds_of
 
@@ -73,7 +73,7 @@ def job_request(
 ) -> JobRequest:
     """Build the job that a request describes; an empty value, or 0, means that it is not given."""
     given: dict[str, Any] = {name: value for name, value in locals().items() if value and str(value).strip()}
-    return _checked(lambda: grid.job_request(**given))
+    return _checked(lambda: job_requests.job_request(**given))
 
 
 def duration_of(name: str, text: str) -> float | None:

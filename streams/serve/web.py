@@ -24,7 +24,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from models.ranking import JobRequest, Ranking
 from models.records import BUSY, JobAnswer, JobsAnswer, SiteAnswer, SiteTrends, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
-from streams.client.grid import RankFields
+from streams.client.job_requests import RankFields
 from streams.client.questions import STATUSES, Overloaded
 from streams.errors import UserError, in_words
 from streams.serve import login, middleware, parameters

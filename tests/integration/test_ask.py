@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -41,8 +41,7 @@ from models.registry import DEFAULT
 from queuecast import Client, UnknownSite
 from streams.broker.admin import create_topics
 from streams.client.client import QuestionClient
-from streams.client.questions import AnswerTimeout, new_id
-from streams.errors import Unreachable
+from streams.client.questions import new_id
 from streams.settings import ServeSettings, Settings
 from tests.support.asked import FRESH_ESTIMATES, SITES, answer_of_worker, two_sites
 from tests.support.command import Command
@@ -50,7 +49,6 @@ from tests.support.deployment import (
     Deploy,
     Deployment,
     engine_after,
-    ready,
     settings_on,
     until,
 )
@@ -243,34 +241,6 @@ def test_where_nothing_can_be_ranked_it_is_said_why(
     assert reason in " ".join(told.out.split())
 
 
-def test_without_a_worker_there_is_an_error_in_time(deploy: Deploy, tmp_path: Path) -> None:
-    here = deploy()
-    nobody = command(here, tmp_path, *JOB)
-    assert nobody.process.returncode == 1
-    assert nobody.err.startswith("queuecast: no site is registered yet")
-    silent = command(here, tmp_path, *JOB, "--site", "alder", seconds=0.5)
-    assert silent.process.returncode == 1
-    assert "no worker answers for this site" in silent.out
-
-
-@pytest.mark.long
-def test_estimates_replace_the_answers_of_a_worker_that_was_killed_until_it_is_back(
-    local_stack: LocalStack, tmp_path: Path
-) -> None:
-    async def ask(client: QuestionClient) -> AnyAnswer:
-        return await client.ask(WaitQuestion(id=new_id(), site="alder", cpus=8))
-
-    with busy(local_stack, tmp_path) as here:
-        here.worker.kill()
-        told = command(here, tmp_path, *JOB, "--json", seconds=0.5)
-        ranking = msgspec.json.decode(told.out, type=Ranking)
-        assert {(ranked.site, ranked.source) for ranked in ranking.ranking} == {(site, "grid") for site in SITES}
-        here.worker.start()
-        until(lambda: ready(here.worker))
-        # Killed before its first checkpoint, it knows the site when it has read the events anew.
-        until(lambda: not isinstance(asked(here.settings, ask), NoAnswer))
-
-
 @pytest.mark.long
 def test_asking_changes_neither_what_is_said_nor_what_is_kept(deploy: Deploy) -> None:
     here, events = deploy(estimates=FRESH_ESTIMATES), two_sites()
@@ -295,52 +265,6 @@ def test_asking_changes_neither_what_is_said_nor_what_is_kept(deploy: Deploy) ->
     assert here.said() == here.expected(events)
     for site in SITES:
         assert here.stored(site) == here.expected_in_redis(events, site)
-
-
-@pytest.fixture
-def apart(stack: LocalStack, tmp_path: Path) -> Iterator[Deployment]:
-    """A deployment on servers that may be killed."""
-    settings = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 80}, estimates=FRESH_ESTIMATES)
-    with closing(Deployment(settings, tmp_path / "apart")) as deployment:
-        yield deployment
-        stack.kafka.start()
-
-
-@pytest.mark.long
-def test_who_asks_gets_over_a_kafka_that_is_away(
-    apart: Deployment, stack: LocalStack, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("CRITICAL")
-    apart.worker.start()
-    apart.send(two_sites(40))
-    until(lambda: known(apart.settings) == list(SITES))
-
-    def question() -> WaitQuestion:
-        return WaitQuestion(id=new_id(), site="alder", cpus=8)
-
-    async def answered(client: QuestionClient) -> None:
-        while True:
-            with suppress(Unreachable, AnswerTimeout):
-                assert not isinstance(await client.ask(question()), NoAnswer)
-                return
-
-    async def act(client: QuestionClient) -> None:
-        await answered(client)
-        assert await client.problem() is None
-        await asyncio.to_thread(stack.kafka.kill)
-        with pytest.raises((Unreachable, AnswerTimeout)):
-            await client.ask(question())
-        while "no broker answers" not in str(await client.problem()):
-            await asyncio.sleep(0.1)
-        await asyncio.to_thread(stack.kafka.start)
-        await answered(client)
-        while await client.problem() is not None:
-            await asyncio.sleep(0.1)
-
-    asked(apart.settings, act, seconds=2.0)
-    with pytest.raises(Unreachable, match="no broker answers"):
-        stack.kafka.kill()
-        asked(apart.settings, act, seconds=2.0)
 
 
 def allowed(user: str, **operations: str) -> list[ACL]:

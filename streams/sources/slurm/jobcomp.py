@@ -18,7 +18,8 @@ from streams.errors import UNDECODABLE, NotUnderstood, UserError
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.fields import by_name, iso_time
 from streams.sources.slurm import attempt_fields
-from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields, json_time, words_of
+from streams.sources.slurm.any_release import json_time, words_of
+from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields
 from streams.sources.slurm.polling import Poller, PollResult, SlurmCursor
 from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of
 from streams.text.toml import read_toml

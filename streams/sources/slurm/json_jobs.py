@@ -14,13 +14,13 @@ import msgspec
 from streams.errors import UNDECODABLE
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.fields import by_name
-from streams.sources.slurm import attempt_fields
+from streams.sources.slurm import any_release, attempt_fields
 from streams.sources.slurm.rows import JobRow
 
 
 class _Document(msgspec.Struct, gc=False):
     jobs: list[msgspec.Raw]
-    last_update: attempt_fields.Number = None
+    last_update: any_release.Number = None
     errors: list[msgspec.Raw] = []
 
 
@@ -55,7 +55,7 @@ def row_of_accounting(job: Any) -> JobRow | str:
     reservation = _inside(job, ("reservation", "name"))
     attempt.resv_name = reservation if isinstance(reservation, str) else None
     requested, allocated = (_inside(job, ("tres", what)) for what in ("requested", "allocated"))
-    attempt.tres_req_str, attempt.tres_alloc_str = attempt_fields.text_of(requested), attempt_fields.text_of(allocated)
+    attempt.tres_req_str, attempt.tres_alloc_str = any_release.text_of(requested), any_release.text_of(allocated)
     return attempt_fields.row_of(attempt)
 
 
@@ -98,7 +98,7 @@ def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
     if document.errors and not document.jobs:
         raise ValueError(bytes(document.errors[0]).decode("utf-8", "replace"))
     rows = list(rows_of(map(bytes, document.jobs), on_skipped, source))
-    return JobsDocument(rows, attempt_fields.json_time(document.last_update))
+    return JobsDocument(rows, any_release.json_time(document.last_update))
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
@@ -142,13 +142,9 @@ def _row_of_text(raw: bytes) -> JobRow | str:
     if b'"job_state"' not in raw:
         return row_of_accounting(_ACCOUNTING_JOB.decode(raw))
     job = _QUEUE_JOB.decode(raw)
-    if (
-        job.array_job_id is not None
-        and not job.array_task_string
-        and "PENDING" in attempt_fields.words_of(job.job_state)
-    ):
-        array, task = attempt_fields.number_of(job.array_job_id), attempt_fields.number_of(job.array_task_id)
-        if task is not None and array == attempt_fields.number_of(
+    if job.array_job_id is not None and not job.array_task_string and "PENDING" in any_release.words_of(job.job_state):
+        array, task = any_release.number_of(job.array_job_id), any_release.number_of(job.array_task_id)
+        if task is not None and array == any_release.number_of(
             job.job_id
         ):  # the last task of an array is what is left of its row
             job.array_task_string = f"{int(task)}"

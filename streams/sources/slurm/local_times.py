@@ -8,7 +8,8 @@ from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 
 from streams.sources.logs.fields import time_in
-from streams.sources.slurm.attempt_fields import AttemptFields, number_of
+from streams.sources.slurm.any_release import number_of
+from streams.sources.slurm.attempt_fields import AttemptFields
 from streams.sources.slurm.rows import time_of
 
 HOUR_S = 3600.0

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from models.engine.asking.answers import answer_accuracy
+from models.engine.asking.accuracy import answer_accuracy
 from models.measures import Accuracy
 from models.records import AnswerAccuracy, Outcome, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import Shape, covering

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from models.durations import duration
-from models.engine.asking.answers import acted_on, live_state, waits_unusually
+from models.engine.asking.accuracy import acted_on
+from models.engine.asking.answers import live_state, waits_unusually
 from models.engine.asking.partitions import partition_states
 from models.engine.engine import Engine
 from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy, Histogram

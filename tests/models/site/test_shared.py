@@ -3,7 +3,8 @@
 import gc
 import sys
 
-from models.site.job import Estimate, Job, Shared
+from models.site.job import Estimate, Job
+from models.site.shared import Shared
 
 JOBS = 25_000
 

@@ -6,7 +6,8 @@ import pytest
 
 from models.records import AnyEvent, Cancel, Capacity, End, ExpectedStart, Requeue, Start, Submit
 from streams.bulk import event_log
-from streams.bulk.event_log import EventLog, Passed, job_number, jobs_in
+from streams.bulk.event_log import EventLog, job_number, jobs_in
+from streams.bulk.live_events import Passed
 from streams.bulk.survey import UsageLevel
 from streams.errors import UserError
 from streams.sources.swf import events_of, read_swf

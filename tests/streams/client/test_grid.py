@@ -14,7 +14,7 @@ from models.records.answers import BUSY
 from queuecast import AnswerTimeout, AsyncClient, Busy, Client, JobRequest, NotUnderstood, UnknownSite
 from streams.client.blocking import on_loop_error
 from streams.client.client import QuestionClient
-from streams.client.grid import JobFields, job_request
+from streams.client.job_requests import JobFields, job_request
 from streams.errors import Unreachable
 from streams.settings import KafkaSettings, Settings
 from tests.support.asked import USER, FakeClient, engine

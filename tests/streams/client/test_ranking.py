@@ -6,7 +6,8 @@ from typing import Any
 from models.engine.settings import SiteSettings
 from models.ranking import JobRequest
 from models.records import AnyAnswer, NoAnswer, WaitQuestion
-from streams.client.grid import RankRequest, query_all, query_ranking
+from streams.client.grid import query_all, query_ranking
+from streams.client.job_requests import RankRequest
 from tests.support.asked import FakeClient, engine
 
 HOUR = 3600.0

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from models.durations import WEEK_S
-from models.engine.asking.answers import weeks
+from models.engine.asking.accuracy import weeks
 from models.engine.engine import Engine
 from models.engine.scores import MAX_WEEKS
 from models.engine.settings import EngineSettings

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from models.durations import DAY_S, WEEK_S
-from models.engine.asking.answers import weeks
+from models.engine.asking.accuracy import weeks
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import EngineSettings

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from models.durations import DAY_S, WEEK_S
-from models.engine.asking.answers import weeks
+from models.engine.asking.accuracy import weeks
 from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.scores import MAX_RIVALS
 from models.records import AnyEvent, ExpectedStart

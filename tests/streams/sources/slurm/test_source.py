@@ -16,8 +16,8 @@ from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.contract import MAX_CURSOR_BYTES, CursorError, Skipped, encode_cursor
 from streams.sources.registry import format_of
+from streams.sources.slurm.attempt_events import BY
 from streams.sources.slurm.source import SlurmSource, _unpacked
-from streams.sources.slurm.table import BY
 from tests.support.made_slurm import NOON, MadeJob, history, records, sacct, squeue
 from tests.support.source_contract import BadPart, SourceContract, events_there
 

@@ -1,0 +1,103 @@
+"""Queries while workers or Kafka are away."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from deploy.local.stack import LocalStack
+from models.ranking import Ranking
+from models.records import (
+    AnyAnswer,
+    NoAnswer,
+    WaitQuestion,
+)
+from streams.client.client import QuestionClient
+from streams.client.questions import AnswerTimeout, new_id
+from streams.errors import Unreachable
+from tests.integration.test_ask import JOB, asked, busy, command, known
+from tests.support.asked import FRESH_ESTIMATES, SITES, two_sites
+from tests.support.deployment import (
+    Deploy,
+    Deployment,
+    ready,
+    settings_on,
+    until,
+)
+
+
+def test_without_a_worker_there_is_an_error_in_time(deploy: Deploy, tmp_path: Path) -> None:
+    here = deploy()
+    nobody = command(here, tmp_path, *JOB)
+    assert nobody.process.returncode == 1
+    assert nobody.err.startswith("queuecast: no site is registered yet")
+    silent = command(here, tmp_path, *JOB, "--site", "alder", seconds=0.5)
+    assert silent.process.returncode == 1
+    assert "no worker answers for this site" in silent.out
+
+
+@pytest.mark.long
+def test_estimates_replace_the_answers_of_a_worker_that_was_killed_until_it_is_back(
+    local_stack: LocalStack, tmp_path: Path
+) -> None:
+    async def ask(client: QuestionClient) -> AnyAnswer:
+        return await client.ask(WaitQuestion(id=new_id(), site="alder", cpus=8))
+
+    with busy(local_stack, tmp_path) as here:
+        here.worker.kill()
+        told = command(here, tmp_path, *JOB, "--json", seconds=0.5)
+        ranking = msgspec.json.decode(told.out, type=Ranking)
+        assert {(ranked.site, ranked.source) for ranked in ranking.ranking} == {(site, "grid") for site in SITES}
+        here.worker.start()
+        until(lambda: ready(here.worker))
+        # Killed before its first checkpoint, it knows the site when it has read the events anew.
+        until(lambda: not isinstance(asked(here.settings, ask), NoAnswer))
+
+
+@pytest.fixture
+def apart(stack: LocalStack, tmp_path: Path) -> Iterator[Deployment]:
+    """A deployment on servers that may be killed."""
+    settings = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 80}, estimates=FRESH_ESTIMATES)
+    with closing(Deployment(settings, tmp_path / "apart")) as deployment:
+        yield deployment
+        stack.kafka.start()
+
+
+@pytest.mark.long
+def test_who_asks_gets_over_a_kafka_that_is_away(
+    apart: Deployment, stack: LocalStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("CRITICAL")
+    apart.worker.start()
+    apart.send(two_sites(40))
+    until(lambda: known(apart.settings) == list(SITES))
+
+    def question() -> WaitQuestion:
+        return WaitQuestion(id=new_id(), site="alder", cpus=8)
+
+    async def answered(client: QuestionClient) -> None:
+        while True:
+            with suppress(Unreachable, AnswerTimeout):
+                assert not isinstance(await client.ask(question()), NoAnswer)
+                return
+
+    async def act(client: QuestionClient) -> None:
+        await answered(client)
+        assert await client.problem() is None
+        await asyncio.to_thread(stack.kafka.kill)
+        with pytest.raises((Unreachable, AnswerTimeout)):
+            await client.ask(question())
+        while "no broker answers" not in str(await client.problem()):
+            await asyncio.sleep(0.1)
+        await asyncio.to_thread(stack.kafka.start)
+        await answered(client)
+        while await client.problem() is not None:
+            await asyncio.sleep(0.1)
+
+    asked(apart.settings, act, seconds=2.0)
+    with pytest.raises(Unreachable, match="no broker answers"):
+        stack.kafka.kill()
+        asked(apart.settings, act, seconds=2.0)
