@@ -29,7 +29,7 @@ define install
 	fi
 endef
 
-.PHONY: help demo check test test-all ready compiled lint bench bench-slurm simulate docs drawn lock prior sbom release image
+.PHONY: help demo check test test-all ready compiled lint coverage bench bench-slurm simulate docs drawn lock prior sbom release image
 .SILENT:
 
 help: ## List the targets
@@ -59,6 +59,13 @@ lint: $(VENV)/dev ## Run ruff, codespell and mypy
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/codespell $(CODE) docs *.md Makefile mkdocs.yml pyproject.toml .ci .github
 	$(BIN)/mypy
+
+coverage: $(VENV)/dev ## Report untested branches, and the tests of each line: TESTS=tests/streams/sources
+	mkdir -p covered
+	$(BIN)/python -m coverage run -m pytest -m 'not stack and not benchmark and not long' $(TESTS)
+	$(BIN)/python -m coverage html --quiet
+	$(BIN)/python -m coverage report
+	echo "which tests run a line is in covered/html/index.html"
 
 bench: $(VENV)/dev ## Measure speed and memory
 	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks
