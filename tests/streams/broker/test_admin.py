@@ -124,7 +124,7 @@ class Cluster(Broker):
 @pytest.mark.parametrize(
     ("copies", "in_sync", "mended"), [(3, "1", True), (3, "2", False), (3, None, False), (2, "1", False)]
 )
-def test_topics_that_are_there_have_two_copies_acknowledge_where_they_have_three(
+def test_create_topics_sets_acknowledgements_by_replicas(
     monkeypatch: pytest.MonkeyPatch, copies: int, in_sync: str | None, mended: bool
 ) -> None:
     cluster = Cluster(copies, in_sync)

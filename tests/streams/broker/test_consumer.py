@@ -37,7 +37,7 @@ def test_a_client_that_never_gets_there_is_stopped(error: BaseException, told: t
     assert client.stopped
 
 
-def test_partitions_that_are_new_are_read_once_it_is_known_where_all_others_are() -> None:
+def test_consumer_reads_new_partitions_once_offsets_are_complete() -> None:
     first, second = TopicPartition("answers", 0), TopicPartition("answers", 1)
 
     async def follow() -> None:

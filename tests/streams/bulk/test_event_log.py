@@ -153,7 +153,7 @@ def test_a_short_log_is_not_cut_off(tmp_path: Path) -> None:
     assert not any(event.late for event in log.events() if isinstance(event, Submit))
 
 
-def test_what_is_live_in_the_middle_of_a_log_has_its_arrays_as_they_are(tmp_path: Path) -> None:
+def test_live_events_within_a_log_keep_arrays(tmp_path: Path) -> None:
     def array(name: str, size: int, at: float, ends: int) -> list[AnyEvent]:
         events: list[AnyEvent] = [Submit(site="s", time=at, job=name, cpus=1, array_size=size)]
         events += [Start(site="s", time=at + 1, job=f"{name}_{task}", array=name) for task in range(2)]
@@ -166,7 +166,7 @@ def test_what_is_live_in_the_middle_of_a_log_has_its_arrays_as_they_are(tmp_path
     assert told == [("submit", "8"), ("start", "8_0"), ("start", "8_1"), ("end", "8_0"), ("submit", "1")]
 
 
-def test_the_machine_is_told_of_when_the_rest_of_a_long_log_begins(tmp_path: Path) -> None:
+def test_log_after_first_jobs_contains_capacity(tmp_path: Path) -> None:
     spring, summer = 0.0, 150 * 86400.0
     told = [
         *job("1", spring, spring, spring + 9),
@@ -192,7 +192,7 @@ def test_nothing_is_kept_of_jobs_and_arrays_that_are_over() -> None:
     assert not live and not [*live.live_events()]
 
 
-def test_a_task_that_is_submitted_after_its_start_leaves_the_others_in_the_row() -> None:
+def test_task_submitted_after_start_keeps_other_tasks_pending() -> None:
     live = Passed()
     live.add(Submit(site="s", time=10.0, job="9", array_size=3))
     live.add(Start(site="s", time=11.0, job="9_1", array="9"))
@@ -218,7 +218,7 @@ def with_runaways(runaways: int) -> list[AnyEvent]:
 
 
 @pytest.mark.parametrize("runaways", [1, 40])
-def test_a_sites_time_does_not_leap_from_jobs_whose_end_was_never_told(runaways: int, tmp_path: Path) -> None:
+def test_missing_end_does_not_advance_site_time(runaways: int, tmp_path: Path) -> None:
     log = EventLog.of(with_runaways(runaways), tmp_path)
     rest = list(log.after(log.jobs - 500))
     assert anomalies(applied(new_engine(), list(log.events()))) == anomalies(applied(new_engine(), rest)) == []

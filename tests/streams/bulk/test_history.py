@@ -139,7 +139,7 @@ def test_of_a_followed_log_too_all_jobs_but_the_last_are_old(tmp_path: Path) -> 
     assert all(step.cursor is not None for step in steps if step.event is not None)
 
 
-def test_of_a_followed_log_the_last_jobs_are_sent_and_those_that_are_there(tmp_path: Path) -> None:
+def test_history_of_followed_log_sends_last_and_live_jobs(tmp_path: Path) -> None:
     """The 1st is over, the 2nd and the 3rd still run."""
     log = tmp_path / "accounting"
     log.mkdir()
@@ -158,7 +158,7 @@ def test_of_a_followed_log_the_last_jobs_are_sent_and_those_that_are_there(tmp_p
         assert next(steps)[0] is None, "the cursor is at its end"
 
 
-def test_of_a_long_log_the_last_jobs_are_sent_and_the_last_of_these_predicted(tmp_path: Path) -> None:
+def test_history_of_long_log_sends_last_jobs(tmp_path: Path) -> None:
     with opened([made_trace(tmp_path / "one.swf", jobs=700)], None, Memory(60, 6000)) as past:
         found = sent(past.steps())
     submits = [event for event in found if isinstance(event, Submit)]
@@ -167,7 +167,7 @@ def test_of_a_long_log_the_last_jobs_are_sent_and_the_last_of_these_predicted(tm
 
 
 @pytest.mark.parametrize("late", [range(0), range(30), range(40, 60), range(0, 60, 2)])
-def test_the_last_jobs_of_a_history_are_predicted_however_many_are_late(late: range) -> None:
+def test_history_with_late_jobs_predicts_last_jobs(late: range) -> None:
     submits = [Submit(site="s", time=float(n), job=str(n), late=n in late) for n in range(60)]
     marked = as_history(submits, predicted=20)
     assert [event.job for event in marked if isinstance(event, Submit)] == [event.job for event in submits]
@@ -176,14 +176,14 @@ def test_the_last_jobs_of_a_history_are_predicted_however_many_are_late(late: ra
     assert all(event.historical for event in told)
 
 
-def test_what_no_source_follows_is_read_whole_and_leaves_no_cursor(tmp_path: Path) -> None:
+def test_history_without_live_source_writes_no_cursor(tmp_path: Path) -> None:
     (tmp_path / "pbs").write_text(ENDED)
     with opened([tmp_path / "pbs"], None) as past:
         assert not past.follows
         assert [event.kind for event in sent(past.steps())] == ["capacity", "submit", "start", "end"]
 
 
-def test_how_many_jobs_are_needed_follows_from_what_methods_say_that_they_know() -> None:
+def test_history_length_follows_methods_memory() -> None:
     few = {"boosted": {"window": 1000}, "policy": {"every": 50}}
     forests = EngineSettings(method="boosted", shadows=(), history=600, parameters=few)
     assert needed(EngineSettings(), "s") == Memory(36_000, 6000)
@@ -204,7 +204,7 @@ def test_a_method_that_there_is_not_is_told(settings: EngineSettings, words: str
         needed(settings, "s")
 
 
-def test_of_a_long_dump_jobs_whose_end_was_never_told_do_not_make_the_time_leap(tmp_path: Path) -> None:
+def test_dump_with_missing_ends_does_not_advance_time(tmp_path: Path) -> None:
     """As many as there are beyond the last ones: what follows is months later."""
     days = 24 * 3600
     jobs = [MadeJob(number=n, submit=100 * n, start=100 * n + 50) for n in range(1, 41)]

@@ -94,7 +94,7 @@ def test_what_is_late_is_sent_at_once(two: list[SortedSource]) -> None:
 
 
 @pytest.mark.parametrize(("speed", "left"), [(10.0, [4.0, 3.0, 2.0, 0.5]), (math.inf, [None] * 4)])
-def test_the_time_left_is_by_the_pace_and_not_by_the_number_of_events(
+def test_time_left_follows_pace_not_event_count(
     two: list[SortedSource], speed: float, left: list[float | None]
 ) -> None:
     steps = Paced(timeline(two), speed, max(source.seconds for source in two), Clock(), lambda _: None)

@@ -17,7 +17,7 @@ def at(kind: type, job: str, **more: object) -> AnyEvent:
     return kind(site="s", time=more.pop("time", 5.0), job=job, **more)
 
 
-def test_what_leaves_comes_before_what_starts_and_what_is_submitted() -> None:
+def test_equal_times_sort_ends_before_starts_and_submits() -> None:
     found = kinds(at(Submit, "3"), at(Start, "3"), at(Start, "2"), at(End, "1"), Capacity(site="s", time=5.0, cpus=4))
     assert found == ["capacity", "end 1", "start 2", "submit 3", "start 3"]
 

@@ -37,7 +37,7 @@ def test_what_was_read_is_reported(tmp_path: Path) -> None:
     assert not log.path.exists()
 
 
-def test_files_are_of_the_first_ones_site_and_what_both_have_counts_once(tmp_path: Path) -> None:
+def test_files_share_first_site_and_count_duplicates_once(tmp_path: Path) -> None:
     made_trace(tmp_path / "a.swf", 40)
     (tmp_path / "b.swf").write_bytes((tmp_path / "a.swf").read_bytes())
     paths = [tmp_path / "a.swf", tmp_path / "b.swf"]
@@ -110,7 +110,7 @@ def test_a_log_in_several_files_is_one_log(name: str, tmp_path: Path) -> None:
         assert sum(file.records for file in two.files) == one.files[0].records
 
 
-def test_the_machines_size_stands_beside_a_log_whose_format_and_options_are_named(tmp_path: Path) -> None:
+def test_capacity_with_named_format_and_options_is_read(tmp_path: Path) -> None:
     jobs, columns, size = (tmp_path / name for name in ("jobs.csv", "map.toml", "size.jsonl"))
     jobs.write_text("number;come;wait;cpus\n1;1700000100;5;4\n")
     columns.write_text('separator = ";"\n[columns]\njob = "number"\nsubmit = "come"\nwait = "wait"\ncpus = "cpus"\n')
@@ -120,7 +120,7 @@ def test_the_machines_size_stands_beside_a_log_whose_format_and_options_are_name
     assert told is not None and told.cpus == 512
 
 
-def test_a_format_and_options_count_for_several_files_of_own_events_as_for_one(tmp_path: Path) -> None:
+def test_format_and_options_apply_to_all_files(tmp_path: Path) -> None:
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for number, path in enumerate(paths):
         path.write_text(f'{{"v":1,"site":"s","type":"submit","time":{number}.0,"job":"{number}"}}\n')

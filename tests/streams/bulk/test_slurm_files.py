@@ -53,7 +53,7 @@ def test_dumps_that_overlap_are_one_log(dump: Dump, seed: int, tmp_path: Path) -
             assert report.events == len(read_all)
 
 
-def test_an_attempt_in_one_file_and_the_next_one_in_another_are_of_one_job(tmp_path: Path) -> None:
+def test_attempts_in_two_files_belong_to_one_job(tmp_path: Path) -> None:
     """Also where the files were chosen by state, so that none of them is the earlier one."""
     first = MadeJob(number=3, submit=10, start=30, end=70, state="PREEMPTED")
     second = MadeJob(number=3, submit=70, start=200, end=260)
@@ -80,7 +80,7 @@ def test_what_was_told_twice_is_no_requeue(tmp_path: Path) -> None:
     assert not report.left_out  # records are known to come twice
 
 
-def test_a_job_that_is_queued_again_with_its_first_submission_has_two_attempts(tmp_path: Path) -> None:
+def test_requeue_with_first_submission_gives_two_attempts(tmp_path: Path) -> None:
     """It is told as queued before it ran, and after."""
     preempted = MadeJob(number=3, submit=10, start=30, end=70, state="PREEMPTED")
     other = MadeJob(number=4, submit=20, start=80, end=90)
@@ -96,7 +96,7 @@ def test_a_job_that_is_queued_again_with_its_first_submission_has_two_attempts(t
         assert report.left_out == {TWICE: 1}
 
 
-def test_an_array_that_was_queued_at_the_end_of_one_file_starts_in_the_other(tmp_path: Path) -> None:
+def test_array_pending_in_one_file_starts_in_the_next(tmp_path: Path) -> None:
     def queued(tasks: str) -> bytes:
         fields = [f"7_[{tasks}]", "7", stamp(10), stamp(10), "Unknown", "Unknown", "PENDING"]
         return "\n".join([SACCT, "|".join([*fields, "60", "batch", "ada", "1", "", "cpu=4,node=1", ""]), ""]).encode()

@@ -45,7 +45,7 @@ def test_before_the_first_event_the_share_of_the_reading_is_told() -> None:
     assert str(way) == "25% of the reading, 5m left"
 
 
-def test_of_an_accounting_the_share_goes_on_while_its_rows_are_put_together(tmp_path: Path) -> None:
+def test_progress_of_accounting_grows_during_merge(tmp_path: Path) -> None:
     rows = [f"{n}|s|COMPLETED|2026-01-02T12:00:00|2026-01-02T12:00:00|2026-01-02T13:00:00\n" for n in range(1, 4001)]
     (tmp_path / "sacct.txt").write_text("JobID|User|State|Submit|Start|End\n" + "".join(rows))
     shares: list[float] = []

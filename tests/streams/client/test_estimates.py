@@ -70,7 +70,7 @@ class TestEstimateCache:
         cache.put_estimate(key("elm", Shape(4, 600.0)), None, 3, NOW)
         assert cache.sites == []
 
-    def test_what_is_older_by_hours_than_the_newest_of_its_site_is_dropped(self) -> None:
+    def test_estimates_hours_older_than_newest_are_dropped(self) -> None:
         cache = self.cache()
         self.put(cache, "alder", Shape(4, 600.0), NOW - 3 * HOUR)
         self.put(cache, "birch", Shape(4, 600.0), NOW - 3 * HOUR)
@@ -83,7 +83,7 @@ class TestEstimateCache:
         assert alder.updated == NOW
         assert len(birch.estimates) == 1
 
-    def test_a_site_whose_estimates_have_not_been_made_anew_for_a_day_is_forgotten(self) -> None:
+    def test_site_without_refresh_for_a_day_is_dropped(self) -> None:
         cache = self.cache()
         self.put(cache, "alder", Shape(4, 600.0), NOW - 25 * HOUR)
         assert cache.sites == []
@@ -98,7 +98,7 @@ class TestEstimateCache:
         assert cache.covering("alder", 17, 60.0, None) is None
         assert cache.covering("elm", 1, 60.0, None) is None
 
-    def test_the_latest_outcomes_are_kept_each_job_once_the_newest_first(self) -> None:
+    def test_outcomes_keep_each_job_once_newest_first(self) -> None:
         cache = self.cache()
         for job in range(MAX_OUTCOMES + 5):
             cache.put_outcome(outcome("alder", str(job)))

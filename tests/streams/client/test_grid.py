@@ -57,9 +57,7 @@ def test_a_worker_that_has_too_much_to_answer_is_busy() -> None:
 
 
 @pytest.mark.parametrize(("bootstrap", "warned"), [("127.0.0.1:9092,localhost:9093", False), ("kafka:9092", True)])
-def test_a_password_that_stays_on_this_machine_is_nothing_to_warn_of(
-    bootstrap: str, warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_password_on_loopback_gives_no_warning(bootstrap: str, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
     QuestionClient(Settings(kafka=KafkaSettings(bootstrap=bootstrap)))
     logging.getLogger("aiokafka.conn").warning("Sending username and password in the clear")
     logging.getLogger("aiokafka.conn").warning("another")
@@ -126,7 +124,7 @@ def test_a_job_is_described_by_its_fields() -> None:
             job_request(**wrong)
 
 
-def test_a_wrong_argument_is_told_by_the_types_and_by_an_error_of_ours() -> None:
+def test_wrong_argument_fails_type_check_and_raises() -> None:
     assert set(JobFields.__annotations__) == set(JobRequest.__struct_fields__)
     with grid() as client:
         for ask in (lambda: client.rank(64), lambda: client.wait("alder", 64)):  # type: ignore[arg-type]

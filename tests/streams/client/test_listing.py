@@ -41,7 +41,7 @@ def test_the_latest_start_counts_from_when_a_job_was_eligible(capsys: Capture) -
     assert capsys.readouterr().out.splitlines()[2].endswith("1970-01-01 02:01  1970-01-01 03:00")
 
 
-def test_what_holds_several_jobs_is_told_once_and_no_bound_that_has_passed(capsys: Capture) -> None:
+def test_listing_omits_repeated_reasons_and_passed_bounds(capsys: Capture) -> None:
     one = msgspec.structs.replace(
         LIVE, why="2 jobs ahead of it; it is late", bounds={"0.9": 60.0}, expected_start=900.0
     )

@@ -85,7 +85,7 @@ class TestPendingQuestions:
         with pytest.raises(Unreachable, match="no broker accepted the question"):
             run_in_virtual_time(PendingQuestions(hang, 3.0).ask(QUESTION))
 
-    def test_open_questions_are_bounded_and_closed_whatever_becomes_of_them(self) -> None:
+    def test_open_questions_are_limited_and_always_closed(self) -> None:
         async def run() -> None:
             made, _ = pending(lambda *_: None, seconds=3.0, max_open=2)
             questions = [msgspec.structs.replace(QUESTION, id=str(number)) for number in range(3)]
@@ -97,7 +97,7 @@ class TestPendingQuestions:
 
         run_in_virtual_time(run())
 
-    def test_oldest_question_fails_at_once_and_the_new_one_is_answered(self) -> None:
+    def test_full_queue_fails_oldest_and_answers_new_question(self) -> None:
         def answer(questions: PendingQuestions, number: int) -> None:
             if number == 3:
                 questions.resolve(msgspec.json.encode(msgspec.structs.replace(ANSWER, id="2")))

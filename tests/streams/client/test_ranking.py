@@ -13,7 +13,7 @@ from tests.support.asked import FakeClient, engine
 HOUR = 3600.0
 
 
-def test_sites_are_asked_all_at_once_and_the_silent_ones_give_none() -> None:
+def test_rank_queries_all_sites_and_skips_silent_ones() -> None:
     client = FakeClient([engine("alder", 1), engine("birch", 2)], silent=["birch"])
     questions = [WaitQuestion(id=site, site=site) for site in ("alder", "birch", "elm")]
     found: dict[str, AnyAnswer | None] = asyncio.run(query_all(client, questions))

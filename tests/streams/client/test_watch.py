@@ -235,7 +235,7 @@ def test_a_kafka_that_goes_away_and_comes_back_is_told_once_each(monkeypatch: py
     ]
 
 
-def test_a_certificate_that_is_replaced_meanwhile_ends_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_certificate_keeps_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     made = iter([None])  # a second time its files are not there
 
     async def answers(*_: object) -> bool:

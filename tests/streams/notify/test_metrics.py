@@ -128,7 +128,7 @@ class Nothing:
         return iter(())
 
 
-def test_the_doctor_tells_a_process_that_is_away_from_one_that_is_another() -> None:
+def test_doctor_distinguishes_missing_and_other_process() -> None:
     assert check_notifier(f"127.0.0.1:{free_port()}").advice == "see whether it runs: `queuecast notify`, --web-port"
     end = serve_metrics(Nothing(), "127.0.0.1", port := free_port())
     try:
@@ -146,7 +146,7 @@ def test_its_page_is_the_processes_alone(address: str) -> None:
         serve_metrics(Nothing(), host, int(port))
 
 
-def test_the_doctor_warns_of_a_webhook_whose_notices_are_not_signed() -> None:
+def test_doctor_unsigned_webhook_warns() -> None:
     url = "https://chat.example.org/hook"
     assert list(check_notify_settings(NotifySettings())) == []
     (unsigned,) = check_notify_settings(NotifySettings(webhook=url))

@@ -42,7 +42,7 @@ def test_every_method_is_in_the_tables_the_trivial_ones_on_top(trace: Path, caps
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_figures_are_those_of_a_replay_however_many_share_the_work(trace: Path, workers: int) -> None:
+def test_compare_with_any_processes_equals_replay(trace: Path, workers: int) -> None:
     read, methods = read_swf(trace), ["lwf", "ibl", "qespera", "gibbons", "walltime"]
     settings = EngineSettings(history=100)
     shares: list[int] = []

@@ -99,9 +99,7 @@ class Bounded(WaitMethod):
         return Estimate(600.0, "always", {"0.1": 60.0, "0.95": 3600.0 * job.cpus})
 
 
-def test_bounds_and_missing_estimates_are_scored_as_by_the_referee(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_with_missing_estimates_equal_referee(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "bounded", Bounded)
     path, scores = made_trace(tmp_path / "made.swf"), ReplayScores()
     run(read_swf(path), tmp_path / "out", ["bounded"], scores, written=["bounded"])
@@ -191,7 +189,7 @@ def test_methods_are_the_named_ones_and_the_trivial_ones() -> None:
     assert settings_for(EngineSettings(history=7), ["zero"]).history == 7
 
 
-def test_methods_of_run_times_may_be_named_among_the_others_or_apart() -> None:
+def test_run_methods_are_accepted_in_either_option() -> None:
     chosen = settings_for(EngineSettings(), ["gibbons", "easy", "walltime"])
     assert (chosen.method, chosen.run_methods) == ("easy", ("gibbons", "walltime"))
     chosen = settings_for(EngineSettings(), ["gibbons"], ["last-two"])

@@ -56,7 +56,7 @@ def measures(run: ScoredReplay) -> Any:
     return tables, run.breakdowns.found, run.anomalies
 
 
-def test_one_that_is_interrupted_again_and_again_goes_on_to_the_same_bytes(
+def test_replay_interrupted_repeatedly_gives_same_bytes(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scored, "KEEP_EVERY", 100)
@@ -102,9 +102,7 @@ def test_one_of_some_jobs_ends_once_they_are_scored(log: EventLog) -> None:
     assert found[0] == found[1]
 
 
-def test_a_fast_one_predicts_some_of_the_last_jobs_by_their_number_alone(
-    log: EventLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fast_replay_selects_jobs_by_count_alone(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fast(log).description == "" and fast(log).events().__next__() == next(log.events())
     monkeypatch.setattr(excerpts, "FAST_JOBS", 120)
     monkeypatch.setattr(excerpts, "FAST_PREDICTED", 40)

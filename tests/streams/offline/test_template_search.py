@@ -165,7 +165,7 @@ def test_the_profile_runs_the_site(trace: Trace, tmp_path: Path, capsys: pytest.
         save("", tmp_path)
 
 
-def test_the_command_searches_templates_saves_the_profile_and_resumes(
+def test_tune_templates_saves_profile_and_resumes(
     trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

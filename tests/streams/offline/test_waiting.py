@@ -63,7 +63,7 @@ def test_notice_long_before_the_start_does_not_come_true() -> None:
     assert counts == NoticeCounts(jobs=1, in_time=0, about=1, came_true=0)
 
 
-def test_slipped_is_false_where_the_job_starts_by_the_bound_told_before() -> None:
+def test_slipped_is_false_if_job_starts_within_bound() -> None:
     later = prediction(100.0, 6 * HOUR_S, 8 * HOUR_S)
     counts = notices(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S), later, outcome(2.5 * HOUR_S))
     assert (counts.slipped, counts.false_slipped, counts.about) == (1, 1, 0)
@@ -76,7 +76,7 @@ def test_bound_that_passes_is_slipped_once() -> None:
     assert (counts.slipped, counts.false_slipped) == (1, 0)
 
 
-def test_job_cancelled_in_the_queue_or_started_soon_is_no_long_wait() -> None:
+def test_cancelled_or_early_start_is_no_long_wait() -> None:
     assert notices(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S), outcome(2 * HOUR_S, censored=True)) == NoticeCounts()
     assert notices(prediction(0.0, 1800.0, HOUR_S), outcome(1800.0)).jobs == 0
 

@@ -84,7 +84,7 @@ def test_a_broker_that_goes_away_meanwhile_ends_the_reading(monkeypatch: pytest.
         list(dead_letters.read_letters(Settings(), LetterFilter()))
 
 
-def test_a_line_says_where_it_stands_and_cannot_steer_the_terminal() -> None:
+def test_dead_letter_line_has_place_and_no_control_codes() -> None:
     assert line(letter("implausible_time", detail="year 2100"), AT) == (
         "1996-06-26 21:06:00 UTC  kth  implausible_time (implausible): year 2100"
         "  [queuecast.events, partition 1, offset 7]  {\\u001b"

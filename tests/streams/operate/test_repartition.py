@@ -10,7 +10,7 @@ from streams.worker.checkpoint.stored import StoredState
 from streams.worker.intake.messages import read_site_message
 
 
-def test_of_a_bundle_that_a_state_has_in_part_the_rest_is_sent_once_more() -> None:
+def test_repartition_partly_applied_bundle_resends_rest() -> None:
     old = [Submit(site="alder", time=float(n), job=str(n), historical=True, old=True) for n in range(5)]
     value = bundled("alder", map(msgspec.json.encode, old))
     message = SimpleNamespace(partition=3, offset=17, value=value, headers=[])

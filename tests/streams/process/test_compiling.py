@@ -69,16 +69,14 @@ def test_folder_that_cannot_be_created_is_not_needed_for_the_lock(
             os.close(descriptor)
 
 
-def test_the_first_item_is_done_here_and_alone_before_others_begin() -> None:
+def test_first_item_finishes_here_before_others_start() -> None:
     with process_map(where_and_whether, 2, 0) as apply_all:
         found = list(apply_all(range(4)))
     assert [(os.getpid(), True)] == DONE
     assert not any(locked or process == os.getpid() for process, locked in found)
 
 
-def test_what_a_comparison_needs_is_compiled_alone_before_its_processes_begin(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_compare_compiles_before_starting_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     compiled: list[tuple[EngineSettings, bool]] = []
 
     def warm_up(settings: EngineSettings) -> None:

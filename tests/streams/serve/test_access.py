@@ -273,7 +273,7 @@ class TestHosts:
 
 
 class TestRate:
-    def test_each_token_and_address_has_its_own_and_is_told_when_to_go_on(self) -> None:
+    def test_rate_limit_is_per_token_and_address(self) -> None:
         with client_of(tokens=TOKENS, requests_per_minute=3) as client:
             for name, right in (("admin", 200), ("meta", 200), (None, 401)):
                 assert [status(client, "/v1/sites", name) for _ in range(3)] == [right] * 3

@@ -178,7 +178,7 @@ class TestAnswers:
                 one["recent"]["method"] == DEFAULT and one["recent"]["jobs"] > 0 and one["recent"]["mean_error_s"] > 0
             )
 
-    def test_a_users_jobs_and_the_status_with_the_sites_that_were_silent(self) -> None:
+    def test_user_jobs_and_status_list_silent_sites(self) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
             jobs = told(client, f"/v1/users/{USER}/jobs")
             status = told(client, "/v1/status")
@@ -260,7 +260,7 @@ class TestRefusals:
                 assert "queries are open" in problem["detail"] and problem["reason"] == "busy"
 
     @pytest.mark.parametrize(("reason", "status"), [("busy", 503), ("quota", 429)])
-    def test_a_worker_that_has_too_many_questions_is_asked_again_later(self, reason: str, status: int) -> None:
+    def test_busy_worker_is_queried_again_later(self, reason: str, status: int) -> None:
         class Full(FakeClient):
             async def ask(self, question: AnyQuestion) -> AnyAnswer:
                 return NoAnswer(id=question.id, site=question.site, reason=reason, detail="too many questions wait")
@@ -273,7 +273,7 @@ class TestRefusals:
             ranked = told(client, f"/v1/rank?{JOB}")["ranking"]
             assert {one["source"] for one in ranked} == {"grid"}
 
-    def test_workers_are_told_whose_question_it_is_but_not_where_they_are(self) -> None:
+    def test_question_contains_client_but_no_address(self) -> None:
         askers = []
 
         class Noting(FakeClient):

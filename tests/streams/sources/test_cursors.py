@@ -86,7 +86,7 @@ with CursorFile(pathlib.Path(sys.argv[1]), source, "queuecast.events 7f", clock)
 """
 
 
-def test_a_process_that_is_killed_leaves_a_whole_cursor_and_no_lock(tmp_path: Path) -> None:
+def test_killed_process_leaves_valid_cursor_and_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "swf-kth.cursor"
     for _ in range(3):
         with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT) as process:

@@ -74,7 +74,7 @@ def test_messages_are_keyed_by_site_and_hold_the_event() -> None:
     assert msgspec.convert(value, AnyEvent) == event
 
 
-def test_what_is_underway_is_bounded_and_what_is_accepted_counted() -> None:
+def test_publisher_limits_pending_and_counts_accepted_events() -> None:
     broker, most = Broker(), 0
     publisher = Publisher(broker, "events", underway=7)
     for event in some(100):
@@ -100,7 +100,7 @@ def test_what_is_done_is_settled_before_there_is_need() -> None:
     assert sum(publisher.events.values()) == 3
 
 
-def test_an_event_that_is_not_accepted_is_an_error_and_not_counted() -> None:
+def test_publisher_refused_event_raises_and_is_not_counted() -> None:
     publisher = Publisher(Broker(refuse=3), "events", underway=0)
     with pytest.raises(KafkaTimeoutError):
         for event in some(10):
@@ -126,7 +126,7 @@ def published(broker: Broker, steps: Iterable[OutgoingEvent], stop: Stop | None 
     return accepted[0]
 
 
-def test_an_interrupt_sends_what_was_handed_over_and_tells_how_much(broker: Broker) -> None:
+def test_publisher_interrupt_sends_and_reports_pending_events(broker: Broker) -> None:
     def interrupted() -> Iterator[AnyEvent]:
         yield from some(10)
         raise KeyboardInterrupt
@@ -217,7 +217,7 @@ def test_an_event_without_a_cursor_leaves_the_one_before_it(broker: Broker, file
         assert file.cursor == b"3"
 
 
-def test_a_cursor_that_is_too_large_ends_the_publisher_before_it_is_kept(broker: Broker, file: CursorFile) -> None:
+def test_publisher_oversized_cursor_stops_before_saving(broker: Broker, file: CursorFile) -> None:
     class Growing(Counting):
         def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
             for number, (event, _) in enumerate(super().events(cursor)):
@@ -273,7 +273,7 @@ def carried(value: bytes) -> list[AnyEvent]:
     return [part.event for part in read_site_message(b"s", value).parts]
 
 
-def test_old_events_go_together_in_as_few_messages_as_a_worker_reads() -> None:
+def test_publisher_bundles_historical_events() -> None:
     broker = Broker()
     publisher = Publisher(broker, "events")
     old = [Submit(site="s", time=float(n), job=str(n), user="x" * 250, historical=True, old=True) for n in range(600)]
@@ -300,7 +300,7 @@ def test_no_more_go_together_than_a_worker_reads(monkeypatch: pytest.MonkeyPatch
     assert [len(value["events"]) for _, _, value in broker.messages] == [3, 3, 2]
 
 
-def test_no_cursor_is_kept_before_what_goes_together_with_it_is_accepted() -> None:
+def test_publisher_saves_cursor_after_bundle_is_accepted() -> None:
     broker, file = Broker(refuse=1), Kept()
     publisher = Publisher(broker, "events", underway=0)
     steps = [OutgoingEvent(Submit(site="s", time=1.0, job="1", historical=True, old=True), b"1", file, True)]  # type: ignore[arg-type]
@@ -336,7 +336,7 @@ class Kept:
         self.cursors.append(cursor)
 
 
-def test_an_event_too_large_for_a_bundle_goes_alone_and_in_its_turn() -> None:
+def test_publisher_sends_oversized_event_alone_in_order() -> None:
     broker = Broker()
     publisher = Publisher(broker, "events")
     small = [Submit(site="s", time=float(n), job=str(n), historical=True, old=True) for n in range(4)]

@@ -73,7 +73,7 @@ def test_a_running_job_can_be_cancelled_too(tmp_path: Path) -> None:
     assert [event.kind for event in events(tmp_path, swf_line(1, 10, 30, 5, status=5))] == ["submit", "start", "end"]
 
 
-def test_jobs_are_in_the_order_of_submission_and_those_without_a_wait_are_counted(tmp_path: Path) -> None:
+def test_swf_sorts_jobs_and_counts_missing_waits(tmp_path: Path) -> None:
     trace = read(tmp_path, swf_line(1, 50) + swf_line(2, 7, wait=-1) + swf_line(3, 20) + swf_line(4, 20))
     assert [job.number for job in trace.jobs] == [3, 4, 1]
     assert trace.without_wait == 1
@@ -128,7 +128,7 @@ def test_an_error_says_where_it_is_and_what_was_expected(tmp_path: Path, text: s
     assert str(tmp_path / "site.swf") in str(error.value)
 
 
-def test_a_trace_without_a_right_line_says_what_is_wrong_with_the_first(tmp_path: Path) -> None:
+def test_swf_without_valid_line_reports_first_error(tmp_path: Path) -> None:
     path = tmp_path / "site.swf"
     path.write_text("".join(LINE.rpartition(" ")[0] + "\n" for _ in range(3)))
     with pytest.raises(NotUnderstood, match=r"no job with a wait time; .*line 1: 17 fields; expected 18"):
@@ -210,7 +210,7 @@ def test_a_real_trace_reads() -> None:
     assert len(FIELDS) + 2 == len(SwfJob.__struct_fields__)
 
 
-def test_further_columns_are_counted_and_whole_numbers_may_have_a_point(tmp_path: Path) -> None:
+def test_swf_extra_columns_are_counted(tmp_path: Path) -> None:
     line = "7 10 5.5 60.25 4.0 -1 -1 4 600 -1 1.0 3 1 -1 2 -1 -1 -1"
     path = tmp_path / "wide.swf"
     path.write_text(f"{line} -1 {{n1,n2}} 2:ppn=2\n{line.replace('7', '8', 1)}\n")
@@ -239,7 +239,7 @@ def test_a_further_column_that_is_no_size_overwrites_nothing(tmp_path: Path, siz
     assert (submit.cpus, submit.nodes, start.cpus) == (4, None, 8)
 
 
-def test_a_line_that_comes_twice_counts_once_and_a_trace_needs_no_header(tmp_path: Path) -> None:
+def test_swf_duplicate_line_without_header_counts_once(tmp_path: Path) -> None:
     path = tmp_path / "twice.swf"
     path.write_text("1 0 10.5 3600.25 8 -1 -1 8 7200 -1 1 4 5 6 2 1 -1 -1 {n1 n2} batch\n" * 2)
     with read_log([path]) as (log, report):
@@ -257,7 +257,7 @@ def test_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:
     assert list(found.jobs) == list(read_swf(trace).jobs) != []
 
 
-def test_a_trace_that_is_followed_is_in_time_order_whatever_the_order_of_its_jobs(tmp_path: Path) -> None:
+def test_swf_followed_trace_is_in_time_order(tmp_path: Path) -> None:
     path = tmp_path / "s.swf"
     path.write_text(HEADER + swf_line(1, 500) + swf_line(2, 5) + swf_line(3, 900) + swf_line(4, 7, wait=-1))
     source = SwfSource(str(path))
@@ -268,7 +268,7 @@ def test_a_trace_that_is_followed_is_in_time_order_whatever_the_order_of_its_job
         assert list(SwfSource(str(path)).events(cursor)) == steps[place:]
 
 
-def test_a_trace_that_comes_through_a_pipe_is_followed_by_the_cursors_of_its_file(tmp_path: Path) -> None:
+def test_swf_pipe_accepts_cursors_of_the_file(tmp_path: Path) -> None:
     trace, pipe = made_trace(tmp_path / "made.swf", 300), tmp_path / "pipe"
     trace.write_bytes(b"\xef\xbb\xbf; Note: \xff\n" + trace.read_bytes().replace(b"\n", b"\r\n"))
     steps = list(SwfSource(str(trace), "made").events())
@@ -282,7 +282,7 @@ def test_a_trace_that_comes_through_a_pipe_is_followed_by_the_cursors_of_its_fil
         assert found == expected and source.records == 300
 
 
-def test_what_is_left_out_is_counted_once_however_often_a_trace_is_read(tmp_path: Path) -> None:
+def test_swf_read_twice_counts_left_out_lines_once(tmp_path: Path) -> None:
     path = tmp_path / "s.swf"
     path.write_text(swf_line(1) + swf_line(2, wait=-1))
     source = SwfSource(str(path))

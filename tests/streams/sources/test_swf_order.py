@@ -50,7 +50,7 @@ def test_time_never_goes_back(trace: Trace) -> None:
 
 
 @given(made())
-def test_each_job_is_submitted_then_starts_then_ends_or_is_cancelled(trace: Trace) -> None:
+def test_swf_job_has_submit_start_end_or_cancel(trace: Trace) -> None:
     stories = list(by_job(list(events_of(trace, "s"))))
     assert len(stories) == len(trace.jobs)
     for story in stories:
@@ -62,7 +62,7 @@ def test_each_job_is_submitted_then_starts_then_ends_or_is_cancelled(trace: Trac
 
 
 @given(made())
-def test_in_one_second_processors_are_freed_then_taken_then_asked_for(trace: Trace) -> None:
+def test_swf_equal_times_sort_ends_starts_submits(trace: Trace) -> None:
     found = list(events_of(trace, "s"))[1:]
     submitted = {event.job: event.time for event in found if isinstance(event, Submit)}
     started = {event.job: event.time for event in found if isinstance(event, Start)}
@@ -81,7 +81,7 @@ def test_in_one_second_processors_are_freed_then_taken_then_asked_for(trace: Tra
 
 
 @given(made(), st.data())
-def test_what_is_known_at_a_time_does_not_depend_on_what_comes_later(trace: Trace, data: st.DataObject) -> None:
+def test_swf_events_do_not_depend_on_later_jobs(trace: Trace, data: st.DataObject) -> None:
     horizon = data.draw(st.sampled_from([event.time for event in events_of(trace, "s")]))
     later, outcome = st.floats(1, 50), st.sampled_from((0, 1, 5))
 

@@ -58,7 +58,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["4", "0", "14400", "0.5", " 240 "])
-def test_a_number_without_a_unit_is_refused_for_it_may_mean_minutes_or_seconds(text: str) -> None:
+def test_duration_without_unit_is_rejected(text: str) -> None:
     number = text.strip()
     with pytest.raises(UserError, match=f"'{number}' is not a valid duration without a unit; expected {number}m, "):
         seconds_of(text)

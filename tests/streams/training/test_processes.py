@@ -38,7 +38,7 @@ def gated(gate: threading.Event, done: list[str], name: str) -> Work:
     return work
 
 
-def test_trainings_come_one_by_one_and_those_of_sites_without_a_model_last() -> None:
+def test_trainings_run_one_by_one_with_first_models_last() -> None:
     gate, done = threading.Event(), list[str]()
     begin(gated(gate, done, "under way"), [])
     new = [begin(gated(gate, done, f"new {n}"), [], first=True) for n in range(3)]
@@ -164,7 +164,7 @@ def trees_from(module: str, items: Iterable[bytes]) -> bytes:
     return str(module in sys.modules).encode()
 
 
-def test_a_process_can_have_all_that_a_training_needs_before_the_first_one() -> None:
+def test_training_process_warms_up_before_first_training() -> None:
     """To import it takes half a second: as long as it takes twenty jobs to come where many have come before."""
     trainer = Processes()
     assert begin(warm_up_training, [], first=True, by=trainer).result(60)

@@ -267,7 +267,7 @@ def test_sample_logs_are_read(file: str, jobs: int, ends: int, skipped: list[str
     assert found.told == skipped
 
 
-def test_kinds_of_nodes_are_taken_away_by_a_request_for_others_alone(tmp_path: Path) -> None:
+def test_alter_without_node_kinds_removes_them(tmp_path: Path) -> None:
     lines = [
         QUEUED.replace("ngpus=1:mem=4gb", "ngpus=1:mem=4gb:big=true"),
         "11/14/2023 22:13:40;a;7.srv;Resource_List.walltime=04:00:00\n",

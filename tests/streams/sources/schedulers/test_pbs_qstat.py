@@ -58,7 +58,7 @@ def test_a_job_that_has_left_is_told_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bare", ["005", "0x1F", "1e999", "nan", "-inf", ".5", "5.", "+7"])
-def test_what_looks_like_a_number_to_c_is_read_where_it_stands_bare(tmp_path: Path, bare: str) -> None:
+def test_unquoted_c_numbers_are_read(tmp_path: Path, bare: str) -> None:
     """OpenPBS writes each value that strtod reads without quotes: of a variable `-v foo=005`, of a job's name."""
     log = answer(5000, j7=LEFT | {"Job_Name": "BARE", "Variable_List": {"foo": "BARE", "PBS_O_SYSTEM": "Linux"}})
     found = plain(read("qstat", tmp_path, log.replace('"BARE"', bare)).whole)

@@ -62,7 +62,7 @@ def no_skips(skipped: Skipped) -> None:
     pytest.fail(str(skipped))
 
 
-def test_a_token_of_a_file_is_read_again_and_one_that_expired_is_named(tmp_path: Path) -> None:
+def test_token_file_is_reread_and_expired_token_reported(tmp_path: Path) -> None:
     file, old, new = tmp_path / "token", token("ada", -120), token("bob", 3600)
     file.write_text(f"SLURM_JWT={old}\n")
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
@@ -78,7 +78,7 @@ def test_a_token_of_a_file_is_read_again_and_one_that_expired_is_named(tmp_path:
             calls.queue(no_skips)
 
 
-def test_a_command_makes_a_token_before_the_last_one_expires_and_where_it_is_refused(tmp_path: Path) -> None:
+def test_token_command_renews_before_expiry_and_after_refusal(tmp_path: Path) -> None:
     tokens = [token("ada", seconds) for seconds in (30, 3600, 7200)]
     for number, made in enumerate(tokens):
         (tmp_path / f"{number}").write_text(made)

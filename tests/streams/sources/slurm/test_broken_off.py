@@ -105,7 +105,7 @@ def test_the_report_says_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [sacct(JOBS * 400, 100).encode(), sacct_json(JOBS * 400, 100)])
-def test_of_a_zipped_file_that_is_cut_short_the_beginning_is_read(content: bytes, tmp_path: Path) -> None:
+def test_truncated_compressed_file_is_read_to_its_end(content: bytes, tmp_path: Path) -> None:
     zipped = gzip.compress(content, 0)  # stored as it is: something is there before the end
     (tmp_path / "a.gz").write_bytes(zipped[: len(zipped) // 2])
     jobs, told = submitted(tmp_path / "a.gz")

@@ -202,7 +202,7 @@ def test_a_server_that_dies_in_mid_answer_is_a_failed_call(served: Served, versi
     assert measured["jobs"].failed == 1
 
 
-def test_a_request_that_fails_after_the_source_was_closed_did_not_fail(served: Served) -> None:
+def test_request_failing_after_close_is_not_counted(served: Served) -> None:
     measured: dict[str, Calls] = {}
     calls = Rest(f"{served.address}/slurm/broken", measured)
     served.answers.clear()

@@ -186,7 +186,7 @@ def test_a_job_of_the_accounting() -> None:
     assert one(DONE, array={"job_id": 5, "task_id": {"set": True, "number": 2}, "task": ""}).job == "5_2"
 
 
-def test_a_job_that_cannot_be_read_is_told_and_the_others_are_read() -> None:
+def test_unreadable_job_is_reported_and_others_read() -> None:
     rows, skipped = read(NEW | {"job_state": ["FOO"]}, NEW | {"partition": 5.5}, NEW | {"submit_time": 0}, NEW)
     assert len(rows) == 1
     assert [(part.line, part.field) for part in skipped] == [(1, "state"), (2, None), (3, "submit_time")]

@@ -67,7 +67,7 @@ def test_pools_are_nodes_that_are_alike() -> None:
     ]
 
 
-def test_more_pools_than_an_event_may_have_are_joined_where_memory_alone_differs() -> None:
+def test_too_many_pools_are_joined_if_only_memory_differs() -> None:
     nodes = [Node(f"n{n}", 8, "up", ("batch",), {}, n << 30) for n in range(1, 400)]
     found = capacity_of(Machine(nodes), "alder", 0.0)
     assert found is not None

@@ -60,7 +60,7 @@ def test_sluids_tell_it_whatever_the_start_is() -> None:
     assert says(table.update(told(accounted(sluids=True, began=50)), NOON + 100)) == WHOLE
 
 
-def test_without_the_first_row_it_is_not_known_when_it_was_submitted() -> None:
+def test_resized_job_without_first_row_is_late() -> None:
     (submit, *_) = JobTable("alder").update(told(accounted(sluids=True, whole=False)), NOON + 100)
     assert submit.late
 

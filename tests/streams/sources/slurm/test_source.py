@@ -109,7 +109,7 @@ def told(tmp_path: Path, looks: dict[str, bytes], name: str = "looks") -> list[A
     return [event for event, _ in events_there(SlurmSource(str(directory), "here"))]
 
 
-def test_a_job_in_doubt_is_given_up_at_the_same_look_after_a_restart(tmp_path: Path) -> None:
+def test_missing_job_after_restart_is_given_up_at_same_poll(tmp_path: Path) -> None:
     gone, other = MadeJob(number=1, submit=0, start=10), [MadeJob(number=n, submit=n) for n in (2, 3)]
     looks = [[gone], [other[0]], other]
     for number, jobs in enumerate(looks, 1):
@@ -145,7 +145,7 @@ def test_the_ways_say_the_same_alone_and_together(tmp_path: Path, seed: int) -> 
     assert kinds([event for event, _ in events_there(together)]) == expected
 
 
-def test_looks_that_a_cron_keeps_have_slurms_own_estimates_scored(tmp_path: Path) -> None:
+def test_recorded_polls_score_slurms_estimates(tmp_path: Path) -> None:
     jobs = history(1)
     for job in jobs:
         job.expected = None if job.start is None else job.start + 30

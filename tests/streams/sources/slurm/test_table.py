@@ -83,7 +83,7 @@ def test_tasks_start_out_of_the_row_of_their_array() -> None:
     assert queue.table.vanished() == []
 
 
-def test_an_array_that_is_first_seen_in_the_middle_has_all_its_tasks() -> None:
+def test_array_first_polled_midway_has_all_tasks() -> None:
     tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=20 + 10 * n, end=90) for n in range(4)]
     row, *starts = Followed(*tasks).at(35)
     assert row.array_size == 4
@@ -174,7 +174,7 @@ def test_attempts_that_are_told_with_the_submission_of_the_first() -> None:
     assert not table.update(found, NOON + 3700)
 
 
-def test_a_requeue_is_stamped_with_the_end_that_the_accounting_has() -> None:
+def test_requeue_has_end_time_of_accounting() -> None:
     assert says(queued_again(accounted=False).at(60)) == ["50 requeue 1"]
     queue = queued_again(accounted=True)
     assert queue.at(60) == [] and queue.table.vanished() == ["1"]
@@ -186,7 +186,7 @@ def test_a_requeue_is_stamped_with_the_end_that_the_accounting_has() -> None:
     assert queue.table.vanished() == []
 
 
-def test_a_requeue_that_the_accounting_does_not_have_is_told_by_the_queue() -> None:
+def test_requeue_missing_in_accounting_comes_from_queue() -> None:
     queue = queued_again(accounted=True)
     queue.at(60)
     assert queue.table.give_up(["1"], NOON + 61) == []
@@ -194,7 +194,7 @@ def test_a_requeue_that_the_accounting_does_not_have_is_told_by_the_queue() -> N
 
 
 @pytest.mark.parametrize("seen_queued", [True, False])
-def test_a_first_attempt_between_two_looks_is_told_by_the_accounting(seen_queued: bool) -> None:
+def test_first_attempt_between_polls_comes_from_accounting(seen_queued: bool) -> None:
     first = MadeJob(number=1, submit=1, start=10, end=47, state="NODE_FAIL")
     queue = Followed(*[MadeJob(number=1, submit=1)] * seen_queued, accounted=True)
     before = queue.at(5)
@@ -210,7 +210,7 @@ def test_a_first_attempt_between_two_looks_is_told_by_the_accounting(seen_queued
     ]
 
 
-def test_a_job_of_which_the_accounting_knows_nothing_is_told_by_the_queue() -> None:
+def test_job_missing_in_accounting_comes_from_queue() -> None:
     queue = Followed(MadeJob(number=1, submit=50, restarts=1), accounted=True)
     assert queue.at(60) == []
     assert queue.table.give_up(queue.table.vanished(), NOON + 61) == []
@@ -243,7 +243,7 @@ def test_priorities_are_told_where_they_have_changed_a_lot() -> None:
     assert alter.priority == 1300.0
 
 
-def test_priorities_are_told_again_where_their_order_has_changed_but_not_at_each_look() -> None:
+def test_changed_priority_order_is_reported_but_rarely() -> None:
     jobs, table = [MadeJob(number=1, submit=0), MadeJob(number=2, submit=0)], JobTable("alder")
 
     def told(at: int, *priorities: float) -> list[float]:
@@ -267,7 +267,7 @@ def test_a_dependency_is_told_until_it_is_met() -> None:
     assert alter.dependency == ""
 
 
-def test_a_dependency_that_is_met_between_two_looks_is_told_before_the_start() -> None:
+def test_dependency_met_between_polls_precedes_start() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=45, end=90))
     queue.at(5, dependency="afterok:7(unfulfilled)")
     alter, start = queue.at(60, eligible=NOON + 45.0)
@@ -287,7 +287,7 @@ def test_an_estimate_is_told_once() -> None:
     assert queue.at(10) == []
 
 
-def test_what_left_long_ago_is_forgotten_unless_it_is_still_shown() -> None:
+def test_departed_job_is_dropped_unless_still_listed() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=10, end=20))
     queue.at(30)
     assert queue.at(30 + 2 * int(REMEMBER_S)) == []
@@ -302,7 +302,7 @@ def test_what_ends_comes_before_what_starts_in_the_same_second() -> None:
     assert says(queue.at(95)) == ["0 submit 1", "0 submit 2", "10 start 2", "30 end 2", "30 start 1", "90 end 1"]
 
 
-def test_where_nobody_looked_before_what_has_started_is_told_late() -> None:
+def test_first_poll_marks_started_jobs_late() -> None:
     table = JobTable("alder")
     found = table.update(
         rows([MadeJob(number=1, submit=0, start=5), MadeJob(number=2, submit=1)], 10), NOON, True, True

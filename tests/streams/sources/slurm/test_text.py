@@ -74,13 +74,13 @@ def test_one_that_was_cancelled_in_the_queue_never_ran() -> None:
         assert (row.state, row.start, row.end) == ("cancelled", None, NOON + 180)
 
 
-def test_one_that_was_cancelled_in_the_queue_never_ran_though_what_it_would_have_got_is_told() -> None:
+def test_cancelled_pending_job_with_allocation_never_ran() -> None:
     end = DAY + "12:03:00"
     row = one(line(State="CANCELLED by 1234", NodeList="None assigned", Start=end, End=end))
     assert (row.state, row.start, row.started_cpus) == ("cancelled", None, None)
 
 
-def test_where_no_nodes_are_asked_for_one_that_was_cancelled_at_its_start_never_ran() -> None:
+def test_job_cancelled_at_start_without_nodes_never_ran() -> None:
     """Older releases tell what it would have got; the columns for a replay have no NodeList."""
     end = DAY + "12:03:00"
     columns = [name for name in HEADER.split("|") if name != "NodeList"]
@@ -122,7 +122,7 @@ def test_tasks_that_ran_may_be_told_in_one_row() -> None:
     assert (row.job, row.array, row.array_size) == ("9_[1-3]", "9", None)
 
 
-def test_long_numbers_are_no_jobs_and_long_lists_of_tasks_are_cut() -> None:
+def test_long_job_numbers_are_rejected_and_task_lists_cut() -> None:
     long = "9" * 300
     rows, skipped = read(HEADER, *(line(JobID=one) for one in (long, f"7_{long}", f"{long}_7", f"7+{long}", "٣")))
     assert not rows and [part.field for part in skipped] == ["JobID"] * 5
@@ -205,7 +205,7 @@ def test_nothing_comes_before_what_it_follows_from() -> None:
 @pytest.mark.parametrize(
     ("state", "ran"), [("COMPLETED", True), ("PREEMPTED", True), ("FAILED", True), ("CANCELLED by 0", False)]
 )
-def test_without_columns_of_what_it_got_the_state_says_whether_it_ran(state: str, ran: bool) -> None:
+def test_missing_allocation_columns_use_the_state(state: str, ran: bool) -> None:
     rows, _ = read("JobID|Submit|Start|End|State", f"7|{DAY}12:00:00|{DAY}12:01:00|{DAY}12:01:00|{state}")
     assert (rows[0].start is not None) == ran
 

@@ -311,7 +311,7 @@ class TestTable(SourceContract):
         return str(written(directory, "\n".join(lines) + "\n"))
 
 
-def test_a_table_that_has_grown_goes_on_where_it_was_and_one_that_has_changed_does_not(tmp_path: Path) -> None:
+def test_grown_table_resumes_and_changed_table_does_not(tmp_path: Path) -> None:
     path = written(tmp_path, LUMOS)
     *_, (_, cursor) = TableSource(str(path), "s").events()
     more = LUMOS + LUMOS.splitlines()[1].replace("0,1,", "3,4,", 1) + "\n"
