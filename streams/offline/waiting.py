@@ -15,7 +15,10 @@ BEFORE_S = 900.0
 """How long before its expected start a job is notified, by default (`notify.before_seconds`)."""
 
 LONG_WAIT_S = 3600.0
-"""Notices are measured of jobs that waited for longer than this, seconds."""
+"""Jobs that waited for longer than this should get a notice before their start, seconds."""
+
+MAX_AHEAD_S = 3600.0
+"""A notice that a job is about to start came true if the job started within this time, seconds."""
 
 IN_TIME_S = (300.0, 3600.0)
 """A notice that a job is about to start is in time if it came so long before the start, seconds."""
@@ -30,7 +33,8 @@ class NoticeCounts(msgspec.Struct):
     Attributes:
         jobs: jobs that started after more than an hour.
         in_time: of these, the ones with an `about_to_start` between 5 and 60 minutes before the start.
-        about: `about_to_start` notices of these jobs.
+        about: `about_to_start` notices of all jobs that started. With only those of long waits, most notices that came
+            true in the first hour would be missing.
         came_true: of these notices, the ones after which the job started within an hour.
         slipped: `slipped` notices of all jobs that started.
         false_slipped: of these, the ones of jobs that started by the previously announced latest start.
@@ -144,13 +148,12 @@ class WaitingScores:
         slipped = [sent for sent in one.sent if sent.kind == "slipped"]
         counts.slipped += len(slipped)
         counts.false_slipped += sum(sent.latest is not None and begin <= sent.latest for sent in slipped)
-        if outcome.actual_wait_s <= LONG_WAIT_S:
-            return
         ahead_s = [begin - sent.at for sent in one.sent if sent.kind == "about_to_start"]
-        counts.jobs += 1
-        counts.in_time += any(IN_TIME_S[0] <= remaining_s <= IN_TIME_S[1] for remaining_s in ahead_s)
         counts.about += len(ahead_s)
-        counts.came_true += sum(remaining_s <= LONG_WAIT_S for remaining_s in ahead_s)
+        counts.came_true += sum(remaining_s <= MAX_AHEAD_S for remaining_s in ahead_s)
+        if outcome.actual_wait_s > LONG_WAIT_S:
+            counts.jobs += 1
+            counts.in_time += any(IN_TIME_S[0] <= remaining_s <= IN_TIME_S[1] for remaining_s in ahead_s)
 
     def _checks(self, job: WatchedJob) -> list[float]:
         """Return when a notice of a job may be due without a new estimate, Unix seconds."""
@@ -202,7 +205,7 @@ def table(accuracy: WaitingAccuracy) -> tuple[Sequence[str], list[list[str]]]:
 
 
 def notice_sentences(counts: NoticeCounts) -> list[str]:
-    """Describe the accuracy of the notices in sentences; empty without a job that waited for over an hour."""
+    """Describe the accuracy of the notices in sentences; empty without a notice or a wait of over an hour."""
     found = list[str]()
     if counts.jobs:
         share = 100 * counts.in_time / counts.jobs
@@ -213,7 +216,7 @@ def notice_sentences(counts: NoticeCounts) -> list[str]:
     if counts.about:
         share = 100 * counts.came_true / counts.about
         found.append(
-            f"Of the {counts.about:,} notices that such a job is about to start, {share:.0f} % were followed by its "
+            f"Of the {counts.about:,} notices that a job is about to start, {share:.0f} % were followed by its "
             "start within an hour."
         )
     if counts.slipped:

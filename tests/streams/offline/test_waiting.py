@@ -63,6 +63,12 @@ def test_notice_long_before_the_start_does_not_come_true() -> None:
     assert counts == NoticeCounts(jobs=1, in_time=0, about=1, came_true=0)
 
 
+def test_notice_of_job_that_waits_under_an_hour_counts() -> None:
+    counts = notices(prediction(0.0, 0.6 * HOUR_S, 3 * HOUR_S), outcome(0.7 * HOUR_S))
+    assert counts == NoticeCounts(jobs=0, about=1, came_true=1)
+    assert len(notice_sentences(counts)) == 1
+
+
 def test_slipped_is_false_if_job_starts_within_bound() -> None:
     later = prediction(100.0, 6 * HOUR_S, 8 * HOUR_S)
     counts = notices(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S), later, outcome(2.5 * HOUR_S))
