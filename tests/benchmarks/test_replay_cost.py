@@ -4,16 +4,14 @@
 many jobs of CTC, the first ones (all: 0).
 """
 
-import gzip
 import os
 import subprocess
 import sys
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from tests.support.traces import trace_path
+from tests.support.traces import first_jobs
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -21,15 +19,6 @@ JOBS = int(os.environ.get("TESTS_REPLAY_JOBS", "8000"))
 ROUNDS = 3
 WARMING_JOBS = 1000
 HERE = Path(sys.executable).with_name("queuecast")
-
-
-def first_jobs(path: Path, jobs: int) -> Path:
-    """Write a trace of the first jobs, after the whole header."""
-    with gzip.open(trace_path("CTC"), "rt") as trace:
-        lines = list(trace)
-    head = [line for line in lines if line.startswith(";")]
-    path.write_text("".join([*head, *islice((line for line in lines if not line.startswith(";")), jobs or None)]))
-    return path
 
 
 def cpu_s(program: str | Path, log: Path) -> float:
@@ -44,10 +33,10 @@ def test_a_replay_beside_another_version(tmp_path: Path) -> None:
     against = os.environ.get("TESTS_AGAINST")
     if not against:
         pytest.skip("TESTS_AGAINST names no program to compare with")
-    warming = first_jobs(tmp_path / "warming.swf", WARMING_JOBS)
+    warming = first_jobs("CTC", tmp_path / "warming.swf", WARMING_JOBS)
     for program in (HERE, against):
         cpu_s(program, warming)  # compiles
-    log, ratios = first_jobs(tmp_path / "first.swf", JOBS), []
+    log, ratios = first_jobs("CTC", tmp_path / "first.swf", JOBS or None), []
     for _ in range(ROUNDS):
         now, then = cpu_s(HERE, log), cpu_s(against, log)
         ratios.append(now / then)

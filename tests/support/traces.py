@@ -1,9 +1,11 @@
 """Traces for tests: real ones where they are at hand, and made ones."""
 
+import gzip
 import os
 import random
 from collections.abc import Iterable
 from heapq import merge
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 
@@ -31,6 +33,15 @@ def trace_path(name: str) -> Path:
     found = sorted(shared_path("traces").glob(f"{name}*.swf.gz"))
     assert len(found) == 1, f"{name}: {found}"
     return found[0]
+
+
+def first_jobs(name: str, path: Path, jobs: int | None) -> Path:
+    """Write a trace of the first jobs of a real one (all: None), after its whole header."""
+    with gzip.open(trace_path(name), "rt", errors="replace") as trace:
+        lines = list(trace)
+    head = [line for line in lines if line.startswith(";")]
+    path.write_text("".join([*head, *islice((line for line in lines if not line.startswith(";")), jobs)]))
+    return path
 
 
 def fed(traces: Iterable[Trace]) -> list[AnyEvent]:
