@@ -16,7 +16,7 @@ from tests.worker_simulation.workers import ReadEvents, Worker
 
 SEEDS = (0, 1, 2, 4, 5)
 CLEARED_SEED = 159  # a checkpoint ends while such a rebuild runs, which must not clear it of crashes
-RENEWED_SEED = 216  # a fenced worker restores a site after its successor has claimed it
+RENEWED_SEED = 9  # a fenced worker restores a site after its successor has claimed it
 REBUILD_SEED = 31  # a rebuild comes to an event on which workers have crashed
 GENERATION_SEED = 199  # Redis loses the entries of a generation that a state counts
 SEARCHED = 60  # seeds among which a defect must be found
