@@ -173,7 +173,7 @@ def test_first_bounds_in_force_count_for_calibration() -> None:
     before = remaining._calibration.state.by_age.copy()
     remaining._judge_bounds(Job("1", 0, 0.0), first, 1000.0, 1.0)
     moved = (remaining._calibration.state.by_age > before).any(axis=1)
-    assert np.flatnonzero(moved).tolist() == [0, 1, 2]  # two landmarks, and the class next to them
+    assert np.flatnonzero(moved).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("number", [0, 3, AGES - 1])
@@ -187,6 +187,26 @@ def test_bounds_cover_what_they_should_after_calibration(number: int) -> None:
         calibration.learn(np.array([number]), held[None])
         covered += held * (turn >= 2000)
     assert (covered / 2000)[[2, 3]].tolist() == pytest.approx([0.9, 0.95], abs=0.02)
+
+
+def test_bounds_of_age_without_landmarks_follow_younger_age() -> None:
+    calibration, quantiles_s = Calibration(), np.array([[10.0, 600.0, 900.0, 1000.0]])
+    before_s = calibration.bounds(np.array([4]), quantiles_s[:, MEDIAN], quantiles_s)
+    for _ in range(60):
+        calibration.learn(np.array([3]), np.zeros((1, len(BOUNDS)), np.bool_))
+    young_s, old_s = (calibration.bounds(np.array([age]), quantiles_s[:, MEDIAN], quantiles_s) for age in (3, 4))
+    assert (young_s[0, 2:] > 2.0 * before_s[0, 2:]).all()
+    assert old_s[0, 2:].tolist() == pytest.approx(young_s[0, 2:].tolist())
+
+
+def test_own_landmarks_separate_bounds_of_old_age() -> None:
+    calibration, quantiles_s = Calibration(), np.array([[10.0, 600.0, 900.0, 1000.0]])
+    missed, covered = np.zeros((1, len(BOUNDS)), np.bool_), np.ones((1, len(BOUNDS)), np.bool_)
+    for _ in range(300):
+        calibration.learn(np.array([3]), missed)
+        calibration.learn(np.array([4]), covered)
+    young_s, old_s = (calibration.bounds(np.array([age]), quantiles_s[:, MEDIAN], quantiles_s) for age in (3, 4))
+    assert young_s.item(0, 2) > 4.0 * old_s.item(0, 2)
 
 
 def test_landmarks_double() -> None:

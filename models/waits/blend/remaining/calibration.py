@@ -21,23 +21,37 @@ remaining time of a long wait shrinks more slowly than that time passes."""
 MAX_MEDIAN_SHIFT: Final = 1.0
 """Maximum shift of the median, which is upwards only: the jobs of a burst all miss it together."""
 
-NEIGHBOUR_SHARE: Final = 0.3
-"""Share of a step for the adjacent classes, which may have few jobs."""
+OWN_LANDMARKS: Final = 30.0
+"""Landmarks of a class after which its own shift counts as much as that of the class before it. Few jobs reach the old
+classes."""
+
+FIRST_SHIFT: Final = 1.0
+"""Initial shift of the upper bounds from `FIRST_SHIFTED_CLASS` on: the first jobs that grow old wait for longer than
+the forests have learned yet."""
 
 MIN_BOUND_S: Final = 120.0
 """Minimum of the upper bounds: a scheduler takes a minute or two to start a job."""
 
 
 class CalibrationState(msgspec.Struct, array_like=True):
-    """Shifts of the bounds, on the scale: for the whole site, (QUANTILES,), and by age, (AGES, QUANTILES)."""
+    """Shifts of the bounds, on the scale.
+
+    Attributes:
+        site: for the whole site, (QUANTILES,).
+        by_age: in addition for each class, (AGES, QUANTILES), before it is combined with the younger classes.
+        landmarks: the weights of all landmarks of each class, (AGES,).
+    """
 
     site: Floats
     by_age: Floats
+    landmarks: Floats
 
 
 class Calibration:
     """Quantile trackers by age class (A. Angelopoulos, E. Candès, R. Tibshirani, "Conformal PID control for time series
     prediction", NeurIPS 2023).
+
+    A class with few landmarks has mainly the shift of the next younger class.
 
     >>> calibration = Calibration()
     >>> for _ in range(50):
@@ -48,7 +62,8 @@ class Calibration:
     """
 
     def __init__(self) -> None:
-        self.state = CalibrationState(np.zeros(QUANTILES), np.zeros((AGES, QUANTILES)))
+        self.state = CalibrationState(np.zeros(QUANTILES), np.zeros((AGES, QUANTILES)), np.zeros(AGES))
+        self.state.by_age[FIRST_SHIFTED_CLASS:, MEDIAN + 1 :] = FIRST_SHIFT
 
     def bounds(self, numbers: Ints, estimates_s: Floats, quantiles_s: Floats) -> Floats:
         """Return ascending bounds around the estimates of jobs of these age classes, (jobs, QUANTILES) seconds.
@@ -59,7 +74,8 @@ class Calibration:
             quantiles_s: its quantiles before they are shifted, (jobs, QUANTILES).
         """
         found = np.empty_like(quantiles_s)
-        _bounds(numbers, quantiles_s, estimates_s, self.state.site + self.state.by_age[numbers], found)
+        shifts = _shifts(self.state.site, self.state.by_age, self.state.landmarks)
+        _bounds(numbers, quantiles_s, estimates_s, shifts, found)
         return found
 
     def learn(self, numbers: Ints, covered: Flags, weight: float = 1.0) -> None:
@@ -70,29 +86,40 @@ class Calibration:
             covered: whether the bounds covered the wait.
             weight: what the job counts.
         """
-        _learn(self.state.site, self.state.by_age, numbers, covered, weight)
+        _learn(self.state.site, self.state.by_age, self.state.landmarks, numbers, covered, weight)
 
 
 @njit(cache=True, nogil=True)
-def _learn(site: Floats, by_age: Floats, numbers: Ints, covered: Flags, weight: float) -> None:
+def _learn(site: Floats, by_age: Floats, landmarks: Floats, numbers: Ints, covered: Flags, weight: float) -> None:
     for landmark in range(len(numbers)):
         number = numbers[landmark]
+        landmarks[number] += weight
         for place in range(QUANTILES):
             probability = PROBABILITIES[place]
             moved = weight * STEPS[place] * (probability - 1.0 if covered[landmark, place] else probability)
             site[place] += SITE_SHARE * moved
-            for near in range(max(number - 1, 0), min(number + 2, AGES)):
-                by_age[near, place] += moved * (1.0 if near == number else NEIGHBOUR_SHARE)
+            by_age[number, place] += moved
+
+
+@njit(cache=True, nogil=True)
+def _shifts(site: Floats, by_age: Floats, landmarks: Floats) -> Floats:
+    """Return the shift of each bound by age class, (AGES, QUANTILES), each class combined with the younger ones."""
+    found = by_age.copy()
+    for number in range(1, len(found)):
+        own = landmarks[number] / (landmarks[number] + OWN_LANDMARKS)
+        for place in range(QUANTILES):
+            found[number, place] = own * by_age[number, place] + (1.0 - own) * found[number - 1, place]
+    return found + site
 
 
 @njit(cache=True, nogil=True)
 def _bounds(numbers: Ints, quantiles_s: Floats, estimates_s: Floats, shifts: Floats, found: Floats) -> None:
     for job in range(len(quantiles_s)):
         for place in range(QUANTILES):
-            found[job, place] = seconds(scaled(max(quantiles_s[job, place], 0.0)) + shifts[job, place])
+            found[job, place] = seconds(scaled(max(quantiles_s[job, place], 0.0)) + shifts[numbers[job], place])
         found[job, MEDIAN] = estimates_s[job]
         if numbers[job] >= FIRST_SHIFTED_CLASS:
-            shift = min(max(shifts[job, MEDIAN], 0.0), MAX_MEDIAN_SHIFT)
+            shift = min(max(shifts[numbers[job], MEDIAN], 0.0), MAX_MEDIAN_SHIFT)
             found[job, MEDIAN] = seconds(scaled(max(estimates_s[job], 0.0)) + shift)
         for place in range(MEDIAN - 1, -1, -1):
             found[job, place] = min(found[job, place], found[job, place + 1])
