@@ -197,7 +197,27 @@ class SiteLoader:
         return await self.retries.until_done("redis: reading", site, self.store.read, site, stored.generation)
 
     def _engine(self, saved: SavedState, entries: StoredHistories) -> Engine:
-        return Engine.load(saved, entries.started, entries.runs, self.settings, entries.rows)
+        """Restore an engine.
+
+        Raises:
+            ValueError: The state and the entries do not fit, also in a way that no check foresees: a site that cannot
+                be restored must not end each worker that takes it over.
+        """
+        try:
+            return Engine.load(saved, entries.started, entries.runs, self.settings, entries.rows)
+        except ValueError:
+            raise
+        except Exception as error:
+            log.exception("The state and the entries do not fit", extra={"site": saved.site})
+            raise ValueError(f"they do not fit: {error!r}") from error
+
+    def _salvaged(self, saved: SavedState, entries: StoredHistories) -> Engine:
+        """Restore an engine from the remaining entries; from the state alone if that is impossible."""
+        try:
+            return salvage(saved, entries.started, entries.runs, entries.rows, self.settings)
+        except Exception:
+            log.exception("The remaining entries cannot be restored", extra={"site": saved.site})
+            return Engine.load(saved, None, None, self.settings)
 
     async def _clean(self, site: str, stored: StoredState, entries: StoredHistories, saved: SavedState) -> None:
         kept = included(entries, saved, self.settings.history)
@@ -213,8 +233,7 @@ class SiteLoader:
         generation = await self.retries.until_done("redis: looking", site, self.store.begin, site, stored.generation)
         if entries.started or entries.runs:
             log.error("Redis lost entries (%s): kept the rest, degraded", error, extra=_where(site, stored))
-            left = (saved, entries.started, entries.runs, entries.rows, self.settings)
-            engine = await asyncio.to_thread(salvage, *left)
+            engine = await asyncio.to_thread(self._salvaged, saved, entries)
         else:
             log.error("Redis lost all entries: histories restart empty, degraded", extra=_where(site, stored))
             engine = await asyncio.to_thread(Engine.load, saved, None, None, self.settings)

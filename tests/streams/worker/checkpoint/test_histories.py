@@ -140,3 +140,25 @@ def test_another_workers_claim_ends_a_worker() -> None:
     with pytest.raises(Fenced):
         asyncio.run(Process(world, SETTINGS, store=Taken).live())
     assert (world.table, world.committed) == ({}, {})
+
+
+def test_entries_that_do_not_fit_in_an_unforeseen_way_end_no_worker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    half, world = len(EVENTS) // 2, World()
+    world.publish_events(EVENTS[:half])
+    asyncio.run(Process(world, SETTINGS).live())
+    load = Engine.load.__func__  # type: ignore[attr-defined]
+
+    def failing(cls: type[Engine], saved: Any, started: Any, *others: Any) -> Engine:
+        if started is not None:
+            raise KeyError("a category")
+        engine: Engine = load(cls, saved, started, *others)
+        return engine
+
+    monkeypatch.setattr(Engine, "load", classmethod(failing))
+    world.publish_events(EVENTS[half:])
+    asyncio.run(Process(world, SETTINGS).live())
+    assert world.committed[0] == len(world.messages[0])
+    assert "The state and the entries do not fit" in caplog.text
+    assert "The remaining entries cannot be restored" in caplog.text
