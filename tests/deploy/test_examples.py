@@ -1,15 +1,18 @@
-"""The examples for CI, Snakemake and Parsl, on a client whose answers are the test's."""
+"""The examples for CI, Snakemake, Parsl and the IRI facility API, on a client whose answers are the test's."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from deploy.ci import wait_or_give_up
+from deploy.iri.start_estimate import with_start
 from deploy.parsl.best_site import executors_by_start
 from deploy.snakemake.best_partition import BestPartition
 from models.ranking import Ranking, rank
-from models.records import WaitAnswer
+from models.records import JobAnswer, WaitAnswer
+from streams.client.questions import UnknownJob
 from streams.errors import Unreachable
 from tests.models.test_ranking import JOB, bounded
 
@@ -94,3 +97,47 @@ def test_parsl_orders_executors_by_when_they_start() -> None:
     assert (client.asked[1]["prefer"], client.asked[1]["unless_sooner"]) == ("kth", "30m")
     client.told = {}
     assert executors_by_start(client, executors, 64, "4h") == ["kth-htex", "ctc-htex", "dead-htex"]
+
+
+class FakeJobs:
+    """Knows one job."""
+
+    def job(self, job: str, sites: list[str]) -> dict[str, JobAnswer | None]:
+        """Its answer."""
+        if job != "4711":
+            raise UnknownJob("unknown")
+        (site,) = sites
+        given: dict[str, Any] = {"id": "", "site": site, "made_at": 0.0, "job": job, "text": "in 2h"}
+        return {site: JobAnswer(**given, expected_start=7200.0, starts_by={"0.9": 9000.0}, ahead_jobs=3)}
+
+
+@pytest.mark.parametrize(
+    ("job", "state", "expected"),
+    [
+        (
+            "4711",
+            1,
+            {
+                "node": "n1",
+                "queuecast": {
+                    "expected_start": 7200.0,
+                    "starts_by": {"0.9": 9000.0},
+                    "ahead_jobs": 3,
+                    "text": "in 2h",
+                },
+            },
+        ),
+        ("4711", 2, {"node": "n1"}),
+        ("4712", 1, {"node": "n1"}),
+    ],
+    ids=["queued", "active", "unknown"],
+)
+def test_iri_status_has_the_expected_start_of_a_queued_job(job: str, state: int, expected: dict[str, Any]) -> None:
+    client: Any = FakeJobs()
+    given = SimpleNamespace(id=job, status=SimpleNamespace(state=state, meta_data={"node": "n1"}))
+    assert asyncio.run(with_start(given, client, "alder")).status.meta_data == expected
+
+
+def test_iri_job_without_a_status_stays_as_it_is() -> None:
+    client: Any = FakeJobs()
+    assert asyncio.run(with_start(SimpleNamespace(id="4711", status=None), client, "alder")).status is None

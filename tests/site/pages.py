@@ -19,6 +19,7 @@ READMES = {
     "deploy/ci/README.md": "howto/ci.md",
     "deploy/snakemake/README.md": "howto/snakemake.md",
     "deploy/parsl/README.md": "howto/parsl.md",
+    "deploy/iri/README.md": "howto/iri.md",
     "models/README.md": "reference/methods.md",
     "CONTRIBUTING.md": "contributing.md",
 }
