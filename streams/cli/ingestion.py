@@ -33,6 +33,8 @@ from streams.text.terminal import moment, printable
 if TYPE_CHECKING:
     from streams.bulk.ingest import SortedSource
     from streams.settings import Settings
+    from streams.sources.contract import Source
+    from streams.sources.live_source import Watch
     from streams.sources.publisher import OutgoingEvent, Publisher
 
 commands = typer.Typer()
@@ -49,6 +51,10 @@ def source(
     ] = None,
     web_port: Annotated[int | None, opt("Port of /metrics. Default: none.", min=1, max=65535)] = None,
     web_host: Annotated[str, opt("Address to listen on. Default: loopback.")] = "127.0.0.1",
+    print_events: Annotated[
+        bool, flag("--print", "Print the events as JSON lines; publish nothing, and need no broker.")
+    ] = False,
+    once: Annotated[bool, flag("--once", "With --print: exit when nothing is left to read.")] = False,
     options: SourceOptions = None,
 ) -> None:
     """Follow a scheduler and publish its events until stopped.
@@ -56,14 +62,22 @@ def source(
     With --cursors a restart resumes at the last position: no event is lost; the
     last ones may be sent twice, and workers skip duplicates. Invalid records are
     reported and counted, and the others are sent.
+
+    `--once --print` checks that a source can be read, before it publishes
+    anything.
     """
     from streams.process.scraping import serve_metrics
     from streams.sources.live_source import Watch, run_source
     from streams.sources.publisher import stop_on_sigterm
     from streams.sources.registry import options_for, source_named
 
-    settings, watch, kind = settings_of(context), Watch(warn), source_named(name)
+    if once and not print_events:
+        raise typer.BadParameter("needs --print", param_hint="--once")
+    watch, kind = Watch(warn), source_named(name)
     opened = kind(location, site, watch.on_skipped, **options_for(kind, options or ()))
+    if print_events:
+        return _print_events(opened, watch, once)
+    settings = settings_of(context)
     directory = cursors or (Path(state) if (state := os.environ.get("STATE_DIRECTORY")) else None)
     if directory is None:
         warn("without --cursors the source starts from the beginning each time")
@@ -73,6 +87,22 @@ def source(
             stack.callback(serve_metrics(watch, web_host, web_port))
         stack.callback(lambda: warn(watch.report()))
         run_source(settings, opened, watch, directory, stop)
+    if stop.requested:
+        raise typer.Exit(128 + signal.SIGTERM)
+
+
+def _print_events(source: "Source", watch: "Watch", once: bool) -> None:
+    from streams.sources.publisher import stop_on_sigterm
+
+    watch.source = source
+    with stop_on_sigterm() as stop:
+        for event in source.read_all() if once else (event for event, _ in source.events()):
+            if event is not None:
+                print_json(event)
+                watch.on_sent(event)
+            if stop.requested:
+                break
+    warn(watch.report().replace("events sent", "events printed"))
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
 
