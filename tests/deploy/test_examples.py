@@ -1,4 +1,4 @@
-"""The examples for CI, Snakemake, Parsl and the IRI facility API, on a client whose answers are the test's."""
+"""The examples for CI, Snakemake, Parsl, SkyPilot and the IRI facility API, with a client that the test answers for."""
 
 import asyncio
 from types import SimpleNamespace
@@ -9,6 +9,7 @@ import pytest
 from deploy.ci import wait_or_give_up
 from deploy.iri.start_estimate import with_start
 from deploy.parsl.best_site import executors_by_start
+from deploy.skypilot.launch_options import launch_options
 from deploy.snakemake.best_partition import BestPartition
 from models.ranking import Ranking, rank
 from models.records import JobAnswer, WaitAnswer
@@ -97,6 +98,24 @@ def test_parsl_orders_executors_by_when_they_start() -> None:
     assert (client.asked[1]["prefer"], client.asked[1]["unless_sooner"]) == ("kth", "30m")
     client.told = {}
     assert executors_by_start(client, executors, 64, "4h") == ["kth-htex", "ctc-htex", "dead-htex"]
+
+
+def test_skypilot_fails_over_when_the_bound_of_the_best_partition_passes() -> None:
+    client: Any = FakeClient(
+        {
+            "batch": bounded(3600.0, 60.0),
+            "short": bounded(0.0, cannot_run="at most 1h"),
+            "gpu": bounded(900.0, 600.5),
+            "old": bounded(0.0, stale="old"),
+        }
+    )
+    places = [f"alder/{name}" for name in ("batch", "short", "gpu", "old")]
+    expected = ["--infra", "slurm/alder/gpu", "--config", "slurm.provision_timeout=1501"]
+    assert launch_options(client, 64, "4h", places) == expected
+    client.told = {"batch": bounded(1.0, 1.0)}
+    assert launch_options(client, 64, "4h", ["alder/batch"])[3] == "slurm.provision_timeout=120"
+    client.told = {}
+    assert launch_options(client, 64, "4h", places) == []
 
 
 class FakeJobs:

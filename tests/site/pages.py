@@ -20,6 +20,7 @@ READMES = {
     "deploy/snakemake/README.md": "howto/snakemake.md",
     "deploy/parsl/README.md": "howto/parsl.md",
     "deploy/iri/README.md": "howto/iri.md",
+    "deploy/skypilot/README.md": "howto/skypilot.md",
     "models/README.md": "reference/methods.md",
     "CONTRIBUTING.md": "contributing.md",
 }
