@@ -37,7 +37,7 @@ def test_a_trace_is_recognised(tmp_path: Path, text: str, zipped: bool) -> None:
         (b"", "the file is empty"),
         (b"\n", "the file is empty"),
         (b'{"meta": {}, "jobs": []}', "there are no jobs in it"),
-        (b"1|1|c|b|n|a|u|2026-01-02T12:00:00|COMPLETED\n", "without a header; sacct prints one unless .*--noheader"),
+        (b"1|1|c|b|n|a|u|2026-01-02T12:00:00|COMPLETED\n", "without a header; sacct prints one without --noheader"),
         (b"\x28\xb5\x2f\xfd" + b"x,y,z,\r" * 40, "packed by zstd; unpack it with `zstd -d`"),
         (b"PK\x03\x04" + b"x" * 40, "a zip archive; unpack it with `unzip`"),
         ("JobID|State".encode("utf-16"), "its text is UTF-16.*iconv"),
@@ -45,7 +45,7 @@ def test_a_trace_is_recognised(tmp_path: Path, text: str, zipped: bool) -> None:
             b'[{"vc": "v", "jobid": "app_1", "submitted_time": "2017-10-09 07:00", "state": "Pass"}]',
             "JSON of no known",
         ),
-        (b"id,queued at\r\n1,2\n", "columns are those of no known data set: id, queued at; --map FILE says"),
+        (b"id,queued at\r\n1,2\n", "columns are those of no known data set: id, queued at; map them with --map FILE"),
     ],
 )
 def test_what_it_looks_like_is_told(tmp_path: Path, content: bytes, why: str) -> None:
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_told_by_the_first_file_that_is_recognised(tmp_path: Path) -> None:
-    with pytest.raises(UnknownFormat, match="no file in it is recognised; --format NAME"):
+    with pytest.raises(UnknownFormat, match="no file in it is recognised; name their format with --format NAME"):
         format_of(tmp_path)
     (tmp_path / ".hidden").write_text(swf_line(1))
     (tmp_path / "1").write_text("what is this\n")
