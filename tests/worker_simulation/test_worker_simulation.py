@@ -19,10 +19,11 @@ CLEARED_SEED = 159  # a checkpoint ends while such a rebuild runs, which must no
 RENEWED_SEED = 9  # a fenced worker restores a site after its successor has claimed it
 REBUILD_SEED = 31  # a rebuild comes to an event on which workers have crashed
 GENERATION_SEED = 199  # Redis loses the entries of a generation that a state counts
+REFUSED_SEED = 302  # a refused operation is redelivered after a reset of its site
 SEARCHED = 60  # seeds among which a defect must be found
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, REBUILD_SEED, CLEARED_SEED, RENEWED_SEED, GENERATION_SEED])
+@pytest.mark.parametrize("seed", [*SEEDS, REBUILD_SEED, CLEARED_SEED, RENEWED_SEED, GENERATION_SEED, REFUSED_SEED])
 def test_simulation_with_faults_equals_undisturbed_run(seed: int) -> None:
     check(seed)
 

@@ -201,7 +201,7 @@ class Processing:
                     self.checkpoints.crashes.count(self.queues.is_any_blocked)
                     awaited = await self._apply_or_mend(part, handle, raw, begun)
                 else:
-                    async with self._careful(raw, told.site, number):
+                    async with self._careful(raw, handle, number):
                         awaited = await self._apply_or_mend(part, handle, raw, begun)
                 if awaited is not None:
                     return awaited
@@ -231,7 +231,8 @@ class Processing:
     async def _operate_carefully(self, operation: AnyOperation, own: bool, raw: Fetched) -> Rest:
         """Run `_operate` with crash tracking; a rejected operation is not a crash."""
         refused: Unreadable | None = None
-        async with self._careful(raw, operation.site):
+        handle = await self.sites.get(operation.site, own) if self.sites.knows(operation.site) else None
+        async with self._careful(raw, handle):
             try:
                 left = await self._operate(operation, own, raw)
             except Unreadable as error:
@@ -243,17 +244,19 @@ class Processing:
         raise refused
 
     @asynccontextmanager
-    async def _careful(self, raw: Fetched, site: str, number: int = 0) -> AsyncIterator[None]:
-        """Track work that may crash workers.
+    async def _careful(self, raw: Fetched, handle: SiteHandle | None, number: int | None = None) -> AsyncIterator[None]:
+        """Track work that may crash workers: an event of a message by its number, or an operation.
 
         Raises:
             Unreadable: Workers have crashed on it.
         """
         crashes = self.checkpoints.crashes
         crashes.count(self.queues.is_any_blocked)
-        async with crashes.doing(place_of(raw, number)) as may:
+        async with crashes.doing(place_of(raw, number or 0)) as may:
             if not may:
-                self.sites.pass_over(site)
+                if handle is not None and handle.is_to_apply(raw.offset):  # not again when it is redelivered
+                    self.sites.pass_over(handle.engine.site)
+                    handle.offset = handle.offset if number is not None else raw.offset
                 raise Unreadable("poison", f"{MAX_CRASHES} workers have crashed on it")
             yield
 
