@@ -14,13 +14,14 @@ from typing import Any
 
 from numba import njit as njit
 from numba.core import config
-from numba.core.caching import CacheImpl, UserProvidedCacheLocator
+from numba.core.caching import CacheImpl, InTreeCacheLocator
 from numba.misc.appdirs import AppDirs
 
 ROOT = Path(__file__).parent
 _PACKAGE = __name__.rpartition(".")[0]
 _IMPORT = re.compile(rf"^from {re.escape(_PACKAGE)}(\.[\w.]+)? import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
-_CONSTANT = re.compile(r"\b_?[A-Z][A-Z0-9_]+\b")
+_CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+")
+_KERNEL = "\n@njit"
 
 
 def folder() -> Path:
@@ -56,7 +57,7 @@ def _imported(file: Path) -> frozenset[Path]:
 
 @cache
 def _compiles(file: Path) -> bool:
-    return "@njit" in _source(file) or file.name == "__init__.py"
+    return _KERNEL in _source(file) or file.name == "__init__.py"
 
 
 @cache
@@ -84,30 +85,20 @@ def is_compiled(file: str) -> bool:
     return any(_place(Path(file)).glob("*.nbi"))
 
 
-class KernelLocator(UserProvidedCacheLocator):  # type: ignore[misc]  # numba is untyped
-    """Tell numba where the kernels of this package are stored; other packages' functions stay where they were."""
+class KernelLocator(InTreeCacheLocator):  # type: ignore[misc]  # numba is untyped
+    """Locate the compiled kernels of this package; functions of other packages use the other locators."""
 
     def __init__(self, py_func: Any, py_file: str) -> None:
-        self._py_file = py_file
-        self._lineno = py_func.__code__.co_firstlineno
-        self._version = version(Path(py_file))
+        super().__init__(py_func, py_file)
         self._cache_path = str(_place(Path(py_file)))
-
-    def get_source_stamp(self) -> str:
-        """Return the version of the sources, which the folder has in its name too."""
-        return self._version
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> "KernelLocator | None":
         """Return the locator of a function; none if it is not of this package, or the folder is not writable."""
         if not Path(py_file).is_relative_to(ROOT):
             return None
-        locator = cls(py_func, py_file)
-        try:
-            locator.ensure_cache_path()
-        except OSError:
-            return None
-        return locator
+        found: KernelLocator | None = super().from_function(py_func, py_file)
+        return found
 
 
 def _others() -> str:

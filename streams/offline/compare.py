@@ -15,7 +15,7 @@ from streams.offline.breakdown import Breakdown
 from streams.offline.excerpt import Excerpt
 from streams.offline.replay import settings_for
 from streams.offline.scored import ScoredReplay
-from streams.process.compiling import compile_kernels
+from streams.process.first_start import compile_kernels
 
 MeasureTable = dict[str, dict[str, float]]
 

@@ -1,9 +1,8 @@
-"""Compile kernels once on a machine, with two of its cores, and report long compilation to the user."""
+"""Prevent concurrent numba compilation by the processes of one machine, and report long compilation to the user."""
 
 import fcntl
 import math
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,10 +13,6 @@ from numba.core import event
 from numba.core.registry import CPUDispatcher
 
 from models import kernels, registry
-from models.engine.settings import EngineSettings
-from models.engine.warm_up import warm_up, warm_up_half
-from models.waits.order import step
-from streams.settings.sections import cores
 
 MIN_WARNED_S = 3.0  # total compilation time from which it is reported
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
@@ -55,30 +50,6 @@ def compiling_alone() -> Iterator[None]:
         os.close(folder)
 
 
-def compile_kernels(settings: EngineSettings, report: Callable[[str], None] = lambda _: None) -> None:
-    """Compile what the methods need, unless it is in the cache.
-
-    Args:
-        report: Receives progress reports, none if all is in the cache.
-    """
-    with compiling_alone(), reported_progress(report), _second_process():
-        warm_up(settings)
-
-
-@contextmanager
-def _second_process() -> Iterator[None]:
-    """Let another process compile half of the kernels meanwhile, if most are missing and there is a core for it."""
-    if kernels.is_compiled(step.__file__) or cores() < 2:
-        yield
-        return
-    process = subprocess.Popen([sys.executable, "-m", __name__])
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
 def progress_line(done: int, total: int, spent_s: float) -> str:
     """Return a report of progress; the time left assumes that the other kernels take as long as those before."""
     remaining_s = spent_s * (total - done) / max(done, 1)
@@ -88,8 +59,8 @@ def progress_line(done: int, total: int, spent_s: float) -> str:
 
 def _kernels() -> list[CPUDispatcher]:
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(_MODELS)]
-    kernels = (one for module in modules for one in vars(module).values() if isinstance(one, CPUDispatcher))
-    return list({id(one): one for one in kernels}.values())
+    found = (one for module in modules for one in vars(module).values() if isinstance(one, CPUDispatcher))
+    return list({id(one): one for one in found}.values())
 
 
 class _Progress(event.Listener):  # type: ignore[misc]  # numba is untyped
@@ -106,9 +77,9 @@ class _Progress(event.Listener):  # type: ignore[misc]  # numba is untyped
         now = time.monotonic()
         if now - self._latest < REPORT_EVERY_S:
             return
-        self._latest, kernels = now, _kernels()
-        done = sum(bool(kernel.overloads) for kernel in kernels)
-        self._report(progress_line(done, len(kernels), now - self._begin))
+        self._latest, every = now, _kernels()
+        done = sum(bool(kernel.overloads) for kernel in every)
+        self._report(progress_line(done, len(every), now - self._begin))
 
 
 def reported_progress(report: Callable[[str], None]) -> AbstractContextManager[object]:
@@ -133,7 +104,3 @@ def compilation_warning(warn: Callable[[str], None]) -> AbstractContextManager[o
     """Report once if compilation in the block takes long, as other work in this process stops meanwhile."""
     found: AbstractContextManager[object] = event.install_listener("numba:compile", _Listener(warn))
     return found
-
-
-if __name__ == "__main__":
-    warm_up_half()

@@ -21,7 +21,7 @@ from models.engine.methods import SiteMethods
 from models.waits.boosted.boosted import warm_up_training
 from streams.errors import UserError
 from streams.process import program_log
-from streams.process.compiling import compile_kernels
+from streams.process.first_start import compile_kernels
 from streams.settings import Settings
 from streams.training.processes import processes
 from streams.worker.app import build_app

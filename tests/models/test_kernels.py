@@ -30,7 +30,7 @@ LIMIT = 1
 def doubled(number):
     return BASE * number
 """
-RUN = "import numba; from models import {name}; print({name}.{name}(4), sum({name}.{name}.stats.cache_hits.values()))"
+RUN = "from models.caller import caller; print(caller(4), sum(caller.stats.cache_hits.values()))"
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def copies(tmp_path: Path) -> tuple[Path, Path]:
 def called(clone: Path, cache: Path) -> tuple[int, int]:
     """Call the kernel in a process of its own; return its result and how often the cache had its code."""
     run = subprocess.run(
-        [sys.executable, "-c", RUN.format(name="caller")],
+        [sys.executable, "-c", RUN],
         cwd=clone,
         env={"NUMBA_CACHE_DIR": str(cache)},
         capture_output=True,

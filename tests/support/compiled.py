@@ -40,7 +40,7 @@ def compile_beforehand() -> None:
     """Compile the kernels of all methods, unless that was done; about a minute."""
     from models.engine.settings import EngineSettings
     from models.registry import METHODS, RUN_METHODS
-    from streams.process.compiling import compile_kernels
+    from streams.process.first_start import compile_kernels
 
     compile_kernels(EngineSettings(shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS)))
 

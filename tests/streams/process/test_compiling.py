@@ -16,10 +16,9 @@ from streams.bulk.reading import read_log
 from streams.offline import compare
 from streams.offline.excerpt import whole
 from streams.offline.searching import process_map
-from streams.process import compiling
+from streams.process import compiling, first_start
 from streams.process.compiling import (
     compilation_warning,
-    compile_kernels,
     compiling_alone,
     progress_line,
     reported_progress,
@@ -82,7 +81,7 @@ def test_compare_compiles_before_starting_processes(monkeypatch: pytest.MonkeyPa
     def warm_up(settings: EngineSettings) -> None:
         compiled.append((settings, is_locked()))
 
-    monkeypatch.setattr(compiling, "warm_up", warm_up)
+    monkeypatch.setattr(first_start, "warm_up", warm_up)
     with read_log([made_trace(tmp_path / "made.swf", jobs=20)]) as (log, _):
         compare.compare(whole(log), set(), EngineSettings(history=20), ["easy", "ibl", "downey"], 2)
     ((chosen, locked),) = compiled
@@ -101,7 +100,7 @@ def test_a_second_process_compiles_half_on_a_new_machine(
     begin = subprocess.Popen
 
     def popen(command: list[str]) -> subprocess.Popen[bytes]:
-        assert command == [sys.executable, "-m", compiling.__name__]
+        assert command == [sys.executable, "-m", first_start.__name__]
         started.append(begin([sys.executable, "-c", "import time; time.sleep(600)"]))
         return started[-1]
 
@@ -110,9 +109,9 @@ def test_a_second_process_compiles_half_on_a_new_machine(
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     monkeypatch.setattr(kernels, "is_compiled", lambda _: compiled)
-    monkeypatch.setattr(compiling, "cores", lambda: cores)
-    monkeypatch.setattr(compiling, "warm_up", warm_up)
-    compile_kernels(EngineSettings())
+    monkeypatch.setattr(first_start, "cores", lambda: cores)
+    monkeypatch.setattr(first_start, "warm_up", warm_up)
+    first_start.compile_kernels(EngineSettings())
     assert [process.returncode for process in started] == [-SIGTERM] * expected
 
 

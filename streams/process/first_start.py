@@ -1,0 +1,41 @@
+"""Compile the kernels of the methods at the first start on a machine, with two of its cores."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from models import kernels
+from models.engine.settings import EngineSettings
+from models.engine.warm_up import warm_up, warm_up_half
+from models.waits.order import step
+from streams.process.compiling import compiling_alone, reported_progress
+from streams.settings.sections import cores
+
+
+def compile_kernels(settings: EngineSettings, report: Callable[[str], None] = lambda _: None) -> None:
+    """Compile what the methods need, unless it is in the cache.
+
+    Args:
+        report: Receives progress reports, none if all is in the cache.
+    """
+    with compiling_alone(), reported_progress(report), _second_process():
+        warm_up(settings)
+
+
+@contextmanager
+def _second_process() -> Iterator[None]:
+    """Let another process compile half of the kernels meanwhile, if most are missing and there is a core for it."""
+    if kernels.is_compiled(step.__file__) or cores() < 2:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-m", __name__])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+if __name__ == "__main__":
+    warm_up_half()
