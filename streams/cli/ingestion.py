@@ -102,7 +102,7 @@ def _print_events(source: "Source", watch: "Watch", once: bool) -> None:
                 watch.on_sent(event)
             if stop.requested:
                 break
-    warn(watch.report().replace("events sent", "events printed"))
+    warn(watch.report("printed"))
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
 

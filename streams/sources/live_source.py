@@ -89,9 +89,9 @@ class Watch(Collector):
         """Seconds since the newest event happened, by the scheduler's time; None before the first."""
         return max(0.0, self._wall_clock() - self.newest) if self.newest else None
 
-    def report(self) -> str:
-        """Return the statistics as a line."""
-        parts = [f"{self.records} records, {self.sent.total()} events sent, {self.skipped.total()} skipped"]
+    def report(self, done: str = "sent") -> str:
+        """Return the statistics as a line; `done` is the word for what happened to the events."""
+        parts = [f"{self.records} records, {self.sent.total()} events {done}, {self.skipped.total()} skipped"]
         for name, calls in sorted((self.source.calls if self.source else {}).items()):
             each = calls.seconds / max(calls.count, 1)
             failed = f", {calls.failed} failed" if calls.failed else ""

@@ -256,7 +256,8 @@ class Processing:
             if not may:
                 if handle is not None and handle.is_to_apply(raw.offset):  # not again when it is redelivered
                     self.sites.pass_over(handle.engine.site)
-                    handle.offset = handle.offset if number is not None else raw.offset
+                    if number is None:
+                        handle.offset = raw.offset
                 raise Unreadable("poison", f"{MAX_CRASHES} workers have crashed on it")
             yield
 
