@@ -24,31 +24,38 @@ GUIDE = ROOT / "docs" / "howto" / "method.md"
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
     """A directory with the package that is shown, installed."""
-    shown = dict(re.findall(r"^```(python|toml)\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE))
-    project = tomllib.loads(shown["toml"])["project"]
+    method, metadata, test = re.findall(r"^```(?:python|toml)\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
+    project = tomllib.loads(metadata)["project"]
     directory = tmp_path / "packages"
-    modules = {"queuecast_optimist": shown["python"]}
+    modules = {"queuecast_optimist": method, "test_optimist": test}
     install(directory, project["name"], project["version"], modules, project["entry-points"])
     return directory
 
 
-def queuecast(packages: Path, *arguments: str) -> str:
-    """What the command prints where these packages are installed."""
+def run(packages: Path, *arguments: str) -> str:
+    """Run a Python module where these packages are installed, and return what it prints."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(packages), str(ROOT)))}
-    command = [sys.executable, "-m", "queuecast", *arguments]
-    return subprocess.run(command, env=environment, cwd=packages, check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run(command, env=environment, cwd=packages, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.mark.long
 def test_the_method_that_is_shown_is_compared_and_replayed_by_its_name(packages: Path, tmp_path: Path) -> None:
     trace = str(made_trace(tmp_path / "made.swf", jobs=60))
-    rows = json.loads(queuecast(packages, "compare", trace, "--method", "optimist", "--workers", "1", "--json"))
+    rows = json.loads(run(packages, "queuecast", "compare", trace, "--method", "optimist", "--workers", "1", "--json"))
     assert list(rows["waits"]) == ["zero", "median", "optimist"]
     out = tmp_path / "predictions"
-    queuecast(packages, "replay", trace, "--method", "optimist", "--out", str(out))
+    run(packages, "queuecast", "replay", trace, "--method", "optimist", "--out", str(out))
     told = [json.loads(line) for line in out.read_text().splitlines()]
     assert {line["method"] for line in told} == {"optimist"}
     assert {line["reason"] for line in told} == {"no history", "shortest of late"}
+
+
+@pytest.mark.long
+def test_the_test_that_is_shown_passes(packages: Path) -> None:
+    assert "1 passed" in run(packages, "pytest", "-q", "test_optimist.py")
 
 
 def test_the_capacity_that_is_shown_is_one() -> None:
