@@ -1,6 +1,7 @@
 """Interface of prediction methods: they predict from the current state, and learn from what happened later."""
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ import numpy as np
 
 from models.arrays import Floats
 from models.records import Capacity, JobKey
-from models.site.areas import Areas
+from models.site.areas import JOBS_PER_STEP, Areas
 from models.site.history import History
 from models.site.job import Estimate, Job, Phase, RunEstimate
 from models.site.rows import PerJob, Rows
@@ -119,6 +120,7 @@ class SiteContext:
 
     At a site with a topology, methods get one of its areas as if it were the site (`of`). Then `state` contains the
     live jobs of the area, `capacity` its size, `layout` its resources, and `whole` the live jobs of the site.
+    `prepared` are the areas of the next capacity, if they are known already.
     """
 
     state: SiteState
@@ -128,6 +130,7 @@ class SiteContext:
     capacity: Capacity | None = field(default=None)
     size: SizeSeen = field(default_factory=SizeSeen)
     areas: Areas | None = field(default=None)
+    prepared: Areas | None = field(default=None)
     layout: Layout | None = field(default=None)
     whole: SiteState | None = field(default=None)
 
@@ -147,15 +150,33 @@ class SiteContext:
         self.size.see(self.state.totals(SITE, Phase.RUNNING).cpus, now, settled)
 
     def resize(self, capacity: Capacity | None) -> None:
-        """Set the capacity of the site. O(live jobs) if its areas change, else O(pools)."""
+        """Set the capacity of the site. O(live jobs) if its areas change and are not prepared, else O(pools)."""
         self.capacity = capacity
-        topology = Topology.of(capacity)
+        topology, prepared, self.prepared = Topology.of(capacity), self.prepared, None
         if topology is None:
             self.areas, self.state.follower = None, None
-        elif self.areas is None:
-            self.areas = Areas(topology, self.state)
-        else:
-            self.areas.take(topology)
+            return
+        if self.areas is None or not topology.same_areas(self.areas.topology):
+            if prepared is None or not prepared.are_current(topology):
+                prepared = Areas(topology, self.state)
+                deque(prepared.fill(), maxlen=0)
+            self.areas = self.state.follower = prepared
+        self.areas.take(topology)
+
+    def prepare(self, capacity: Capacity) -> Iterator[None] | None:
+        """Return an iterator that builds the areas of a new capacity in steps of 10 ms; None if one is enough.
+
+        Then `resize` is O(pools). A change of the live jobs in between makes this work useless, but not wrong.
+        """
+        if len(self.state) < JOBS_PER_STEP or (topology := Topology.of(capacity)) is None:
+            return None
+        if self.areas is not None and topology.same_areas(self.areas.topology):
+            return None
+        return self._prepare(Areas(topology, self.state))
+
+    def _prepare(self, areas: Areas) -> Iterator[None]:
+        yield from areas.fill()
+        self.prepared = areas
 
     @property
     def everywhere(self) -> SiteState:

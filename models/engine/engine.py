@@ -152,6 +152,14 @@ class Engine:
         """Return what `apply` would wait for, such as a training in another thread; None if nothing."""
         return self.methods.pending()
 
+    def prepare(self, event: AnyEvent) -> Iterator[None] | None:
+        """Return an iterator over the slow part of an event; None if there is none. `apply` is then fast for it too.
+
+        Only a capacity that changes the areas of a site with many live jobs has one. It changes no record and no state.
+        No event may be applied in between.
+        """
+        return self.context.prepare(event) if isinstance(event, Capacity) else None
+
     def miss_events(self) -> None:
         """Record that events were lost; predictions are marked as degraded until enough jobs have started."""
         self.parts.gaps.miss_events(self.context.history.count)

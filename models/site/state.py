@@ -129,11 +129,12 @@ class SiteState:
         queued = rows[self.table.columns().phase[rows] == QUEUED][:most].tolist()
         return [self.jobs[key] for key in map(keys.__getitem__, queued) if key is not None]
 
-    def enter(self, job: Job, request: Hashable = None) -> JobKey:
+    def enter(self, job: Job, request: Hashable = None, before: JobKey | None = None) -> JobKey:
         """Add a job in its phase and return its key; callers that keep the key should share this object to save memory.
 
         Args:
             request: the request of the job, where it matters (see `LiveTable`).
+            before: the job that is next in the order of arrival, O(live jobs); None: the new one is the last.
         """
         key = job.key
         self.jobs[key] = job
@@ -141,6 +142,9 @@ class SiteState:
             self._later_attempts.setdefault(job.id, set()).add(job.attempt)
         self._count(job, 1)
         self.table.enter(key, self._values(job), _names(job, request))
+        if before is not None:
+            for later in self.table.move_last(before):
+                self.jobs[later] = self.jobs.pop(later)
         if self.follower is not None:
             self.follower.enter(job)
         return key

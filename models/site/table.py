@@ -94,6 +94,7 @@ class LiveTable:
         self._kinds = {"user": self._users, "queue": self._queues, "account": self._accounts}
         self._view: Columns | None = None
         self._seen: Seen | None = None
+        self.version = 0  # number of changes
         self._waiting = 0  # number of pending and held rows
         self._next, self._moved = -1, 0  # of a compaction: the next row to check (-1: none), and the rows moved so far
         self._mark(np.zeros(_MIN_ROWS, np.uint8))
@@ -162,6 +163,27 @@ class LiveTable:
         self._write(row, values)
         self._move_some()
 
+    def move_last(self, key: JobKey) -> list[JobKey]:
+        """Move the last job in front of another one. O(rows).
+
+        Args:
+            key: the other job.
+
+        Returns:
+            The jobs behind the moved one, in their order.
+        """
+        while self._next >= 0:
+            self._move_some()
+        row, end = self._rows[key], len(self.keys)
+        for array in (self._table, self._marks):
+            array[row:end] = np.roll(array[row:end], 1)
+        self.keys.insert(row, self.keys.pop())
+        self._codes.insert(row, self._codes.pop())
+        moved = [(one, place) for place, one in enumerate(self.keys[row:], row) if one is not None]
+        self._rows.update(moved)
+        self._seen = None
+        return [one for one, _ in moved[1:]]
+
     def leave(self, key: JobKey) -> None:
         """Remove a job."""
         row = self._rows.pop(key)
@@ -186,6 +208,7 @@ class LiveTable:
         self._waiting += (phase in _WAITING) - (mark & PHASE in _WAITING)
         self._mark_bytes[row] = mark & ~PHASE | phase
         self._seen = None
+        self.version += 1
 
     def _take(self, names: Names) -> tuple[int, int, int, int]:
         user, queue, account, request = names

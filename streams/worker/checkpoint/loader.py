@@ -126,6 +126,11 @@ class SiteLoader:
         await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
         return fresh
 
+    async def in_turns(self, steps: Iterator[None]) -> None:
+        """Run the steps of slow work in turns with other tasks."""
+        for _ in steps:
+            await self._pause()
+
     async def _pause(self) -> None:
         """Yield to other tasks after a turn; while events wait, long enough to use only `REBUILD_SHARE` of the time."""
         if (turn_s := time.perf_counter() - self._since) < PAUSE_S:

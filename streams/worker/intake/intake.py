@@ -179,6 +179,7 @@ class Intake:
             else:
                 for part in what.parts[handle.next_part(raw.offset) : most]:
                     yield
+                    yield from handle.engine.prepare(part.event) or ()
                     with suppress(Unreadable):
                         handle.engine.apply(part.event, arrived(raw))
                 if most is None:

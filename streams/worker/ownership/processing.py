@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from models.engine.operations import operate
-from models.records import AnyOperation, ForgetJob, LoadPrior, Rebuild, ResetSite, SetCapacity
+from models.records import AnyEvent, AnyOperation, ForgetJob, LoadPrior, Rebuild, ResetSite, SetCapacity
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.checkpoint import EngineInput
-from streams.worker.checkpoint.crashes import MAX_CRASHES, place_of
+from streams.worker.checkpoint.crashes import MAX_CRASHES, Place, place_of
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
 from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle
 from streams.worker.checkpoint.table import OwnershipToken
@@ -80,6 +80,7 @@ class Processing:
     _passed_over: list[tuple[str, int, int]] = field(default_factory=list, init=False)
     _gaps: dict[str, list[int]] = field(default_factory=dict, init=False)  # the offset after each gap, by topic
     _remade: dict[str, Remade] = field(default_factory=dict, init=False)
+    _prepared: dict[str, Place] = field(default_factory=dict, init=False)  # the prepared event of each site
 
     def arrived(self, message: Fetched) -> None:
         """Record the offset of a new message; skipped offsets may be deleted events."""
@@ -198,6 +199,8 @@ class Processing:
             part, begun = told.parts[number], (number + 1) % count
             try:
                 if self.checkpoints.crashes.suspects_nothing:
+                    if (preparation := self._prepare(part.event, handle, place_of(raw, number))) is not None:
+                        return preparation
                     self.checkpoints.crashes.count(self.queues.is_any_blocked)
                     awaited = await self._apply_or_mend(part, handle, raw, begun)
                 else:
@@ -208,6 +211,24 @@ class Processing:
             except Unreadable as error:
                 await self._refuse(error, part, handle, raw, begun)
         return None
+
+    def _prepare(self, event: AnyEvent, handle: SiteHandle, place: Place) -> "asyncio.Task[None] | None":
+        """Start the slow part of an event, which only its own site waits for; None if there is nothing left to do.
+
+        While workers search for the cause of crashes, the event is applied in one step, which is tracked.
+        """
+        site = handle.engine.site
+        if self._prepared.pop(site, None) == place or (steps := handle.engine.prepare(event)) is None:
+            return None
+        self._prepared[site] = place
+        return self.sites.begin(partial(self._prepare_in_turns, site, steps))
+
+    async def _prepare_in_turns(self, site: str, steps: Iterator[None]) -> None:
+        """Run the slow part of an event; an error in it will be that of the event, which is applied next."""
+        try:
+            await self.sites.loader.in_turns(steps)
+        except Exception:
+            log.exception("Cannot prepare an event of site %s", site)
 
     async def _refuse(self, error: Unreadable, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int) -> None:
         """Send an event to the dead letters; its site counts it as processed."""

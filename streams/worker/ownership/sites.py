@@ -237,6 +237,7 @@ class PartitionSites:
             if one.event is None:
                 fresh.engine.miss_events()
             else:
+                await self.loader.in_turns(fresh.engine.prepare(one.event) or iter(()))
                 fresh.engine.apply(one.event, one.arrived)
         handle = replace(failed, engine=fresh.engine, generation=fresh.generation)
         handle.jobs = fresh.jobs

@@ -27,10 +27,10 @@ from models.records import (
     Submit,
     Suspend,
 )
-from models.site.areas import Areas
+from models.site.areas import JOBS_PER_STEP, Areas
 from models.site.job import Phase
 from models.site.state import SITE, Scope, SiteState, Totals, micros
-from models.site.topology import request_of
+from models.site.topology import Topology, request_of
 from tests.simulation.cluster import CLUSTER_SITES, Window, generate_for, run_cluster
 from tests.support.engines import encoded
 
@@ -119,6 +119,12 @@ def recount(state: SiteState) -> dict[tuple[Scope, Phase], Totals]:
     return dict(counted)
 
 
+def filled(topology: Topology, whole: SiteState) -> Areas:
+    areas = Areas(topology, whole)
+    assert len(list(areas.fill())) == len(whole) // JOBS_PER_STEP
+    return areas
+
+
 def seen(areas: Areas) -> list[Any]:
     """All that is in the areas: their jobs in order, the sums, and the rows of the tables with what they ask for."""
     found = []
@@ -141,6 +147,43 @@ def seen(areas: Areas) -> list[Any]:
 
 
 @given(events())
+def test_prepared_areas_are_those_that_an_event_builds(said: list[AnyEvent]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("models.method.JOBS_PER_STEP", 0)
+        patch.setattr("models.site.areas.JOBS_PER_STEP", 1)
+        settings = EngineSettings(method="median", shadows=(), runtimes="walltime")
+        engine, other = Engine("s", settings), Engine("s", settings)
+        for event in said:
+            steps = engine.prepare(event)
+            built = [] if steps is None else list(steps)
+            assert len(built) == (0 if steps is None else len(engine.context.state))
+            prepared = engine.context.prepared
+            assert engine.apply(event) == other.apply(event)
+            if prepared is not None and steps is not None:
+                assert engine.context.areas is prepared or engine.context.capacity is not event
+            assert (
+                engine.context.areas is None
+                or other.context.areas is None
+                or (seen(engine.context.areas) == seen(other.context.areas))
+            )
+        assert engine.checkpoint()[0] == other.checkpoint()[0]
+
+
+def test_prepared_areas_are_not_used_after_a_change_of_the_jobs() -> None:
+    engine = Engine("s", EngineSettings(method="median", shadows=(), runtimes="walltime"))
+    for number in range(300):
+        engine.apply(Submit(site="s", time=1000.0 + number, job=str(number), cpus=1, queue="batch"))
+    steps = engine.prepare(site(1, 2000.0))
+    assert steps is not None and len(list(steps)) == 1
+    prepared = engine.context.prepared
+    engine.apply(Cancel(site="s", time=1999.0, job="7"))
+    engine.apply(site(1, 2000.0))
+    areas = engine.context.areas
+    assert areas is not None and areas is not prepared and sum(map(len, areas.states)) == 299
+    assert engine.prepare(site(2, 2001.0)) is None  # only a node is down
+
+
+@given(events())
 def test_no_sequence_of_events_corrupts_the_sums_of_the_site_or_of_an_area(said: list[AnyEvent]) -> None:
     engine = Engine("s", EngineSettings(method="median", shadows=(), runtimes="walltime"))
     for event in said:
@@ -155,7 +198,7 @@ def test_no_sequence_of_events_corrupts_the_sums_of_the_site_or_of_an_area(said:
             assert state._totals == recount(state)
         counts = [sum(state.totals(SITE, phase).count for state in context.areas.states) for phase in Phase]
         assert counts == [context.state.totals(SITE, phase).count for phase in Phase]
-        assert kept == seen(Areas(context.areas.topology, context.state))
+        assert kept == seen(filled(context.areas.topology, context.state))
         context.state.follower = context.areas
 
 

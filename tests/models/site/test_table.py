@@ -97,6 +97,27 @@ def test_the_table_says_what_the_jobs_say(data: st.DataObject) -> None:
     assert_true(entered_anew(state))
 
 
+@given(st.data())
+def test_a_job_enters_before_another_one(data: st.DataObject) -> None:
+    """Whether or not rows are dead, or half of them have been moved."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "MOVED_ROWS", 2)
+        patch.setattr(table, "_MIN_ROWS", 4)
+        state, order = SiteState(), []
+        for number in range(data.draw(st.integers(1, 40))):
+            if order and data.draw(st.booleans()):
+                state.leave(state.jobs[order.pop(data.draw(st.integers(0, len(order) - 1)))])
+            else:
+                job, place = data.draw(st.composite(new_job)(number)), data.draw(st.integers(0, len(order)))
+                state.enter(job, before=order[place] if place < len(order) else None)
+                order.insert(place, job.key)
+            assert list(state.jobs) == order
+            assert [key for key in state.table.keys if key is not None] == order
+            assert rows(state.table, list(state.jobs.values())) == [described(job) for job in state.jobs.values()]
+            seen = state.table.seen().rows
+            assert set(seen) <= {state.table.row(key) for key in order}
+
+
 def test_the_table_follows_an_engine_through_every_kind_of_event_and_a_restart() -> None:
     engine = Engine("s", MEDIAN)
     for place, event in enumerate(workload(3)):
