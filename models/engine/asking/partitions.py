@@ -13,6 +13,7 @@ from models.site.job import EXTRAS, NO_LIMIT_S, REQUEST, Extras, Job, Phase
 from models.site.table import QUEUED, RUNNING
 from models.site.topology import ResourceRequest, Topology, cannot_run
 from models.waits.order.placement import lie
+from models.waits.order.room_kernels import in_use
 
 
 def considered(question: WaitQuestion, now: float) -> Job:
@@ -114,7 +115,7 @@ def _free(areas: Areas, number: int, requests: list[ResourceRequest], now: float
         [layout.kind(request) for request in known],
         np.array([known[request] for request in requests], np.int64),
     )
-    free = holds - lie(layout, None, kinds, kind, np.zeros(len(requests)), holds).sum(axis=0)
+    free = holds - in_use(lie(layout, None, kinds, kind, np.zeros(len(requests)), holds))
     left = np.maximum(np.rint(free[:, :2]), 0.0).astype(int)
     return {
         room.pool: (int(cpus), int(gpus))

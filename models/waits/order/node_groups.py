@@ -1,5 +1,6 @@
 """An area's rooms and the jobs in them as arrays, for the simulation over rooms."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -11,8 +12,9 @@ from models.site.table import LiveTable
 from models.site.topology import ResourceRequest, request_of
 from models.site.topology.layout import Kind, Layout, Nodes
 from models.waits.order.features import Queued, Running
-from models.waits.order.placement import in_parts, lie, stacked
+from models.waits.order.placement import distinct, in_parts, lie, stacked
 from models.waits.order.pooled import Declared, Jobs, PoolTimeline, may_start, schedule_rooms
+from models.waits.order.room_kernels import Placed
 from models.waits.order.schedule import Limits
 
 Counts = dict[tuple[int, str | None], int]
@@ -31,30 +33,30 @@ class NodeGroups(NamedTuple):
     requests: list[ResourceRequest]
     world: PoolTimeline
     jobs: Jobs
-    occupied: Floats
+    placed: Placed
     declared: Declared
     counts: Counts
     tiers: Ints
 
     def schedule(self, line: Ints, users: int, limits: Limits, only_job: int, only_now: bool) -> tuple[Floats, bool]:
         """Simulate as `schedule_rooms`; the places of the `line` are among the queued."""
-        first = len(self.occupied)
+        first = self.placed.running
         starts_s, cut_short = schedule_rooms(
-            self.world, self.jobs, self.occupied, first + line, users, limits, self.declared, only_job, only_now
+            self.world, self.jobs, self.placed, first + line, users, limits, self.declared, only_job, only_now
         )
         return starts_s, cut_short
 
     def repeated(self, line: Ints) -> tuple["NodeGroups", Ints]:
         """Return a copy with a separate job for each place of the line, and these; a place may occur several times."""
-        first = len(self.occupied)
+        first = self.placed.running
         which = np.concatenate((np.arange(first), first + line))
         jobs = Jobs._make(column[which] for column in self.jobs)
         return self._replace(jobs=jobs, tiers=self.tiers[line]), np.arange(len(line))
 
     def contenders(self, started: int) -> Flags:
         """Return the queued jobs of the same partitions that fit, and so could have started instead of this one."""
-        group = self.world.group[self.jobs.kind[len(self.occupied) :]]
-        could = np.asarray(may_start(self.world, self.jobs, self.occupied, self.declared))
+        group = self.world.group[self.jobs.kind[self.placed.running :]]
+        could = np.asarray(may_start(self.world, self.jobs, self.placed, self.declared))
         return np.asarray(could & (group == group[started]))
 
 
@@ -74,15 +76,17 @@ def see_rooms(
         nodes: the nodes on which the jobs are placed one by one; None: they are placed in pools.
     """
     columns, live = table.columns(), np.concatenate((on, rows))
-    codes, kind = np.unique(columns.request[live], return_inverse=True)
+    codes, kind = distinct(columns.request[live], len(table.requests))
     requests: list[ResourceRequest] = [table.requests[code] for code in codes.tolist()]
     kinds = [layout.kind(request) for request in requests]
     users, accounts = table.names("user"), table.names("account")
-    people = np.stack((kind, columns.user[live], columns.account[live]), axis=1)
-    alike, which = np.unique(people, axis=0, return_inverse=True)
-    limited = [layout.limits(requests[k], _name(users, u), _name(accounts, a)) for k, u, a in alike.tolist()]
+    shape = len(kinds), len(users) + 1, len(accounts) + 1
+    people = np.ravel_multi_index((kind, columns.user[live] + 1, columns.account[live] + 1), shape)
+    found, which = distinct(people, math.prod(shape))
+    alike = np.stack(np.unravel_index(found, shape), axis=1).tolist()
+    limited = [layout.limits(requests[k], _name(users, u - 1), _name(accounts, a - 1)) for k, u, a in alike]
     counts: Counts = {}
-    counted = _places(limited, counts)[which.reshape(-1)]
+    counted = _places(limited, counts)[which]
     longest_s = np.array([one.longest_s for one in kinds])[kind]
     run_s = np.concatenate((running.remaining_s, np.minimum(queued.run_s, longest_s[len(on) :])))
     # A job without a walltime is planned with the longest one that its partition allows.

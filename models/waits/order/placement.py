@@ -10,6 +10,7 @@ from models.site.topology import ResourceRequest
 from models.site.topology.layout import Kind, Layout, Nodes, fit_parts
 from models.site.topology.topology import RESOURCES
 from models.waits.order.pooled import occupied
+from models.waits.order.room_kernels import Placed, in_use
 
 MAX_PLACES = 40_000  # maximum of an area's nodes times its live jobs for a simulation on single nodes
 
@@ -20,8 +21,8 @@ def nodes_of(layout: Layout, table: LiveTable) -> Nodes | None:
     return None if nodes is None or len(nodes.room) * len(table.seen().rows) > MAX_PLACES else nodes
 
 
-def lie(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], kind: Ints, start: Floats, holds: Floats) -> Floats:
-    """Return the resources that running jobs use of each room or node, (jobs, rooms, resources); O(jobs · rooms).
+def lie(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], kind: Ints, start: Floats, holds: Floats) -> Placed:
+    """Place running jobs in the rooms or on the nodes; O(jobs · rooms).
 
     On nodes they are placed in the order of their starts, first on nodes that are up.
 
@@ -31,10 +32,11 @@ def lie(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], kind: Ints, 
         holds: the current capacity of the rooms.
     """
     demand, parts = stacked(layout, nodes, [one.running for one in kinds]), in_parts(layout, nodes, kinds)
-    if nodes is None:
-        return np.asarray(occupied(layout.wholly()[None], demand, parts, kind, np.arange(len(start))))
-    down = np.where(holds > 0.0, 0.0, layout.wholly(by_node=True))
-    return np.asarray(occupied(np.stack((holds, down)), demand, parts, kind, np.argsort(start, kind="stable")))
+    places, begun = layout.wholly()[None], np.arange(len(start))
+    if nodes is not None:
+        down = np.where(holds > 0.0, 0.0, layout.wholly(by_node=True))
+        places, begun = np.stack((holds, down)), np.argsort(start, kind="stable")
+    return Placed(occupied(places, demand, parts, kind, begun), kind, len(start), demand, demand)
 
 
 def stacked(layout: Layout, nodes: Nodes | None, found: Sequence[Floats]) -> Floats:
@@ -51,6 +53,22 @@ def in_parts(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind]) -> Ints
     return by_room.take(nodes.room, axis=1)
 
 
+def distinct(codes: Ints, count: int) -> tuple[Ints, Ints]:
+    """Return the different codes in ascending order, and the place of each code among them.
+
+    O(codes + count), or O(codes · log codes) if `count` is large.
+
+    Args:
+        count: number of possible codes, from 0.
+    """
+    if count > 8 * len(codes) + 1024:
+        found, place = np.unique(codes, return_inverse=True)
+        return found, place
+    is_used = np.zeros(count, np.bool_)
+    is_used[codes] = True
+    return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[codes]
+
+
 class Vacancy:
     """Free resources of an area now (Unix seconds): on each node, or in each pool, as in simulated schedules.
 
@@ -60,11 +78,11 @@ class Vacancy:
     def __init__(self, layout: Layout, table: LiveTable, now: float) -> None:
         columns = table.columns()
         on = np.flatnonzero(columns.phase == RUNNING)
-        codes, kind = np.unique(columns.request[on], return_inverse=True)
+        codes, kind = distinct(columns.request[on], len(table.requests))
         kinds = [layout.kind(table.requests[code]) for code in codes.tolist()]
         self._layout, self._nodes = layout, nodes_of(layout, table)
         holds = layout.timeline(now, by_node=self._nodes is not None).holds[0]
-        self._free = holds - lie(layout, self._nodes, kinds, kind, columns.start[on], holds).sum(axis=0)
+        self._free = holds - in_use(lie(layout, self._nodes, kinds, kind, columns.start[on], holds))
 
     def has_room(self, request: ResourceRequest) -> bool:
         """Return True if a job with this request fits, without regard to the queue."""

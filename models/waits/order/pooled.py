@@ -13,7 +13,7 @@ import numpy as np
 from models.arrays import Flags, Floats, Ints
 from models.kernels import njit
 from models.site.topology.layout import fit, fit_parts
-from models.waits.order.room_kernels import add_to, fill_rest, fill_taken, reduce_ahead, reduce_to
+from models.waits.order.room_kernels import Placed, add_job, add_to, fill_rest, fill_taken, reduce_ahead, reduce_to
 from models.waits.order.schedule import GRAIN, MAX_WORK, Limits, flow, is_over
 from models.waits.schedules import insert, remove
 
@@ -71,7 +71,7 @@ class Declared(NamedTuple):
 
 @njit(cache=True)
 def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, begun: Ints) -> Floats:
-    """Return the resources that running jobs use of each room, (jobs, rooms, resources).
+    """Return the shares of running jobs in each room, (jobs, rooms).
 
     Their placement is not reported: jobs that fit only one room are placed there, then the others fill the rooms.
     O(jobs).
@@ -81,7 +81,7 @@ def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, begun: Int
         begun: the running jobs, in the order of their placement.
     """
     rooms, resources = places.shape[1:]
-    free, taken, shares = places.copy(), np.zeros((len(begun), rooms, resources)), np.zeros(rooms)
+    free, found, shares = places.copy(), np.zeros((len(begun), rooms)), np.zeros(rooms)
     for choosy in (True, False):
         for job in begun:
             wanted = demand[kind[job]]
@@ -98,16 +98,18 @@ def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, begun: Int
                 place = 0
                 if not fit(free[0], wanted, shares):
                     shares[only] += 1.0 - shares.sum()
-            fill_taken(taken[job], wanted, shares)
-            add_to(free[place], taken[job], -1.0)
-    return taken
+            for room in range(rooms):
+                found[job, room] = shares[room]
+                for what in range(resources):
+                    free[place, room, what] -= shares[room] * max(wanted[room, what], 0.0)
+    return found
 
 
 @njit(cache=True)
 def schedule_rooms(
     world: PoolTimeline,
     jobs: Jobs,
-    occupied: Floats,
+    running: Placed,
     line: Ints,
     users: int,
     limits: Limits,
@@ -121,7 +123,7 @@ def schedule_rooms(
     of job fits any more.
 
     Args:
-        occupied: resources that the first of the jobs, the running ones, use.
+        running: the first of the jobs, which run.
         line: places in `jobs`, the first to start first.
         users, limits, asked, only_now: as in `schedule`.
 
@@ -131,20 +133,21 @@ def schedule_rooms(
     """
     begins, holds, demand, parts = world.begins, world.holds, world.demand, world.parts
     rooms, resources = holds.shape[1:]
-    first, total = len(occupied), len(jobs.kind)
+    first, total = running.running, len(jobs.kind)
     held, runs, counted = np.zeros(users, np.int64), np.zeros(users, np.int64), declared.held.copy()
-    takes = np.zeros((total, rooms, resources))
-    takes[:first] = occupied
+    shares_of = np.zeros((total, rooms))
+    shares_of[:first] = running.shares
+    placed = Placed(shares_of, jobs.kind, first, running.held, demand)
     planned_end = jobs.planned_s.copy()
     used = np.zeros((rooms, resources))
     ahead = np.zeros(holds.shape)  # used by jobs that still run at each of the times, by plan
     for job in range(first):
         held[jobs.user[job]] += jobs.cpus[job]
         runs[jobs.user[job]] += 1
-        add_to(used, takes[job], 1.0)
+        add_job(used, placed, job, 1.0)
         for time in range(1, len(begins)):
             if planned_end[job] > begins[time]:
-                add_to(ahead[time], takes[job], 1.0)
+                add_job(ahead[time], placed, job, 1.0)
     busy = held.sum()
     ends = [(jobs.run_s[job], job) for job in range(first)]
     heapq.heapify(ends)
@@ -187,7 +190,7 @@ def schedule_rooms(
                     started = fit_parts(room, demand[kind], parts[kind], shares)
                 if not started and not has_head and not never[kind]:
                     shadow = _reserve(
-                        now, at, jobs.planned_s[job], demand[kind], parts[kind], begins, holds, used, ahead, takes,
+                        now, at, jobs.planned_s[job], demand[kind], parts[kind], begins, holds, used, ahead, placed,
                         planned_end, releases[:run], heads, shadows, ends_at, claims, extras, spent,
                     )  # fmt: skip
                     if shadow < np.inf:
@@ -200,14 +203,15 @@ def schedule_rooms(
             starts[place] = now
             if place == only_job:
                 return starts, False
-            fill_taken(takes[job], demand[kind], shares)
-            add_to(used, takes[job], 1.0)
+            for where in range(rooms):
+                shares_of[job, where] = shares[where]
+            add_job(used, placed, job, 1.0)
             for time in range(at + 1, len(begins)):
                 if end > begins[time]:
-                    add_to(ahead[time], takes[job], 1.0)
+                    add_job(ahead[time], placed, job, 1.0)
             for head in range(heads):
                 if shadows[head] < end:
-                    add_to(extras[head], takes[job], -1.0)
+                    add_job(extras[head], placed, job, -1.0)
             held[user] += jobs.cpus[job]
             runs[user] += 1
             _count(jobs.counts[job], counted, declared.take[kind], 1.0)
@@ -245,22 +249,22 @@ def schedule_rooms(
             remove(job, planned_end, releases, run)
             work += run
             run -= 1
-            add_to(used, takes[job], -1.0)
+            add_job(used, placed, job, -1.0)
             held[jobs.user[job]] -= jobs.cpus[job]
             runs[jobs.user[job]] -= 1
             _count(jobs.counts[job], counted, declared.take[jobs.kind[job]], -1.0)
 
 
 @njit(cache=True)
-def may_start(world: PoolTimeline, jobs: Jobs, occupied: Floats, declared: Declared) -> Flags:
+def may_start(world: PoolTimeline, jobs: Jobs, running: Placed, declared: Declared) -> Flags:
     """Return the queued jobs that could start now, each alone, (queued,); users have only the declared limits."""
-    first, begins = len(occupied), world.begins
+    first, begins = running.running, world.begins
     used, room, ahead = np.zeros(world.holds.shape[1:]), np.empty(world.holds.shape[1:]), np.zeros(world.holds.shape)
     for job in range(first):
-        add_to(used, occupied[job], 1.0)
+        add_job(used, running, job, 1.0)
         for time in range(1, len(begins)):
             if jobs.planned_s[job] > begins[time]:
-                add_to(ahead[time], occupied[job], 1.0)
+                add_job(ahead[time], running, job, 1.0)
     found, shares = np.zeros(len(jobs.kind) - first, np.bool_), np.empty(len(used))
     for job in range(first, len(jobs.kind)):
         if not _is_over_declared(jobs.counts[job], declared.take[jobs.kind[job]], declared.held, declared.most):
@@ -332,7 +336,7 @@ def _reserve(
     holds: Floats,
     used: Floats,
     ahead: Floats,
-    takes: Floats,
+    placed: Placed,
     planned_end: Floats,
     releases: Ints,
     heads: int,
@@ -371,7 +375,7 @@ def _reserve(
             return np.inf
         time, before = max(time, later), done
         while done < len(releases) and planned_end[releases[done]] <= time:
-            add_to(in_use, takes[releases[done]], -1.0)
+            add_job(in_use, placed, releases[done], -1.0)
             done += 1
         spent[0] += done - before + 1
         while at + 1 < len(begins) and begins[at + 1] <= time:

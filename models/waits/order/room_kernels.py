@@ -1,10 +1,53 @@
-"""Operations on all resources of all rooms, (rooms, resources).
+"""Operations on all resources of all rooms, (rooms, resources), and on the shares of jobs in them.
 
 They are loops, since numba takes seconds to compile each such expression of arrays.
 """
 
-from models.arrays import Floats
+from typing import NamedTuple
+
+import numpy as np
+
+from models.arrays import Floats, Ints
 from models.kernels import njit
+
+
+class Placed(NamedTuple):
+    """Jobs in rooms. What a job uses of a room is its share there of its demand.
+
+    Attributes:
+        shares: (jobs, rooms).
+        kind: the kinds of the jobs.
+        running: number of jobs that run, the first ones.
+        held: what a running job of each kind uses if it is in one room only, (kinds, rooms, resources).
+        demand: the same of a queued job, below 0 where it may not run.
+    """
+
+    shares: Floats
+    kind: Ints
+    running: int
+    held: Floats
+    demand: Floats
+
+
+@njit(cache=True)
+def add_job(room: Floats, placed: Placed, job: int, sign: float) -> None:
+    """Add `sign` times what a job uses."""
+    kind, shares = placed.kind[job], placed.shares[job]
+    for where in range(room.shape[0]):
+        share = shares[where]
+        if share != 0.0:
+            for what in range(room.shape[1]):
+                used = placed.held[kind, where, what] if job < placed.running else placed.demand[kind, where, what]
+                room[where, what] += sign * (share * max(used, 0.0))
+
+
+@njit(cache=True)
+def in_use(placed: Placed) -> Floats:
+    """Return what all jobs together use, (rooms, resources)."""
+    used = np.zeros(placed.held.shape[1:])
+    for job in range(len(placed.shares)):
+        add_job(used, placed, job, 1.0)
+    return used
 
 
 @njit(cache=True)

@@ -13,6 +13,7 @@ from models.engine.settings import EngineSettings
 from models.records import Capacity, End, Limit, Partition, Pool, Prediction, Reservation, Start, Submit
 from models.site.job import EXTRAS, Job
 from models.waits.order.pooled import Declared, Jobs, PoolTimeline, occupied, schedule_rooms
+from models.waits.order.room_kernels import Placed
 from models.waits.order.schedule import Limits, line_of, schedule
 from tests.support.queues import Row, aging_of, queued_of, running_of
 
@@ -38,10 +39,11 @@ def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology
     world = PoolTimeline(np.zeros(1), np.array([[[cpus, 0.0, 0.0]]], np.float64), demand, parts, group)
     nothing = np.zeros((len(sizes), 0), np.int64)
     jobs = Jobs(kind, sizes, table[1].copy(), table[2].copy(), users, nothing)
-    taken = occupied(world.holds[:1], demand, parts, kind, np.arange(first))
+    shares = occupied(world.holds[:1], demand, parts, kind, np.arange(first))
+    running = Placed(shares, kind[:first], first, demand, demand)
     declared = Declared(np.zeros((0, 5)), np.zeros((0, 5)), np.zeros((len(kinds), 5)))
     places = np.arange(first, len(sizes))
-    found, _ = schedule_rooms(world, jobs, taken, places, 10, limits, declared, -1, False)
+    found, _ = schedule_rooms(world, jobs, running, places, 10, limits, declared, -1, False)
     assert found.tolist() == schedule(8, running_of(on), line, aging, limits, -1, False)[0].tolist()
 
 

@@ -107,7 +107,7 @@ def test_whatever_the_old_owner_still_writes_the_new_one_goes_on_as_a_replay(rea
         old = process(world)
         await old.take_over(0)
         working = asyncio.ensure_future(old_worker(old, world.delivered()))
-        while len(world.changelog) < read_at // 10 and not working.done():
+        while (len(world.changelog) < read_at // 10 or len(world.claims) < len(EVENTS)) and not working.done():
             await asyncio.sleep(0)
         new = process(world)  # which reads the changelog to its end now
         for _ in range(claimed_after):
