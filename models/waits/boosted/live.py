@@ -78,6 +78,26 @@ class _About(NamedTuple):
     now: float
 
 
+class _Running(NamedTuple):
+    """The running jobs, as far as the features of every job need them.
+
+    Attributes:
+        rows: their rows in the table.
+        expected, planned: their remaining run times, seconds.
+        by_expected, by_planned: their places in `rows` by these.
+        in_use: their CPUs.
+        sums: CPUs by horizon, expected and planned, then their number and work, expected and planned.
+    """
+
+    rows: Ints
+    expected: Floats
+    planned: Floats
+    by_expected: Ints
+    by_planned: Ints
+    in_use: float
+    sums: Floats
+
+
 def live_features(job: Job, table: LiveTable, now: float, site_cpus: int, out: Floats) -> None:
     """Fill in the features of `NAMES`, zeros before, for a job that is not in the table.
 
@@ -88,43 +108,94 @@ def live_features(job: Job, table: LiveTable, now: float, site_cpus: int, out: F
         queue = _NEW_QUEUE
     work, user = cpus * job.planned_run_s, table.code("user", job.user)
     about = _About(cpus, job.planned_run_s, work, user, queue, float(now))
-    _live_features(seen.rows, seen.stands_for, table.records, about, float(max(site_cpus, 1)), out)
+    _submitted_features(seen.rows, seen.stands_for, table.records, about, float(max(site_cpus, 1)), out)
 
 
 def queued_features(rows: Ints, table: LiveTable, now: float, site_cpus: int, out: Floats) -> None:
-    """Fill in the features of `NAMES`, zeros before, for the jobs in these rows of the table, (rows, NAMES)."""
+    """Fill in the features of `NAMES`, zeros before, for the jobs in these rows of the table, (rows, NAMES).
+
+    O(running jobs · log running jobs), and O(live jobs) for each row.
+    """
     seen = table.seen()
     _queued_features(rows, seen.rows, seen.stands_for, table.records, float(now), float(max(site_cpus, 1)), out)
+
+
+@njit(cache=True)
+def _submitted_features(
+    live: Ints, stands_for: Floats, table: Records, job: _About, site_cpus: float, out: Floats
+) -> None:
+    others, many = _not_running(live, stands_for, table)
+    _live_features(others, many, table, _running_of(live, table, job.now), job, site_cpus, out)
 
 
 @njit(cache=True)
 def _queued_features(
     rows: Ints, live: Ints, stands_for: Floats, table: Records, now: float, site_cpus: float, out: Floats
 ) -> None:
+    others, many = _not_running(live, stands_for, table)
+    running = _running_of(live, table, now)
     for number in range(len(rows)):
         own = table[rows[number]]
         cpus, planned_s = float(own.cpus), own.planned_s
         user, queue = np.int64(own.user), np.int64(own.queue)  # with the codes of a job that is not in the table
         job = _About(cpus, planned_s, cpus * planned_s, user, queue, now)  # type: ignore[arg-type]
-        _live_features(live, stands_for, table, job, site_cpus, out[number])
+        _live_features(others, many, table, running, job, site_cpus, out[number])
 
 
 @njit(cache=True)
-def _live_features(live: Ints, stands_for: Floats, table: Records, job: _About, site_cpus: float, out: Floats) -> None:
-    queued, running = np.zeros((len(GROUPS), len(SUMS))), np.empty(len(live), np.int64)
-    count = 0
-    head, head_ready, in_use, latest = -1, np.inf, 0.0, -NEVER_S
+def _not_running(live: Ints, stands_for: Floats, table: Records) -> tuple[Ints, Floats]:
+    """Return the rows of the live jobs that do not run, and the number that each represents."""
+    rows, many, count = np.empty(len(live), np.int64), np.empty(len(live)), 0
+    for number, row in enumerate(live):
+        if table[row].phase != RUNNING:
+            rows[count], many[count] = row, stands_for[number]
+            count += 1
+    return rows[:count], many[:count]
+
+
+@njit(cache=True)
+def _running_of(live: Ints, table: Records, now: float) -> _Running:
+    rows, count, in_use = np.empty(len(live), np.int64), 0, 0.0
+    for row in live:
+        if table[row].phase == RUNNING:
+            rows[count] = row
+            count += 1
+            in_use += float(table[row].cpus)
+    rows = rows[:count].copy()
+    expected, planned = _remaining(rows, table, now)
+    by_expected, by_planned = np.argsort(expected, kind="mergesort"), np.argsort(planned, kind="mergesort")
+    horizons = len(HORIZONS_S)
+    sums = np.zeros(2 * horizons + 3)
+    for number, row in enumerate(rows):
+        size = float(table[row].cpus)
+        for horizon in range(horizons):
+            if expected[number] <= HORIZONS_S[horizon]:
+                sums[horizon] += size
+            if planned[number] <= HORIZONS_S[horizon]:
+                sums[horizons + horizon] += size
+        sums[2 * horizons] += 1.0
+        sums[2 * horizons + 1] += size * expected[number]
+        sums[2 * horizons + 2] += size * planned[number]
+    return _Running(rows, expected, planned, by_expected, by_planned, in_use, sums)
+
+
+@njit(cache=True)
+def _live_features(
+    others: Ints, many: Floats, table: Records, running: _Running, job: _About, site_cpus: float, out: Floats
+) -> None:
+    queued = np.zeros((len(GROUPS), len(SUMS)))
+    head, head_ready, latest = -1, np.inf, -NEVER_S
     after = len(GROUPS) * len(SUMS)
     held = len(NAMES) - 2
-    for number, row in enumerate(live):
-        other, many = table[row], stands_for[number]
+    for number, row in enumerate(others):
+        other, count = table[row], many[number]
         size, own = float(other.cpus), other.user == job.user and job.user >= 0
         if own:
             latest = max(latest, other.submit)
         if other.phase == QUEUED:
             if other.barred:
-                out[held] += many
-                out[held + 1] += many * size
+                out[held] += count
+                out[held + 1] += count * size
             elif other.ready < head_ready:
                 head, head_ready = row, other.ready
             age, work = max(job.now - other.ready, 0.0), size * other.planned_s
@@ -138,32 +209,27 @@ def _live_features(live: Ints, stands_for: Floats, table: Records, job: _About, 
                 similar,
                 similar and own,
             )
-            _add(queued[0], many, size, work, age)
+            _add(queued[0], count, size, work, age)
             for group in range(len(in_group)):
                 if in_group[group]:
-                    _add(queued[1 + group], many, size, work, age)
-        elif other.phase == RUNNING:
-            running[count] = row
-            count += 1
-            in_use += size
+                    _add(queued[1 + group], count, size, work, age)
         elif other.phase == HELD:
-            out[held] += many
-            out[held + 1] += many * size
+            out[held] += count
+            out[held + 1] += count * size
     for group in range(len(GROUPS)):
         for what in range(len(SUMS)):
             out[group * len(SUMS) + what] = queued[group, what]
-    expected, planned = _remaining(running[:count], table, job.now)
-    _running_features(out, after, running[:count], table, expected, planned, job)
-    free = site_cpus - in_use
+    latest = max(latest, _running_features(out, after, running, table, job))
+    free = site_cpus - running.in_use
     place = after + 2 * len(HORIZONS_S) + 8
     out[place] = free
     for by in range(2):
-        left = expected if by == 0 else planned
-        order = np.argsort(left, kind="mergesort")
-        out[place + 1 + by], _ = _fits_in(order, left, running, table, free, job.cpus)
+        left = running.expected if by == 0 else running.planned
+        order = running.by_expected if by == 0 else running.by_planned
+        out[place + 1 + by], _ = _fits_in(order, left, running.rows, table, free, job.cpus)
         if head >= 0:
             wanted = float(table[head].cpus)
-            out[place + 5 + by], out[place + 7 + by] = _fits_in(order, left, running, table, free, wanted)
+            out[place + 5 + by], out[place + 7 + by] = _fits_in(order, left, running.rows, table, free, wanted)
         else:
             out[place + 7 + by] = free
     if head >= 0:
@@ -210,28 +276,21 @@ def _remaining(running: Ints, table: Records, now: float) -> tuple[Floats, Float
 
 
 @njit(cache=True)
-def _running_features(
-    out: Floats, place: int, running: Ints, table: Records, expected: Floats, planned: Floats, job: _About
-) -> None:
-    horizons = len(HORIZONS_S)
-    sums = place + 2 * horizons
-    for number, row in enumerate(running):
+def _running_features(out: Floats, place: int, running: _Running, table: Records, job: _About) -> float:
+    """Fill in the features of the running jobs; return the last submission among those of the job's user."""
+    latest, sums = -NEVER_S, place + 2 * len(HORIZONS_S)
+    out[place : sums + 3] = running.sums
+    for number, row in enumerate(running.rows):
         size = float(table[row].cpus)
-        for horizon in range(horizons):
-            if expected[number] <= HORIZONS_S[horizon]:
-                out[place + horizon] += size
-            if planned[number] <= HORIZONS_S[horizon]:
-                out[place + horizons + horizon] += size
-        out[sums] += 1.0
-        out[sums + 1] += size * expected[number]
-        out[sums + 2] += size * planned[number]
         if table[row].user == job.user and job.user >= 0:
+            latest = max(latest, table[row].submit)
             out[sums + 3] += 1.0
             out[sums + 4] += size
         if table[row].queue == job.queue:
             out[sums + 5] += 1.0
             out[sums + 6] += size
-            out[sums + 7] += size * expected[number]
+            out[sums + 7] += size * running.expected[number]
+    return latest
 
 
 @njit(cache=True)
