@@ -31,13 +31,13 @@ class EngineSnapshot(NamedTuple):
     Attributes:
         state: the bounded part, encoded: a `SavedState` without live jobs.
         jobs: the live jobs that may have changed, by number, each an encoded `StoredJob`.
-        left: the numbers of the jobs that have left.
+        departed: the numbers of the jobs that have left.
         changes: the new entries of the histories.
     """
 
     state: bytes
     jobs: dict[int, bytes]
-    left: list[int]
+    departed: list[int]
     changes: Changes
 
 

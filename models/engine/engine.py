@@ -194,7 +194,7 @@ class Engine:
         marks = live.take_changes()
         changes = self.parts.histories.take_changes()
         jobs = {number: encode_job(live.stored(number, job)) for number, job in marks.jobs.items()}
-        return EngineSnapshot(encode(self._save(changes, live.save())), jobs, marks.left, changes)
+        return EngineSnapshot(encode(self._save(changes, live.save())), jobs, marks.departed, changes)
 
     def encoded_job(self, number: int) -> bytes:
         """Return a live job by its number as it is stored, changed or not."""
@@ -255,8 +255,8 @@ class Engine:
         else:
             engine.parts.gaps = Gaps(lost=True)  # jobs are counted from 0 again
         included = state.histories.rows.get(LEARNT_ROWS, RowRange(0, 0))
-        left = ({} if lost else rows or {}).get(LEARNT_ROWS, None if included.count else ())
-        engine.parts.live.restore_learnt(state.live.learnt, left, included.count, included.oldest)
+        learnt_rows = ({} if lost else rows or {}).get(LEARNT_ROWS, None if included.count else ())
+        engine.parts.live.restore_learnt(state.live.learnt, learnt_rows, included.count, included.oldest)
         engine.methods.load(state.methods, with_rows=not lost)
         return engine
 

@@ -1,4 +1,4 @@
-"""The live jobs of a site, updated by events, and the jobs that have left."""
+"""The live jobs of a site, updated by events, and the jobs that have departed."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -27,11 +27,11 @@ class DirtyJobs(NamedTuple):
 
     Attributes:
         jobs: live jobs that may have changed, by number.
-        left: numbers of the jobs that have left.
+        departed: numbers of the jobs that have departed.
     """
 
     jobs: dict[int, Job]
-    left: list[int]
+    departed: list[int]
 
 
 class StoredJob(msgspec.Struct, array_like=True, gc=False):
@@ -101,7 +101,7 @@ class LiveJobs:
         self.by_number: dict[int, Job] = {}
         self.entered = 0  # number of jobs that have ever entered, and the number of the next one
         self._touched: set[JobKey] = set()
-        self._left: list[int] = []
+        self._departed: list[int] = []
         self.expiry = Expiry(self._state)
         self.clock = SiteClock()
         self.learnt = LearntJobs()
@@ -110,7 +110,7 @@ class LiveJobs:
         self.unsubmitted_starts = UnsubmittedStarts()
         self._heavy: dict[JobKey, int] = {}  # number of additional jobs that each job with much text counts as
         self._heavy_total = 0
-        self._still: dict[JobKey, None] = {}  # suspended jobs that keep their CPUs; some may have left or resumed
+        self._still: dict[JobKey, None] = {}  # suspended jobs that keep their CPUs; some may have departed or resumed
         self.event_time = 0.0  # time of the current event
 
     def get(self, key: JobKey) -> Job | None:
@@ -128,18 +128,18 @@ class LiveJobs:
         """Return the changes since the last call."""
         touched = self._touched.union(*(kept.take_changed() for kept in self._per_job.values()))
         jobs = {self.numbers[key]: self._state.jobs[key] for key in touched if key in self.numbers}
-        marks = DirtyJobs(dict(sorted(jobs.items())), self._left)
-        self._touched, self._left = set(), []
+        marks = DirtyJobs(dict(sorted(jobs.items())), self._departed)
+        self._touched, self._departed = set(), []
         return marks
 
-    def has_left(self, key: JobKey) -> bool:
-        """Return whether a job with this key has left, as far as departed jobs are remembered."""
+    def has_departed(self, key: JobKey) -> bool:
+        """Return whether a job with this key has departed, as far as departed jobs are remembered."""
         return key in self.learnt
 
     def may_be_forgotten(self, key: JobKey, time: float) -> bool:
         """Return whether an event of this time may belong to a departed job that is no longer remembered."""
-        may_have_left = self.learnt.may_have_left(time, self.clock.now)
-        return may_have_left and key not in self._state.jobs and not self.has_left(key)
+        may_have_departed = self.learnt.may_have_departed(time, self.clock.now)
+        return may_have_departed and key not in self._state.jobs and not self.has_departed(key)
 
     @property
     def full(self) -> bool:
@@ -236,7 +236,7 @@ class LiveJobs:
         number = self.numbers.pop(job.key)
         del self.by_number[number]
         self._heavy_total -= self._heavy.pop(job.key, 0)
-        self._left.append(number)
+        self._departed.append(number)
         for kept in self._per_job.values():
             kept.pop(job.key)
         self._unsubmitted_cpus -= self._unsubmitted.pop(job.key, 0)
@@ -250,7 +250,7 @@ class LiveJobs:
             self._unsubmitted_cpus += job.counted_cpus - self._unsubmitted.get(job.key, 0)
             self._unsubmitted[job.key] = job.counted_cpus
 
-    def note_left(self, key: JobKey) -> None:
+    def note_departure(self, key: JobKey) -> None:
         """Mark a job that is not live as departed, so that later events of it are rejected."""
         if key not in self.learnt:
             self.learnt.add(key, max(self.clock.now, self.event_time))
@@ -331,7 +331,7 @@ class LiveJobs:
         self.entered = saved.entered
 
     def restore_learnt(self, saved: LearntState, rows: Iterable[Row] | None, count: int, oldest: int) -> None:
-        """Restore the departed jobs. If the rows are lost (None), any unknown job up to now may have left.
+        """Restore the departed jobs. If the rows are lost (None), any unknown job up to now may have departed.
 
         Raises:
             ValueError: rows are missing.

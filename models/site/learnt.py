@@ -61,7 +61,7 @@ class LearntJobs:
 
     >>> learnt = LearntJobs()
     >>> learnt.add(("1", 0), 60.0)
-    >>> ("1", 0) in learnt, ("1", 1) in learnt, learnt.may_have_left(50.0, now=60.0)
+    >>> ("1", 0) in learnt, ("1", 1) in learnt, learnt.may_have_departed(50.0, now=60.0)
     (True, False, False)
     """
 
@@ -79,7 +79,7 @@ class LearntJobs:
         place = int(self._merged.searchsorted(np.uint64(found)))
         return place < len(self._merged) and int(self._merged[place]) == found
 
-    def may_have_left(self, time: float, now: float) -> bool:
+    def may_have_departed(self, time: float, now: float) -> bool:
         """Return whether an unknown job with an event of this time may have left before.
 
         A job whose fingerprint was forgotten within the last hour counts as new, because at such a high throughput some

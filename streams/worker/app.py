@@ -67,7 +67,7 @@ def build_app(
     freshness = Freshness(logs.place, logs.end)
     intake = Intake(EventPlaces(settings, partitions), lambda name: metrics.unknown_fields.labels(name).inc())
     redis = connect(settings.redis)
-    means = SharedContext(
+    context = SharedContext(
         settings,
         table,
         lambda token: SiteStore(redis, settings.redis.prefix, token.check),
@@ -79,7 +79,7 @@ def build_app(
         confirm=lambda: app.consumer.confirm(),
         acknowledge=lambda place, offset: app.consumer.acknowledge(place, offset),
     )
-    owner = Owner(means, freshness)
+    owner = Owner(context, freshness)
     app.excuse = owner.excuse  # type: ignore[method-assign]
     inbox: list[asyncio.Queue[Any]] = []  # Faust's queue of fetched messages; empty until the agent starts
     turns = TimeSlicer(lambda: owner.is_busy or any(not queue.empty() for queue in inbox), doing=owner.doing)

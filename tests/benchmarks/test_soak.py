@@ -28,7 +28,7 @@ from streams.settings import RedisSettings, Settings, WorkerSettings
 from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.stored import Log, Range
+from streams.worker.checkpoint.stored import LogOffsets, PartitionLog
 from streams.worker.checkpoint.table import OwnershipToken
 from tests.support.fakes import Process
 from tests.support.forgetful import forgetful_redis, kill_and_lose, written
@@ -119,11 +119,11 @@ class Changelog(MemoryTable):
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
         return [(one, value) for one, value in reversed(self._states) if site_of(one) == key and value]
 
-    async def ranges(self, logs: Any) -> dict[Log, Range]:
+    async def ranges(self, logs: Any) -> dict[PartitionLog, LogOffsets]:
         messages: Any = self._world.messages[0]
-        return {log: Range(messages.gone, len(messages)) for log in logs}
+        return {log: LogOffsets(messages.gone, len(messages)) for log in logs}
 
-    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[SimpleNamespace]:
+    async def read(self, log: PartitionLog, first: int, last: int, key: bytes) -> list[SimpleNamespace]:
         return [raw for raw in self._world.messages[0][first : last + 1] if raw.key == key]
 
 

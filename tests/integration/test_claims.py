@@ -15,7 +15,7 @@ from models.site.runs import Run
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.claims import Fenced, WritesLost
 from streams.worker.checkpoint.client import connect
-from streams.worker.checkpoint.store import SiteStore, StoredHistories
+from streams.worker.checkpoint.store import HistoryEntries, SiteStore
 from streams.worker.checkpoint.table import OwnershipToken, Revoked
 
 SITE = "alder"
@@ -25,7 +25,7 @@ LATE = Changes(runs=[Run(2, ("user", "ada"), 70.0, None, 1)], forgotten_runs=EAR
 WRITES: dict[str, Callable[[SiteStore], Awaitable[Any]]] = {
     "write": lambda store: store.write(SITE, LATE),
     "trim": lambda store: store.trim(SITE, 0, LATE),
-    "clean": lambda store: store.clean(SITE, StoredHistories([], EARLY.runs), StoredHistories([], [])),
+    "clean": lambda store: store.clean(SITE, HistoryEntries([], EARLY.runs), HistoryEntries([], [])),
     "retire": lambda store: store.retire(SITE, 0),
     "forget": lambda store: store.forget(SITE),
 }

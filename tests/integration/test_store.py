@@ -22,7 +22,7 @@ from streams.errors import UserError
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.claims import WritesLost
 from streams.worker.checkpoint.client import check_redis, connect
-from streams.worker.checkpoint.store import SCAN_MEMBERS, TRANSACTION_COMMANDS, SiteStore, StoredHistories, included
+from streams.worker.checkpoint.store import SCAN_MEMBERS, TRANSACTION_COMMANDS, HistoryEntries, SiteStore, included
 from tests.support.deployment import parts, simulated
 
 T = TypeVar("T")
@@ -54,10 +54,10 @@ class Store:
     def trim(self, engine: Engine, changes: Changes) -> None:
         self.do(lambda store: store.trim(engine.site, engine.context.history.oldest, changes), engine.site)
 
-    def load(self, site: str, saved: SavedState) -> StoredHistories:
+    def load(self, site: str, saved: SavedState) -> HistoryEntries:
         """What a state counts; the rest is deleted."""
 
-        async def load(store: SiteStore) -> StoredHistories:
+        async def load(store: SiteStore) -> HistoryEntries:
             stored = await store.read(site)
             kept = included(stored, saved, SETTINGS.history)
             await store.clean(site, stored, kept)
@@ -84,7 +84,7 @@ def test_a_long_change_is_written_and_deleted_in_several_transactions(store: Sto
     users = 2 * TRANSACTION_COMMANDS + 10
     runs = [Run(number, ("user", f"u{number}"), 60.0, None, 1) for number in range(users)]
 
-    async def write_and_forget(own: SiteStore) -> tuple[StoredHistories, list[int]]:
+    async def write_and_forget(own: SiteStore) -> tuple[HistoryEntries, list[int]]:
         writes = []
         await own.write("alder", Changes(runs=runs))
         writes.append(own.claims._held["alder"].writes)
@@ -176,7 +176,7 @@ def test_entries_beyond_the_state_are_ignored_and_cleared_away(store: Store) -> 
     assert store.dump() == before
 
 
-def comparable(stored: StoredHistories) -> tuple[list[tuple[object, ...]], list[Run]]:
+def comparable(stored: HistoryEntries) -> tuple[list[tuple[object, ...]], list[Run]]:
     """Rows and runs in order, as what can be compared: arrays can't."""
     found = [(row.number, row.wait_s, row.features.tobytes()) for row in stored.started]
     return sorted(found), sorted(stored.runs, key=lambda run: run.number)
@@ -291,7 +291,7 @@ def test_a_key_that_somebody_made_of_another_type_is_set_aside_and_counts_as_los
     store.redis.delete(key)
     store.redis.set(key, "what?")
 
-    async def write(own: SiteStore) -> StoredHistories:
+    async def write(own: SiteStore) -> HistoryEntries:
         try:
             await own.write("alder", changes)
         except WritesLost:

@@ -14,9 +14,9 @@ from models.site.rows import Row
 from models.site.runs import Run
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.claims import Fenced
-from streams.worker.checkpoint.event_logs import EventLogs, LateStates, SomeMessages
-from streams.worker.checkpoint.store import SiteStore, StoredHistories
-from streams.worker.checkpoint.stored import Log, Range, SiteHandle
+from streams.worker.checkpoint.event_logs import ChangelogRecords, EventLogs, MessageBatch
+from streams.worker.checkpoint.store import HistoryEntries, SiteStore
+from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, SiteHandle
 from streams.worker.checkpoint.table import OwnershipToken
 
 TOPIC = "queuecast.events"
@@ -212,15 +212,15 @@ class MemoryStore(SiteStore):
             self._world.rows[place][method] = {number: row for number, row in own.items() if number >= oldest_row}
         await self._world.pause()
 
-    async def read(self, site: str, generation: int = 0) -> StoredHistories:
+    async def read(self, site: str, generation: int = 0) -> HistoryEntries:
         place = await self._begin("read", site, generation, writes=False)
         rows = {method: list(own.values()) for method, own in self._world.rows.get(place, {}).items()}
         started, runs = self._world.started.get(place, {}), self._world.runs.get(place, {})
-        found = StoredHistories(list(started.values()), list(runs.values()), rows)
+        found = HistoryEntries(list(started.values()), list(runs.values()), rows)
         await self._world.pause()
         return found
 
-    async def clean(self, site: str, stored: StoredHistories, kept: StoredHistories, generation: int = 0) -> None:
+    async def clean(self, site: str, stored: HistoryEntries, kept: HistoryEntries, generation: int = 0) -> None:
         place = await self._begin("clean", site, generation)
         self._world.started[place] = {row.number: row for row in kept.started}
         self._world.runs[place] = {run.number: run for run in kept.runs}
@@ -254,9 +254,9 @@ class MemoryEvents(EventLogs):
     def place(self, handle: SiteHandle) -> TP:
         return TP(TOPIC, handle.partition)
 
-    async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
+    async def ranges(self, logs: Iterable[PartitionLog]) -> dict[PartitionLog, LogOffsets]:
         await self._world.pause()
-        return {log: Range(0, 1 << 62) for log in logs}
+        return {log: LogOffsets(0, 1 << 62) for log in logs}
 
     def renewed(self, partition: int) -> None:
         raise AssertionError(partition)
@@ -264,17 +264,17 @@ class MemoryEvents(EventLogs):
     def lost(self, partition: int, events: int) -> None:
         assert not events
 
-    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Fetched]:
+    async def read(self, log: PartitionLog, first: int, last: int, key: bytes) -> list[Fetched]:
         await self._world.pause()
         found = self._world.messages[log.partition][first : last + 1]
         return [Fetched.of(one) for one in found if one.key == key]
 
-    async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> SomeMessages:
-        found = (await self.read(Log(None, place.partition), first, last, key))[:most]
-        return SomeMessages(found, found[-1].offset + 1 if len(found) == most else last + 1, False)
+    async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> MessageBatch:
+        found = (await self.read(PartitionLog(None, place.partition), first, last, key))[:most]
+        return MessageBatch(found, found[-1].offset + 1 if len(found) == most else last + 1, False)
 
-    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
-        return LateStates([], -1)
+    async def late_states(self, partition: int, after: int | None = None) -> ChangelogRecords:
+        return ChangelogRecords([], -1)
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
         return []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams.worker.checkpoint.checkpoint import Checkpoint
-from streams.worker.checkpoint.event_logs import LateStates
+from streams.worker.checkpoint.event_logs import ChangelogRecords
 from streams.worker.ownership.processing import Processing
 from tests.worker_simulation.checker import Difference
 from tests.worker_simulation.loop import Livelock
@@ -47,8 +47,8 @@ def assert_found(likely: Iterable[int]) -> None:
 
 
 def test_changelog_read_only_before_claims_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(*_: Any) -> LateStates:
-        return LateStates([], -1)
+    async def nothing(*_: Any) -> ChangelogRecords:
+        return ChangelogRecords([], -1)
 
     async def unconfirmed(_: Worker) -> None:  # which would hide the defect in these seeds
         pass
@@ -71,10 +71,10 @@ def test_commit_before_outputs_are_durable_is_found(monkeypatch: pytest.MonkeyPa
 
 def test_rebuild_that_no_crash_mark_names_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unmarked(processing: Processing, operation: Any, raw: Any, handle: Any) -> Any:
-        async with processing.remaking:
-            fresh, _ = await processing._made_again(operation, raw.offset, handle)
+        async with processing.rebuilding:
+            fresh, _ = await processing._recreated(operation, raw.offset, handle)
         return fresh
 
-    monkeypatch.setattr(Processing, "_remake", unmarked)
+    monkeypatch.setattr(Processing, "_recreate", unmarked)
     monkeypatch.setattr("tests.worker_simulation.loop.MAX_STEPS", 60_000)
     assert_found([REBUILD_SEED, 9, 14])

@@ -12,10 +12,10 @@ from faust.types import TP
 from streams.broker.fetched import Fetched
 from streams.settings import Settings
 from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
-from streams.worker.checkpoint.event_logs import LateStates, SomeMessages
+from streams.worker.checkpoint.event_logs import ChangelogRecords, MessageBatch
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.stored import Log, Range, decode_stored
+from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, decode_stored
 from streams.worker.checkpoint.table import Revoked
 from streams.worker.faust_compat import SiteTable, is_own_reason
 from streams.worker.ownership.owner import CHECKPOINT_TURNS
@@ -77,31 +77,31 @@ class ReadEvents(MemoryEvents):
     def __init__(self, kafka: Kafka, table: ReadTable) -> None:
         self._brokers, self._table = kafka, table
 
-    async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
+    async def ranges(self, logs: Iterable[PartitionLog]) -> dict[PartitionLog, LogOffsets]:
         wanted = list(logs)
         messages, committed = self._brokers.messages, self._brokers.committed
         return await self._brokers.faults.request(
             "kafka ends",
-            lambda: {one: Range(0, len(messages[one.partition]), committed.get(one.partition)) for one in wanted},
+            lambda: {one: LogOffsets(0, len(messages[one.partition]), committed.get(one.partition)) for one in wanted},
         )
 
-    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Any]:
+    async def read(self, log: PartitionLog, first: int, last: int, key: bytes) -> list[Any]:
         return (await self.read_some(TP("", log.partition), key, first, last, 1 << 30)).messages
 
-    async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> SomeMessages:
-        def effect() -> SomeMessages:
+    async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> MessageBatch:
+        def effect() -> MessageBatch:
             log = self._brokers.messages[place.partition][first : last + 1]
             found = [Fetched.of(one) for one in log if one.key == key][:most]
-            return SomeMessages(found, found[-1].offset + 1 if len(found) == most else last + 1, False)
+            return MessageBatch(found, found[-1].offset + 1 if len(found) == most else last + 1, False)
 
         return await self._brokers.faults.request("kafka read", effect)
 
-    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
+    async def late_states(self, partition: int, after: int | None = None) -> ChangelogRecords:
         first = (self._table.read[partition] if after is None else after) + 1
 
-        def effect() -> LateStates:
+        def effect() -> ChangelogRecords:
             found = self._brokers.changelog[partition][first:]
-            return LateStates(found, first + len(found) - 1)
+            return ChangelogRecords(found, first + len(found) - 1)
 
         return await self._brokers.faults.request("kafka states", effect)
 

@@ -26,10 +26,10 @@ class EndHandler(AttemptHandler):
     def end(self, event: End) -> Iterator[Record]:
         """Handle the end of a job, which releases its CPUs."""
         job = self._live.get(event.key)
-        if job is None and self._live.has_left(event.key):
+        if job is None and self._live.has_departed(event.key):
             yield Anomaly("duplicate_end", f"job {event.job} has already left")
         elif job is None:
-            self._live.note_left(event.key)
+            self._live.note_departure(event.key)
             row = self._arrays.row_of(event)
             if row is None:
                 self._arrays.task_left(event.array)
@@ -92,8 +92,8 @@ class EndHandler(AttemptHandler):
         """Handle the cancellation of a job that has not started."""
         job = self._live.get(event.key)
         if job is None:
-            known, row = self._live.has_left(event.key), self._arrays.row_of(event)
-            self._live.note_left(event.key)
+            known, row = self._live.has_departed(event.key), self._arrays.row_of(event)
+            self._live.note_departure(event.key)
             if row is not None and not known:
                 yield from self._cancel_task(row, event)
                 return

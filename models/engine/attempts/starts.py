@@ -22,7 +22,7 @@ class StartHandler(AttemptHandler):
         """Handle the start of a job, or of a task of an array."""
         job = self._live.get(event.key)
         row = self._arrays.row_of(event) if job is None else None
-        if job is None and self._live.has_left(event.key):
+        if job is None and self._live.has_departed(event.key):
             yield Anomaly("duplicate_start", f"job {event.job} has already left")
         elif job is None and self._live.full:
             yield self._live.no_room(event.job)

@@ -54,7 +54,7 @@ class SubmitHandler(AttemptHandler):
             yield Anomaly("submit_after_start", f"job {task.id}: submit event of its array came after its start")
         row.progress, row.unscored = row.progress.but(tasks_gone=gone + len(tasks)), True
         if not row.tasks_left:
-            self._live.note_left(row.key)
+            self._live.note_departure(row.key)
 
     def _admit(self, job: Job) -> Iterator[Record]:
         """Add a job to the queue, unless it is live or has left already."""
@@ -62,7 +62,7 @@ class SubmitHandler(AttemptHandler):
         if known is not None and not known.requested:
             self._fill_in(known, job)
             yield Anomaly("submit_after_start", f"job {job.id}: submit event came after its start")
-        elif known is not None or self._live.has_left(job.key):
+        elif known is not None or self._live.has_departed(job.key):
             yield Anomaly("duplicate_submit", f"job {job.id} was already submitted")
         elif self._live.full:
             yield self._live.no_room(job.id)
@@ -117,8 +117,8 @@ class SubmitHandler(AttemptHandler):
         """Handle a job that returns to the queue as the next attempt."""
         job = self._live.get(event.key)
         if job is None:
-            known = self._live.has_left(event.key)
-            self._live.note_left(event.key)
+            known = self._live.has_departed(event.key)
+            self._live.note_departure(event.key)
             yield Anomaly("duplicate_requeue" if known else "requeue_of_unknown_job", f"job {event.job} is not live")
         elif job.phase is Phase.ENDED_BEFORE_START:
             yield Anomaly("requeue_after_end", f"job {event.job} has already ended")

@@ -36,7 +36,7 @@ class Arrays:
 
     def task_left(self, array: str | None) -> None:
         """Count a task that left before its row was submitted: the row will not contain it."""
-        if array is not None and not self._live.has_left((array, 0)):
+        if array is not None and not self._live.has_departed((array, 0)):
             self.early[array] = self.early.pop(array, 0) + 1
             if len(self.early) > MAX_EARLY:
                 del self.early[next(iter(self.early))]

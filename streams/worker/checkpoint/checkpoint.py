@@ -16,7 +16,7 @@ from models.engine.histories import Changes
 from models.records import AnyEvent
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.claims import WritesLost
-from streams.worker.checkpoint.job_log import CheckpointWrites
+from streams.worker.checkpoint.job_log import JobLogWrites
 from streams.worker.checkpoint.loader import SiteLoader
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import (
@@ -44,8 +44,8 @@ class EngineInput(NamedTuple):
     arrived: float | None = None
 
 
-class Gone(NamedTuple):
-    """Data to delete for an evicted site: its generation in Redis, and its keys in the table."""
+class EvictedSite(NamedTuple):
+    """Data of an evicted site to delete: its generation in Redis, and its keys in the table."""
 
     generation: int
     keys: list[bytes]
@@ -61,7 +61,7 @@ class PendingBatch:
         messages: Messages that are completely processed.
         sends: Records on their way to the broker.
         sites: Sites whose state has changed, if only in its offset.
-        gone: Evicted sites.
+        evicted: Evicted sites.
         applied: Inputs of the engines, in order.
     """
 
@@ -70,7 +70,7 @@ class PendingBatch:
     messages: list[Fetched] = field(default_factory=list)
     sends: list[Awaitable[Any]] = field(default_factory=list)
     sites: set[str] = field(default_factory=set)
-    gone: dict[str, Gone] = field(default_factory=dict)
+    evicted: dict[str, EvictedSite] = field(default_factory=dict)
     applied: list[EngineInput] = field(default_factory=list)
 
     @property
@@ -101,9 +101,9 @@ class Pending:
         return self._batch
 
     @property
-    def gone(self) -> Container[str]:
+    def evicted(self) -> Container[str]:
         """Evicted sites whose eviction is not durable yet."""
-        return () if self._batch is None else self._batch.gone
+        return () if self._batch is None else self._batch.evicted
 
     @property
     def since(self) -> float | None:
@@ -223,10 +223,10 @@ class Histories:
             await self._loader.claim(site)
             return
         stored = decode_stored(value)
-        handle, mended = await self._loader.load(site, stored)
+        handle, is_repaired = await self._loader.load(site, stored)
         if handle.generation != stored.generation:
             raise RuntimeError(f"Redis has lost entries of the site {site!r} that cannot be rebuilt from its events")
-        if mended:
+        if is_repaired:
             changes, oldest = handle.engine.take_changes(), handle.engine.context.history.oldest
             await self.write(site, changes, stored.generation)
             await self.trim(site, changes, stored.generation, oldest)
@@ -245,7 +245,7 @@ class SiteSnapshot(NamedTuple):
 
     site: str
     head: StoredState
-    jobs: CheckpointWrites
+    jobs: JobLogWrites
     changes: Changes
     oldest: int
 
@@ -323,15 +323,17 @@ class Checkpoint:
         for one in states:
             await histories.write(one.site, one.changes, one.head.generation)
         heads, segments = await packed
-        for site, gone in batch.gone.items():  # also detects a claim by another worker
-            await histories.retire(site, gone.generation)
-        await table.put({key: None for site, gone in batch.gone.items() for key in (site.encode(), *gone.keys)})
+        for site, evicted in batch.evicted.items():  # also detects a claim by another worker
+            await histories.retire(site, evicted.generation)
+        await table.put(
+            {key: None for site, evicted in batch.evicted.items() for key in (site.encode(), *evicted.keys)}
+        )
         await table.put(segments)
         await table.put(heads)
         for one in states:
             await histories.trim(one.site, one.changes, one.head.generation, one.oldest)
         await table.put({key: None for one in states for key in one.jobs.freed})
-        for site, gone in batch.gone.items():
-            await histories.forget(site, gone.generation)
+        for site, evicted in batch.evicted.items():
+            await histories.forget(site, evicted.generation)
         token.check()
         acknowledgements.durable(batch.messages)

@@ -99,7 +99,7 @@ class CrashTracker:
         self._found: CrashMark | None = None
         self._mark = CrashMark()
         self._done: Place | None = None
-        self._left = 0  # events for which this worker is careful
+        self._careful_events = 0  # events for which this worker is careful
         self._excused = False
         self._owner = uuid4().hex  # unique for each assignment of a partition
         self.checkpoint_events = most  # number of pending events at which a checkpoint is due
@@ -107,7 +107,7 @@ class CrashTracker:
     @property
     def is_careful(self) -> bool:
         """True if each event is marked before it is processed, and durable before the next one."""
-        return self._left > 0 and self.checkpoint_events == 1
+        return self._careful_events > 0 and self.checkpoint_events == 1
 
     @property
     def suspects_nothing(self) -> bool:
@@ -126,9 +126,9 @@ class CrashTracker:
             return
         few = min(FEW_EVENTS, self._most)
         if self._found.starts == 1:
-            self.checkpoint_events, self._left = few, 2 * self._most
+            self.checkpoint_events, self._careful_events = few, 2 * self._most
         else:
-            self.checkpoint_events, self._left = 1, 2 * (self._most if self._mark.crashes else few)
+            self.checkpoint_events, self._careful_events = 1, 2 * (self._most if self._mark.crashes else few)
             self._solitude.careful.add(self._partition)
         where = {"partition": self._partition}
         log.warning(
@@ -142,7 +142,7 @@ class CrashTracker:
             passes_others: Whether earlier messages of other sites may be waiting; these may be the cause of crashes.
         """
         if not passes_others:
-            self._left = max(self._left - 1, 0)
+            self._careful_events = max(self._careful_events - 1, 0)
 
     @asynccontextmanager
     async def doing(self, place: Place) -> AsyncIterator[bool]:
@@ -165,7 +165,7 @@ class CrashTracker:
         """Update the marker after a checkpoint."""
         if self._mark.starts == 1:
             return
-        if not self._left:
+        if not self._careful_events:
             self.checkpoint_events = self._most
             self._solitude.careful.discard(self._partition)
             await self._write(CrashMark())
@@ -173,7 +173,7 @@ class CrashTracker:
             crashes = tuple(one for one in self._mark.crashes if one[0] != self._done)
             await self._write(CrashMark(self._mark.starts, self._mark.under_way, crashes))
             if not crashes:
-                self._left = min(self._left, 2 * FEW_EVENTS)
+                self._careful_events = min(self._careful_events, 2 * FEW_EVENTS)
 
     async def ended(self) -> None:
         """Delete the marker after a clean release of the partition."""

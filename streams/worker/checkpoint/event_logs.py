@@ -20,7 +20,7 @@ from streams.broker.topics import Topics
 from streams.errors import Unreachable
 from streams.settings import Settings
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.stored import Log, Range, SiteHandle, StoredState, encode_stored
+from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, SiteHandle, StoredState, encode_stored
 from streams.worker.checkpoint.table import OwnedTable, Retries
 
 log = logging.getLogger(__name__)
@@ -36,18 +36,18 @@ def as_os_errors() -> Iterator[None]:
         raise ConnectionError(f"{error!r}") from error
 
 
-class SomeMessages(NamedTuple):
-    """Messages read, the offset to continue from, and whether earlier ones had been deleted."""
+class MessageBatch(NamedTuple):
+    """Consecutive messages of a key, the offset to continue from, and whether earlier ones had been deleted."""
 
     messages: list[Fetched]
     next: int
     lost: bool
 
 
-class LateStates(NamedTuple):
-    """Keys and values that were written late to a partition of the changelog, and the offset of the last one."""
+class ChangelogRecords(NamedTuple):
+    """Last keys and values in a partition of the changelog, and the offset of the last one."""
 
-    found: list[tuple[bytes, bytes | None]]
+    records: list[tuple[bytes, bytes | None]]
     last: int
 
 
@@ -77,11 +77,11 @@ class EventLogs:
                 return end
         return None
 
-    def _place(self, log_of: Log) -> TP:
+    def _place(self, log_of: PartitionLog) -> TP:
         topic = self._topics.events if log_of.site is None else self._topics.own_events(log_of.site)
         return TP(topic, log_of.partition)
 
-    async def ranges(self, logs: Iterable[Log]) -> Mapping[Log, Range]:
+    async def ranges(self, logs: Iterable[PartitionLog]) -> Mapping[PartitionLog, LogOffsets]:
         """Return the offsets of each log, and the committed offset of the group.
 
         Logs of topics that are no longer read (a former dedicated topic) are omitted.
@@ -97,7 +97,7 @@ class EventLogs:
             committed = await consumer.committed(*places.values())
         for place in places:  # export 0 as well
             self.lost(place.partition, 0)
-        return {one: Range(firsts[tp], ends[tp], committed[tp]) for one, tp in places.items()}
+        return {one: LogOffsets(firsts[tp], ends[tp], committed[tp]) for one, tp in places.items()}
 
     def renewed(self, partition: int) -> None:
         """Count a partition that was recreated or truncated after its states were stored."""
@@ -107,7 +107,7 @@ class EventLogs:
         """Count events that were deleted before they were read."""
         self._lost.labels(str(partition)).inc(events)
 
-    async def read(self, log_of: Log, first: int, last: int, key: bytes) -> list[Fetched]:
+    async def read(self, log_of: PartitionLog, first: int, last: int, key: bytes) -> list[Fetched]:
         """Read the messages with this key from offset `first` to `last`.
 
         Raises:
@@ -116,7 +116,7 @@ class EventLogs:
         found = await self._read(self._place(log_of), first, last + 1, lambda message: message.key == key)
         return [Fetched.of_record(record) for record in found]
 
-    async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> SomeMessages:
+    async def read_some(self, place: TP, key: bytes, first: int, last: int, most: int) -> MessageBatch:
         """Read messages with this key from offset `first` to `last`, until about `most` are found.
 
         Raises:
@@ -130,10 +130,10 @@ class EventLogs:
                     upto = max((record.offset + 1 for record in records), default=upto)
                     found.extend(record for record in records if record.key == key and record.offset <= last)
                     if len(found) >= most:
-                        return SomeMessages([Fetched.of_record(record) for record in found], upto, begin > first)
-        return SomeMessages([Fetched.of_record(record) for record in found], last + 1, begin > first)
+                        return MessageBatch([Fetched.of_record(record) for record in found], upto, begin > first)
+        return MessageBatch([Fetched.of_record(record) for record in found], last + 1, begin > first)
 
-    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
+    async def late_states(self, partition: int, after: int | None = None) -> ChangelogRecords:
         """Read what was written to a partition of the changelog after an offset; by default after the table was
         restored.
 
@@ -145,9 +145,11 @@ class EventLogs:
         with as_os_errors():
             end = (await self._app.consumer.highwaters(place))[place]
         if end is None or end <= last + 1:
-            return LateStates([], last)
+            return ChangelogRecords([], last)
         found = await self._read(place, last + 1, None, lambda _: True)
-        return LateStates([(one.key, one.value) for one in found], max((one.offset for one in found), default=end - 1))
+        return ChangelogRecords(
+            [(one.key, one.value) for one in found], max((one.offset for one in found), default=end - 1)
+        )
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
         """Return the keys and values of a site that are still in its changelog, the latest first.
@@ -203,7 +205,7 @@ class LogGaps:
         self._table = table
         self._until_done = retries.until_done
 
-    async def look(self, partition: int, found: Mapping[str, StoredState]) -> set[Log]:
+    async def look(self, partition: int, found: Mapping[str, StoredState]) -> set[PartitionLog]:
         """Return the logs of a partition with events that were deleted before they were read.
 
         If a log ends before the offset of the states, their sites begin a new epoch.
@@ -211,7 +213,7 @@ class LogGaps:
         Args:
             found: The stored states by site; their offsets and epochs are updated.
         """
-        last = {Log(None, partition): -1}
+        last = {PartitionLog(None, partition): -1}
         for site, stored in found.items():
             place = log_of(site, stored)
             last[place] = max(stored.offset, last.get(place, -1))
@@ -224,7 +226,7 @@ class LogGaps:
                 self._report_lost(place, missing, there.first)
         return behind
 
-    async def is_one(self, place: Log, expected: int, found: int) -> bool:
+    async def is_one(self, place: PartitionLog, expected: int, found: int) -> bool:
         """Return whether events were deleted between the expected offset and the one that arrived.
 
         A gap is normal if a source uses transactions, because their markers have offsets too.
@@ -235,10 +237,10 @@ class LogGaps:
             self._report_lost(place, missing, ranges[place].first)
         return missing > 0
 
-    async def _ranges(self, logs: Iterable[Log]) -> Mapping[Log, Range]:
+    async def _ranges(self, logs: Iterable[PartitionLog]) -> Mapping[PartitionLog, LogOffsets]:
         return await self._until_done("kafka: the ends of partitions", None, self._events.ranges, list(logs))
 
-    async def _start_epochs(self, place: Log, end: int, found: Mapping[str, StoredState]) -> None:
+    async def _start_epochs(self, place: PartitionLog, end: int, found: Mapping[str, StoredState]) -> None:
         """Begin a new epoch for the sites whose offsets are beyond the end of the topic.
 
         This is written immediately: later the new offsets may exceed the old ones.
@@ -255,7 +257,7 @@ class LogGaps:
             stored.epoch, stored.offset, stored.applied_parts, stored.first = stored.epoch + 1, -1, 0, -1
         await self._table.put({site.encode(): encode_stored(stored) for site, stored in theirs.items()})
 
-    def _report_lost(self, place: Log, missing: int, first: int) -> None:
+    def _report_lost(self, place: PartitionLog, missing: int, first: int) -> None:
         """Count and log events that were deleted before they were read."""
         self._events.lost(place.partition, missing)
         log.error(
@@ -267,6 +269,6 @@ class LogGaps:
         )
 
 
-def log_of(site: str, stored: StoredState) -> Log:
+def log_of(site: str, stored: StoredState) -> PartitionLog:
     """Return the log of a stored site's events."""
-    return Log(site if stored.own else None, stored.partition)
+    return PartitionLog(site if stored.own else None, stored.partition)

@@ -34,7 +34,7 @@ MOST_GARBAGE, SLACK_BYTES = 2, 256 << 10
 MIN_MOVED_BYTES, MAX_SCANNED = 8 << 10, 20_000
 """Limits per checkpoint: bytes moved in addition to the changed bytes, and entries scanned."""
 
-LEFT_BYTES = 5  # encoded size of a departed job
+DEPARTED_BYTES = 5  # encoded size of a departed job
 KEY_MARK = b"\xff"  # first byte of a segment's key; not valid in a UTF-8 site name
 _WRITER = 8  # hexadecimal digits of a writer and of a number
 
@@ -51,11 +51,11 @@ class Segment(msgspec.Struct, array_like=True):
     """Contents of a segment or the tail: encoded jobs by number, and the numbers of departed jobs."""
 
     jobs: list[tuple[int, msgspec.Raw]] = []
-    left: list[int] = []
+    departed: list[int] = []
 
 
-class CheckpointWrites(NamedTuple):
-    """Uncompressed job data of a checkpoint.
+class JobLogWrites(NamedTuple):
+    """Changes of a site's job log to store with a checkpoint, uncompressed.
 
     Attributes:
         tail: The encoded tail.
@@ -75,7 +75,7 @@ class _Tail:
 
     def __init__(self) -> None:
         self.jobs: dict[int, bytes] = {}
-        self.left: list[int] = []
+        self.departed: list[int] = []
         self.bytes = 0
 
     @classmethod
@@ -84,8 +84,8 @@ class _Tail:
         tail = cls()
         for number, job in segment.jobs:
             tail.put(number, bytes(job))
-        for number in segment.left:
-            tail.leave(number)
+        for number in segment.departed:
+            tail.add_departed(number)
         return tail
 
     def put(self, number: int, encoded: bytes) -> None:
@@ -98,15 +98,15 @@ class _Tail:
         """Remove a job from the tail."""
         self.bytes -= len(self.jobs.pop(number, b""))
 
-    def leave(self, number: int) -> None:
-        """Record that a job in a segment has left."""
-        self.left.append(number)
-        self.bytes += LEFT_BYTES
+    def add_departed(self, number: int) -> None:
+        """Record that a job in a segment has departed."""
+        self.departed.append(number)
+        self.bytes += DEPARTED_BYTES
 
     def encoded(self) -> bytes:
         """Encode the tail as in a head or a segment."""
         jobs = [(number, msgspec.Raw(job)) for number, job in self.jobs.items()]
-        return _encode(Segment(jobs, self.left))
+        return _encode(Segment(jobs, self.departed))
 
 
 class _Piece:
@@ -193,7 +193,7 @@ class JobLog:
         except msgspec.MsgspecError as error:
             self.fault = self.fault or str(error)
             return None
-        for number in segment.left:
+        for number in segment.departed:
             found.pop(number, None)
             self._where.pop(number, None)
         found.update((number, bytes(job)) for number, job in segment.jobs)
@@ -209,7 +209,7 @@ class JobLog:
         """Keys of these segments, and of those that are about to be deleted."""
         return [*self._freed, *self.keys]
 
-    def cut(self, engine: Engine) -> tuple[EngineSnapshot, CheckpointWrites]:
+    def cut(self, engine: Engine) -> tuple[EngineSnapshot, JobLogWrites]:
         """Take a snapshot of an engine, and return it with the job data to write."""
         cut, before = engine.cut(), self._tail.bytes
         self._take_in(cut)
@@ -218,7 +218,7 @@ class JobLog:
             self._flush()
         segments, self._unwritten = self._unwritten, []
         freed, self._freed = self._freed, []
-        return cut, CheckpointWrites(self._tail.encoded(), segments, freed, self._runs())
+        return cut, JobLogWrites(self._tail.encoded(), segments, freed, self._runs())
 
     def fill(self, engine: Engine, replaced: Iterable[bytes] = ()) -> None:
         """Make the next snapshot store everything of an engine, and invalidate all earlier segments.
@@ -247,10 +247,10 @@ class JobLog:
         self.free(key for key in keys if key not in known)
 
     def _take_in(self, cut: EngineSnapshot) -> None:
-        for number in cut.left:
+        for number in cut.departed:
             self._tail.drop(number)
             if self._where.pop(number, None) is not None:
-                self._tail.leave(number)
+                self._tail.add_departed(number)
         for number, encoded in cut.jobs.items():
             self._tail.put(number, encoded)
 
@@ -308,13 +308,13 @@ class JobLog:
 def _parts(tail: _Tail) -> Iterator[_Tail]:
     """Split a tail into parts of at most the size of a segment."""
     part = _Tail()
-    part.left = tail.left
+    part.departed = tail.departed
     for number, encoded in tail.jobs.items():
         part.put(number, encoded)
         if part.bytes >= SEGMENT_BYTES:
             yield part
             part = _Tail()
-    if part.jobs or part.left:
+    if part.jobs or part.departed:
         yield part
 
 

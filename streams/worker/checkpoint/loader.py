@@ -15,9 +15,9 @@ from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from streams.worker.checkpoint.claims import WritesLost
 from streams.worker.checkpoint.crashes import Place
-from streams.worker.checkpoint.event_logs import EventLogs, LateStates, as_os_errors
+from streams.worker.checkpoint.event_logs import ChangelogRecords, EventLogs, as_os_errors
 from streams.worker.checkpoint.job_log import keys_of, site_of
-from streams.worker.checkpoint.store import SiteStore, StoredHistories, included
+from streams.worker.checkpoint.store import HistoryEntries, SiteStore, included
 from streams.worker.checkpoint.stored import IN_BOTH, SiteHandle, StoredState, decode_stored, read_state
 from streams.worker.checkpoint.table import Retries
 
@@ -150,17 +150,17 @@ class SiteLoader:
         saved, jobs = await asyncio.to_thread(read_state, site, stored, self.segment)
         claim = await self.claim(site, stored.claim)
         entries = await self._read(site, stored)
-        handle, mended = await self._handle(site, stored, saved, jobs.fault, entries)
+        handle, is_repaired = await self._handle(site, stored, saved, jobs.fault, entries)
         handle.claim = claim
-        if mended:
+        if is_repaired:
             await asyncio.to_thread(handle.jobs.fill, handle.engine, keys_of(site, stored.runs))
         else:
             handle.jobs = jobs
         log.info("Restored site with %d live jobs", len(handle.engine.context.state), extra=_where(site, stored))
-        return handle, mended
+        return handle, is_repaired
 
     async def _handle(
-        self, site: str, stored: StoredState, saved: SavedState, fault: str | None, entries: StoredHistories
+        self, site: str, stored: StoredState, saved: SavedState, fault: str | None, entries: HistoryEntries
     ) -> tuple[SiteHandle, bool]:
         """Create a site from its stored data, and return whether something was missing.
 
@@ -193,15 +193,15 @@ class SiteLoader:
 
         await self.retries.until_done("kafka: confirming the group membership", None, confirm)
 
-    async def late_states(self, partition: int, after: int | None) -> LateStates:
+    async def late_states(self, partition: int, after: int | None) -> ChangelogRecords:
         """Read late records of a partition of the changelog (`EventLogs.late_states`)."""
         return await self.retries.until_done("kafka: reading states", None, self.events.late_states, partition, after)
 
-    async def _read(self, site: str, stored: StoredState) -> StoredHistories:
+    async def _read(self, site: str, stored: StoredState) -> HistoryEntries:
         await self.retries.until_done("redis: reading", site, self.store.take_back, site, stored.generation)
         return await self.retries.until_done("redis: reading", site, self.store.read, site, stored.generation)
 
-    def _engine(self, saved: SavedState, entries: StoredHistories) -> Engine:
+    def _engine(self, saved: SavedState, entries: HistoryEntries) -> Engine:
         """Restore an engine.
 
         Raises:
@@ -216,7 +216,7 @@ class SiteLoader:
             log.exception("The state and the entries do not fit", extra={"site": saved.site})
             raise ValueError(f"they do not fit: {error!r}") from error
 
-    def _salvaged(self, saved: SavedState, entries: StoredHistories) -> Engine:
+    def _salvaged(self, saved: SavedState, entries: HistoryEntries) -> Engine:
         """Restore an engine from the remaining entries; from the state alone if that is impossible."""
         try:
             return salvage(saved, entries.started, entries.runs, entries.rows, self.settings)
@@ -224,12 +224,12 @@ class SiteLoader:
             log.exception("The remaining entries cannot be restored", extra={"site": saved.site})
             return Engine.load(saved, None, None, self.settings)
 
-    async def _clean(self, site: str, stored: StoredState, entries: StoredHistories, saved: SavedState) -> None:
+    async def _clean(self, site: str, stored: StoredState, entries: HistoryEntries, saved: SavedState) -> None:
         kept = included(entries, saved, self.settings.history)
         await self.retries.until_done("redis: clearing", site, self.store.clean, site, entries, kept, stored.generation)
 
     async def _restore_entries(
-        self, site: str, stored: StoredState, saved: SavedState, entries: StoredHistories, error: ValueError
+        self, site: str, stored: StoredState, saved: SavedState, entries: HistoryEntries, error: ValueError
     ) -> SiteHandle:
         """Recover from lost Redis entries: from the events if possible, else with the remaining entries."""
         if again := await self._go_back(site, stored, saved, entries):
@@ -247,7 +247,7 @@ class SiteLoader:
         return handle
 
     async def _restore_jobs(
-        self, site: str, stored: StoredState, saved: SavedState, fault: str, entries: StoredHistories
+        self, site: str, stored: StoredState, saved: SavedState, fault: str, entries: HistoryEntries
     ) -> SiteHandle:
         """Recover from lost live jobs: from the events if possible, else with the remaining jobs."""
         if again := await self._go_back(site, stored, saved, entries):
@@ -262,7 +262,7 @@ class SiteLoader:
         return handle
 
     async def _go_back(
-        self, site: str, stored: StoredState, saved: SavedState, entries: StoredHistories
+        self, site: str, stored: StoredState, saved: SavedState, entries: HistoryEntries
     ) -> SiteHandle | None:
         """Restore an earlier state whose entries all exist, and replay the events since then.
 
@@ -293,7 +293,7 @@ class SiteLoader:
         site: str,
         earlier: StoredState,
         stored: StoredState,
-        entries: StoredHistories,
+        entries: HistoryEntries,
         segments: Mapping[bytes, bytes],
     ) -> tuple[SiteHandle, SavedState] | None:
         """Restore a site from an earlier state; None if parts of it are missing or its offsets are of another epoch.

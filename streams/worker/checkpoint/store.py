@@ -55,8 +55,8 @@ _decode_started = msgspec.msgpack.Decoder(Started, dec_hook=decode_array).decode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
 
 
-class StoredHistories(msgspec.Struct):
-    """Stored data of a site in addition to its state: started jobs, run times, and rows of methods."""
+class HistoryEntries(msgspec.Struct):
+    """Entries of a site in Redis, in addition to its state: started jobs, run times, and rows of methods."""
 
     started: list[Started]
     runs: list[Run]
@@ -177,8 +177,8 @@ class SiteStore:
             gone[key("rows", _quoted(method))] = range(max(first - len(own), 0), first)
         gone |= {key("runs", category): [run.number for run in runs] for category, runs in forgotten.items()}
         commands = [*_deletions(gone), *(("HLEN", key("runs", category)) for category in forgotten)]
-        left = (await self._execute(site, commands))[len(commands) - len(forgotten) :]
-        empty = [name for name, runs in zip(forgotten, left, strict=True) if not runs]
+        sizes = (await self._execute(site, commands))[len(commands) - len(forgotten) :]
+        empty = [name for name, runs in zip(forgotten, sizes, strict=True) if not runs]
         await self._drop_categories(site, key("categories"), empty)
 
     async def _drop_categories(self, site: str, key: str, empty: list[str]) -> None:
@@ -186,12 +186,12 @@ class SiteStore:
         if empty:
             await self.claims.execute(site, lambda pipe: pipe.srem(key, *empty))
 
-    async def read(self, site: str, generation: int = 0) -> StoredHistories:
+    async def read(self, site: str, generation: int = 0) -> HistoryEntries:
         """Read all entries of a generation, even those that no state counts, in steps of bounded size."""
         base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
         return await self._of_types(base, lambda: self._read(site, generation))
 
-    async def _read(self, site: str, generation: int) -> StoredHistories:
+    async def _read(self, site: str, generation: int) -> HistoryEntries:
         key = partial(self.key, site, generation=generation)
         rows: list[Any] = await self._client.hvals(key("history"))
         runs: dict[int, Run] = {}
@@ -207,7 +207,7 @@ class SiteStore:
                 place = key("rows", method)
                 entries: dict[Any, Any] = await self._of_types([place], partial(self._client.hgetall, place))
                 own[unquote(method)] = [Row(int(number), value) for number, value in entries.items()]
-        return StoredHistories([_decode_started(row) for row in rows], list(runs.values()), own)
+        return HistoryEntries([_decode_started(row) for row in rows], list(runs.values()), own)
 
     async def _values(self, keys: list[str]) -> list[list[Any]]:
         async with self._client.pipeline(transaction=False) as pipe:
@@ -224,7 +224,7 @@ class SiteStore:
             if members:
                 yield sorted(member.decode() for member in members)
 
-    async def clean(self, site: str, stored: StoredHistories, kept: StoredHistories, generation: int = 0) -> None:
+    async def clean(self, site: str, stored: HistoryEntries, kept: HistoryEntries, generation: int = 0) -> None:
         """Delete entries that were read but are not kept."""
         key = partial(self.key, site, generation=generation)
         rows = {row.number for row in stored.started} - {row.number for row in kept.started}
@@ -306,10 +306,10 @@ class SiteStore:
         yield [key(name) for name in BASE_KEYS]
 
 
-def included(stored: StoredHistories, saved: SavedState, history: int) -> StoredHistories:
+def included(stored: HistoryEntries, saved: SavedState, history: int) -> HistoryEntries:
     """Return the entries that a saved state counts. Others are newer than the state, or were dropped before it."""
     counted = saved.histories
-    return StoredHistories(
+    return HistoryEntries(
         [row for row in stored.started if counted.started - history <= row.number < counted.started],
         counted.kept_runs(stored.runs),
         {

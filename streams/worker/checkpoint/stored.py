@@ -132,15 +132,15 @@ decode_stored = msgspec.msgpack.Decoder(StoredState).decode
 decode_segment = msgspec.msgpack.Decoder(StoredSegment).decode
 
 
-class Log(NamedTuple):
+class PartitionLog(NamedTuple):
     """One partition of an events topic: `site` is that of a dedicated topic, None for the shared topic."""
 
     site: str | None
     partition: int
 
 
-class Range(NamedTuple):
-    """Offsets of a log: the first event, the end, and the offset committed by the group."""
+class LogOffsets(NamedTuple):
+    """Offsets of a partition log: the first event, the end, and the offset committed by the group."""
 
     first: int
     end: int
@@ -152,8 +152,10 @@ class Range(NamedTuple):
 
         If nothing is committed (None or 0) and no state contains an event, all deleted events count as unread.
 
-        >>> Range(first=40, end=90, committed=30).missing(29), Range(40, 90, 0).missing(-1), Range(40, 90).missing(59)
-        (10, 40, 0)
+        >>> LogOffsets(first=40, end=90, committed=30).missing(last=29)
+        10
+        >>> LogOffsets(40, 90, 0).missing(-1), LogOffsets(40, 90).missing(59)
+        (40, 0)
         """
         return max(self.first - (self.committed or last + 1), 0)
 
@@ -204,9 +206,9 @@ class SiteHandle:
         self.jobs = JobLog(self.engine.site)
 
     @property
-    def log(self) -> Log:
+    def log(self) -> PartitionLog:
         """The log of its events."""
-        return Log(self.engine.site if self.own else None, self.partition)
+        return PartitionLog(self.engine.site if self.own else None, self.partition)
 
     def failed(self, stamp: float) -> None:
         """Record that the engine failed at an event with the broker timestamp `stamp`."""

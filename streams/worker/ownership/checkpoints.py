@@ -19,7 +19,7 @@ Work = Callable[[], Awaitable[None]]  # body of a task; called when the task sta
 class Checkpoints:
     """Make the checkpoints of a partition, one at a time.
 
-    Each begins between two events. None begins while a site is being repaired (`mending`), because its state is then
+    Each begins between two events. None begins while a site is being repaired (`repairing`), because its state is then
     incomplete.
 
     Args:
@@ -41,7 +41,7 @@ class Checkpoints:
     acknowledgements: Acknowledgements
     ended: float | None = field(default=None, init=False)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    mending: set["asyncio.Task[None]"] = field(default_factory=set, init=False)
+    repairing: set["asyncio.Task[None]"] = field(default_factory=set, init=False)
     _running: tuple[PendingBatch, "asyncio.Task[None]"] | None = field(default=None, init=False)
     _due: "asyncio.Task[None] | None" = field(default=None, init=False)  # task that begins a checkpoint
 
@@ -50,15 +50,15 @@ class Checkpoints:
         """Time of the oldest event that is not durable yet, on the worker's clock; None if there is none."""
         return self.pending.since if self._running is None else self._running[0].since
 
-    def is_going(self, site: str) -> bool:
+    def is_evicting(self, site: str) -> bool:
         """Return whether a site was evicted and the eviction is not durable yet."""
-        return site in self.pending.gone or (self._running is not None and site in self._running[0].gone)
+        return site in self.pending.evicted or (self._running is not None and site in self._running[0].evicted)
 
     @property
     def due(self) -> bool:
         """True if a checkpoint is due, and none is running or about to begin."""
         beginning = self._due is not None and not self._due.done()
-        return self.pending.due and self._running is None and not self.mending and not beginning
+        return self.pending.due and self._running is None and not self.repairing and not beginning
 
     def begin_due(self) -> None:
         """Begin the due checkpoint after the current event."""
@@ -84,8 +84,8 @@ class Checkpoints:
     async def begin_one(self) -> None:
         """Begin a checkpoint of the partition's current state, after the end of an earlier one."""
         await self.end()
-        while self.mending:
-            await asyncio.wait(self.mending)
+        while self.repairing:
+            await asyncio.wait(self.repairing)
         if (batch := self.pending.take()) is not None:
             checkpoint = Checkpoint(batch, self.sites.handles, self.token)
             self._running = batch, self.begin(partial(self._run, checkpoint))

@@ -23,9 +23,9 @@ class Owner(Mapping[str, SiteHandle]):
     As a mapping it contains the sites in memory of the served partitions.
     """
 
-    def __init__(self, means: SharedContext, freshness: Freshness) -> None:
-        self._means = means
-        means.is_busy = lambda: self.is_busy
+    def __init__(self, context: SharedContext, freshness: Freshness) -> None:
+        self._context = context
+        context.is_busy = lambda: self.is_busy
         self._freshness = freshness
         self._partitions: dict[int, OwnedPartition] = {}
         self._served: list[OwnedPartition] = []
@@ -66,7 +66,7 @@ class Owner(Mapping[str, SiteHandle]):
     def age_s(self) -> float:
         """Age of the oldest event that is not durable yet, seconds; 0 without one."""
         since = (partition.checkpoints.since for partition in self._partitions.values())
-        return max((self._means.clock() - one for one in since if one is not None), default=0.0)
+        return max((self._context.clock() - one for one in since if one is not None), default=0.0)
 
     @property
     def checkpointed(self) -> float | None:
@@ -114,18 +114,18 @@ class Owner(Mapping[str, SiteHandle]):
             UserError: A site's state is not in the partition of its key.
         """
         await self.hand_over(list(self._partitions))
-        self._means.table.drop(keys_elsewhere(self._means.table, partitions))
-        stored = stored_sites(self._means.table, partitions)
+        self._context.table.drop(keys_elsewhere(self._context.table, partitions))
+        stored = stored_sites(self._context.table, partitions)
         for number, found in stored.items():
             for site in found.heads:
                 self._check_home(site, number)
-        taken = {number: OwnedPartition(number, self._means, found) for number, found in stored.items()}
+        taken = {number: OwnedPartition(number, self._context, found) for number, found in stored.items()}
         self._partitions.update(taken)
-        await asyncio.gather(*(partition.begun() for partition in taken.values()))
+        await asyncio.gather(*(partition.until_served() for partition in taken.values()))
         self._served = [partition for partition in self._partitions.values() if partition.is_served]
 
     def _check_home(self, site: str, partition: int) -> None:
-        if not self._means.intake.places.is_home(site, partition):
+        if not self._context.intake.places.is_home(site, partition):
             raise UserError(
                 f"the state of {site!r} is in partition {partition}, to which its key does not belong: partitions were "
                 "added, or its events were partitioned by another hash than murmur2; stop all workers and sources, "

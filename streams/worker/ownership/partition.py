@@ -18,7 +18,7 @@ from streams.settings import Settings
 from streams.worker.checkpoint.checkpoint import Acknowledgements, Histories, Pending
 from streams.worker.checkpoint.client import AWAY
 from streams.worker.checkpoint.crashes import CrashTracker, Solitude
-from streams.worker.checkpoint.event_logs import EventLogs, LogGaps, SomeMessages
+from streams.worker.checkpoint.event_logs import EventLogs, LogGaps, MessageBatch
 from streams.worker.checkpoint.loader import SiteLoader
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Table
@@ -55,7 +55,7 @@ class SharedContext:
         claiming: Limits concurrent claims of sites.
         reading_first: Limits concurrent restores before a partition is served.
         reading: Limits concurrent restores after that.
-        remaking: Limits concurrent rebuilds of sites.
+        rebuilding: Limits concurrent rebuilds of sites.
     """
 
     settings: Settings
@@ -76,7 +76,7 @@ class SharedContext:
     reading_first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_A_TIME))
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     solitude: Solitude = field(default_factory=Solitude)
-    remaking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    rebuilding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
 
 class OwnedPartition:
@@ -93,32 +93,32 @@ class OwnedPartition:
         stored: Table contents of the partition.
     """
 
-    def __init__(self, number: int, means: SharedContext, stored: StoredSites) -> None:
+    def __init__(self, number: int, context: SharedContext, stored: StoredSites) -> None:
         self.number = number
         self._stored: StoredSites | None = stored
-        settings, worker, self.token = means.settings, means.settings.worker, OwnershipToken(number, means.alive)
-        self._means = means
-        table = OwnedTable(means.table, self.token)
+        settings, worker, self.token = context.settings, context.settings.worker, OwnershipToken(number, context.alive)
+        self._context = context
+        table = OwnedTable(context.table, self.token)
         self._retries = Retries(self.token.check)
-        store = means.store(self.token)
-        self.crashes = CrashTracker(number, store, self._retries, worker.checkpoint_events, means.solitude)
+        store = context.store(self.token)
+        self.crashes = CrashTracker(number, store, self._retries, worker.checkpoint_events, context.solitude)
         loader = SiteLoader(
             store,
             settings.engine,
             self._retries,
-            means.events,
+            context.events,
             table.get,
-            means.intake.replay,
-            means.confirm,
-            means.is_busy,
+            context.intake.replay,
+            context.confirm,
+            context.is_busy,
         )
-        pending = Pending(worker.checkpoint_events, worker.checkpoint_seconds, means.clock)
+        pending = Pending(worker.checkpoint_events, worker.checkpoint_seconds, context.clock)
         self.sites = PartitionSites(
             number,
             table,
             loader,
             replace(loader, doing=self.crashes.doing),
-            LogGaps(means.events, self._retries, table),
+            LogGaps(context.events, self._retries, table),
             pending,
             self._begin,
             lambda offset: self._queues.waiting(offset),
@@ -132,25 +132,25 @@ class OwnedPartition:
             self.crashes,
             self.token,
             table,
-            means.compressing,
+            context.compressing,
             self._begin,
             Acknowledgements(self._acknowledge, lambda topic: self._queues.oldest_parked(topic)),
         )
         self._queues = SiteQueues(
-            means.room,
+            context.room,
             self._is_known,
             self._read_again,
             self._begin,
             self.checkpoints.acknowledgements.take,
             lambda: self.sites.is_full,
-            means.clock,
+            context.clock,
         )
         self._processing = Processing(
-            self.token, self._queues, self.sites, self.checkpoints, means.intake, means.outbox, means.remaking
+            self.token, self._queues, self.sites, self.checkpoints, context.intake, context.outbox, context.rebuilding
         )
-        self._begun, self._leaving = asyncio.Event(), asyncio.Event()
+        self._serving, self._leaving = asyncio.Event(), asyncio.Event()
         self._scope = asyncio.TaskGroup()
-        self._life = asyncio.ensure_future(means.supervised(self._live))
+        self._life = asyncio.ensure_future(context.supervised(self._live))
         self._life.add_done_callback(_known)
 
     async def _live(self) -> None:
@@ -160,10 +160,10 @@ class OwnedPartition:
                 stored, self._stored = self._stored, None
                 assert stored is not None
                 await self.crashes.begin()
-                await self.sites.take_over(stored, self._means.claiming)
-                await self.sites.read_back(self._means.reading_first, FIRST_S)
-                self._begun.set()
-                self._begin(partial(self.sites.read_back, self._means.reading))
+                await self.sites.take_over(stored, self._context.claiming)
+                await self.sites.read_back(self._context.reading_first, FIRST_S)
+                self._serving.set()
+                self._begin(partial(self.sites.read_back, self._context.reading))
                 self._begin(self._processing.process_all)
                 await self._leaving.wait()
                 async with self.checkpoints.turn:
@@ -189,16 +189,16 @@ class OwnedPartition:
             self.token.revoke()
             raise
 
-    async def begun(self) -> None:
+    async def until_served(self) -> None:
         """Wait until the partition is served, or never will be."""
-        begun = asyncio.ensure_future(self._begun.wait())
-        await asyncio.wait([begun, self._life], return_when=asyncio.FIRST_COMPLETED)
-        begun.cancel()
+        until_served = asyncio.ensure_future(self._serving.wait())
+        await asyncio.wait([until_served, self._life], return_when=asyncio.FIRST_COMPLETED)
+        until_served.cancel()
 
     async def revoke(self) -> None:
         """Make a last checkpoint, if there is time; after the return, nothing more is done for the partition."""
         self._queues.close()
-        if self._begun.is_set():
+        if self._serving.is_set():
             self._leaving.set()
             await asyncio.wait([self._life], timeout=HAND_OVER_S)
         if not self._life.done():
@@ -213,7 +213,7 @@ class OwnedPartition:
 
     async def excuse(self) -> None:
         """Record in Redis, if it responds, that this worker does not end because of its work."""
-        store = self._means.store(OwnershipToken(self.number, self._means.alive))
+        store = self._context.store(OwnershipToken(self.number, self._context.alive))
         with suppress(TimeoutError, UserError, *AWAY):
             async with asyncio.timeout(EXCUSE_S):
                 await self.crashes.excuse(store)
@@ -221,7 +221,7 @@ class OwnedPartition:
     @property
     def is_served(self) -> bool:
         """True if its messages are processed, and questions about its sites are answered."""
-        return self._begun.is_set() and not self._leaving.is_set() and not self.token.void
+        return self._serving.is_set() and not self._leaving.is_set() and not self.token.void
 
     @property
     def obstacle(self) -> str | None:
@@ -252,13 +252,13 @@ class OwnedPartition:
         return self.sites.knows(key.decode(errors="replace"))
 
     def _acknowledge(self, topic: str, offset: int) -> None:
-        self._means.acknowledge(TP(topic, self.number), offset)
+        self._context.acknowledge(TP(topic, self.number), offset)
 
-    async def _read_again(self, topic: str, key: bytes, first: int, last: int, most: int) -> SomeMessages:
+    async def _read_again(self, topic: str, key: bytes, first: int, last: int, most: int) -> MessageBatch:
         """Read parked messages again."""
         site = key.decode(errors="replace")
         place = (TP(topic, self.number), key, first, last, most)
-        found = await self._retries.until_done("kafka: reading events", site, self._means.events.read_some, *place)
+        found = await self._retries.until_done("kafka: reading events", site, self._context.events.read_some, *place)
         if found.lost:
             log.error("Events were deleted before they were read", extra={"site": site, "partition": self.number})
             self.sites.pass_over(site)

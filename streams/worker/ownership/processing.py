@@ -17,7 +17,7 @@ from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.checkpoint import EngineInput
 from streams.worker.checkpoint.crashes import MAX_CRASHES, Place, place_of
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
-from streams.worker.checkpoint.stored import MOST_FAILURES, Log, SiteHandle
+from streams.worker.checkpoint.stored import MOST_FAILURES, PartitionLog, SiteHandle
 from streams.worker.checkpoint.table import OwnershipToken
 from streams.worker.intake.intake import Intake, arrived, note, rebuilt_lately
 from streams.worker.intake.messages import EventPart, SiteMessage, Unreadable
@@ -40,14 +40,14 @@ class Pause(Enum):
 Rest = asyncio.Future[Any] | Pause | Behind | None  # what the rest of a message waits for; None if all is processed
 
 
-class Remade(NamedTuple):
+class RebuildResult(NamedTuple):
     """Result of recreating a site for the operation at an offset."""
 
     offset: int
     detail: str
     failed: bool = False
 
-    def result(self) -> str:
+    def describe(self) -> str:
         """Return the description of the result.
 
         Raises:
@@ -66,7 +66,7 @@ class Processing:
     others. So a bundle has the same effect as its events in separate messages.
 
     Args:
-        remaking: Limits the concurrent rebuilds of this worker.
+        rebuilding: Limits the concurrent rebuilds of this worker.
     """
 
     token: OwnershipToken
@@ -75,11 +75,11 @@ class Processing:
     checkpoints: Checkpoints
     intake: Intake
     outbox: Outbox
-    remaking: asyncio.Semaphore
+    rebuilding: asyncio.Semaphore
     _next: dict[str, int] = field(default_factory=dict, init=False)  # the offset of the next event, by topic
     _passed_over: list[tuple[str, int, int]] = field(default_factory=list, init=False)
     _gaps: dict[str, list[int]] = field(default_factory=dict, init=False)  # the offset after each gap, by topic
-    _remade: dict[str, Remade] = field(default_factory=dict, init=False)
+    _rebuild_results: dict[str, RebuildResult] = field(default_factory=dict, init=False)
     _prepared: dict[str, Place] = field(default_factory=dict, init=False)  # the prepared event of each site
 
     def arrived(self, message: Fetched) -> None:
@@ -120,7 +120,7 @@ class Processing:
         """Check skipped offsets, and notify the sites if events were deleted before this worker read them."""
         while self._passed_over:
             topic, expected, found = self._passed_over.pop()
-            place = Log(self.intake.places.owner(topic), self.token.partition)
+            place = PartitionLog(self.intake.places.owner(topic), self.token.partition)
             if await self.sites.look_for_gap(place, expected, found):
                 self._gaps[topic] = [*self._gaps.get(topic, ()), found][-MAX_GAPS:]
 
@@ -132,21 +132,21 @@ class Processing:
 
     async def _process(self, message: Fetched) -> None:
         """Process one message, or a part of it if its site has to wait or others have their turn."""
-        operated, left = False, None
+        operated, rest = False, None
         try:
             what, own = self.intake.read(message)
-            if self.checkpoints.is_going(what.site):  # a returning site: finish its deletion first
+            if self.checkpoints.is_evicting(what.site):  # a returning site: finish its deletion first
                 await self.checkpoints.make()
             if isinstance(what, AnyOperation):
-                left, operated = await self._operate_carefully(what, own, message), True
+                rest, operated = await self._operate_carefully(what, own, message), True
             else:
-                left = await self._take_in(what, own, message)
-            if isinstance(left, Pause):
+                rest = await self._take_in(what, own, message)
+            if isinstance(rest, Pause):
                 return self.queues.again()
-            if isinstance(left, Behind):
-                return self.queues.follow(left.site)
-            if left is not None:
-                return self.queues.hold(left)
+            if isinstance(rest, Behind):
+                return self.queues.follow(rest.site)
+            if rest is not None:
+                return self.queues.hold(rest)
         except Unreadable as error:
             self._followed(await self.outbox.reject(error.reason, error.detail, None, message))
         self.outbox.note_read(message)
@@ -164,13 +164,13 @@ class Processing:
         batch.events += 1
         batch.sends.extend(sends)
 
-    def _passed(self, handle: SiteHandle, raw: Fetched, begun: int, *sends: Awaitable[Any]) -> None:
+    def _passed(self, handle: SiteHandle, raw: Fetched, applied_parts: int, *sends: Awaitable[Any]) -> None:
         """Record an event as applied or rejected in its site, with the records that are being sent."""
-        handle.passed(raw.offset, raw.timestamp, begun)
+        handle.passed(raw.offset, raw.timestamp, applied_parts)
         self.checkpoints.pending.batch.sites.add(handle.engine.site)
         self._followed(*sends)
 
-    async def _take_in(self, told: SiteMessage, own: bool, raw: Fetched) -> Rest:
+    async def _take_in(self, message: SiteMessage, own: bool, raw: Fetched) -> Rest:
         """Apply the events that are not in the site's state yet, and send their results.
 
         Returns:
@@ -180,13 +180,13 @@ class Processing:
             Unreadable: The partition has no room for the site.
         """
         try:
-            handle = await self.sites.admit(told.site, own, raw)
+            handle = await self.sites.admit(message.site, own, raw)
         except Behind as before:
             return before
         if not handle.is_to_apply(raw.offset):
             return None
         self._notice_gaps(handle, raw)
-        first, count, since = handle.next_part(raw.offset), len(told.parts), time.perf_counter()
+        first, count, since = handle.next_part(raw.offset), len(message.parts), time.perf_counter()
         for number in range(first, count):
             if number > first:
                 await self.checkpoints.after_event()
@@ -196,20 +196,20 @@ class Processing:
                     await asyncio.sleep(0)
                 if (awaited := _pending(handle)) is not None:
                     return awaited
-            part, begun = told.parts[number], (number + 1) % count
+            part, applied_parts = message.parts[number], (number + 1) % count
             try:
                 if self.checkpoints.crashes.suspects_nothing:
                     if (preparation := self._prepare(part.event, handle, place_of(raw, number))) is not None:
                         return preparation
                     self.checkpoints.crashes.count(self.queues.is_any_blocked)
-                    awaited = await self._apply_or_mend(part, handle, raw, begun)
+                    awaited = await self._apply_or_repair(part, handle, raw, applied_parts)
                 else:
                     async with self._careful(raw, handle, number):
-                        awaited = await self._apply_or_mend(part, handle, raw, begun)
+                        awaited = await self._apply_or_repair(part, handle, raw, applied_parts)
                 if awaited is not None:
                     return awaited
             except Unreadable as error:
-                await self._refuse(error, part, handle, raw, begun)
+                await self._reject(error, part, handle, raw, applied_parts)
         return None
 
     def _prepare(self, event: AnyEvent, handle: SiteHandle, place: Place) -> "asyncio.Task[None] | None":
@@ -230,21 +230,23 @@ class Processing:
         except Exception:
             log.exception("Cannot prepare an event of site %s", site)
 
-    async def _refuse(self, error: Unreadable, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int) -> None:
+    async def _reject(
+        self, error: Unreadable, part: EventPart, handle: SiteHandle, raw: Fetched, applied_parts: int
+    ) -> None:
         """Send an event to the dead letters; its site counts it as processed."""
         letter = await self.outbox.reject(error.reason, error.detail, handle.engine.site, raw, part=part)
-        self._passed(handle, raw, begun, letter)
+        self._passed(handle, raw, applied_parts, letter)
 
-    async def _apply_or_mend(
-        self, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int
+    async def _apply_or_repair(
+        self, part: EventPart, handle: SiteHandle, raw: Fetched, applied_parts: int
     ) -> "asyncio.Task[None] | None":
         """Apply an event; begin a checkpoint if workers crash. Return the repair task if the engine failed."""
         try:
-            await self._apply(part, handle, raw, begun)
+            await self._apply(part, handle, raw, applied_parts)
         except EngineFailed as error:
-            return self._mend(error, part, raw, begun)
+            return self._repair(error, part, raw, applied_parts)
         except Unreadable as error:
-            await self._refuse(error, part, handle, raw, begun)
+            await self._reject(error, part, handle, raw, applied_parts)
         if self.checkpoints.crashes.is_careful:
             await self.checkpoints.begin_one()  # storing the result of the event may cause the crash
         return None
@@ -255,13 +257,13 @@ class Processing:
         handle = await self.sites.get(operation.site, own) if self.sites.knows(operation.site) else None
         async with self._careful(raw, handle):
             try:
-                left = await self._operate(operation, own, raw)
+                rest = await self._operate(operation, own, raw)
             except Unreadable as error:
                 refused = error
             else:
-                if left is None and self.checkpoints.crashes.is_careful:
+                if rest is None and self.checkpoints.crashes.is_careful:
                     await self.checkpoints.begin_one()  # storing the result may cause the crash
-                return left
+                return rest
         raise refused
 
     @asynccontextmanager
@@ -282,7 +284,7 @@ class Processing:
                 raise Unreadable("poison", f"{MAX_CRASHES} workers have crashed on it")
             yield
 
-    async def _apply(self, part: EventPart, handle: SiteHandle, raw: Fetched, begun: int) -> None:
+    async def _apply(self, part: EventPart, handle: SiteHandle, raw: Fetched, applied_parts: int) -> None:
         """Apply an event to its site's engine, and send its results.
 
         Raises:
@@ -301,26 +303,26 @@ class Processing:
             log.exception("the engine failed", extra=where)
             raise EngineFailed(site, repr(error)) from None
         self.checkpoints.pending.batch.applied.append(EngineInput(site, event, arrived(raw)))
-        self._passed(handle, raw, begun, *await self.outbox.send(event, records, raw, part))
+        self._passed(handle, raw, applied_parts, *await self.outbox.send(event, records, raw, part))
 
-    def _mend(self, error: EngineFailed, part: EventPart, raw: Fetched, begun: int) -> "asyncio.Task[None]":
+    def _repair(self, error: EngineFailed, part: EventPart, raw: Fetched, applied_parts: int) -> "asyncio.Task[None]":
         """Start to restore a site to its state before the event at which its engine failed, and reject this event.
 
         The site's later events wait for it; those of other sites do not. No checkpoint may begin meanwhile.
         """
         site, checkpoints = error.site, self.checkpoints
 
-        async def mend(failed: SiteHandle) -> SiteHandle:
+        async def repair(failed: SiteHandle) -> SiteHandle:
             await checkpoints.end()
             handle = await self.sites.rebuild(failed, checkpoints.pending.batch.applied)
             handle.failed(raw.timestamp)
             letter = await self.outbox.reject("engine_failed", error.detail, site, raw, part=part)
-            self._passed(handle, raw, begun, letter)
-            checkpoints.mending.discard(task)
+            self._passed(handle, raw, applied_parts, letter)
+            checkpoints.repairing.discard(task)
             return handle
 
-        task = self.sites.remake(site, mend)
-        checkpoints.mending.add(task)
+        task = self.sites.replace_handle(site, repair)
+        checkpoints.repairing.add(task)
         return task
 
     async def _operate(self, operation: AnyOperation, own: bool, raw: Fetched) -> Rest:
@@ -339,34 +341,34 @@ class Processing:
         if raw.offset > handle.offset:
             if not isinstance(operation, ResetSite | Rebuild):
                 note(handle, operation, raw.timestamp, _operated(handle, operation))
-            elif (remade := self._remade.pop(site, None)) is not None and remade.offset == raw.offset:
-                note(handle, operation, raw.timestamp, remade.result(), rebuilt=True)
+            elif (result := self._rebuild_results.pop(site, None)) is not None and result.offset == raw.offset:
+                note(handle, operation, raw.timestamp, result.describe(), rebuilt=True)
             elif rebuilt_lately(handle, operation, raw.timestamp):
                 raise Unreadable("rebuilt_lately", "the site was rebuilt or reset less than ten minutes before")
             else:
                 await self.checkpoints.make()  # store pending events: the site may be absent for several checkpoints
-                return self.sites.remake(site, partial(self._remake, operation, raw))
+                return self.sites.replace_handle(site, partial(self._recreate, operation, raw))
             handle.offset = raw.offset
         self.checkpoints.pending.batch.sites.add(site)
         return None
 
-    async def _remake(self, operation: ResetSite | Rebuild, raw: Fetched, handle: SiteHandle) -> SiteHandle:
+    async def _recreate(self, operation: ResetSite | Rebuild, raw: Fetched, handle: SiteHandle) -> SiteHandle:
         """Recreate a site in the background, one site of this worker at a time.
 
         A rebuild applies the site's earlier events again, even one that has crashed workers. Workers then crash on the
         operation, which is rejected like an event.
         """
-        async with self.remaking, self.checkpoints.crashes.doing(place_of(raw, 0)):
+        async with self.rebuilding, self.checkpoints.crashes.doing(place_of(raw, 0)):
             try:
-                fresh, done = await self._made_again(operation, raw.offset, handle)
+                fresh, done = await self._recreated(operation, raw.offset, handle)
             except EngineFailed as error:
                 fresh, done, failed = handle, error.detail, True
             else:
                 failed = False
-        self._remade[operation.site] = Remade(raw.offset, done, failed)
+        self._rebuild_results[operation.site] = RebuildResult(raw.offset, done, failed)
         return fresh
 
-    async def _made_again(
+    async def _recreated(
         self, operation: ResetSite | Rebuild, offset: int, handle: SiteHandle
     ) -> tuple[SiteHandle, str]:
         """Return the site's new handle, and a description of the change.

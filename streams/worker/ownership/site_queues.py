@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from streams.broker.fetched import Fetched
-from streams.worker.checkpoint.event_logs import SomeMessages
+from streams.worker.checkpoint.event_logs import MessageBatch
 
 MAX_WAITING = 20_000  # places for waiting messages of all partitions, some 10 MB
 PLACE_BYTES = 500  # each message takes one place, plus one per this number of bytes
@@ -118,7 +118,7 @@ class SiteQueues:
         self,
         room: MemoryBudget,
         is_known: Callable[[bytes], bool],
-        read: Callable[[str, bytes, int, int, int], Awaitable[SomeMessages]],
+        read: Callable[[str, bytes, int, int, int], Awaitable[MessageBatch]],
         begin: Callable[[Callable[[], Awaitable[None]]], object],
         taken: Callable[[Fetched], None] = lambda _: None,
         is_full: Callable[[], bool] = lambda: False,
@@ -345,10 +345,10 @@ class SiteQueues:
             return
         for message in found.messages:
             self._append(queue, message)
-        left = 0 if found.next > parked.last else max(parked.count - len(found.messages), 1)
-        self._parked += left - parked.count
-        parked.first, parked.count = max(found.next, parked.first), left
-        if not left:
+        remaining = 0 if found.next > parked.last else max(parked.count - len(found.messages), 1)
+        self._parked += remaining - parked.count
+        parked.first, parked.count = max(found.next, parked.first), remaining
+        if not remaining:
             queue.parked = None
         self._make_ready(queue)
         self._refill(queue)

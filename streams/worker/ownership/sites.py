@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from streams.broker.fetched import Fetched
-from streams.worker.checkpoint.checkpoint import EngineInput, Gone, Pending
+from streams.worker.checkpoint.checkpoint import EngineInput, EvictedSite, Pending
 from streams.worker.checkpoint.event_logs import LogGaps, log_of
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
-from streams.worker.checkpoint.stored import Log, SiteHandle, decode_stored
+from streams.worker.checkpoint.stored import PartitionLog, SiteHandle, decode_stored
 from streams.worker.checkpoint.table import OwnedTable, StoredSites
 from streams.worker.intake.messages import Unreadable
 
@@ -94,9 +94,9 @@ class PartitionSites:
             claimed.update(new)
             await self.loader.confirm_membership()
             late = await self.loader.late_states(self.partition, last)
-            if not late.found:
+            if not late.records:
                 return stored
-            last, stored = late.last, self.table.take(late.found)
+            last, stored = late.last, self.table.take(late.records)
 
     async def read_back(self, reading: asyncio.Semaphore, seconds: float = math.inf) -> None:
         """Restore all sites, those with the latest events first; start none after `seconds`.
@@ -191,32 +191,32 @@ class PartitionSites:
         await self._read(silent)
         where = {"site": silent, "partition": self.partition}
         log.warning("Evicted idle site to make room for a new one", extra=where)
-        gone = self.handles.pop(silent)
+        evicted = self.handles.pop(silent)
         self.pending.batch.sites.discard(silent)
-        self.pending.batch.gone[silent] = Gone(gone.generation, gone.jobs.all_keys)
+        self.pending.batch.evicted[silent] = EvictedSite(evicted.generation, evicted.jobs.all_keys)
 
     async def _load(self, site: str, own: bool, loader: SiteLoader) -> SiteHandle:
         value = self.table.get(site.encode())
         if value is None:
             return await loader.begin(site, self.partition, own)
-        handle, mended = await loader.load(site, decode_stored(value))
+        handle, is_repaired = await loader.load(site, decode_stored(value))
         handle.jobs.free_others(self._segments.pop(site, ()))
-        if mended:  # store it immediately, because the data used for the repair may expire
+        if is_repaired:  # store it immediately, because the data used for the repair may expire
             self.pending.batch.sites.add(site)
         return handle
 
-    def remake(self, site: str, work: Callable[[SiteHandle], Awaitable[SiteHandle]]) -> "asyncio.Task[None]":
+    def replace_handle(self, site: str, work: Callable[[SiteHandle], Awaitable[SiteHandle]]) -> "asyncio.Task[None]":
         """Start work that replaces a site's handle; until its end the site counts as being restored."""
         failed = self.handles.pop(site)
         if not failed.own:
             self._last[site] = failed.stamp
 
-        async def remake() -> None:
+        async def swap() -> None:
             self.handles[site] = await work(failed)
             del self._unread[site]
             self._last.pop(site, None)
 
-        task = self._unread[site] = self.begin(remake)
+        task = self._unread[site] = self.begin(swap)
         return task
 
     async def rebuild(self, failed: SiteHandle, applied: Iterable[EngineInput]) -> SiteHandle:
@@ -243,7 +243,7 @@ class PartitionSites:
         handle.jobs = fresh.jobs
         return handle
 
-    async def look_for_gap(self, place: Log, expected: int, found: int) -> bool:
+    async def look_for_gap(self, place: PartitionLog, expected: int, found: int) -> bool:
         """Return whether events were deleted between the expected offset and the one that arrived.
 
         Sites without waiting messages are notified immediately; the others when they reach a message behind the gap.

@@ -190,7 +190,7 @@ def test_of_an_engine_that_was_read_back_nothing_is_to_be_stored() -> None:
     saved, changes = (engine := engine_after(*workload(1), settings=SMALL)).checkpoint()
     assert len(engine.context.state) > 3
     cut = Engine.load(saved, changes.started, changes.runs, SMALL, changes.rows).cut()
-    assert (cut.jobs, cut.left) == ({}, [])
+    assert (cut.jobs, cut.departed) == ({}, [])
 
 
 def test_a_store_that_is_far_ahead_is_read_as_of_the_state() -> None:

@@ -144,7 +144,7 @@ def test_a_job_that_has_left_or_never_came_is_known() -> None:
         found = live.get((name, 0))
         assert found is not None and not live.full
         live.leave(found)
-    live.note_left(("c", 0))
-    live.note_left(("c", 0))
-    assert [live.has_left((name, 0)) for name in "abcd"] == [True, True, True, False]
+    live.note_departure(("c", 0))
+    live.note_departure(("c", 0))
+    assert [live.has_departed((name, 0)) for name in "abcd"] == [True, True, True, False]
     assert len(live.learnt.state.tail) == 3

@@ -21,9 +21,9 @@ def test_the_last_jobs_are_known_and_no_others(count: int) -> None:
     assert all((str(job), 0) in learnt for job in range(max(count - MERGE, 0), count))
     assert not any((str(job), 1) in learnt or (f"x{job}", 0) in learnt for job in range(count))
     unknown = [job for job in range(count) if (str(job), 0) not in learnt]
-    assert all(learnt.may_have_left(job, now=1e9) for job in unknown)
-    assert bool(unknown) is learnt.may_have_left(1.0, now=1e9)
-    assert not learnt.may_have_left(0.0, now=60.0)
+    assert all(learnt.may_have_departed(job, now=1e9) for job in unknown)
+    assert bool(unknown) is learnt.may_have_departed(1.0, now=1e9)
+    assert not learnt.may_have_departed(0.0, now=60.0)
 
 
 @pytest.mark.parametrize("count", [1, MERGE - 1, MERGE, 2 * MERGE, 3 * MERGE + 200])

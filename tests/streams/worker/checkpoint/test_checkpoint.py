@@ -19,8 +19,8 @@ from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import table
 from streams.worker.checkpoint.checkpoint import Pending
-from streams.worker.checkpoint.event_logs import LateStates
-from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored
+from streams.worker.checkpoint.event_logs import ChangelogRecords
+from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, StoredState, decode_stored
 from streams.worker.checkpoint.table import RETRY_S, OwnershipToken
 from streams.worker.checkpoint.watchdog import WorkerStalled
 from streams.worker.ownership.owner import CHECKPOINT_TURNS
@@ -204,14 +204,14 @@ class Renewed:
         self.partitions: list[int] = []
         self._ends, self._failures = ends, failures
 
-    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
-        return LateStates([], -1)
+    async def late_states(self, partition: int, after: int | None = None) -> ChangelogRecords:
+        return ChangelogRecords([], -1)
 
-    async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
+    async def ranges(self, logs: Iterable[PartitionLog]) -> dict[PartitionLog, LogOffsets]:
         self._failures -= 1
         if self._failures >= 0:
             raise ConnectionError("no leader")
-        return {log: Range(0, self._ends[log.partition]) for log in logs}
+        return {log: LogOffsets(0, self._ends[log.partition]) for log in logs}
 
     def renewed(self, partition: int) -> None:
         self.partitions.append(partition)

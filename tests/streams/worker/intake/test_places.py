@@ -17,8 +17,8 @@ from models.simulation import generate, run
 from streams.broker.topics import partition_of
 from streams.errors import UserError
 from streams.settings import Settings, SitesSettings, WorkerSettings
-from streams.worker.checkpoint.event_logs import LateStates
-from streams.worker.checkpoint.stored import Log, Range, SiteHandle, decode_stored
+from streams.worker.checkpoint.event_logs import ChangelogRecords
+from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, SiteHandle, decode_stored
 from streams.worker.intake.intake import EventPlaces
 from tests.support.fakes import Process
 from tests.support.memory_servers import TOPIC, MemoryTable, World
@@ -180,12 +180,12 @@ class Logs:
         self.world, self.states, self.given = world, states or [], ranges
         self.lost_events: dict[int, int] = {}
 
-    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
-        return LateStates([], -1)
+    async def late_states(self, partition: int, after: int | None = None) -> ChangelogRecords:
+        return ChangelogRecords([], -1)
 
-    async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
+    async def ranges(self, logs: Iterable[PartitionLog]) -> dict[PartitionLog, LogOffsets]:
         first, committed = self.given.get("first", 0), self.given.get("committed")
-        return {log: Range(first, len(self.world.messages[log.partition]), committed) for log in logs}
+        return {log: LogOffsets(first, len(self.world.messages[log.partition]), committed) for log in logs}
 
     def renewed(self, partition: int) -> None:
         raise AssertionError(partition)
@@ -193,7 +193,7 @@ class Logs:
     def lost(self, partition: int, events: int) -> None:
         self.lost_events[partition] = events
 
-    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Any]:
+    async def read(self, log: PartitionLog, first: int, last: int, key: bytes) -> list[Any]:
         return [raw for raw in self.world.messages[log.partition][first : last + 1] if raw.key == key]
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:

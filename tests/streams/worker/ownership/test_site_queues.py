@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.broker.fetched import Fetched
-from streams.worker.checkpoint.event_logs import SomeMessages
+from streams.worker.checkpoint.event_logs import MessageBatch
 from streams.worker.ownership import site_queues
 from streams.worker.ownership.site_queues import MemoryBudget, SiteQueues
 
@@ -42,11 +42,11 @@ class Deck:
     def begin(self, work: Callable[[], Awaitable[None]]) -> None:
         self.tasks.append(asyncio.ensure_future(work()))
 
-    async def read(self, topic: str, key: bytes, first: int, last: int, most: int) -> SomeMessages:
+    async def read(self, topic: str, key: bytes, first: int, last: int, most: int) -> MessageBatch:
         assert topic == TOPIC
         found = [one for one in self.log if first <= one.offset <= last and one.key == key][:most]
         await asyncio.sleep(0)
-        return SomeMessages(found, found[-1].offset + 1 if len(found) == most else last + 1, lost=False)
+        return MessageBatch(found, found[-1].offset + 1 if len(found) == most else last + 1, lost=False)
 
     def put_all(self) -> None:
         for one in self.log:

@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from streams.worker.checkpoint.checkpoint import Pending
-from streams.worker.checkpoint.event_logs import LateStates
+from streams.worker.checkpoint.event_logs import ChangelogRecords
 from streams.worker.checkpoint.stored import StoredState, encode_stored
 from streams.worker.checkpoint.table import StoredSites
 from streams.worker.ownership.sites import PartitionSites
@@ -23,8 +23,8 @@ class Reading:
         self.claim = AsyncMock()
         self.confirm_membership = AsyncMock()
 
-    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
-        return LateStates([], -1)
+    async def late_states(self, partition: int, after: int | None = None) -> ChangelogRecords:
+        return ChangelogRecords([], -1)
 
     async def load(self, site: str, stored: StoredState) -> Any:
         self.begun.append(site)

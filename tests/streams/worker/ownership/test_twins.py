@@ -16,7 +16,7 @@ from models.simulation import generate, run
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint.claims import Fenced
-from streams.worker.checkpoint.event_logs import LateStates
+from streams.worker.checkpoint.event_logs import ChangelogRecords
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import decode_stored
 from tests.support.fakes import Process
@@ -74,11 +74,11 @@ class OwnEvents(MemoryEvents):
         super().__init__(world)
         self._table = table
 
-    async def late_states(self, partition: int, after: int | None = None) -> LateStates:
+    async def late_states(self, partition: int, after: int | None = None) -> ChangelogRecords:
         first = self._table.read if after is None else after + 1
         await self._world.pause()
         found = self._world.changelog[first:]  # type: ignore[attr-defined]
-        return LateStates(found, first + len(found) - 1)
+        return ChangelogRecords(found, first + len(found) - 1)
 
 
 def process(world: Shared) -> Process:
@@ -138,8 +138,8 @@ async def third(world: Shared) -> None:
 def test_it_fails_where_what_came_late_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scenario above tells a worker that reads the changelog before it claims."""
 
-    async def nothing(*_: Any) -> LateStates:
-        return LateStates([], -1)
+    async def nothing(*_: Any) -> ChangelogRecords:
+        return ChangelogRecords([], -1)
 
     monkeypatch.setattr(OwnEvents, "late_states", nothing)
     scenario: Any = test_whatever_the_old_owner_still_writes_the_new_one_goes_on_as_a_replay
