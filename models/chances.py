@@ -82,18 +82,18 @@ def chances_of_least(values: Sequence[Sequence[float]]) -> list[float]:
     [0.5, 0.5, 0.0]
     """
     every = sorted((value, place) for place, of_one in enumerate(values) for value in of_one)
-    left = [1.0 for _ in values]  # the share of each above the current value
+    shares_above = [1.0 for _ in values]  # the share of each above the current value
     beyond = 0.0  # the logarithm of their product
     found = [0.0] * len(values)
     for _, alike in groupby(every, lambda one: one[0]):
         shares = {place: count / len(values[place]) for place, count in Counter(place for _, place in alike).items()}
-        middle = beyond + math.fsum(math.log1p(-share / 2 / left[place]) for place, share in shares.items())
+        middle = beyond + math.fsum(math.log1p(-share / 2 / shares_above[place]) for place, share in shares.items())
         for place, share in shares.items():
-            found[place] += share * math.exp(middle - math.log(left[place] - share / 2))
-        if any(left[place] - share < SMALLEST for place, share in shares.items()):
+            found[place] += share * math.exp(middle - math.log(shares_above[place] - share / 2))
+        if any(shares_above[place] - share < SMALLEST for place, share in shares.items()):
             break
-        beyond += math.fsum(math.log1p(-share / left[place]) for place, share in shares.items())
+        beyond += math.fsum(math.log1p(-share / shares_above[place]) for place, share in shares.items())
         for place, share in shares.items():
-            left[place] -= share
+            shares_above[place] -= share
     whole = math.fsum(found)
     return [chance / whole for chance in found]

@@ -22,9 +22,9 @@ def duration(seconds: float) -> str:
     """
     whole = math.floor(abs(seconds) + 0.5)
     step = next((step for least, step in _STEPS if whole >= least), 1)
-    left, text = (whole + step // 2) // step * step, ""
+    rest, text = (whole + step // 2) // step * step, ""
     for size, unit in _UNITS:
-        count, left = divmod(left, size)
+        count, rest = divmod(rest, size)
         text += f"{count}{unit}" if count else ""
     return f"-{text}" if text and seconds < 0 else text or "0s"
 

@@ -158,8 +158,8 @@ def orthogonalize(rows: Floats) -> tuple[Floats, Floats]:
                 r[k, one] += share
                 for row in range(len(column)):
                     column[row] -= share * columns[k, row]
-        left = dot(column, column)
-        r[one, one] = np.sqrt(left) if left > MIN_PIVOT * MIN_PIVOT * whole else 0.0
+        square = dot(column, column)
+        r[one, one] = np.sqrt(square) if square > MIN_PIVOT * MIN_PIVOT * whole else 0.0
         for row in range(len(column)):
             column[row] = column[row] / r[one, one] if r[one, one] > 0.0 else 0.0
     return columns.T.copy(), r

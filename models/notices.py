@@ -92,8 +92,8 @@ def due(job: WatchedJob, now: float, before_s: float) -> Kind | None:
         return None
     if job.armed and estimate.expected_start - now <= before_s and now <= estimate.expected_start + before_s:
         return "about_to_start"
-    left, left_before = estimate.expected_start - estimate.made_at, last.expected_start - estimate.made_at
-    if newer and left <= left_before / 2 and left_before - left >= LEAST_CHANGE_S:
+    remaining_s, remaining_before_s = estimate.expected_start - estimate.made_at, last.expected_start - estimate.made_at
+    if newer and remaining_s <= remaining_before_s / 2 and remaining_before_s - remaining_s >= LEAST_CHANGE_S:
         return "sooner"
     return None
 

@@ -80,7 +80,7 @@ class Landmarks:
         bounds = bounds_of(job, self._method, self._lender) if job.later is None else in_force.bounds
         return Landmark(age, first_s, in_force.wait_s, self.recent.median(age, at), bounds)
 
-    def job_left(self, job: Job, at: float, wait_s: float) -> tuple[Landmark, ...]:
+    def job_dequeued(self, job: Job, at: float, wait_s: float) -> tuple[Landmark, ...]:
         """Return the landmarks of a job that leaves the queue `at` (Unix seconds); call this before it leaves."""
         self.pass_to(at)
         self.recent.add(at, wait_s)

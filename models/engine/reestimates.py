@@ -47,12 +47,12 @@ UPPER_BOUND = "0.9"
 class EstimateBudget(msgspec.Struct, array_like=True, frozen=True):
     """The remaining estimates at the time `at` (Unix seconds). It is stored."""
 
-    left: float = 0.0
+    remaining: float = 0.0
     at: float = 0.0
 
     def until(self, now: float) -> float:
         """Return how many estimates are allowed `now`."""
-        return min(self.left + max(now - self.at, 0.0) / SECONDS_PER_ESTIMATE, float(MAX_ESTIMATES))
+        return min(self.remaining + max(now - self.at, 0.0) / SECONDS_PER_ESTIMATE, float(MAX_ESTIMATES))
 
 
 class Reestimates:
@@ -96,7 +96,7 @@ class Reestimates:
             if job.due > now:
                 self.watch(job, now)
 
-    def left_queue(self, job: Job, now: float) -> None:
+    def dequeued_job(self, job: Job, now: float) -> None:
         """Estimate the pending jobs again after a large job left the queue without a start."""
         rest = self._state.totals(SITE, Phase.QUEUED)
         if job.cpus * job.planned_run_s >= LARGE_SHARE * rest.work / 1e6:
@@ -111,11 +111,11 @@ class Reestimates:
 
         The caller schedules the next estimate of each with `plan` or `watch`.
         """
-        left = self.budget.until(now)
-        while left >= 1.0 and self.any_due(now):
+        remaining = self.budget.until(now)
+        while remaining >= 1.0 and self.any_due(now):
             job = self._state.jobs[self._timers.pop()[1]]
-            left -= 1.0
-            self.budget = EstimateBudget(left, max(self.budget.at, now))
+            remaining -= 1.0
+            self.budget = EstimateBudget(remaining, max(self.budget.at, now))
             job.due = 0.0  # there may be a second timer of this time
             yield job
 

@@ -26,8 +26,8 @@ def salvage(
     Its predictions report a gap until the gap has left the history. Its next changes contain all entries under new
     numbers. They must not be stored over the old entries, which the stored state counts. `state` is modified.
     """
-    left = _renumber(state, started, runs, rows)
-    engine = Engine.load(state, left.started, left.runs, settings, left.rows)
+    renumbered = _renumber(state, started, runs, rows)
+    engine = Engine.load(state, renumbered.started, renumbered.runs, settings, renumbered.rows)
     engine.parts.histories.mark_all_new()
     return engine
 
@@ -49,8 +49,8 @@ def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: 
     until = missing[-1] + 1 + counted.history if missing else counted.started + MIN_JOBS_TO_RECOVER
     state.gaps.gap_until = max(state.gaps.gap_until, until)
     counted.first = counted.started - len(found)
-    left = counted.kept_runs(runs)
-    counted.runs_kept, counted.forgotten = len(left), []
+    kept_runs = counted.kept_runs(runs)
+    counted.runs_kept, counted.forgotten = len(kept_runs), []
     own = {}
     for name, kept in counted.rows.items():
         there_of = [row for row in rows.get(name, ()) if kept.oldest <= row.number < kept.count]
@@ -60,4 +60,4 @@ def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: 
         counted.rows[name] = RowRange(kept.count, kept.count - len(there_of))
         own[name] = [Row(number, row.value) for number, row in enumerate(there_of, kept.count - len(there_of))]
     renumbered = [msgspec.structs.replace(row, number=number) for number, row in enumerate(found, counted.first)]
-    return Changes(started=renumbered, runs=left, rows=own)
+    return Changes(started=renumbered, runs=kept_runs, rows=own)

@@ -110,7 +110,7 @@ class Trends:
         del self._hours[:-MAX_HOURS]
         self._next = _begin(now, HOUR_S) + HOUR_S
 
-    def job_left(self, now: float, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
+    def job_dequeued(self, now: float, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
         """Add a job that left the queue `now` after `waited_s`; a missing estimate counts as a predicted wait of 0."""
         for kept, length_s, most in ((self._days, DAY_S, MAX_DAYS), (self._weeks, WEEK_S, MAX_WEEKS)):
             begin = _begin(now, length_s)

@@ -35,10 +35,10 @@ class WaitCounts:
 
         The error is less than a tenth from a minute on, and less than 8 s below.
         """
-        left = sum(self.counts.values()) / 2
+        remaining = sum(self.counts.values()) / 2
         for place, count in sorted(self.counts.items()):
-            if count >= left:
+            if count >= remaining:
                 begin, end = (BEGINS[at] if 0 <= at < len(BEGINS) else 0 for at in (place - 1, place))
-                return float(begin + max(end - begin, 0) * left / count) if place else 0.0
-            left -= count
+                return float(begin + max(end - begin, 0) * remaining / count) if place else 0.0
+            remaining -= count
         return None

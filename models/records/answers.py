@@ -111,8 +111,8 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
 
     `expected_start` is the current estimate; null for a job that is held, runs already, or has none. After a later
     estimate than that at submission, `predicted_wait_s`, `predicted_start` and `bounds` are those of the latest one.
-    `why` explains why the job is pending. `priority` and `pending_reason` are the scheduler's; `tasks_left` counts the
-    pending tasks of a job array that is queued as one row. `expected_by` maps external estimates to the first start
+    `why` explains why the job is pending. `priority` and `pending_reason` are the scheduler's; `tasks_remaining` counts
+    the pending tasks of a job array that is queued as one row. `expected_by` maps external estimates to the first start
     that each expected. `blocked_by` explains why no start is expected although there is room for the job, or although
     it is past its expected start; `expected_start` is null then. `eligible` is the eligible time, where that is later
     than `submit`. `user` is null where the events name none.
@@ -137,7 +137,7 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     why: str | None = None
     priority: float | msgspec.UnsetType = msgspec.UNSET
     pending_reason: str | msgspec.UnsetType = msgspec.UNSET
-    tasks_left: int | msgspec.UnsetType = msgspec.UNSET
+    tasks_remaining: int | msgspec.UnsetType = msgspec.UNSET
     expected_by: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
     blocked_by: str | msgspec.UnsetType = msgspec.UNSET
     eligible: float | msgspec.UnsetType = msgspec.UNSET
@@ -301,12 +301,12 @@ class PartitionState(msgspec.Struct, kw_only=True, frozen=True):
 class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     """A site: its size, live jobs by phase, open queues, accuracy by week, and the head of its queue.
 
-    `work_left_s` is the remaining work of the live jobs, as far as known, divided by the CPUs. `queued` are the jobs
-    that have been pending longest. `more` entries of `queued`, `weeks` and `queues` were left out to fit the message
-    size. `unknown_fields` counts ignored event fields by name since the worker started. `operations` are the latest
-    operator commands. `partitions` is absent where the site has none. `answers` is the accuracy of estimates made at
-    other times than submission, `recent` that of predictions in the last one to two weeks, and `while_waiting` that of
-    the estimates in force at fixed ages. `worker` is absent where it was not requested.
+    `remaining_work_s` is the remaining work of the live jobs, as far as known, divided by the CPUs. `queued` are the
+    jobs that have been pending longest. `more` entries of `queued`, `weeks` and `queues` were left out to fit the
+    message size. `unknown_fields` counts ignored event fields by name since the worker started. `operations` are the
+    latest operator commands. `partitions` is absent where the site has none. `answers` is the accuracy of estimates
+    made at other times than submission, `recent` that of predictions in the last one to two weeks, and `while_waiting`
+    that of the estimates in force at fixed ages. `worker` is absent where it was not requested.
     """
 
     cpus: int
@@ -315,7 +315,7 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     held_jobs: int
     queued_cpus: int
     running_cpus: int
-    work_left_s: float | None
+    remaining_work_s: float | None
     queues: list[str]
     method: str
     degraded: str | None

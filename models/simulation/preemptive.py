@@ -129,11 +129,11 @@ class Lerwf(Preemptive, Ordered):
         """Assign CPUs to all jobs, in order; while `reluctance` is None those of new ones are only counted."""
         chosen: dict[str, SimulatedJob] = {}
         free = np.ones(self.cpus, dtype=np.bool_)
-        left, blocked = self.cpus, False
+        free_cpus, blocked = self.cpus, False
         for _, _, job in every:
-            if not left or (job.cpus > left and not self.filling):
+            if not free_cpus or (job.cpus > free_cpus and not self.filling):
                 break
-            if job.cpus > left or (blocked and job.job not in self.running):
+            if job.cpus > free_cpus or (blocked and job.job not in self.running):
                 continue
             its = self.processors.get(job.job)
             if its is None and reluctance is not None:
@@ -143,7 +143,7 @@ class Lerwf(Preemptive, Ordered):
                 continue
             if its is not None:
                 free[its] = False
-            left -= job.cpus
+            free_cpus -= job.cpus
             chosen[job.job] = job
         return chosen
 

@@ -328,7 +328,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         return min(run_s, self.walltime) if self.walltime else run_s
 
     @property
-    def tasks_left(self) -> int:
+    def tasks_remaining(self) -> int:
         """The number of jobs that it represents: 1, or the remaining tasks of an array that is queued as one row."""
         size = None if self.extras is EXTRAS or self.start is not None else self.extras.array_size
         return 1 if size is None else max(size - self.progress.tasks_gone, 0)

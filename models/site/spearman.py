@@ -221,13 +221,13 @@ def _settle(row: Floats) -> bool:
 def _push(columns: Floats, ranks: Ranks, sums: Ints, extremes: Floats, row: Floats, slot: int, count: int) -> None:
     """Write a row into a slot, among `count` rows including it, and update ranks, sums and extremes."""
     for feature in range(len(columns) - 1, -1, -1):  # the target first: the sums of the others need its ranks
-        column, entering, left = columns[feature][:count], row[feature], ranks[feature, slot]
+        column, entering, leaving = columns[feature][:count], row[feature], ranks[feature, slot]
         _rerank(column, ranks[feature][:count], slot, entering)
         sums[0, feature], sums[1, feature] = _moments(ranks[feature][:count], ranks[-1][:count])
         # Search for a new extreme only if the only minimum or maximum left, or the window was empty.
         least, greatest = extremes[0, feature], extremes[1, feature]
-        extremes[0, feature] = column.min() if left == 1 - count else min(least, entering)
-        extremes[1, feature] = column.max() if left == count - 1 else max(greatest, entering)
+        extremes[0, feature] = column.min() if leaving == 1 - count else min(least, entering)
+        extremes[1, feature] = column.max() if leaving == count - 1 else max(greatest, entering)
 
 
 @njit(cache=True)

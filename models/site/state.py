@@ -195,7 +195,7 @@ class SiteState:
         phase = job.phase
         since = job.began if phase in STARTED else job.submit
         assert since is not None
-        tasks = job.tasks_left
+        tasks = job.tasks_remaining
         counted = job.counted_cpus * tasks, micros(job.planned_run_s), micros(since), sign, tasks
         for scope in _scopes(job):
             key = (scope, phase)
@@ -227,7 +227,19 @@ class SiteState:
         code, priority_or_none = _PHASE_CODES.get(phase, DEAD), job.extras.priority
         priority = nan if priority_or_none is None else priority_or_none
         barred = code == QUEUED and self._is_barred(job)
-        return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, priority, code, barred, job.tasks_left
+        return (
+            cpus,
+            submit,
+            ready,
+            start,
+            walltime,
+            job.planned_run_s,
+            run_s,
+            priority,
+            code,
+            barred,
+            job.tasks_remaining,
+        )
 
     def _is_barred(self, job: Job) -> bool:
         """Return whether a pending job waits for something of its own, by its pending reason or its array's limit."""

@@ -170,8 +170,8 @@ class Simulated(WaitMethod):
         """Return the site in the form for simulation, for many calls of `models.waits.schedules.wait_s`."""
         cpus, table = context.cpus, context.state.table
         seen, places = table.seen(), np.empty((3, len(table)), np.int64)
-        begun, outran, waiting = _divide(table.records, seen.rows, float(now), cpus, places)
-        on, late, waits = places[0, :begun], places[1, :outran], places[2, :waiting]
+        started, outran, waiting = _divide(table.records, seen.rows, float(now), cpus, places)
+        on, late, waits = places[0, :started], places[1, :outran], places[2, :waiting]
         rows, outlived = seen.rows[waits], self._outlived(context, on[late], now)
         longer_s = np.array([*outlived.values()], np.float64)
         running = self._jobs(table.records, on, float(now), late, longer_s)

@@ -18,7 +18,7 @@ class Standstill:
         self._before: Any = None
         self._since = time.monotonic()
 
-    def look(self, left: Mapping[Any, tuple[int | None, int]]) -> None:
+    def look(self, unread: Mapping[Any, tuple[int | None, int]]) -> None:
         """Record the progress of the read.
 
         Args:
@@ -27,10 +27,10 @@ class Standstill:
         Raises:
             Unreachable: There was no progress for `PATIENCE_S`.
         """
-        if left != self._before:
-            self._before, self._since = left, time.monotonic()
+        if unread != self._before:
+            self._before, self._since = unread, time.monotonic()
         elif time.monotonic() - self._since >= PATIENCE_S:
-            place, (at, _) = next(iter(left.items()))
+            place, (at, _) = next(iter(unread.items()))
             where = f"{place.topic}, partition {place.partition}, offset {at}"
             raise Unreachable(f"kafka: {where}: nothing came for {PATIENCE_S:.0f} s; is the broker running?")
 
@@ -48,9 +48,9 @@ async def batches_to(
         Unreachable: There was no progress for `PATIENCE_S`.
     """
     still = Standstill()
-    while left := {place: (at, end) for place, end in ends.items() if (at := await _position(consumer, place)) < end}:
-        still.look(left)
-        yield await consumer.getmany(*left, timeout_ms=POLL_MS, max_records=most)
+    while unread := {place: (at, end) for place, end in ends.items() if (at := await _position(consumer, place)) < end}:
+        still.look(unread)
+        yield await consumer.getmany(*unread, timeout_ms=POLL_MS, max_records=most)
 
 
 async def _position(consumer: Any, place: Any) -> int:

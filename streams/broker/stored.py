@@ -52,12 +52,12 @@ def read_to(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> Iter
         Unreachable: There was no progress for `PATIENCE_S`.
     """
     still = Standstill()
-    while left := {
+    while unread := {
         place: (at, end)
         for place, end in ends.items()
         if (at := consumer.position(place, timeout_ms=POLL_MS)) is None or at < end
     }:
-        still.look(left)
+        still.look(unread)
         for place, batch in consumer.poll(timeout_ms=POLL_MS).items():
             yield from (message for message in batch if message.offset < ends[place])
 

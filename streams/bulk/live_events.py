@@ -17,7 +17,7 @@ class _JobEvents:
 
     def __init__(self, job: str) -> None:
         self.names, self.events = [job], list[AnyJobEvent]()
-        self.size, self._left = 1, 0
+        self.size, self._departed = 1, 0
 
     def add(self, event: AnyJobEvent) -> None:
         self.events.append(event)
@@ -27,11 +27,11 @@ class _JobEvents:
         elif isinstance(event, End | Cancel) and is_own:
             self.size = len(self.names) - 1  # of an array, tasks may still run
         elif isinstance(event, End | Cancel):
-            self._left += 1
+            self._departed += 1
 
     @property
     def is_over(self) -> bool:
-        return self._left >= self.size
+        return self._departed >= self.size
 
     def moving(self) -> Iterator[float]:
         """Return the times of the events that advance the site's time: all but submissions, which may be late."""

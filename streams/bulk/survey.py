@@ -41,10 +41,10 @@ class UsageLevel(msgspec.Struct):
     @property
     def size(self) -> int:
         """Estimated lower bound of the machine's size: the largest job, or the amount in use for long enough."""
-        left = SIZE_SHARE * sum(self.seconds.values())
+        remaining = SIZE_SHARE * sum(self.seconds.values())
         for amount in sorted(self.seconds, reverse=True):
-            left -= self.seconds[amount]
-            if left < 0:
+            remaining -= self.seconds[amount]
+            if remaining < 0:
                 return max(amount, self.largest)
         return self.largest
 
@@ -79,8 +79,8 @@ class Survey(msgspec.Struct):
     """Survey of one site in a log; times are Unix seconds.
 
     `capacity` is the first machine size that the log itself states; `machine`, `partitions` and `gpu_types` describe
-    the use. A job's partition is where it ran, else the queue that it named. `first_left` is when the first job left,
-    and `before` is the number of submissions before that.
+    the use. A job's partition is where it ran, else the queue that it named. `first_departure` is when the first job
+    left, and `before` is the number of submissions before that.
     """
 
     site: str
@@ -102,7 +102,7 @@ class Survey(msgspec.Struct):
     states: Counter[str] = msgspec.field(default_factory=Counter)
     unsubmitted: int = 0
     unended: int = 0
-    first_left: float | None = None
+    first_departure: float | None = None
     before: int = 0
 
     @property
@@ -112,9 +112,9 @@ class Survey(msgspec.Struct):
         A query for the jobs of a time span also returns jobs submitted before it, but only those that outlived its
         beginning. The span begins at the latest when the first job leaves.
         """
-        if self.first_left is None or self.first_left - self.begin < LONG_S:
+        if self.first_departure is None or self.first_departure - self.begin < LONG_S:
             return None
-        return self.first_left if 0 < self.before <= MOST_BEFORE * self.submits else None
+        return self.first_departure if 0 < self.before <= MOST_BEFORE * self.submits else None
 
 
 class _SurveyedJob(msgspec.Struct):
@@ -187,8 +187,8 @@ class Surveyor:
         survey.requeues += isinstance(event, Requeue)
         if isinstance(event, End):
             survey.states[event.state] += 1
-        if survey.first_left is None:
-            survey.first_left, survey.before = event.time, survey.submits
+        if survey.first_departure is None:
+            survey.first_departure, survey.before = event.time, survey.submits
         job = self._live.pop(event.key, None)
         if job is None:
             return

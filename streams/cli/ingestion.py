@@ -142,7 +142,7 @@ def ingest(
 
     pace = _speed(speed)
     settings = settings_of(context)
-    left: Callable[[], float | None] | None = None
+    remaining: Callable[[], float | None] | None = None
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_sigterm())
         if history:
@@ -163,10 +163,10 @@ def ingest(
             timed = ingesting.without(timed, [source.guessed for source in sources if source.site in known])
             longest_s = max(source.seconds for source in sources)
             steps = paced = ingesting.Paced(timed, pace, min(end_s, longest_s), sleep=stop.sleep)
-            left = partial(getattr, paced, "remaining_s")
+            remaining = partial(getattr, paced, "remaining_s")
             if math.isfinite(pace):
                 warn(f"ingesting {', '.join(sites)} at {pace:g} times real time; Ctrl-C stops")
-        with stop.on(signal.SIGINT), progress("events sent", total, left=left) as advance:
+        with stop.on(signal.SIGINT), progress("events sent", total, remaining=remaining) as advance:
             advance_to = (
                 (lambda event: advance(event.time, event.site)) if sites[1:] else lambda event: advance(event.time)
             )
@@ -253,10 +253,10 @@ def _await_workers(settings: "Settings", sites: Sequence[str], announce: Callabl
     try:
         before = total = next(looks)
         with warned_if_silent(waiting), progress("messages processed", total) as advance:
-            for left in looks:
-                for _ in range(before - left):
+            for remaining in looks:
+                for _ in range(before - remaining):
                     advance()
-                before = left
+                before = remaining
     except NoWorker:
         warn("no worker is running; the events stay on the topic until one starts")
     except UserError:  # a user with write permission only cannot read the lag

@@ -73,7 +73,7 @@ def progress(
     unit: str,
     total: int | None,
     share: Callable[[], float | None] = lambda: None,
-    left: Callable[[], float | None] | None = None,
+    remaining: Callable[[], float | None] | None = None,
 ) -> Iterator[Callable[..., None]]:
     """Show a progress bar on stderr, or a line a minute without a terminal; yield a function that advances it by one.
 
@@ -83,9 +83,9 @@ def progress(
         unit: what is counted.
         total: the total count; None if it is not known in advance.
         share: returns the share of the work that is done, if there is no total.
-        left: returns the seconds left, if they do not follow from the share.
+        remaining: returns the seconds left, if they do not follow from the share.
     """
-    way = _Progress(unit, total, share, left)
+    way = _Progress(unit, total, share, remaining)
     if not sys.stderr.isatty():
         done = Event()
         Thread(target=way.show_until, args=(done,), daemon=True).start()
@@ -112,7 +112,7 @@ def progress(
 class _Progress:
     """Progress of a command: the units done, the log time reached, and the time left.
 
-    Without `left`, the time left is extrapolated from the share of the work and the time it took.
+    Without `remaining`, the time left is extrapolated from the share of the work and the time it took.
     """
 
     def __init__(
@@ -120,12 +120,12 @@ class _Progress:
         unit: str,
         total: int | None,
         share: Callable[[], float | None],
-        left: Callable[[], float | None] | None = None,
+        remaining: Callable[[], float | None] | None = None,
     ) -> None:
         self.done = 0
         self._log_time: float | None = None
         self._log: str | None = None
-        self._unit, self._total, self._share, self._left = unit, total, share, left
+        self._unit, self._total, self._share, self._remaining = unit, total, share, remaining
         self._started = time.monotonic()
 
     def advance(self, reached: float | None = None, log: str | None = None) -> None:
@@ -147,7 +147,7 @@ class _Progress:
             parts = [f"{done:,}{of} {self._unit}", f"{self.done / took_s:,.0f}/s"]
         where = f" of {self._log}" if self._log else ""
         parts += [] if self._log_time is None else [f"at {minute(self._log_time)}{where}"]
-        remaining_s = None if self._left is None else self._left()
+        remaining_s = None if self._remaining is None else self._remaining()
         if share and share < 1:
             parts += [] if self._total or not self.done else [f"{share:.0%} of the reading"]
             remaining_s = took_s * (1 / share - 1) if remaining_s is None else remaining_s

@@ -97,7 +97,7 @@ class Watching:
             job.was_notified(notice, self._before_s)
         self.jobs[job.place] = job
 
-    def job_left(self, outcome: Outcome, stamp: float) -> None:
+    def job_dequeued(self, outcome: Outcome, stamp: float) -> None:
         """Record an outcome: the job is no longer pending."""
         self._seen(outcome.site, outcome.observed_at, stamp)
         self.forget((outcome.site, outcome.job, outcome.attempt))
@@ -210,7 +210,7 @@ class Reader:
             if topic == topics.predictions:
                 watching.predicted(msgspec.json.decode(value, type=Prediction), stamp)
             elif topic == topics.outcomes:
-                watching.job_left(msgspec.json.decode(value, type=Outcome), stamp)
+                watching.job_dequeued(msgspec.json.decode(value, type=Outcome), stamp)
             elif topic == topics.notices:
                 watching.was_notified(msgspec.json.decode(value, type=Notice))
             elif msgspec.json.decode(value, type=_NoticeKind).type == "submit":

@@ -107,9 +107,9 @@ def _shares(methods: Sequence[str], workers: int) -> list[list[str]]:
 
 
 def _finished(futures: Sequence[Future[Comparison]], advance: Callable[[], None]) -> Iterator[Future[Comparison]]:
-    left = set(futures)
-    while left:
-        ended, left = wait(left, timeout=0.5, return_when="FIRST_COMPLETED")
+    pending = set(futures)
+    while pending:
+        ended, pending = wait(pending, timeout=0.5, return_when="FIRST_COMPLETED")
         advance()
         yield from ended
 

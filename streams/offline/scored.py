@@ -154,7 +154,7 @@ class ScoredReplay:
     def _score(self, outcome: Outcome, job: Job | None, engine: Engine) -> None:
         scored = outcome.job in self._jobs and (self._cancelled or not outcome.censored)
         key, noted = engine.parts.landmarks.latest
-        self.waiting.job_left(outcome, noted if key == (outcome.job, outcome.attempt) else (), scored)
+        self.waiting.job_dequeued(outcome, noted if key == (outcome.job, outcome.attempt) else (), scored)
         if scored:
             self.breakdowns.add(outcome, job)
             self.scores.add(outcome)

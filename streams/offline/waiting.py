@@ -125,7 +125,7 @@ class WaitingScores:
             one.job.estimated(estimate)
         self._check(one, prediction.made_at)
 
-    def job_left(self, outcome: Outcome, noted: Iterable[Landmark], scored: bool) -> None:
+    def job_dequeued(self, outcome: Outcome, noted: Iterable[Landmark], scored: bool) -> None:
         """Add a job that has left the queue.
 
         Args:

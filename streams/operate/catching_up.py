@@ -53,8 +53,8 @@ def unread(settings: Settings, sites: Sequence[str], sleep: Callable[[float], No
             if not members:
                 raise NoWorker("no worker runs")
             done = {place: (committed[place] if place in committed else first[place]).offset for place in places}
-            left = sum(max(last[place].offset - at, 0) for place, at in done.items())
-            yield left
-            if not left:
+            lag = sum(max(last[place].offset - at, 0) for place, at in done.items())
+            yield lag
+            if not lag:
                 return
             sleep(LOOK_S)

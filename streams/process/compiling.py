@@ -17,7 +17,7 @@ from models import kernels, registry
 MIN_WARNED_S = 3.0  # total compilation time from which it is reported
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
 REPORT_EVERY_S = 5.0
-PROGRESS = "Compiling {done} of {total} kernels, about {left} left; first start only"
+PROGRESS = "Compiling {done} of {total} kernels, about {remaining} left; first start only"
 COMPILING = PROGRESS.partition(" ")[0]
 """The first word of each report, by which `queuecast up` finds them in a worker's log."""
 
@@ -53,8 +53,8 @@ def compiling_alone() -> Iterator[None]:
 def progress_line(done: int, total: int, spent_s: float) -> str:
     """Return a report of progress; the time left assumes that the other kernels take as long as those before."""
     remaining_s = spent_s * (total - done) / max(done, 1)
-    left = f"{math.ceil(remaining_s / 60)} min" if remaining_s > 60 else f"{10 * math.ceil(remaining_s / 10)} s"
-    return PROGRESS.format(done=done, total=total, left=left)
+    remaining = f"{math.ceil(remaining_s / 60)} min" if remaining_s > 60 else f"{10 * math.ceil(remaining_s / 10)} s"
+    return PROGRESS.format(done=done, total=total, remaining=remaining)
 
 
 def _kernels() -> list[CPUDispatcher]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from models import kernels
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up, warm_up_half
-from models.waits.order import step
+from models.waits.order import compiled_steps
 from streams.process.compiling import compiling_alone, reported_progress
 from streams.settings.sections import cores
 
@@ -26,7 +26,7 @@ def compile_kernels(settings: EngineSettings, report: Callable[[str], None] = la
 @contextmanager
 def _second_process() -> Iterator[None]:
     """Let another process compile half of the kernels meanwhile, if most are missing and there is a core for it."""
-    if kernels.is_compiled(step.__file__) or cores() < 2:
+    if kernels.is_compiled(compiled_steps.__file__) or cores() < 2:
         yield
         return
     process = subprocess.Popen([sys.executable, "-m", __name__])

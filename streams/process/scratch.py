@@ -19,16 +19,16 @@ def scratch() -> Iterator[Path]:
     Raises:
         OSError: The directory cannot be created.
     """
-    for left in Path(gettempdir()).glob(f"{PREFIX}*"):
+    for abandoned in Path(gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):
-            _remove_if_left(left)
+            _remove_if_abandoned(abandoned)
     with TemporaryDirectory(prefix=PREFIX) as name, (directory := Path(name)).joinpath(".new").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         (directory / ".new").rename(directory / _LOCK)  # visible to other processes only when it is locked
         yield directory
 
 
-def _remove_if_left(directory: Path) -> None:
+def _remove_if_abandoned(directory: Path) -> None:
     if directory.lstat().st_uid == os.geteuid() and not directory.is_symlink():
         with (directory / _LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -190,8 +190,8 @@ class Stop:
     def sleep(self, seconds: float) -> None:
         """Sleep until the time is over or a stop is requested."""
         end = time.monotonic() + seconds
-        while not self.requested and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, MAX_SLEEP_S))
+        while not self.requested and (remaining_s := end - time.monotonic()) > 0:
+            time.sleep(min(remaining_s, MAX_SLEEP_S))
 
 
 @contextmanager

@@ -326,16 +326,16 @@ def _rest(job: SwfJob, place: int, origin: float, site: str) -> Iterator[tuple[_
     Ranks compare the computed times, because rounding may make a short wait zero.
     """
     identity, submitted = str(job.number), origin + job.submit
-    left = submitted + job.wait
-    waited = left > submitted
+    dequeued_at = submitted + job.wait
+    waited = dequeued_at > submitted
     if not job.started:
-        yield (left, 0 if waited else 3, place, 1), Cancel(site=site, time=left, job=identity)
+        yield (dequeued_at, 0 if waited else 3, place, 1), Cancel(site=site, time=dequeued_at, job=identity)
         return
     rank = 1 if waited else 3
-    yield (left, rank, place, 1), Start(site=site, time=left, job=identity, cpus=_positive(job.allocated))
-    ended = left + max(job.run, 0.0)
+    yield (dequeued_at, rank, place, 1), Start(site=site, time=dequeued_at, job=identity, cpus=_positive(job.allocated))
+    ended = dequeued_at + max(job.run, 0.0)
     state = STATES.get(job.status, "unknown")
-    yield (ended, 0 if ended > left else rank, place, 2), End(site=site, time=ended, job=identity, state=state)
+    yield (ended, 0 if ended > dequeued_at else rank, place, 2), End(site=site, time=ended, job=identity, state=state)
 
 
 def _submit(job: SwfJob, origin: float, site: str) -> Submit:

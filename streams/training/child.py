@@ -99,8 +99,8 @@ class Child:
         file = self._file.fileno()
         with _opened(file, "wb") as writer:
             writer.write(work)
-            left = iter(items)
-            while some := [*islice(left, TOGETHER)]:
+            remaining = iter(items)
+            while some := [*islice(remaining, TOGETHER)]:
                 pickle.dump(some, writer)
         outcome = self._answer(patience_s)
         with _opened(file, "rb") as reader:

@@ -97,7 +97,7 @@ def live_state(engine: Engine, gpus: tuple[int, int] | None = None) -> LiveState
     )
 
 
-def work_left_s(engine: Engine, now: float) -> float | None:
+def remaining_work_s(engine: Engine, now: float) -> float | None:
     """Return the remaining work of the live jobs divided by the CPUs of the site, in seconds.
 
     It assumes perfect packing and the predicted run times; suspended jobs are left out. O(visible live jobs), see
@@ -253,7 +253,7 @@ def _live_job(engine: Engine, job: Job, orders: Orders, blocked_by: BlockedBy) -
         why="; ".join(dict.fromkeys(filter(None, (why, pending_reasons_of(job), unusual)))) or None,
         priority=_known(job.extras.priority),
         pending_reason=_known(job.extras.pending_reason),
-        tasks_left=job.tasks_left if is_row(job) else msgspec.UNSET,
+        tasks_remaining=job.tasks_remaining if is_row(job) else msgspec.UNSET,
         expected_by=_expected_by(job, engine),
         blocked_by=_known(held),
         eligible=job.ready if job.ineligible_s else msgspec.UNSET,
@@ -310,7 +310,7 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         held_jobs=held.count,
         queued_cpus=queued.cpus,
         running_cpus=running.cpus,
-        work_left_s=work_left_s(engine, now),
+        remaining_work_s=remaining_work_s(engine, now),
         queues=engine.open_queues(MAX_OPEN_QUEUES),
         method=engine.settings.method,
         degraded=engine.degraded,

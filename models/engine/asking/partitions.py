@@ -74,7 +74,7 @@ def partition_states(context: SiteContext, now: float) -> list[PartitionState]:
     for name, partition in topology.partitions.items():
         places = topology.pools_of(name)
         pools = [topology.pools[place] for place in places]
-        left = [free.get(place, (0, 0)) for place in places]
+        free_there = [free.get(place, (0, 0)) for place in places]
         found.append(
             PartitionState(
                 name=name,
@@ -82,9 +82,9 @@ def partition_states(context: SiteContext, now: float) -> list[PartitionState]:
                 queued_jobs=queued[name],
                 running_jobs=running[name],
                 cpus=sum(pool.nodes * pool.cpus for pool in pools),
-                free_cpus=sum(cpus for cpus, _ in left),
+                free_cpus=sum(cpus for cpus, _ in free_there),
                 gpus=sum(pool.nodes * sum(pool.gpus.values()) for pool in pools),
-                free_gpus=sum(gpus for _, gpus in left),
+                free_gpus=sum(gpus for _, gpus in free_there),
             )
         )
     return found
@@ -116,9 +116,9 @@ def _free(areas: Areas, number: int, requests: list[ResourceRequest], now: float
         np.array([known[request] for request in requests], np.int64),
     )
     free = holds - in_use(lie(layout, None, kinds, kind, np.zeros(len(requests)), holds))
-    left = np.maximum(np.rint(free[:, :2]), 0.0).astype(int)
+    free_there = np.maximum(np.rint(free[:, :2]), 0.0).astype(int)
     return {
         room.pool: (int(cpus), int(gpus))
-        for room, (cpus, gpus) in zip(layout.rooms, left, strict=True)
+        for room, (cpus, gpus) in zip(layout.rooms, free_there, strict=True)
         if room.reservation is None
     }

@@ -43,12 +43,12 @@ class FreeNow(NamedTuple):
 
     Attributes:
         cpus: free CPUs.
-        left: the free part of the area in units of `Job.cpus` there, which counts the dominant resource of a job.
+        free_cpus: the free part of the area in units of `Job.cpus` there, which counts the dominant resource of a job.
         place: the name of the area; empty if it is the whole machine.
     """
 
     cpus: int
-    left: int
+    free_cpus: int
     place: str
 
     def words(self) -> str:
@@ -63,12 +63,12 @@ class FreeNow(NamedTuple):
 
 def _free(there: SiteContext) -> FreeNow:
     """Return the free resources of an area, or of a site without areas. O(running jobs)."""
-    left = max(there.cpus - there.state.totals(SITE, Phase.RUNNING).cpus, 0)
+    free_cpus = max(there.cpus - there.state.totals(SITE, Phase.RUNNING).cpus, 0)
     if there.layout is None:
-        return FreeNow(left, left, "")
+        return FreeNow(free_cpus, free_cpus, "")
     running = (there.everywhere.jobs[job.key].counted_cpus for job in there.state.in_phase(Phase.RUNNING))
     whole = len(there.layout.topology.areas) == 1
-    return FreeNow(max(there.cpus - sum(running), 0), left, "" if whole else _names(there.layout.area.partitions))
+    return FreeNow(max(there.cpus - sum(running), 0), free_cpus, "" if whole else _names(there.layout.area.partitions))
 
 
 def _names(partitions: tuple[str, ...]) -> str:
@@ -206,7 +206,7 @@ def _words(
 ) -> str:
     """Explain in one or two sentences the wait of a job that is expected to start in `remaining_s` seconds."""
     beside = NEW if is_new else MAY_BE_HELD
-    fits = here.left >= job.cpus
+    fits = here.free_cpus >= job.cpus
     wanted = job.cpus if job.requested_cpus is None else job.requested_cpus
     if wait_s <= AT_ONCE_S:
         return (

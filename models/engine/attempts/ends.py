@@ -114,7 +114,7 @@ class EndHandler(AttemptHandler):
 
     def _cancel_task(self, row: Job, event: Cancel) -> Iterator[Record]:
         """Cancel a task of an array that is queued as one row; the last task removes the row."""
-        if row.tasks_left == 1:
+        if row.tasks_remaining == 1:
             yield from self._abandon(row, event.time)
         else:
             self._arrays.lose(row)
@@ -125,11 +125,11 @@ class EndHandler(AttemptHandler):
         waited_s = max(at - job.ready, 0.0)
         if not job.unscored:
             self._methods.cancelled(job, waited_s, self._context)  # before it leaves: methods need their per-job values
-            noted = self._landmarks.job_left(job, at, waited_s)
+            noted = self._landmarks.job_dequeued(job, at, waited_s)
         self._live.leave(job)
         self._observe(job, JobTransition.WITHDRAWN, at)
         self._methods.forget(job.key)
-        self._reestimates.left_queue(job, self._live.clock.now)
+        self._reestimates.dequeued_job(job, self._live.clock.now)
         if job.unscored:
             return
         self.add_trend(job, waited_s)
@@ -145,7 +145,9 @@ class EndHandler(AttemptHandler):
         method = self._settings.method
         estimate = job.estimates.get(method)
         bound_s = (bounds_of(job, method, self._settings.bounds) or {}).get(TREND_BOUND)
-        self._trends.job_left(self._live.clock.now, None if estimate is None else estimate.wait_s, bound_s, waited_s)
+        self._trends.job_dequeued(
+            self._live.clock.now, None if estimate is None else estimate.wait_s, bound_s, waited_s
+        )
 
     def give_up(self) -> Iterator[Record]:
         """Remove jobs whose end was never reported: they are not scored, and methods do not learn from them."""

@@ -95,7 +95,7 @@ class StartHandler(AttemptHandler):
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
         """Start a pending job: its wait is known, and the methods learn from it."""
         wait_s = max(event.time - job.ready, 0.0)
-        noted = self._landmarks.job_left(job, event.time, wait_s)
+        noted = self._landmarks.job_dequeued(job, event.time, wait_s)
         self._live.run(job, event)
         yield from self._crowd_out()
         if job.extras.array_size is None:  # otherwise a task of the row starts, not the row

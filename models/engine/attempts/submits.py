@@ -38,7 +38,7 @@ class SubmitHandler(AttemptHandler):
             yield Anomaly("unlimited_walltime", f"job {job.id}: walltime of {event.walltime} s is handled as unlimited")
         if event.array_size is not None and event.key not in self._context.state.jobs:
             yield from self._submit_of_tasks(job)
-        if job.tasks_left:
+        if job.tasks_remaining:
             yield from self._admit(job)
         row = self._arrays.row_of(event)
         if row is not None and row is not job and self._live.get(job.key) is job:
@@ -53,7 +53,7 @@ class SubmitHandler(AttemptHandler):
             self._fill_in(task, Job(task.id, task.attempt, row.submit, **row.request | {"extras": extras_of_task(row)}))
             yield Anomaly("submit_after_start", f"job {task.id}: submit event of its array came after its start")
         row.progress, row.unscored = row.progress.but(tasks_gone=gone + len(tasks)), True
-        if not row.tasks_left:
+        if not row.tasks_remaining:
             self._live.note_departure(row.key)
 
     def _admit(self, job: Job) -> Iterator[Record]:

@@ -104,7 +104,7 @@ class UpdateHandler(AttemptHandler):
             yield stale(event)
         elif job.phase is Phase.QUEUED:
             self._live.move(job, Phase.HELD)
-            self._reestimates.left_queue(job, self._live.clock.now)
+            self._reestimates.dequeued_job(job, self._live.clock.now)
         else:
             job.progress = job.progress.but(held=True)
 

@@ -65,7 +65,7 @@ class Arrays:
         gone = row.progress.tasks_gone + 1
         progress = row.progress.but(tasks_gone=gone, partition=None, nodes=None, gpus=None)
         self._live.alter(row, progress=progress, **changes)
-        if row.tasks_left == 0:
+        if row.tasks_remaining == 0:
             self._live.leave(row)
             self._forget(row.key)
 

@@ -33,19 +33,19 @@ def fit(free: Floats, demand: Floats, shares: Floats) -> bool:
     Returns:
         Whether the whole job fits.
     """
-    left = 1.0
+    remaining = 1.0
     for room in range(len(demand)):
         shares[room] = 0.0
-        if left <= 0.0 or demand[room, 0] < 0.0:
+        if remaining <= 0.0 or demand[room, 0] < 0.0:
             continue
-        share = left
+        share = remaining
         for resource in range(demand.shape[1]):
             wanted = demand[room, resource]
             if wanted > 0.0 and wanted * share > free[room, resource]:
                 share = max(free[room, resource], 0.0) / wanted
         shares[room] = share
-        left -= share
-    return left <= 1.0 - WHOLE
+        remaining -= share
+    return remaining <= 1.0 - WHOLE
 
 
 @njit(cache=True)
@@ -91,16 +91,16 @@ def fit_parts(free: Floats, demand: Floats, parts: Ints, shares: Floats) -> bool
 @njit(cache=True)
 def _keep_largest(shares: Floats) -> None:
     """Keep the largest of shares that sum up to one or more, of equal ones the first, until they sum up to one."""
-    left = 1.0
+    remaining = 1.0
     for _ in range(len(shares)):
         largest = 0
         for room in range(len(shares)):
             if shares[room] > shares[largest]:
                 largest = room
-        share = min(shares[largest], left)
+        share = min(shares[largest], remaining)
         shares[largest] = -share  # marks it as kept: it is now less than all others
-        left -= share
-        if left <= 1.0 - WHOLE:
+        remaining -= share
+        if remaining <= 1.0 - WHOLE:
             break
     for room in range(len(shares)):
         shares[room] = max(-shares[room], 0.0)

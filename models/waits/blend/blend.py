@@ -248,7 +248,7 @@ class Blend(WaitMethod):
         """Arrays that the kernels read and update in place."""
         return *self._quantiles.learnt, *self._guard.learnt, *self._at_once.learnt
 
-    def _job_left(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
+    def _job_dequeued(self, job: Job, wait_s: float, at: float, context: SiteContext, started: bool) -> None:
         """Score a job that has left the queue after `wait_s` seconds: all marks that are not scored yet.
 
         A bound that has another value by now is scored by that.
@@ -284,15 +284,15 @@ class Blend(WaitMethod):
         for expert in self._experts_with["learn"]:
             expert.learn(job, wait_s, context)
         assert job.start is not None
-        self._remaining.job_left(job, job.estimates.get(self.name), wait_s, cancelled=False)
-        self._job_left(job, wait_s, job.start, context, started=True)
+        self._remaining.job_dequeued(job, job.estimates.get(self.name), wait_s, cancelled=False)
+        self._job_dequeued(job, wait_s, job.start, context, started=True)
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
         """Score a job that was cancelled in the queue as if it had started then, as in the accuracy measures."""
         for expert in self._experts_with["cancelled"]:
             expert.cancelled(job, waited_s, context)
-        self._remaining.job_left(job, job.estimates.get(self.name), waited_s, cancelled=True)
-        self._job_left(job, waited_s, job.ready + waited_s, context, started=False)
+        self._remaining.job_dequeued(job, job.estimates.get(self.name), waited_s, cancelled=True)
+        self._job_dequeued(job, waited_s, job.ready + waited_s, context, started=False)
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
         """Learn from a job that ended."""

@@ -98,6 +98,6 @@ def aim(q: int, deficits: Floats) -> float:
     moved by `FAR`, misses the jobs of a burst that exceeded the bounds published for them. The deficits count these
     jobs.
     """
-    left = 1.0 - PROBABILITIES[q]
+    rest = 1.0 - PROBABILITIES[q]
     wanted = PROBABILITIES[q] + CATCH_UP * deficits[q]
-    return float(min(max(wanted, PROBABILITIES[q] - left / 2.0), 1.0 - left / 4.0))
+    return float(min(max(wanted, PROBABILITIES[q] - rest / 2.0), 1.0 - rest / 4.0))

@@ -221,14 +221,14 @@ def judge(
     medians_s: Floats,
     before_s: float,
     wait_s: float,
-    left: bool,
+    is_final: bool,
     weight: float,
     faded: float,
 ) -> None:
     """Fade the errors, and add what is now certain of a job's wait beyond `before_s`, which has been added.
 
-    The error is final if the job has `left`. Before, it is the amount by which the wait exceeds the estimate so far. A
-    choice without an estimate is scored by the mixture's.
+    Before the error `is_final`, it is the amount by which the wait exceeds the estimate so far. A choice without an
+    estimate is scored by the mixture's.
 
     Args:
         `trivial`, `places`, `whose`: as in `_Places`.
@@ -236,18 +236,18 @@ def judge(
         choices_s, medians_s: the estimates of the choices and of the experts, seconds; nan: none.
         before_s: the wait that was counted before, seconds.
         wait_s: the wait by now, seconds.
-        left: whether the job has left the queue.
+        is_final: whether the job has left the queue.
         weight: the job's weight as evidence.
         faded: the share of the errors that remains.
     """
-    passed_s = min(before_s, wait_s) if left else before_s
+    passed_s = min(before_s, wait_s) if is_final else before_s
     rivals_s = _rivals(medians_s, places, whose, len(rivals))
     for known, estimates_s in ((choices, choices_s), (rivals, rivals_s)):
         for place in range(len(known)):
-            if left:
+            if is_final:
                 known[place] = UNKNOWN_S + faded * (known[place] - UNKNOWN_S)
             estimate_s = choices_s[MIXTURE] if np.isnan(estimates_s[place]) else estimates_s[place]
-            error_s = abs(wait_s - estimate_s) if left else max(wait_s - estimate_s, 0.0)
+            error_s = abs(wait_s - estimate_s) if is_final else max(wait_s - estimate_s, 0.0)
             known[place] += weight * (error_s - max(passed_s - estimate_s, 0.0))
 
 

@@ -96,12 +96,14 @@ def exceeded(
     table, head, weight, inputs, choices_s = _read(note, experts)
     marks, passed = np.empty(MARKS), np.empty(MARKS, np.bool_)
     before_s = _known(table, ready, watched, at, place, marks, passed)
-    has_left = place < 0  # always False; with a literal here numba would compile the called kernels a second time
+    has_departed = place < 0  # always False; with a literal here numba would compile the called kernels a second time
     if MEDIAN <= place < QUANTILES:
         medians_s, waited_s = inputs[:-QUANTILES], marks[place]
-        judge(trivial, places, whose, choices, rivals, choices_s, medians_s, before_s, waited_s, has_left, weight, 1.0)
+        judge(
+            trivial, places, whose, choices, rivals, choices_s, medians_s, before_s, waited_s, has_departed, weight, 1.0
+        )
     if place == AT_ONCE:
-        learn_at_once(inputs, coefficients, slopes, corrections, has_left)
+        learn_at_once(inputs, coefficients, slopes, corrections, has_departed)
         return True, marks[place]
     judged = exceed(
         table, head & ~ALONE_FLAG, head >= ALONE_FLAG, weight, bursts, queue, total, squares, extent, seen,

@@ -31,6 +31,7 @@ from models.waits.blend.mixture_snapshot import (
     SHIFT,
     MixtureSnapshot,
 )
+from models.waits.blend.schedule_share import first_schedule, is_near_mixture, score_schedule, share_of_median
 from models.waits.blend.users import kept_of
 
 STEPS = (0.044, 0.022, 0.07, 0.07)
@@ -48,16 +49,6 @@ KIND_EDGES_S = (60.0, 3600.0, 4 * 3600.0)
 dominate the mean error, and other experts are best for these."""
 
 KINDS = len(KIND_EDGES_S) + 1
-
-SCHEDULE_SHARE, SCHEDULE_HARM, SCHEDULE_JOBS = 0.25, 1.03, 2000.0
-"""The share of the median that a simulated schedule has, for any weights, while the mean error of the last
-`SCHEDULE_JOBS` jobs in seconds is at most `SCHEDULE_HARM` times the error without it. The weights learn too little
-about the strengths of such a schedule: long waits, since they compare on another scale, and queues that have just
-changed."""
-
-ALONE_HARM = 1.1
-"""If a site reports its topology and run times are accurate, only later jobs can make the simulated schedule wrong. It
-is then the median alone, while its own mean error is at most this factor of the mixture's."""
 
 PRIOR_JOBS = 3000.0
 """After this many jobs the initial weights of the experts count as their square roots, which are closer to each
@@ -155,12 +146,12 @@ class Quantiles:
     @property
     def schedule_share(self) -> float:
         """Share of the median that the schedule has now, in addition to its weight."""
-        return float(_schedule_share(self.state.schedule_errors))
+        return float(share_of_median(self.state.schedule_errors))
 
     @property
     def schedule_is_near(self) -> bool:
         """True if the recent mean error of the schedule alone is little more than the mixture's."""
-        return bool(_is_near(self.state.schedule_errors))
+        return bool(is_near_mixture(self.state.schedule_errors))
 
     @property
     def far(self) -> float:
@@ -193,16 +184,6 @@ class Quantiles:
         total, squares, extent, *_ = self.state.learnt
         found = _weights(snapshot.table, self._prior(), total, squares, extent)
         return dict(zip(self._names, found.tolist(), strict=True))
-
-
-@njit(cache=True)
-def _schedule_share(errors: Floats) -> float:
-    return SCHEDULE_SHARE if errors[0] <= SCHEDULE_HARM * errors[1] else 0.0
-
-
-@njit(cache=True)
-def _is_near(errors: Floats) -> bool:
-    return bool(errors[2] <= ALONE_HARM * errors[1])
 
 
 @njit(cache=True)
@@ -273,9 +254,9 @@ def leave(
         for q in range(MEDIAN + 1, QUANTILES):
             if not passed[q]:
                 count(deficits, counted, bursts, queue, weight, q, table[q, BOUND], wait_s <= table[q, BOUND])
-        place = _schedule_of(table[MEDIAN], schedules)
+        place = first_schedule(table[MEDIAN], schedules)
         if place >= 0:
-            _judge_schedule(schedule_errors, table[MEDIAN, experts + BOTH], table[MEDIAN, place], wait_s, weight)
+            score_schedule(schedule_errors, table[MEDIAN, experts + BOTH], table[MEDIAN, place], wait_s, weight)
     for q in range(QUANTILES):
         published_s = table[q, BOUND]
         if np.isnan(published_s):
@@ -335,23 +316,6 @@ def exceed(
 
 
 @njit(cache=True)
-def _schedule_of(medians: Floats, schedules: Ints) -> int:
-    """Return the place of the first schedule with an estimate among these medians; -1 if there is none."""
-    for place in schedules:
-        if not np.isnan(medians[place]):
-            return int(place)
-    return -1
-
-
-@njit(cache=True)
-def _judge_schedule(errors: Floats, without: float, schedule: float, wait_s: float, weight: float) -> None:
-    """Update the errors with the schedule's share of the median, without it, and of the schedule alone."""
-    for place in range(3):
-        value = without + SCHEDULE_SHARE * (schedule - without) if place == 0 else without if place == 1 else schedule
-        errors[place] = errors[place] * (1.0 - weight / SCHEDULE_JOBS) + weight * abs(seconds(value) - wait_s)
-
-
-@njit(cache=True)
 def _mix_all(
     waits_s: Floats,
     prior: Floats,
@@ -377,9 +341,9 @@ def _mix_all(
         for k in range(waits_s.shape[1]):
             if not np.isnan(waits_s[q, k]):
                 table[q, k] = np.float32(scaled(max(waits_s[q, k], 0.0)))
-    schedule = _schedule_of(waits_s[MEDIAN], schedules)
-    share = _schedule_share(schedule_errors)
-    alone = may_be_alone and schedule >= 0 and _is_near(schedule_errors)
+    schedule = first_schedule(waits_s[MEDIAN], schedules)
+    share = share_of_median(schedule_errors)
+    alone = may_be_alone and schedule >= 0 and is_near_mixture(schedule_errors)
     kind = np.int64(1)
     first = mix(table[MEDIAN, :experts], prior, learnt, kind, np.int64(MEDIAN))
     for edge in KIND_EDGES_S:

@@ -25,7 +25,7 @@ from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, ForestsSnapshot, TrainingRows
 from models.waits.boosted.prior import Prior, shipped
 from models.waits.boosted.queued import QueuedFeatures
-from models.waits.boosted.recent import SCALE_S, Left, Recent, RecentState, codes_of
+from models.waits.boosted.recent import SCALE_S, Departure, Recent, RecentState, codes_of
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _NOTE: Final = struct.Struct("<QI6I")
 """Rows before a note, the version of the prior, and the job's codes. The features follow, and the prior's estimates, so
 that a training need not compute these again for 30,000 jobs."""
 
-_LEFT: Final = struct.Struct("<dd?Q")  # departure from the queue, and the number of rows before it
+_DEPARTURE: Final = struct.Struct("<dd?Q")  # departure from the queue, and the number of rows before it
 
 _PRIOR: Final = 1
 """The kind of note that contains a site's own prior."""
@@ -91,7 +91,7 @@ class Boosted(WaitMethod):
     def __init__(self, **parameters: Any) -> None:
         self.parameters = p = BoostedParameters(**parameters)
         schedule = Schedule(every=p.every)
-        self._notes = JobNotes(ROWS_PER_JOB * p.window, schedule.behind_rows, _check_note, _check_left)
+        self._notes = JobNotes(ROWS_PER_JOB * p.window, schedule.behind_rows, _check_note, _check_departure)
         self.rows = self._notes.rows
         self._recent = Recent(p.window * ROWS_PER_JOB // 2)
         self._may_change, fit = False, self._starting_from(None)
@@ -184,19 +184,19 @@ class Boosted(WaitMethod):
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """Learn from a job that started after this wait."""
         assert job.start is not None
-        self._settle(job, Left(wait_s, job.start, cancelled=False))
+        self._settle(job, Departure(wait_s, job.start, cancelled=False))
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
         """Learn from a job that was cancelled in the queue."""
         if self.parameters.cancelled:
-            self._settle(job, Left(waited_s, job.ready + waited_s, cancelled=True))
+            self._settle(job, Departure(waited_s, job.ready + waited_s, cancelled=True))
 
-    def _settle(self, job: Job, left: Left) -> None:
+    def _settle(self, job: Job, departure: Departure) -> None:
         rows = self._notes.count
-        note = self._notes.settle(job.key, _LEFT.pack(*left, rows))
+        note = self._notes.settle(job.key, _DEPARTURE.pack(*departure, rows))
         if note is not None:
             number, _, *codes = _NOTE.unpack_from(note)
-            self._recent.job_left(tuple(codes), number, left, rows)
+            self._recent.job_dequeued(tuple(codes), number, departure, rows)
         self.training.step(may_start=not job.progress.old)
 
     def forget(self, key: JobKey) -> None:
@@ -220,8 +220,8 @@ class Boosted(WaitMethod):
         recent.load(found.recent)
         for note, settled in self._notes.settled():
             number, _, *codes = _NOTE.unpack_from(note)
-            *left, rows = _LEFT.unpack(settled)
-            recent.remember(tuple(codes), number, Left(*left), rows)
+            *departure, rows = _DEPARTURE.unpack(settled)
+            recent.remember(tuple(codes), number, Departure(*departure), rows)
         if self._may_change and (own := self._notes.latest(_PRIOR)) is not None:
             try:
                 self.training.restart_with(self._starting_from(Prior.decode(own)))
@@ -252,7 +252,7 @@ def training_rows(jobs: Iterable[Pair], cancelled: float, prior: Prior | None) -
     width = 0 if prior is None else 8 * len(prior.aims)
     end = _NOTE.size + 2 * len(NAMES)
     for place, (note, settled) in enumerate(jobs):
-        wait_s, _, was_cancelled, _ = _LEFT.unpack(settled)
+        wait_s, _, was_cancelled, _ = _DEPARTURE.unpack(settled)
         notes.append(note[_NOTE.size : end])
         waits.append(wait_s)
         weights.append(cancelled if was_cancelled else 1.0)
@@ -283,15 +283,15 @@ def _check_note(note: bytes, rows: int) -> None:
         raise ValueError(f"a note after {number} rows; expected at most {rows}")
 
 
-def _check_left(settled: bytes, rows: int) -> None:
+def _check_departure(settled: bytes, rows: int) -> None:
     """Check how a job left the queue.
 
     Raises:
         ValueError: it is not valid.
     """
-    if len(settled) != _LEFT.size:
-        raise ValueError(f"a departure of {len(settled)} bytes; expected {_LEFT.size}")
-    wait_s, at, _, number = _LEFT.unpack(settled)
+    if len(settled) != _DEPARTURE.size:
+        raise ValueError(f"a departure of {len(settled)} bytes; expected {_DEPARTURE.size}")
+    wait_s, at, _, number = _DEPARTURE.unpack(settled)
     if not (-SCALE_S < wait_s < inf and isfinite(at)) or number > rows:
         raise ValueError(f"a job that left at {at}, after {wait_s} s and {number} rows")
 

@@ -224,12 +224,12 @@ def _live_features(
     place = after + 2 * len(HORIZONS_S) + 8
     out[place] = free
     for by in range(2):
-        left = running.expected if by == 0 else running.planned
+        remaining_s = running.expected if by == 0 else running.planned
         order = running.by_expected if by == 0 else running.by_planned
-        out[place + 1 + by], _ = _fits_in(order, left, running.rows, table, free, job.cpus)
+        out[place + 1 + by], _ = _fits_in(order, remaining_s, running.rows, table, free, job.cpus)
         if head >= 0:
             wanted = float(table[head].cpus)
-            out[place + 5 + by], out[place + 7 + by] = _fits_in(order, left, running.rows, table, free, wanted)
+            out[place + 5 + by], out[place + 7 + by] = _fits_in(order, remaining_s, running.rows, table, free, wanted)
         else:
             out[place + 7 + by] = free
     if head >= 0:
@@ -240,9 +240,9 @@ def _live_features(
     spare = out[place + 8] if head >= 0 else room
     out[place + 14] = 1.0 if room >= 0.0 and (head < 0 or slack >= 0.0 or spare >= job.cpus) else 0.0
     out[place + 15] = min(max(job.now - latest, 0.0), NEVER_S)
-    left_work = out[after + 2 * len(HORIZONS_S) + 1]
-    out[place + 9] = (left_work + queued[0, 2]) / site_cpus
-    out[place + 10] = (left_work + queued[3, 2]) / site_cpus
+    remaining_work = out[after + 2 * len(HORIZONS_S) + 1]
+    out[place + 9] = (remaining_work + queued[0, 2]) / site_cpus
+    out[place + 10] = (remaining_work + queued[3, 2]) / site_cpus
 
 
 @njit(cache=True)
@@ -295,7 +295,7 @@ def _running_features(out: Floats, place: int, running: _Running, table: Records
 
 @njit(cache=True)
 def _fits_in(
-    order: Ints, left: Floats, running: Ints, table: Records, free: float, wanted: float
+    order: Ints, remaining_s: Floats, running: Ints, table: Records, free: float, wanted: float
 ) -> tuple[float, float]:
     """Return the seconds until `wanted` CPUs are free, and the number of free CPUs beside them then."""
     if free >= wanted:
@@ -303,5 +303,5 @@ def _fits_in(
     for place in order:
         free += float(table[running[place]].cpus)
         if free >= wanted:
-            return left[place], free - wanted
+            return remaining_s[place], free - wanted
     return NEVER_S, free - wanted

@@ -121,7 +121,7 @@ def code_of(name: str | None) -> int:
     return 0 if name is None else crc32(name.encode())
 
 
-class Left(NamedTuple):
+class Departure(NamedTuple):
     """Departure of a job from the queue: its wait in seconds, the time (Unix seconds), and whether it was cancelled."""
 
     wait_s: float
@@ -171,14 +171,14 @@ class Recent:
         """Record a submission at `now`."""
         self._submissions.add(now)
 
-    def job_left(self, codes: Codes, number: int, left: Left, rows: int) -> None:
+    def job_dequeued(self, codes: Codes, number: int, departure: Departure, rows: int) -> None:
         """Add a job that left the queue; it was noted as row `number`, and there are `rows` now."""
-        if not left.cancelled:
-            self._site_starts.add(left.at)
-            self._site_waits.add(log1p(left.wait_s / SCALE_S))
-        self.remember(codes, number, left, rows)
+        if not departure.cancelled:
+            self._site_starts.add(departure.at)
+            self._site_waits.add(log1p(departure.wait_s / SCALE_S))
+        self.remember(codes, number, departure, rows)
 
-    def remember(self, codes: Codes, number: int, left: Left, rows: int) -> None:
+    def remember(self, codes: Codes, number: int, departure: Departure, rows: int) -> None:
         """Add a job that is restored from rows, which contain the kinds only.
 
         A job from before the horizon is left out. A value that is replaced by a new one is therefore itself past the
@@ -186,13 +186,13 @@ class Recent:
         """
         if number < rows - self._horizon:
             return
-        every, series, fates = codes + _PLACES, *((_CANCELLED, 0) if left.cancelled else (_STARTED, len(KINDS)))
+        every, series, fates = codes + _PLACES, *((_CANCELLED, 0) if departure.cancelled else (_STARTED, len(KINDS)))
         keys = [picked(every) for picked in series]
         slots = [*map(self._slots.get, keys)]
         if None in slots:
             slots = [*map(self._slot, keys)]
-        values = log1p(left.wait_s / SCALE_S), float(left.cancelled), fates
-        _push(np.array(slots, np.int64), *self._kept, *values, number, float(left.at))
+        values = log1p(departure.wait_s / SCALE_S), float(departure.cancelled), fates
+        _push(np.array(slots, np.int64), *self._kept, *values, number, float(departure.at))
         self._pushed += 1
         if self._pushed % _PUSHED_PER_SWEEP == 0:
             self._forget(rows)

@@ -87,9 +87,9 @@ class Guessed:
         for half in range(used.shape[1]):
             steps, which, many = np.unique(used[codes, half], return_inverse=True, return_counts=True)
             fitted = _descending(np.asarray(np.bincount(which, worth) / many), many.astype(np.float64))
-            left = float(((worth - fitted[which]) ** 2).sum())
-            if whole > 0.0 and 1.0 - left / whole > explained:
-                explained = 1.0 - left / whole
+            unexplained = float(((worth - fitted[which]) ** 2).sum())
+            if whole > 0.0 and 1.0 - unexplained / whole > explained:
+                explained = 1.0 - unexplained / whole
                 best = Guessed(self.site_cpus, self.kinds, self.slopes, self.users, half, steps, fitted)
         return best
 

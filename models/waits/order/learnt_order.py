@@ -13,15 +13,7 @@ from models.method import JobTransition, Memory, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
 from models.site.reasons import is_of_queue, is_of_user_cpus, is_of_user_jobs
 from models.stored import check_alike, encode, reader
-from models.waits.order.contenders import alike, chosen
-from models.waits.order.limits import FADING, LimitsSeen
-from models.waits.order.line import Ordered, QueueAhead, before
-from models.waits.order.placement import nodes_of
-from models.waits.order.preference import Preference, SavedPreference
-from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
-from models.waits.order.schedule import Limits
-from models.waits.order.site_view import CandidateJob, Columns, SiteView, UsageTotals, look, looks_of, with_job
-from models.waits.order.step import (
+from models.waits.order.compiled_steps import (
     SETTLED_S,
     BlockedMask,
     Learnt,
@@ -32,6 +24,14 @@ from models.waits.order.step import (
     refuse,
     see_start,
 )
+from models.waits.order.contenders import alike, chosen
+from models.waits.order.limits import FADING, LimitsSeen
+from models.waits.order.ordered_queue import Ordered, QueueAhead, before
+from models.waits.order.placement import nodes_of
+from models.waits.order.preference import Preference, SavedPreference
+from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
+from models.waits.order.schedule import Limits
+from models.waits.order.site_view import CandidateJob, Columns, SiteView, UsageTotals, look, looks_of, with_job
 from models.waits.order.usage import SavedUsage, Usage
 from models.waits.order.withdrawals import SavedWithdrawals, Withdrawals
 
@@ -249,16 +249,16 @@ class LearntOrder(WaitMethod):
         """Learn from an attempt that started or released its CPUs."""
         if what is JobTransition.STARTED or what is JobTransition.TASK_STARTED:
             self._started(job, context, what is JobTransition.TASK_STARTED)
-            self._job_left(job, at, False, context)
+            self._job_dequeued(job, at, False, context)
         elif what is JobTransition.WITHDRAWN:
-            self._job_left(job, at, True, context)
+            self._job_dequeued(job, at, True, context)
         elif what is JobTransition.ENDED or what is JobTransition.INTERRUPTED:
             self._last_end = max(self._last_end, at)
             self._ran(job, what, at)
         elif job.phase is Phase.SUSPENDED:
             self._last_end = max(self._last_end, at)
 
-    def _job_left(self, job: Job, at: float, withdrawn: bool, context: SiteContext) -> None:
+    def _job_dequeued(self, job: Job, at: float, withdrawn: bool, context: SiteContext) -> None:
         """Record whether a job, or tasks of an array, were withdrawn at this age; those of a burst count as one.
 
         Jobs that were not eligible were not in the queue.
@@ -266,7 +266,7 @@ class LearntOrder(WaitMethod):
         if withdrawn and (job.phase is not Phase.QUEUED or at < job.ready):
             return
         others = 0 if job.user is None else context.everywhere.totals(("user", job.user), Phase.QUEUED).tasks
-        tasks = job.tasks_left
+        tasks = job.tasks_remaining
         self._sums.withdrawals.see(job.user, at - job.ready, withdrawn, tasks / (tasks + others), tasks)
 
     def _started(self, job: Job, context: SiteContext, is_task: bool) -> None:

@@ -70,7 +70,7 @@ class Declared(NamedTuple):
 
 
 @njit(cache=True)
-def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, begun: Ints) -> Floats:
+def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, running: Ints) -> Floats:
     """Return the shares of running jobs in each room, (jobs, rooms).
 
     Their placement is not reported: jobs that fit only one room are placed there, then the others fill the rooms.
@@ -78,12 +78,12 @@ def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, begun: Int
 
     Args:
         places: capacities to fill, (places, rooms, resources): the first one where a job fits, else the next.
-        begun: the running jobs, in the order of their placement.
+        running: the running jobs, in the order of their placement.
     """
     rooms, resources = places.shape[1:]
-    free, found, shares = places.copy(), np.zeros((len(begun), rooms)), np.zeros(rooms)
+    free, found, shares = places.copy(), np.zeros((len(running), rooms)), np.zeros(rooms)
     for choosy in (True, False):
-        for job in begun:
+        for job in running:
             wanted = demand[kind[job]]
             possible, only = 0, 0
             for room in range(rooms - 1, -1, -1):
@@ -154,9 +154,9 @@ def schedule_rooms(
     releases = np.empty(total, np.int64)
     releases[:first] = np.argsort(jobs.planned_s[:first], kind="mergesort")
     starts, waiting = np.full(len(line), np.inf), np.arange(len(line))
-    left = np.zeros(len(demand), np.int64)  # jobs of each kind that wait
+    pending = np.zeros(len(demand), np.int64)  # jobs of each kind that wait
     for place in range(len(line)):
-        left[jobs.kind[line[place]]] += 1
+        pending[jobs.kind[line[place]]] += 1
     shares, room = np.empty(rooms), np.empty((rooms, resources))
     never = _never(holds, demand, parts)
     shadows, ends_at = np.empty(MAX_HEADS), np.empty(MAX_HEADS)
@@ -168,8 +168,8 @@ def schedule_rooms(
         kept, seen, heads = 0, 0, np.int64(0)
         full = never.copy()  # kinds that do not fit now
         hopeful = 0
-        for kind in range(len(left)):
-            hopeful += left[kind] > 0 and not never[kind]
+        for kind in range(len(pending)):
+            hopeful += pending[kind] > 0 and not never[kind]
         while seen < count and hopeful > 0:
             place = waiting[seen]
             seen += 1
@@ -219,8 +219,8 @@ def schedule_rooms(
             heapq.heappush(ends, (now + jobs.run_s[job], job))
             insert(job, planned_end, releases, run)
             run += 1
-            left[kind] -= 1
-            if left[kind] == 0:
+            pending[kind] -= 1
+            if pending[kind] == 0:
                 hopeful -= 1
         if kept < seen:
             for rest in range(seen, count):

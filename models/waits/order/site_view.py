@@ -249,7 +249,7 @@ def looks_of(job: Job) -> int:
 
     An array counts as often as if its tasks were submitted one by one, since each of their starts counts too.
     """
-    return min(job.tasks_left, MOST_LOOKS)
+    return min(job.tasks_remaining, MOST_LOOKS)
 
 
 @njit(cache=True, nogil=True)
@@ -287,5 +287,5 @@ def with_job(sight: SiteView, job: Job, context: SiteContext, sums: UsageTotals,
     new, tables = CandidateJob.of(job, context, sight.now, sums, preference), (sums.users.table, sums.accounts.table)
     queued, people = with_new(sight.queued, sight.people, new, *tables, float(sight.now))
     rooms = None if sight.rooms is None else with_queued(sight.rooms, job, queued)
-    stands_for, tasks = np.append(sight.stands_for, 1.0), np.append(sight.tasks, job.tasks_left)
+    stands_for, tasks = np.append(sight.stands_for, 1.0), np.append(sight.tasks, job.tasks_remaining)
     return sight._replace(queued=queued, people=people, rooms=rooms, stands_for=stands_for, tasks=tasks)

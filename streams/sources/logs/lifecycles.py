@@ -239,9 +239,9 @@ def as_late(events: list[AnyEvent]) -> list[AnyEvent]:
     """
     if len(events) < 2:
         return events
-    left = {event.job for event in events if isinstance(event, Start | End | Cancel)}
+    departed = {event.job for event in events if isinstance(event, Start | End | Cancel)}
     return [
-        msgspec.structs.replace(event, late=True) if isinstance(event, Submit) and event.job in left else event
+        msgspec.structs.replace(event, late=True) if isinstance(event, Submit) and event.job in departed else event
         for event in events
     ]
 

@@ -171,12 +171,12 @@ class KueueRecords(Records):
         """Requeue an evicted workload, which becomes eligible again after a backoff."""
         began = self._began(name)
         admitted, evicted, requeued = (conditions.get(kind) for kind in ("Admitted", "Evicted", "Requeued"))
-        left = next((at for at, _ in filter(None, (evicted, requeued)) if at >= began), None)
-        if left is None:
-            left = admitted[0] if admitted is not None else began
+        evicted_at = next((at for at, _ in filter(None, (evicted, requeued)) if at >= began), None)
+        if evicted_at is None:
+            evicted_at = admitted[0] if admitted is not None else began
         reason = evicted[1] if evicted is not None else ""
-        events = self.lifecycles.requeue(name, left, "preempted" if reason == PREEMPTED else None)
-        self.lifecycles.known[name].note = repr(left)
+        events = self.lifecycles.requeue(name, evicted_at, "preempted" if reason == PREEMPTED else None)
+        self.lifecycles.known[name].note = repr(evicted_at)
         return events
 
     def _eligible(self, name: str, workload: fields.Object, conditions: "Conditions") -> list[AnyEvent]:

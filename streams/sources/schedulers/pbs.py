@@ -118,7 +118,7 @@ class PbsRecords(Records):
         end = unix_time(fields["end"], "end")
         self._learn_offset(at, end)
         if ARRAY.match(job):
-            return self._job_left(job, end) or self.leave_out("ends of arrays as a whole")
+            return self._job_dequeued(job, end) or self.leave_out("ends of arrays as a whole")
         start = unix_time(fields["start"], "start")
         self._bare.pop(job, None)
         late = self._late_submit(job, start, fields) if self.lifecycles.phase(job) == BARE else []
@@ -128,11 +128,13 @@ class PbsRecords(Records):
 
     def deleted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """D, M: a user deleted a job, or it was moved to another server; one that runs ends with a record E."""
-        return self._job_left(job, at) or self.leave_out("deletions of running jobs or of jobs without a submission")
+        return self._job_dequeued(job, at) or self.leave_out(
+            "deletions of running jobs or of jobs without a submission"
+        )
 
     def aborted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """A: the server gave a job up."""
-        events = self._job_left(job, at) or self.lifecycles.abort(job, at, "failed")
+        events = self._job_dequeued(job, at) or self.lifecycles.abort(job, at, "failed")
         return events or self.leave_out("aborts of jobs without a submission")
 
     def rerun(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
@@ -169,7 +171,7 @@ class PbsRecords(Records):
         """r: a suspended job runs on."""
         return self.lifecycles.resume(job, at) or self.leave_out("resumptions of jobs without a suspension")
 
-    def _job_left(self, job: str, at: float) -> list[AnyEvent]:
+    def _job_dequeued(self, job: str, at: float) -> list[AnyEvent]:
         bare = self._bare.pop(job, None)
         events = self.lifecycles.submit(bare, BARE) if bare is not None else []
         return events + self.lifecycles.cancel(job, at)

@@ -127,7 +127,7 @@ class QstatRecords(PbsRecords):
         known = self.lifecycles.phase(job)
         events = self.queued(job, at, fields) if known is None else []
         if state in LEFT:
-            return events + self._job_left(job, float(fields["end"] or at))
+            return events + self._job_dequeued(job, float(fields["end"] or at))
         if state in QUEUES:
             events += self._altered(job, at, fields)
         if state in NOT_ELIGIBLE and known != HELD:
@@ -182,13 +182,13 @@ class QstatRecords(PbsRecords):
         """
         newest = 0.0
         for job in answer.jobs.values():
-            left, local = job.get("history_timestamp"), _local(str(job.get("mtime", "")))
+            departed_at, local = job.get("history_timestamp"), _local(str(job.get("mtime", "")))
             if local is None:
                 continue
             changed = local.replace(tzinfo=UTC).timestamp()
             newest = max(newest, changed)
-            if isinstance(left, int):
-                self.memory.offset = round((changed - left) / SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
+            if isinstance(departed_at, int):
+                self.memory.offset = round((changed - departed_at) / SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
                 return
         ahead_s = newest - answer.timestamp
         if ahead_s > self.memory.offset + SECONDS_TO_WRITE:

@@ -92,10 +92,10 @@ def _number(job: bytes) -> bytes:
 
 def first_needed(days: Mapping[bytes, int], jobs: int) -> bytes:
     """Return the day since which at least the last `jobs` jobs were submitted; empty if all are needed."""
-    left = jobs
+    remaining = jobs
     for day in sorted(days, reverse=True)[:-1]:
-        left -= days[day]
-        if left <= 0:
+        remaining -= days[day]
+        if remaining <= 0:
             return day
     return b""
 

@@ -119,10 +119,10 @@ class JsonWebToken:
         expires = claims_of(token).exp
         if expires is None:
             return f"the token of {self.place} may have expired"
-        left = expires - time.time()
-        if left <= 0:
-            return f"the token of {self.place} expired {duration(-left)} ago"
-        return f"the token of {self.place} expires in {duration(left)}"
+        remaining_s = expires - time.time()
+        if remaining_s <= 0:
+            return f"the token of {self.place} expired {duration(-remaining_s)} ago"
+        return f"the token of {self.place} expires in {duration(remaining_s)}"
 
 
 def claims_of(token: str) -> _Claims:

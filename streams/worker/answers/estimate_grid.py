@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 from faust.exceptions import NotReady
 
 from models.durations import DAY_S
-from models.engine.asking.answers import standing, work_left_s
+from models.engine.asking.answers import remaining_work_s, standing
 from models.engine.engine import Engine
 from models.records import GridEstimate
 from models.site.job import Phase
@@ -102,7 +102,7 @@ class PublishedEstimates:
         made: Time of the refresh, Unix seconds.
         shapes: Shapes that were sent.
         waits: Predicted waits, seconds (None: no estimate).
-        work_left_s: Remaining work divided by the CPUs.
+        remaining_work_s: Remaining work divided by the CPUs.
         stale: Whether the site was stale at the refresh.
         records: The last records sent.
         withdrawn: Shapes no longer offered that may still have records on the topic.
@@ -115,7 +115,7 @@ class PublishedEstimates:
     made: float
     shapes: frozenset[Shape] = frozenset()
     waits: dict[Shape, float | None] = field(default_factory=dict)
-    work_left_s: float | None = None
+    remaining_work_s: float | None = None
     stale: bool = False
     records: dict[Shape, bytes] = field(default_factory=dict)
     withdrawn: frozenset[Shape] = frozenset()
@@ -208,9 +208,11 @@ class EstimateGrids:
         estimates.stale = self.freshness.of(handle).stale is not None
         sent: list[Awaitable[Any]] = []
         waits: dict[Shape, PublishedWait] = {}
-        estimates.work_left_s = await self.turns.take(partial(work_left_s, engine, now), share, tracked, always=True)
-        left = zip(shapes, standing(engine, shapes, now), strict=True)
-        while made := await self.turns.take(partial(_some, left), share, tracked, always=True):
+        estimates.remaining_work_s = await self.turns.take(
+            partial(remaining_work_s, engine, now), share, tracked, always=True
+        )
+        remaining = zip(shapes, standing(engine, shapes, now), strict=True)
+        while made := await self.turns.take(partial(_some, remaining), share, tracked, always=True):
             for shape, estimate in made:
                 if self.handles.get(engine.site) is not handle:
                     return  # another worker serves the site now

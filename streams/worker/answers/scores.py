@@ -131,7 +131,7 @@ class AnswerScores:
                 return published
         return None
 
-    def job_left(self, outcome: Outcome) -> None:
+    def job_dequeued(self, outcome: Outcome) -> None:
         """Score the waits recorded for a job that has left the queue; a repeated outcome has no effect."""
         waited_s = outcome.actual_wait_s
         for kind, published in self._noted.pop((outcome.site, outcome.job, outcome.attempt), {}).items():

@@ -70,7 +70,7 @@ gauge last_event_age_seconds site: Time since a site's last event reached the br
 counter estimate_records: Records published on the topic of the estimate grid.
 gauge estimated_wait_seconds site,cpus,walltime: Estimated wait of a job of this shape submitted now.
 gauge estimates_timestamp_seconds site: Time of the last refresh of a site's estimate grid.
-gauge work_left_seconds site: Remaining work of live jobs, by predicted run times, divided by the CPUs.
+gauge remaining_work_seconds site: Remaining work of live jobs, by predicted run times, divided by the CPUs.
 """
 
 
@@ -114,8 +114,8 @@ class SiteFamilies(Families):
         self.add("estimate_records", [], standing.records)
         for site, estimates in list(standing.estimates.items())[:most_sites]:
             self.add("estimates_timestamp_seconds", [site], estimates.made)
-            if estimates.work_left_s is not None:
-                self.add("work_left_seconds", [site], estimates.work_left_s)
+            if estimates.remaining_work_s is not None:
+                self.add("remaining_work_seconds", [site], estimates.remaining_work_s)
             for shape, wait_s in standing.shown(estimates):
                 if wait_s is not None:
                     labels = [site, str(shape.cpus), f"{shape.walltime:.0f}"]

@@ -62,7 +62,7 @@ class Outbox:
                 if record.method == self._method and not isinstance(
                     event, Submit
                 ):  # scored when the job leaves the queue
-                    self._scores.job_left(record)
+                    self._scores.job_dequeued(record)
             elif record.rejected:
                 sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.implausible, part))
         if isinstance(event, Submit) and any(isinstance(one, Prediction) and one.job == event.job for one in records):

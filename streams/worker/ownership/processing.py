@@ -230,12 +230,10 @@ class Processing:
         except Exception:
             log.exception("Cannot prepare an event of site %s", site)
 
-    async def _reject(
-        self, error: Unreadable, part: EventPart, handle: SiteHandle, raw: Fetched, applied_parts: int
-    ) -> None:
+    async def _reject(self, error: Unreadable, part: EventPart, handle: SiteHandle, raw: Fetched, applied: int) -> None:
         """Send an event to the dead letters; its site counts it as processed."""
         letter = await self.outbox.reject(error.reason, error.detail, handle.engine.site, raw, part=part)
-        self._passed(handle, raw, applied_parts, letter)
+        self._passed(handle, raw, applied, letter)
 
     async def _apply_or_repair(
         self, part: EventPart, handle: SiteHandle, raw: Fetched, applied_parts: int

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.engine.asking.answers import live_jobs, work_left_s
+from models.engine.asking.answers import live_jobs, remaining_work_s
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Alter, Requeue
@@ -26,7 +26,7 @@ def test_what_was_allocated_counts_while_it_runs(asked: dict[str, int]) -> None:
     engine.apply(submit("1", 1.0, walltime=100.0, **asked))
     assert engine.context.state.totals(SITE, Phase.QUEUED).cpus == asked.get("cpus", 1)
     engine.apply(start("1", 2.0, cpus=128))
-    assert in_use(engine) == 128 and work_left_s(engine, 2.0) == 128 * 100.0 / 256
+    assert in_use(engine) == 128 and remaining_work_s(engine, 2.0) == 128 * 100.0 / 256
     (shown,) = live_jobs(engine, list(engine.context.state.jobs.values()), 2.0)
     assert shown.cpus == 128
     state, changes = engine.checkpoint()

@@ -8,15 +8,15 @@ from models.engine.settings import EngineSettings
 from models.records import Capacity, Start, Submit
 from models.site import seen
 from models.waits import simulated
-from models.waits.order import line
+from models.waits.order import ordered_queue
 
 STARTED, QUEUED = 120, 60
 
 
 @pytest.fixture(autouse=True)
 def soon_deep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "MAX_SIMULATED", 20)
-    monkeypatch.setattr(line, "MAX_SIMULATED_OF_PART", 10)
+    monkeypatch.setattr(ordered_queue, "MAX_SIMULATED", 20)
+    monkeypatch.setattr(ordered_queue, "MAX_SIMULATED_OF_PART", 10)
     monkeypatch.setattr(simulated, "MAX_SIMULATED", 15)
     for name, value in (("MOST_WAITING", 30), ("FIRST", 10), ("LAST", 5), ("MIDDLE", 8)):
         monkeypatch.setattr(seen, name, value)

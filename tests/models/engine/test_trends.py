@@ -62,7 +62,7 @@ def test_medians_of_both_sides_can_be_compared() -> None:
     past = Trends()
     for _ in range(3):
         for waited_s in (300.0, 900.0, 1000.0, 1100.0, 40_000.0):
-            past.job_left(MONDAY + HOUR, 1000.0, None, waited_s)
+            past.job_dequeued(MONDAY + HOUR, 1000.0, None, waited_s)
     [day] = past.kept.days
     assert day.waited_s / day.jobs > 8 * day.predicted_s / day.jobs
     assert (day.predicted_median_s, day.waited_median_s) == pytest.approx((1000.0, 1000.0), rel=0.13)
@@ -82,9 +82,9 @@ def test_median_of_one_wait_is_near_it(wait_s: float) -> None:
 
 def test_bounds_are_counted_where_there_are_any() -> None:
     past = Trends()
-    past.job_left(MONDAY, 10.0, 60.0, 50.0)
-    past.job_left(MONDAY, 10.0, 60.0, 70.0)
-    past.job_left(MONDAY, None, None, 70.0)
+    past.job_dequeued(MONDAY, 10.0, 60.0, 50.0)
+    past.job_dequeued(MONDAY, 10.0, 60.0, 70.0)
+    past.job_dequeued(MONDAY, None, None, 70.0)
     [day] = past.kept.days
     assert (day.jobs, day.bounded, day.covered) == (3, 2, 1)
 
@@ -93,7 +93,7 @@ def test_it_is_bounded_and_a_wrong_clock_is_got_over() -> None:
     past, state = Trends(), SiteState()
     for hour in range(400 * 24):
         past.pass_to(MONDAY + hour * HOUR, state)
-        past.job_left(MONDAY + hour * HOUR, 1.0, 1.0, 1.0)
+        past.job_dequeued(MONDAY + hour * HOUR, 1.0, 1.0, 1.0)
     assert (len(past.kept.hours), len(past.kept.days), len(past.kept.weeks)) == (MAX_HOURS, MAX_DAYS, MAX_WEEKS)
     assert {week.begin % (7 * DAY) for week in past.kept.weeks} == {MONDAY % (7 * DAY)}
     assert {week.jobs for week in past.kept.weeks[:-1]} == {7 * 24}
@@ -126,6 +126,6 @@ def test_it_is_the_same_after_a_crash() -> None:
     later = nodes_at(engine.time + 2 * HOUR)
     for one in (engine, again):
         one.apply(later)
-        one.trends.job_left(later.time, 60.0, 90.0, 100.0)
+        one.trends.job_dequeued(later.time, 60.0, 90.0, 100.0)
     assert again.trends.save() == engine.trends.save()
     assert len(past_of(again).hours) > 1 and past_of(again).days and past_of(again).weeks

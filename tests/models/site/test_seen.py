@@ -17,7 +17,7 @@ from models.site.table import RUNNING
 from models.waits import simulated
 from models.waits.boosted.live import NAMES, live_features
 from models.waits.order import LearntOrder
-from models.waits.order.line import MAX_SIMULATED_OF_PART
+from models.waits.order.ordered_queue import MAX_SIMULATED_OF_PART
 
 MOST = FIRST + LAST + 1.25 * MIDDLE
 """Rows that are looked at, at most; which are chosen is by chance."""

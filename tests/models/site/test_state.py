@@ -23,7 +23,7 @@ def recount(state: SiteState) -> dict[tuple[Scope, Phase], Totals]:
             totals.count += 1
             totals.cpus += job.cpus
             totals.planned_run_us += round(job.planned_run_s * MICRO)
-            totals.tasks += job.tasks_left
+            totals.tasks += job.tasks_remaining
             totals.work += job.cpus * round(job.planned_run_s * MICRO)
             totals.since += round(since * MICRO)
     return dict(counted)

@@ -13,7 +13,8 @@ from models.waits.blend.deficits import NO_QUEUE, NOBODY, SUM, count, wider
 from models.waits.blend.immediate_start import ImmediateStartModel, ImmediateStartState
 from models.waits.blend.mixture import seconds
 from models.waits.blend.mixture_snapshot import MEDIAN, PROBABILITIES, QUANTILES, MixtureSnapshot
-from models.waits.blend.quantiles import SCHEDULE_SHARE, Quantiles, QuantilesState
+from models.waits.blend.quantiles import Quantiles, QuantilesState
+from models.waits.blend.schedule_share import SCHEDULE_SHARE
 from models.waits.blend.users import USERS
 from tests.support.judged import bound_exceeded, bounds_left, learn_whether_at_once
 

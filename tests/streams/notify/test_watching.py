@@ -36,7 +36,7 @@ def test_a_live_site_goes_by_the_clock() -> None:
     assert due(found) == []
     clock[0] += HOUR_S - 600
     assert due(found) == ["1"]
-    found.job_left(outcome("1"), NOW)
+    found.job_dequeued(outcome("1"), NOW)
     assert due(found) == [] and not found.jobs
 
 
@@ -50,7 +50,7 @@ def test_a_replayed_site_goes_by_its_records() -> None:
 
 def test_a_job_that_has_left_does_not_come_back() -> None:
     found = watching([NOW])
-    found.job_left(outcome("1"), NOW)
+    found.job_dequeued(outcome("1"), NOW)
     found.predicted(prediction("1", HOUR_S), NOW)
     assert not found.jobs
 
@@ -93,7 +93,7 @@ def test_a_prediction_may_be_read_before_whose_job_it_is() -> None:
         found.predicted(prediction(job, HOUR_S), NOW)
         found.predicted(prediction(job, 2 * HOUR_S, at=NOW + 60), NOW)
     assert not found.jobs
-    found.job_left(outcome("3"), NOW)
+    found.job_dequeued(outcome("3"), NOW)
     for job, user in (("1", "bob"), ("2", "ada"), ("3", "ada")):
         found.submitted(Submit(site="kth", time=NOW, job=job, user=user))
     (place,) = found.jobs
@@ -114,7 +114,7 @@ def test_a_job_that_is_requeued_is_still_its_users() -> None:
     for job, user in (("1", "ada"), ("2", "bob")):
         found.submitted(Submit(site="kth", time=NOW, job=job, user=user))
         found.predicted(prediction(job, HOUR_S), NOW)
-        found.job_left(outcome(job), NOW)
+        found.job_dequeued(outcome(job), NOW)
         found.predicted(prediction(job, HOUR_S, attempt=1), NOW)  # it has no Submit of its own
     assert list(found.jobs) == [("kth", "1", 1)] and found.jobs["kth", "1", 1].user == "ada"
     found.submitted(Submit(site="kth", time=NOW, job="1", attempt=2, user="bob"))  # another job of this name

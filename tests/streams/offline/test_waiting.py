@@ -49,7 +49,7 @@ def notices(*records: Prediction | Outcome) -> NoticeCounts:
         if isinstance(record, Prediction):
             scores.predicted(record)
         else:
-            scores.job_left(record, (), scored=True)
+            scores.job_dequeued(record, (), scored=True)
     return scores.notices
 
 
@@ -90,7 +90,7 @@ def test_cancelled_or_early_start_is_no_long_wait() -> None:
 def test_jobs_that_are_not_scored_count_nothing() -> None:
     scores = WaitingScores("blend")
     scores.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
-    scores.job_left(outcome(2 * HOUR_S), [Landmark(0, 1.0, 1.0, 1.0)], scored=False)
+    scores.job_dequeued(outcome(2 * HOUR_S), [Landmark(0, 1.0, 1.0, 1.0)], scored=False)
     assert scores.counted == WaitingCounts()
 
 
@@ -99,7 +99,7 @@ def test_scores_restored_between_records_send_the_same_notices() -> None:
     first, second = WaitingScores("blend"), WaitingScores("blend")
     first.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
     second.counted = first.counted
-    second.job_left(outcome(4 * HOUR_S), (), scored=True)
+    second.job_dequeued(outcome(4 * HOUR_S), (), scored=True)
     assert second.notices == straight
 
 
@@ -107,7 +107,7 @@ def test_table_and_sentences_state_what_was_counted(capsys: pytest.CaptureFixtur
     scores = WaitingScores("blend")
     scores.predicted(prediction(0.0, 2 * HOUR_S, 3 * HOUR_S))
     noted = [Landmark(0, 2 * HOUR_S, 2 * HOUR_S, HOUR_S, {"0.9": 3 * HOUR_S}), Landmark(1)]
-    scores.job_left(outcome(2 * HOUR_S), noted, scored=True)
+    scores.job_dequeued(outcome(2 * HOUR_S), noted, scored=True)
     heads, lines = table(scores.accuracy)
     assert heads[:3] == ["while they wait", "jobs", "in force h"] and heads[-2:] == ["cov 0.9", "expired"]
     assert lines == [["10m", "1", "0.000", "0.000", "1.833", "0.833", "0.000", "1.000", "0.000"]]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from models.engine.asking.answers import answer, standing, work_left_s
+from models.engine.asking.answers import answer, remaining_work_s, standing
 from models.engine.checkpoint import read_saved
 from models.engine.engine import Engine
 from models.engine.histories import Changes
@@ -90,7 +90,7 @@ def test_nothing_that_is_valid_breaks_a_site(events: list[Any], questions: list[
     assert read_saved(engine.checkpoint()[0]).events == engine.events
     for question in [SiteQuestion(id="1", site="s", trends=True), *questions]:
         read(AnyAnswer, answer(read(AnyQuestion, question), engine, engine.time))
-    work_left_s(engine, engine.time)
+    remaining_work_s(engine, engine.time)
     shapes = EstimateGrids({}, EstimateSettings(), send=lambda *_: None).shapes(engine)  # type: ignore[arg-type, return-value]
     for estimate in standing(engine, shapes[:: max(len(shapes) // 8, 1)], engine.time):
         read(GridEstimate, estimate)

@@ -44,13 +44,13 @@ class ExpertsState(msgspec.Struct, array_like=True):
     Attributes:
         errors: means of the latest absolute errors in seconds, (AGES, EXPERTS).
         counts: landmarks behind the errors, `MEMORY` at most, those of the next classes in part, (AGES,).
-        left_s: remaining waits at the latest landmarks, seconds, in a ring, (AGES, RECENT_LANDMARKS).
+        recent_s: remaining waits at the latest landmarks, seconds, in a ring, (AGES, RECENT_LANDMARKS).
         landmarks: number of landmarks, (AGES,).
     """
 
     errors: Floats
     counts: Floats
-    left_s: Singles
+    recent_s: Singles
     landmarks: Ints
 
 
@@ -58,16 +58,16 @@ class AgeExperts:
     """The recent errors of each expert by age class, and the estimate that follows.
 
     >>> experts = AgeExperts()
-    >>> said_s, left_s = np.array([[7200.0, 3600.0, 3600.0, 0.0, 0.0]]), np.array([3600.0])
+    >>> said_s, remaining_s = np.array([[7200.0, 3600.0, 3600.0, 0.0, 0.0]]), np.array([3600.0])
     >>> for _ in range(200):
-    ...     experts.learn(np.array([3]), said_s, left_s)
+    ...     experts.learn(np.array([3]), said_s, remaining_s)
     >>> experts.combine(np.array([3]), np.array([[9000.0, 4000.0, 4000.0, 0.0, 0.0]])).round(-2).tolist()
     [4000.0]
     """
 
     def __init__(self) -> None:
-        left_s = np.zeros((AGES, RECENT_LANDMARKS), np.float32)
-        self.state = ExpertsState(np.zeros((AGES, len(EXPERTS))), np.zeros(AGES), left_s, np.zeros(AGES, np.int64))
+        recent_s = np.zeros((AGES, RECENT_LANDMARKS), np.float32)
+        self.state = ExpertsState(np.zeros((AGES, len(EXPERTS))), np.zeros(AGES), recent_s, np.zeros(AGES, np.int64))
         self._medians_s = np.zeros(AGES)
 
     def recent(self, numbers: Ints) -> Floats:
@@ -98,7 +98,7 @@ class AgeExperts:
         _learn(
             state.errors,
             state.counts,
-            state.left_s,
+            state.recent_s,
             state.landmarks,
             self._medians_s,
             numbers,
@@ -111,7 +111,7 @@ class AgeExperts:
         """Restore the learned state."""
         self.state = state
         for number in range(AGES):
-            _update_median(self._medians_s, state.left_s, state.landmarks, number)
+            _update_median(self._medians_s, state.recent_s, state.landmarks, number)
 
 
 @njit(cache=True, nogil=True)
@@ -148,7 +148,7 @@ def _expected(errors: Floats, count: float) -> Floats:
 def _learn(
     errors: Floats,
     counts: Floats,
-    left_s: Singles,
+    recent_s: Singles,
     landmarks: Ints,
     medians_s: Floats,
     numbers: Ints,
@@ -170,12 +170,12 @@ def _learn(
                 value = estimates_s[landmark, expert]
                 error = abs((spoken_s if np.isnan(value) else value) - rest_s)
                 errors[place, expert] = errors[place, expert] * (1.0 - rate) + rate * error
-        left_s[number, landmarks[number] % RECENT_LANDMARKS] = rest_s
+        recent_s[number, landmarks[number] % RECENT_LANDMARKS] = rest_s
         landmarks[number] += 1
-        _update_median(medians_s, left_s, landmarks, number)
+        _update_median(medians_s, recent_s, landmarks, number)
 
 
 @njit(cache=True, nogil=True)
-def _update_median(medians_s: Floats, left_s: Singles, landmarks: Ints, number: int) -> None:
+def _update_median(medians_s: Floats, recent_s: Singles, landmarks: Ints, number: int) -> None:
     count = min(landmarks[number], RECENT_LANDMARKS)
-    medians_s[number] = np.median(left_s[number, :count]) if count else 0.0
+    medians_s[number] = np.median(recent_s[number, :count]) if count else 0.0

@@ -77,7 +77,7 @@ _LANDMARK = np.dtype(
 _LANDMARK_HEAD = Struct(f"<dB{len(EXPERTS)}f")  # the same before the features
 _LANDMARK_BYTES = _LANDMARK.itemsize
 _AGE_CLASS = 8  # the place of the age class in a landmark
-_LEFT = Struct("<d?")  # when the job left the queue (Unix seconds), and whether it was cancelled
+_DEPARTURE = Struct("<d?")  # when the job left the queue (Unix seconds), and whether it was cancelled
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -105,7 +105,7 @@ class RemainingWait(Method):
 
     def __init__(self, order: LearntOrder, boosted: Boosted) -> None:
         self._reader = QueueReader(order, boosted)
-        self._notes = JobNotes(ROWS_PER_JOB * WINDOW_JOBS, TRAININGS.behind_rows, _check_landmarks, _check_left)
+        self._notes = JobNotes(ROWS_PER_JOB * WINDOW_JOBS, TRAININGS.behind_rows, _check_landmarks, _check_departure)
         self.rows = self._notes.rows
         self.per_job = self._landmarks = PerJob(bytes, _check_landmarks)
         """The landmarks of queued jobs."""
@@ -204,7 +204,7 @@ class RemainingWait(Method):
             landmark = _LANDMARK_HEAD.pack(at, number, *estimates_s.tolist()) + row.tobytes()
             self._landmarks.put(job.key, value + landmark)
 
-    def job_left(self, job: Job, first: Estimate | None, wait_s: float, cancelled: bool) -> None:
+    def job_dequeued(self, job: Job, first: Estimate | None, wait_s: float, cancelled: bool) -> None:
         """Learn that a job left the queue after `wait_s` seconds; `first` is its first prediction."""
         value = self._landmarks.pop(job.key)
         if value is None or len(value) == _HEAD.size:
@@ -218,7 +218,7 @@ class RemainingWait(Method):
             )
             self._judge_bounds(job, first, wait_s, weight)
             self._notes.note(job.key, value)
-            self._notes.settle(job.key, _LEFT.pack(at, cancelled))
+            self._notes.settle(job.key, _DEPARTURE.pack(at, cancelled))
         self._training.step(may_start=not job.progress.old)
 
     def _judge_bounds(self, job: Job, first: Estimate | None, wait_s: float, weight: float) -> None:
@@ -277,13 +277,13 @@ def _check_landmarks(value: bytes, rows: int = 0) -> None:
             raise ValueError(f"landmarks of age classes {found['age_class'].tolist()}, or one without an estimate")
 
 
-def _check_left(settled: bytes, rows: int) -> None:
+def _check_departure(settled: bytes, rows: int) -> None:
     """Check when a job left the queue.
 
     Raises:
         ValueError: it is not valid.
     """
-    if len(settled) != _LEFT.size or not isfinite(_LEFT.unpack(settled)[0]):
+    if len(settled) != _DEPARTURE.size or not isfinite(_DEPARTURE.unpack(settled)[0]):
         raise ValueError(f"a departure of {len(settled)} bytes")
 
 
@@ -296,7 +296,7 @@ def training_rows(jobs: Iterable[Pair]) -> TrainingRows:
     """Return the landmarks of jobs that left the queue as rows, with what was left of their waits."""
     noted, left_at, weights = list[Records](), list[float](), list[float]()
     for value, settled in jobs:
-        at, cancelled = _LEFT.unpack(settled)
+        at, cancelled = _DEPARTURE.unpack(settled)
         noted.append(landmarks(value))
         left_at.append(at)
         weights.append(CANCELLED_WEIGHT if cancelled else 1.0)

@@ -71,7 +71,7 @@ class QueueReader:
         """Return the seconds until the jobs start in the simulated schedule, (jobs,); nan: missing, or never."""
         ordered = self._order.ordered(context, now)
         places, first = np.unique(ordered.simulated, return_index=True)
-        known = dict(zip(ordered.sight.rows[places].tolist(), ordered.begun_s[first].tolist(), strict=True))
+        known = dict(zip(ordered.sight.rows[places].tolist(), ordered.starts_s[first].tolist(), strict=True))
         found = np.array([known.get(context.state.table.row(job.key), np.nan) for job in jobs])
         return np.where(np.isfinite(found), found, np.nan)
 

@@ -31,7 +31,7 @@ function about(known) {
     ["Running", [number(known.live.running_jobs), " on ", number(known.running_cpus), " CPUs"]],
     ["Free", [number(known.live.free_cpus), ` of ${plural(known.cpus, "CPU")}`]],
     known.live.gpus ? ["Free GPUs", [number(known.live.free_gpus), ` of ${plural(known.live.gpus, "GPU")}`]] : null,
-    ["Work left", known.work_left_s == null ? ["–"] : [seconds(known.work_left_s), " at full use"]],
+    ["Remaining work", known.remaining_work_s == null ? ["–"] : [seconds(known.remaining_work_s), " at full use"]],
     known.held_jobs ? ["Held", [number(known.held_jobs)]] : null,
     known.down_nodes ? ["Down", [plural(known.down_nodes, "node")]] : null,
     ["Jobs in history", [number(known.history_jobs)]],

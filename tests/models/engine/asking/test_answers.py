@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.engine.asking.answers import answer, live_jobs, live_state, standing, work_left_s
+from models.engine.asking.answers import answer, live_jobs, live_state, remaining_work_s, standing
 from models.engine.asking.state_text import state_text
 from models.engine.engine import Engine
 from models.engine.scores import Scores
@@ -327,12 +327,12 @@ def test_nothing_new_is_expected_where_the_method_does_not_simulate() -> None:
 
 def test_draining_takes_what_is_left_of_the_work_over_the_processors() -> None:
     engine = Engine("alder", EngineSettings(runtimes="walltime"))
-    assert work_left_s(engine, 0.0) is None
+    assert remaining_work_s(engine, 0.0) is None
     engine.apply(Capacity(site="alder", time=0.0, cpus=10))
     engine.apply(Submit(site="alder", time=0.0, job="1", cpus=5, walltime=100.0))
     engine.apply(Start(site="alder", time=0.0, job="1"))
     engine.apply(Submit(site="alder", time=0.0, job="2", cpus=10, walltime=50.0))
-    assert work_left_s(engine, 40.0) == (5 * 60.0 + 10 * 50.0) / 10
+    assert remaining_work_s(engine, 40.0) == (5 * 60.0 + 10 * 50.0) / 10
 
 
 def test_weeks_and_queues_survive_being_stored() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.engine.asking.answers import answer, work_left_s
+from models.engine.asking.answers import answer, remaining_work_s
 from models.engine.asking.blocked_by import OVERDUE, UNKNOWN, BlockedBy
 from models.engine.engine import Engine
 from models.records import (
@@ -63,7 +63,7 @@ def test_any_queued_job_is_told_when_it_starts_and_about_how_many_are_ahead(engi
 
 
 def test_how_long_the_queue_takes_is_about_right(engine: Engine) -> None:
-    assert work_left_s(engine, HOUR_S) == pytest.approx(60.0 * QUEUED, rel=0.01)
+    assert remaining_work_s(engine, HOUR_S) == pytest.approx(60.0 * QUEUED, rel=0.01)
     told = answer(SiteQuestion(id="1", site="alder"), engine, float(QUEUED))
     assert isinstance(told, SiteAnswer) and told.live.queued_jobs == QUEUED
     assert [job.job for job in told.queued] == [f"{number}.alder" for number in range(20)]

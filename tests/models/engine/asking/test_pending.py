@@ -67,7 +67,7 @@ def test_a_preempted_job_says_so() -> None:
 
 def test_tasks_and_what_others_expect_are_shown() -> None:
     told = live_job(event("submit@100", array_size=5, cpus=2), event("expected_start@120", expected=900.0))
-    assert (told.tasks_left, told.expected_by) == (5, {"slurm": 900.0})
+    assert (told.tasks_remaining, told.expected_by) == (5, {"slurm": 900.0})
     plain = live_job(event("submit@100"))
     wire = msgspec.json.decode(msgspec.json.encode(plain))
-    assert not wire.keys() & {"tasks_left", "expected_by", "priority", "pending_reason"}
+    assert not wire.keys() & {"tasks_remaining", "expected_by", "priority", "pending_reason"}

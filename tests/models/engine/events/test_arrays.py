@@ -23,7 +23,7 @@ def begun(task: int, time: float, **fields: Any) -> AnyEvent:
 def jobs(engine: Engine) -> dict[str, tuple[str, int]]:
     """The live jobs: their phases, and how many are to start."""
     assert_sound(engine)
-    return {job.id: (job.phase.value, job.tasks_left) for job in engine.context.state.jobs.values()}
+    return {job.id: (job.phase.value, job.tasks_remaining) for job in engine.context.state.jobs.values()}
 
 
 def counted(engine: Engine) -> dict[str, tuple[int, int]]:

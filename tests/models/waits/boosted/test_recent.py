@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from models.site.job import Job
-from models.waits.boosted.recent import FADING, KEPT, NAMES, SIZE, UNKNOWN, Codes, Left, Recent, codes_of
+from models.waits.boosted.recent import FADING, KEPT, NAMES, SIZE, UNKNOWN, Codes, Departure, Recent, codes_of
 
 HORIZON = 150
-JobLifecycle = list[tuple[Codes, int, Left, int]]
+JobLifecycle = list[tuple[Codes, int, Departure, int]]
 
 
 def stories(seed: int, jobs: int) -> JobLifecycle:
@@ -25,14 +25,14 @@ def stories(seed: int, jobs: int) -> JobLifecycle:
         rows += 1
         while waiting and dice.random() < 0.6:
             codes, noted = waiting.pop(dice.choice([0, -1]))
-            found.append((codes, noted, Left(dice.uniform(0, 1e5), float(number), dice.random() < 0.2), rows))
+            found.append((codes, noted, Departure(dice.uniform(0, 1e5), float(number), dice.random() < 0.2), rows))
             rows += 1
     return found
 
 
 def told(recent: Recent, story: JobLifecycle) -> Recent:
     for left in story:
-        recent.job_left(*left)
+        recent.job_dequeued(*left)
     return recent
 
 
@@ -50,9 +50,9 @@ def test_the_last_waits_of_a_user_count_the_more_the_later_they_were() -> None:
     ada = codes_of(Job("1", 0, 0.0, user="ada"))
     bob = codes_of(Job("2", 0, 0.0, user="bob"))
     recent = told(
-        Recent(100), [(ada, number, Left(wait, 10.0 * number), number) for number, wait in enumerate((30, 90))]
+        Recent(100), [(ada, number, Departure(wait, 10.0 * number), number) for number, wait in enumerate((30, 90))]
     )
-    recent.job_left(ada, 2, Left(600.0, 50.0, cancelled=True), 3)
+    recent.job_dequeued(ada, 2, Departure(600.0, 50.0, cancelled=True), 3)
     recent.submitted(1.0)
     found = features(recent, ada, 3000.0, 3)
     assert feature(found, "recent_wait_user_mean") == pytest.approx((log1p(3) + FADING * log1p(1)) / (1 + FADING))
@@ -69,7 +69,7 @@ def test_the_last_waits_of_a_user_count_the_more_the_later_they_were() -> None:
 
 def test_of_a_kind_the_last_waits_are_kept() -> None:
     job = codes_of(Job("1", 0, 0.0))
-    recent = told(Recent(1000), [(job, number, Left(number, 0.0), number) for number in range(3 * KEPT)])
+    recent = told(Recent(1000), [(job, number, Departure(number, 0.0), number) for number in range(3 * KEPT)])
     waits = [log1p((3 * KEPT - 1 - back) / 30) for back in range(KEPT)]
     weights = [FADING**back for back in range(KEPT)]
     expected = sum(wait * weight for wait, weight in zip(waits, weights, strict=True)) / sum(weights)
@@ -82,7 +82,7 @@ def test_what_is_had_again_from_the_rows_is_the_same(seed: int) -> None:
     story = stories(seed, 1000)
     recent = Recent(HORIZON)
     for place, left in enumerate(story):
-        recent.job_left(*left)
+        recent.job_dequeued(*left)
         if place % 97:
             continue
         rows = left[-1] + 1
@@ -100,7 +100,7 @@ def test_what_is_had_again_from_the_rows_is_the_same(seed: int) -> None:
 def test_what_is_forgotten_takes_no_room() -> None:
     recent = Recent(50)
     for number in range(20_000):
-        recent.job_left(codes_of(Job("1", 0, 0.0, user=f"u{number}")), number, Left(1.0, 0.0), number + 1)
+        recent.job_dequeued(codes_of(Job("1", 0, 0.0, user=f"u{number}")), number, Departure(1.0, 0.0), number + 1)
     assert len(recent._slots) < 2 * 4096 * 8 and len(recent._kept.counts) <= 2**16
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from models.waits.order.contenders import chosen, could_start
-from models.waits.order.line import before
+from models.waits.order.ordered_queue import before
 from models.waits.order.preference import Preference
 from models.waits.order.schedule import Limits
 from models.waits.order.site_view import SiteView

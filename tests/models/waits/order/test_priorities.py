@@ -9,7 +9,7 @@ from models.engine.settings import EngineSettings
 from models.records import Alter, Capacity, End, Start, Submit
 from models.site.job import Extras, Job
 from models.waits.order import LearntOrder
-from models.waits.order.line import _least_wrong
+from models.waits.order.ordered_queue import _least_wrong
 
 SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if_method="order", history=200)
 HOUR_S = 3600.0

@@ -12,8 +12,8 @@ from models.engine.settings import EngineSettings
 from models.records import Requeue
 from models.site.job import Job
 from models.stored import encode, reader
-from models.waits.order import LearntOrder, line
-from models.waits.order.line import Ordered
+from models.waits.order import LearntOrder, ordered_queue
+from models.waits.order.ordered_queue import Ordered
 from models.waits.order.withdrawals import MOST_USERS, SavedWithdrawals, Withdrawals, _see, leaves
 from tests.support.events import cancel, capacity, end, start, submit
 
@@ -215,11 +215,11 @@ def test_each_job_is_asked_for_as_if_it_stayed() -> None:
     assert ordered.is_gone.any()
     for place, start_s in zip(np.searchsorted(ordered.sight.rows, rows), starts_s, strict=True):
         stayed = with_stays(ordered, place, np.inf)
-        assert start_s == stayed.begun_s[list(stayed.simulated).index(place)] < np.inf
+        assert start_s == stayed.starts_s[list(stayed.simulated).index(place)] < np.inf
 
 
 def test_no_job_that_will_be_withdrawn_ends_the_schedule_of_a_deep_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "MAX_SIMULATED", 4)
+    monkeypatch.setattr(ordered_queue, "MAX_SIMULATED", 4)
     engine = jammed()
     now = after_storms(engine)
     ordered = with_stays(order_of(engine).ordered(engine.context, now), slice(None), 60.0)

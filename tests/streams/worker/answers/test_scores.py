@@ -59,8 +59,8 @@ def test_a_standing_estimate_is_scored_by_the_next_job_of_its_shape() -> None:
     came(scores, "large", cpus=99)
     scores.published("s", {SMALL: PublishedWait(9e9, None)})  # too late for those
     for job, waited_s in (("before", 9.0), ("1", 400.0), ("2", 400.0), ("none", 9.0), ("large", 9.0)):
-        scores.job_left(outcome(job, waited_s))
-        scores.job_left(outcome(job, waited_s, actual_run_s=5.0))  # its end repeats it
+        scores.job_dequeued(outcome(job, waited_s))
+        scores.job_dequeued(outcome(job, waited_s, actual_run_s=5.0))  # its end repeats it
     [found] = scores.accuracy("s")
     assert (found.kind, found.jobs, found.mean_error_s) == ("grid", 2, (300.0 + 600.0) / 2)
     assert found.predicted_error_s == 340.0
@@ -77,7 +77,7 @@ def test_an_answer_is_scored_by_the_job_that_was_asked_about() -> None:
     came(scores, "3", time=60.0, user="ada", cpus=5)
     came(scores, "4", time=MAX_ANSWER_AGE_S + 1.0, user="ada")
     for job in "1234":
-        scores.job_left(outcome(job, 150.0))
+        scores.job_dequeued(outcome(job, 150.0))
     [found] = scores.accuracy("s")
     assert (found.kind, found.jobs, found.mean_error_s) == ("query", 2, (100.0 + 140.0) / 2)
 
@@ -93,7 +93,7 @@ def test_regret_is_by_what_was_told_of_the_other_sites_that_were_asked() -> None
     ask(scores, cpus=5)
     came(scores, "3", cpus=5)  # of no other site was it asked
     for job in "123":
-        scores.job_left(outcome(job, 150.0))
+        scores.job_dequeued(outcome(job, 150.0))
     [found] = scores.accuracy("s")
     assert (found.kind, found.jobs, found.regret_s) == ("query", 2, 150.0 - 70.0)
 
@@ -103,7 +103,7 @@ def test_where_there_was_no_estimate_nothing_is_scored() -> None:
     ask(scores, None)
     scores.published("s", {SMALL: PublishedWait(None, None)})
     came(scores, "1")
-    scores.job_left(outcome("1", 9.0))
+    scores.job_dequeued(outcome("1", 9.0))
     assert scores.accuracy("s") == []
 
 
@@ -116,14 +116,14 @@ def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         came(scores, str(number))
         ask(scores, user=f"u{number}")
     for number in range(10):
-        scores.job_left(outcome(str(number), 100.0))
+        scores.job_dequeued(outcome(str(number), 100.0))
     [found] = scores.accuracy("s")
     assert found.jobs == 3
     scores.forget("s")
     came(scores, "11", user="u9")
     came(scores, "12", user="u0")
     for job in ("11", "12"):
-        scores.job_left(outcome(job, 100.0))
+        scores.job_dequeued(outcome(job, 100.0))
     assert [(one.kind, one.jobs) for one in scores.accuracy("s")] == [("grid", 3), ("query", 1)]
 
 
@@ -131,7 +131,7 @@ def test_prometheus_is_shown_them() -> None:
     engine, scores, families = Engine("s", EngineSettings(method="median")), AnswerScores(), SiteFamilies()
     scores.published("s", ESTIMATES)
     came(scores, "1")
-    scores.job_left(outcome("1", 400.0))
+    scores.job_dequeued(outcome("1", 400.0))
     engine.scores.accuracy["median"].add_wait(7.0, 10.0, None)
     scores.sites["s"]["query"] = KindScores()
     scores.sites["s"]["query"].regrets, scores.sites["s"]["query"].regret_s = 2, -90.0

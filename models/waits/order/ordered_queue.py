@@ -89,20 +89,20 @@ class Ordered:
         return MAX_SIMULATED if self.sight.whole else MAX_SIMULATED_OF_PART
 
     @cached_property
-    def _begun(self) -> tuple[Floats, bool]:
+    def _schedule_result(self) -> tuple[Floats, bool]:
         return self._schedule(self.sight, self.simulated, self.limits)
 
     @property
-    def begun_s(self) -> Floats:
+    def starts_s(self) -> Floats:
         """Seconds until each of them starts, infinity for never; if it `is_gone`, until it would have started."""
-        return self._begun[0]
+        return self._schedule_result[0]
 
     @cached_property
     def is_gone(self) -> Flags:
         """Flags of the jobs that are withdrawn before they start."""
         if self.sight.rooms is not None:
             return np.zeros(len(self.simulated), np.bool_)
-        return np.asarray(self.begun_s > self.sight.queued.stays_s[self.simulated])
+        return np.asarray(self.starts_s > self.sight.queued.stays_s[self.simulated])
 
     def starts(self) -> tuple[Ints, Floats]:
         """Return the simulated jobs' rows in the table, and the seconds until they start, or infinity.
@@ -111,7 +111,7 @@ class Ordered:
         `MAX_ALONE` have a start.
         """
         simulated, first = np.unique(self.simulated, return_index=True)
-        found = np.where(self.is_gone[first], np.inf, self.begun_s[first])
+        found = np.where(self.is_gone[first], np.inf, self.starts_s[first])
         gone = np.flatnonzero(self.is_gone[first])
         for nth in gone[np.argsort(first[gone], kind="stable")][:MAX_ALONE].tolist():
             stays_s = self.sight.queued.stays_s.copy()
@@ -140,12 +140,12 @@ class Ordered:
         place = self._place(score, tier, self._priority(with_job))
         jobs, work = int(self.jobs[place]), float(self.work[place])
         if jobs >= self.most:
-            start_s = float(self.begun_s[np.isfinite(self.begun_s) & ~self.is_gone].max(initial=0.0))
+            start_s = float(self.starts_s[np.isfinite(self.starts_s) & ~self.is_gone].max(initial=0.0))
             busy = max(self.sight.cpus - self.sight.free, 1)
-            return QueueAhead(start_s + (work - self._simulated_work) / busy, jobs, work, self._begun[1])
+            return QueueAhead(start_s + (work - self._simulated_work) / busy, jobs, work, self._schedule_result[1])
         simulated = np.concatenate((self.simulated[:jobs], (last,), self.simulated[jobs:]))
-        begun_s, cut_short = self._schedule(with_job, simulated, self.limits, jobs)
-        return QueueAhead(float(begun_s[jobs]), jobs, work, cut_short)
+        starts_s, cut_short = self._schedule(with_job, simulated, self.limits, jobs)
+        return QueueAhead(float(starts_s[jobs]), jobs, work, cut_short)
 
     def _schedule(
         self, sight: SiteView, places: Ints, limits: Limits, only_job: int = -1, only_now: bool = False
@@ -162,8 +162,8 @@ class Ordered:
         first_s = FIRST_S if sight.whole and self.priorities is None else np.inf
         limited = self.limits.several < np.inf
         aging = Aging(queued, places, people, sight.cpus, self.preference.weights, limited, first_s)
-        begun_s, cut_short = schedule(sight.free, sight.running, line, aging, limits, only_job, only_now)
-        return begun_s, cut_short
+        starts_s, cut_short = schedule(sight.free, sight.running, line, aging, limits, only_job, only_now)
+        return starts_s, cut_short
 
     @property
     def _simulated_work(self) -> float:

@@ -1,7 +1,8 @@
 """The method's work at a submission and at a start, each compiled as a whole.
 
 Single Python calls in between would cost as much as all of it. This is for a site without a topology whose scheduler
-reports no priorities to use. For other sites the work is done in steps (`line`, `contenders`), by the same kernels.
+reports no priorities to use. For other sites `ordered_queue` and `contenders` do the work in steps, by the same
+kernels.
 """
 
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from models.waits.order.limits import (
     count_place,
     limits_of,
 )
-from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
+from models.waits.order.ordered_queue import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
 from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long, held_in, line_of, schedule
@@ -125,13 +126,13 @@ def foretell(
     else:
         line, only_job = simulated, nowhere
     aging = Aging(every, line, people, site_cpus, weights, limited, first_s)
-    begun_s, cut_short = schedule(free, running, line_of(every, line), aging, limits, only_job, np.bool_(False))
+    starts_s, cut_short = schedule(free, running, line_of(every, line), aging, limits, only_job, np.bool_(False))
     if nth < most:
-        return begun_s[nth], nth, jobs[-1], len(on), False, cut_short
+        return starts_s[nth], nth, jobs[-1], len(on), False, cut_short
     last_s, rest = 0.0, work[place] - (work[most] if whole else _work(queued, simulated))
     for job in range(len(line)):
-        starts = np.isfinite(begun_s[job]) and begun_s[job] <= every.stays_s[line[job]]  # not withdrawn before
-        last_s = max(last_s, begun_s[job]) if starts else last_s
+        starts = np.isfinite(starts_s[job]) and starts_s[job] <= every.stays_s[line[job]]  # not withdrawn before
+        last_s = max(last_s, starts_s[job]) if starts else last_s
     return last_s + rest / max(site_cpus - free, 1), nth, jobs[-1], len(on), False, cut_short
 
 
