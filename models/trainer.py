@@ -20,13 +20,16 @@ class Trainer(Protocol):
 
     threads: int
 
-    def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
+    def begin(
+        self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool, owner: object = None
+    ) -> "Future[T]":
         """Start a training; return a future with its result, or the error that it raised.
 
         Args:
             work: the function to run; for another process it must be picklable.
             then: converts the result of `work`; another thread may call it.
             first: whether the site has no model yet; sites with a model are trained first.
+            owner: object that the trainings of a site share; the site whose last training ended first goes first.
         """
 
 
@@ -36,7 +39,9 @@ class SynchronousTrainer:
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
 
-    def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
+    def begin(
+        self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool, owner: object = None
+    ) -> "Future[T]":
         """Run a training as in `Trainer.begin`; the returned future is done."""
         future: Future[T] = Future()
         try:

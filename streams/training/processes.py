@@ -1,23 +1,21 @@
 """Training in a child process (`child`), one at a time, so that it uses at most one core."""
 
 import atexit
-import fcntl
-import itertools
 import logging
 import pickle
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
-from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import TypeVar
 
 from models import trainer
 from models.trainer import Work
 from streams.training.child import Child, ChildDied, ChildHangs
+from streams.training.slots import TrainingSlots
+from streams.training.training_queue import QueuedTraining, TrainingQueue
 
 log = logging.getLogger(__name__)
 
@@ -28,39 +26,34 @@ PATIENCE_S = 10.0
 """Seconds without a heartbeat after which the process is replaced; doubled at each retry of a training."""
 
 MOST_PATIENCE_S = 160.0
-TURN_S = 0.1  # seconds between two attempts to lock
 
 MOST_DEATHS = 3
 """Crashes after which a training is abandoned: it needs too much memory, or a library has a bug.
 
 A training that hangs is retried: the machine may be the cause, and a replay must give the same result."""
 
-_END = 2
-_Task = tuple[int, int, Future[Any] | None, Callable[[], Any]]  # priority, sequence number, future and function
-
 
 class Processes:
-    """Run trainings one at a time in a child process; retraining goes before the first training of a site."""
+    """Run trainings one at a time in a child process, in the order of `TrainingQueue`."""
 
     def __init__(self) -> None:
         self.threads = 1
         self.restarts = 0  # processes replaced after a crash or hang
         self._other_cpu_s = 0.0  # of ended processes, and of trainings in this process
-        self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
-        self._numbers = itertools.count()
+        self._queue = TrainingQueue()
         self._since: float | None = None
         self._ending = threading.Event()
         self._begin = threading.Lock()
         self._thread: threading.Thread | None = None
         self._child: Child | None = None
-        self.turns: Path | None = None
-        """A lock file shared by several processes, so that only one of them trains at a time."""
+        self.slots: TrainingSlots | None = None
+        """Slots shared with other processes; None if this process shares none."""
         atexit.register(self._end)
 
     @property
     def waiting(self) -> int:
         """Number of queued trainings."""
-        return self._tasks.qsize()
+        return len(self._queue)
 
     @property
     def running_s(self) -> float:
@@ -80,7 +73,9 @@ class Processes:
         child = self._child
         return None if child is None else child.pid
 
-    def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
+    def begin(
+        self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool, owner: object = None
+    ) -> "Future[T]":
         """Queue a training; see `Trainer.begin`.
 
         The future's error is WorkFailed if the work raised one, and ChildDied if its processes died.
@@ -90,7 +85,7 @@ class Processes:
             if self._thread is None or not self._thread.is_alive():  # not alive after a fork
                 self._thread = threading.Thread(target=self._work, name="training", daemon=True)
                 self._thread.start()
-        self._tasks.put((int(first), next(self._numbers), future, lambda: then(self._in_child(work, items))))
+        self._queue.put(QueuedTraining(future, lambda: then(self._in_child(work, items)), first, owner))
         return future
 
     def _in_child(self, work: Work, items: Iterable[bytes]) -> bytes:
@@ -145,38 +140,37 @@ class Processes:
         if self._ending.is_set():
             raise CancelledError
 
-    def _next(self) -> _Task:
-        try:
-            return self._tasks.get(timeout=IDLE_S)
-        except queue.Empty:
-            self._let_go()
-            return self._tasks.get()
-
     def _work(self) -> None:
-        while True:
-            _, _, future, task = self._next()
-            if future is None or self._ending.is_set():
-                return
-            if future.set_running_or_notify_cancel():
+        while not self._ending.is_set():
+            if not self._queue.wait(IDLE_S):
+                self._let_go()
+                self._queue.wait()
+            with suppress(CancelledError):
+                self._train_next()
+
+    def _train_next(self) -> None:
+        """Wait for a slot, and run the training that has the lowest rank then."""
+        self._go_on()
+        with self._slot():
+            training = self._queue.take()
+            if training.future.set_running_or_notify_cancel():
+                self._since = time.monotonic()
                 try:
-                    with self._turn():
-                        self._since = time.monotonic()
-                        future.set_result(task())
+                    training.future.set_result(training.run())
                 except BaseException as error:
-                    future.set_exception(error)
+                    training.future.set_exception(error)
                 self._since = None
-            del future, task  # they may hold much memory
+                self._queue.ended(training)
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Prevent training in other processes that share the `turns` file. A process that dies releases the lock."""
-        if self.turns is None:
-            yield
-            return
-        with self.turns.open("ab") as file:
-            while not _locked(file):
-                if self._ending.wait(TURN_S):
-                    raise CancelledError
+    def _slot(self) -> Iterator[None]:
+        """Hold one of the shared slots, if there are any. Without access to their files the training begins anyway."""
+        with ExitStack() as held:
+            if self.slots is not None:
+                try:
+                    held.enter_context(self.slots.take(self._queue.rank, self._ending))
+                except OSError as error:
+                    log.warning("Training without a slot: %s", error)
             yield
 
     def _end(self) -> None:
@@ -184,19 +178,10 @@ class Processes:
             self._ending.set()
             if self._child is not None:
                 self._child.kill()
-        self._tasks.put((_END, next(self._numbers), None, lambda: None))
+        self._queue.close()
         if self._thread is not None:
             self._thread.join()
         self._let_go()
-
-
-def _locked(file: IO[bytes]) -> bool:
-    """Try to lock a file until it is closed; return False if another process holds the lock."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _pickled(work: Work) -> bytes | None:

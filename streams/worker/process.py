@@ -24,6 +24,7 @@ from streams.process import program_log
 from streams.process.first_start import compile_kernels
 from streams.settings import Settings
 from streams.training.processes import processes
+from streams.training.slots import TrainingSlots
 from streams.worker.app import build_app
 from streams.worker.faust_compat import run_until_stopped
 from streams.worker.supervisor import StartSettings
@@ -100,7 +101,7 @@ def main() -> int:
     worker = orders.settings.worker
     threading.Thread(target=_stop_at_end, name="lifeline", daemon=True).start()
     logging_config = program_log.configure(worker, worker.name, one_of_several=True)
-    processes().turns = Path(orders.turns)
+    processes().slots = TrainingSlots(Path(orders.slots), orders.number, orders.trainings)
     try:
         run_process(orders.settings, orders.partitions, logging_config, Path(orders.socket))
     except UserError as error:

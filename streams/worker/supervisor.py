@@ -23,6 +23,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from streams.errors import UserError
 from streams.process.scraping import Families, port_error
 from streams.settings import Settings
+from streams.settings.sections import cores
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,9 @@ LONGEST_PLACE = 70
 
 ASK_S = 8.0  # timeout for a page of a process, seconds; Prometheus waits for 10
 
+CPUS_PER_TRAINING = 4
+"""CPUs for each training that may run at a time. A training takes a third of the CPU time of its events' engine."""
+
 FAMILIES = """
 gauge process_up process: Whether a process of the worker answers.
 counter process_restarts process: How often a process of the worker was started again, since it had ended.
@@ -49,13 +53,17 @@ class StartSettings(msgspec.Struct):
     Attributes:
         partitions: Number of partitions of the topics.
         socket: Unix socket for its web pages.
-        turns: File locked by the process with the current training.
+        slots: Directory of the slots for trainings.
+        number: Number of the process, from 0.
+        trainings: Number of slots.
     """
 
     settings: Settings
     partitions: int
     socket: str
-    turns: str
+    slots: str
+    number: int
+    trainings: int
 
 
 class WorkerProcess:
@@ -66,7 +74,9 @@ class WorkerProcess:
         settings = msgspec.structs.replace(settings, worker=worker)
         socket = directory / f"{number}.socket"
         self.number, self.name = number, worker.name
-        self._orders = StartSettings(settings, partitions, str(socket), str(directory / "turns"))
+        self._orders = StartSettings(
+            settings, partitions, str(socket), str(directory), number - 1, max(cores() // CPUS_PER_TRAINING, 1)
+        )
         self._socket = socket
         self._process: asyncio.subprocess.Process | None = None
 

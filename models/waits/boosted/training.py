@@ -180,7 +180,7 @@ class Training(Generic[M]):
             (rows, skipped), decode = self._notes.as_of(self._state.start_rows), self._decode
             work = partial(_fit, self._fit, self._encode, skipped)
             first = self._state.counts < 0 and not self._state.lost
-            self._future = trainer().begin(work, rows, lambda encoded: (decode(encoded), encoded), first)
+            self._future = trainer().begin(work, rows, lambda encoded: (decode(encoded), encoded), first, self._notes)
         return self._future
 
     def _come_into_force(self) -> None:

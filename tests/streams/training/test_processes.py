@@ -21,8 +21,13 @@ from models.waits.boosted.boosted import warm_up_training
 from streams.training import processes as room
 from streams.training.child import NICENESS, Child, ChildDied, WorkFailed
 from streams.training.processes import Processes
+from streams.training.slots import POLL_S, TrainingSlots
 
 TRAINER = Processes()
+
+
+class Site:
+    """An object that the trainings of a site share."""
 
 
 def begin(work: Work, items: list[bytes], first: bool = False, by: Trainer = TRAINER) -> Future[bytes]:
@@ -224,20 +229,65 @@ while not pathlib.Path({str(begun)!r}).exists():
     assert ended.returncode == 0, ended.stderr.decode()
 
 
-def test_processes_that_take_turns_never_train_at_the_same_time(tmp_path: Path) -> None:
-    crew = [Processes(), Processes()]
-    at_once, most = [0], [0]
+@pytest.mark.parametrize("slots", [1, 2])
+def test_processes_with_shared_slots_train_that_many(tmp_path: Path, slots: int) -> None:
+    crew, lock = [Processes() for _ in range(4)], threading.Lock()
+    running, seen = 0, set[int]()
 
     def work(items: Iterable[bytes]) -> bytes:
-        at_once[0] += 1
-        most[0] = max(most[0], at_once[0])
-        time.sleep(0.05)
-        at_once[0] -= 1
+        nonlocal running
+        with lock:
+            running += 1
+            seen.add(running)
+        time.sleep(0.3)
+        with lock:
+            running -= 1
         return b""
 
-    for one in crew:
-        one.turns = tmp_path / "turns"
-    futures = [one.begin(work, (), len, first=False) for one in crew * 3]
-    assert [future.result(30) for future in futures] == [0] * 6 and most == [1]
+    for number, one in enumerate(crew):
+        one.slots = TrainingSlots(tmp_path, number, slots)
+    futures = [one.begin(work, (), len, first=False) for one in crew * 2]
+    assert [future.result(30) for future in futures] == [0] * 8 and seen == set(range(1, slots + 1))
     for one in crew:
         one._end()
+
+
+def test_site_trained_longest_ago_goes_first_in_a_crew(tmp_path: Path) -> None:
+    """Process a has trained its site just now; process b its own earlier, although its training is queued later."""
+    a, b, done = Processes(), Processes(), list[str]()
+    site_a, site_b, free, gate = Site(), Site(), threading.Event(), threading.Event()
+    free.set()
+    b.begin(gated(free, done, "b"), (), bytes, False, site_b).result(30)
+    a.begin(gated(free, done, "a"), (), bytes, False, site_a).result(30)
+    other, a.slots, b.slots = Processes(), TrainingSlots(tmp_path, 0, 1), TrainingSlots(tmp_path, 1, 1)
+    other.slots = TrainingSlots(tmp_path, 2, 1)
+    held = other.begin(gated(gate, done, "other"), (), bytes, False)
+    while not held.running():
+        time.sleep(0.01)
+    futures = [a.begin(gated(gate, done, "a"), (), bytes, False, site_a)]
+    time.sleep(3 * POLL_S)
+    futures.append(b.begin(gated(gate, done, "b"), (), bytes, False, site_b))
+    time.sleep(3 * POLL_S)
+    gate.set()
+    for future in futures:
+        future.result(30)
+    assert done == ["b", "a", "other", "b", "a"]
+    for one in (a, b, other):
+        one._end()
+
+
+def test_slots_in_a_missing_directory_do_not_stop_training(tmp_path: Path) -> None:
+    trainer = Processes()
+    trainer.slots = TrainingSlots(tmp_path / "removed", 0, 1)
+    assert begin(lambda items: b"%d" % len(list(items)), ITEMS, by=trainer).result(30) == b"%d" % len(ITEMS)
+    trainer._end()
+
+
+def test_end_cancels_trainings_that_wait_for_a_slot(tmp_path: Path) -> None:
+    trainer, slots = Processes(), TrainingSlots(tmp_path, 0, 1)
+    trainer.slots = TrainingSlots(tmp_path, 1, 1)
+    with slots.take(lambda: (False, 0.0), threading.Event()):
+        waiting = begin(priority_and_items, [], by=trainer)
+        time.sleep(3 * POLL_S)
+        trainer._end()
+    assert waiting.cancelled() and trainer.waiting == 0

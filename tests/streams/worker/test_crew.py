@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams.settings import KafkaSettings, Settings, WorkerSettings, sections
+from streams.worker import supervisor
 from streams.worker.supervisor import StartSettings, WorkerProcess, merged
 
 PAGE = '# HELP a_total Of a.\n# TYPE a_total counter\na_total{site="x {y"} 1.0\na_total 2.0\n'
@@ -42,9 +43,18 @@ def test_each_has_a_name_of_its_own_and_all_settings(tmp_path: Path) -> None:
     settings = Settings(worker=WorkerSettings(instance="w", processes=2, late_after_seconds=7.0))
     first, second = (WorkerProcess(number, settings, 12, tmp_path)._orders for number in (1, 2))
     assert [orders.settings.worker.name for orders in (first, second)] == ["w-1", "w-2"]
-    assert first.turns == second.turns and first.socket != second.socket
+    assert first.slots == second.slots and first.socket != second.socket
+    assert [orders.number for orders in (first, second)] == [0, 1]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=StartSettings) == first
     assert first.settings.worker.late_after_seconds == 7.0
+
+
+@pytest.mark.parametrize(("cpus", "trainings"), [(1, 1), (4, 1), (7, 1), (8, 2), (64, 16)])
+def test_crew_trains_once_for_every_four_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpus: int, trainings: int
+) -> None:
+    monkeypatch.setattr(supervisor, "cores", lambda: cpus)
+    assert WorkerProcess(1, Settings(), 12, tmp_path)._orders.trainings == trainings
 
 
 def test_what_a_process_is_told_has_no_name_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,19 @@
 
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from models.site.notes import JobNotes, Pair
+from models.trainer import SynchronousTrainer, Work
+from models.waits.boosted import training
 from models.waits.boosted.training import Schedule, Training
+
+T = TypeVar("T")
 
 SMALL = Schedule(first=4, every=10, share=0.5, least=3, most=6)
 DEPTH = 40
@@ -125,6 +131,29 @@ def test_what_is_pending_is_told_before_the_event_that_would_wait() -> None:
         job += 1
         assert method.training.model == steady.training.model
     assert method.training.model is not None
+
+
+class Recorder(SynchronousTrainer):
+    """Trains in the calling thread, and records the owner of each training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: list[object] = []
+
+    def begin(
+        self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool, owner: object = None
+    ) -> Future[T]:
+        self.owners.append(owner)
+        return super().begin(work, items, then, first, owner)
+
+
+def test_trainings_of_a_method_share_their_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr(training, "trainer", lambda: recorder)
+    methods = Method(), Method()
+    for method in methods:
+        run(method, range(20))
+    assert len(recorder.owners) > 2 and [*dict.fromkeys(map(id, recorder.owners))] == [id(m.notes) for m in methods]
 
 
 def test_a_training_that_fails_leaves_the_model_before(caplog: pytest.LogCaptureFixture) -> None:

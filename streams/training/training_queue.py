@@ -1,0 +1,94 @@
+"""Queue of the trainings of one process, fair between sites."""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from streams.training.slots import Rank
+
+
+@dataclass(eq=False, slots=True)
+class QueuedTraining:
+    """A training that waits.
+
+    Attributes:
+        future: Receives its result.
+        run: Trains and returns the result.
+        first: True if its site has no model yet.
+        owner: Object that the trainings of a site share; None if it has none.
+    """
+
+    future: Future[Any]
+    run: Callable[[], Any]
+    first: bool
+    owner: object
+
+
+class TrainingQueue:
+    """Trainings in the order of their ranks: retraining first, then the site whose last training ended first.
+
+    A site without a training in this process counts as never trained. Trainings of equal ranks keep their order.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: list[QueuedTraining] = []
+        self._trained: WeakKeyDictionary[object, float] = WeakKeyDictionary()
+        self._changed = threading.Condition()
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, training: QueuedTraining) -> None:
+        """Append a training."""
+        with self._changed:
+            self._waiting.append(training)
+            self._changed.notify_all()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until a training is queued, or the queue is closed; return False after a timeout."""
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._waiting) or self._is_closed, seconds)
+
+    def rank(self) -> Rank:
+        """Return the lowest rank; the highest possible one if the queue is empty."""
+        with self._changed:
+            return min(map(self._rank_of, self._waiting), default=(True, math.inf))
+
+    def take(self) -> QueuedTraining:
+        """Remove and return the training with the lowest rank.
+
+        Raises:
+            CancelledError: The queue is empty, because it was closed.
+        """
+        with self._changed:
+            if not self._waiting:
+                raise CancelledError
+            training = min(self._waiting, key=self._rank_of)
+            self._waiting.remove(training)
+            return training
+
+    def ended(self, training: QueuedTraining) -> None:
+        """Record that a training ended now."""
+        if training.owner is not None:
+            with self._changed:
+                self._trained[training.owner] = self._clock()
+
+    def close(self) -> None:
+        """Cancel the waiting trainings, and let `wait` return."""
+        with self._changed:
+            self._is_closed = True
+            waiting, self._waiting = self._waiting, []
+            self._changed.notify_all()
+        for training in waiting:
+            training.future.cancel()
+
+    def _rank_of(self, training: QueuedTraining) -> Rank:
+        last = None if training.owner is None else self._trained.get(training.owner)
+        return training.first, -math.inf if last is None else last
