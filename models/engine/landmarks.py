@@ -12,6 +12,9 @@ from models.waiting_accuracy import WAITING_AGES_S, Landmark, RecentRemaining, S
 MIN_ENTRIES = 256
 """The heap is rebuilt when it has more than this many entries plus two per live job, as most are then invalid."""
 
+PASSED_PER_EVENT = 1000
+"""Maximum number of landmarks that one event records, some 20 ms; more are due after days without events."""
+
 _WAITING = (Phase.QUEUED, Phase.HELD)
 
 
@@ -60,16 +63,36 @@ class Landmarks:
         self._rebuild()
 
     def pass_to(self, now: float) -> None:
-        """Record the jobs that reached an age before `now` (Unix seconds)."""
-        while self._heap and self._heap[0][0] < now:
+        """Record the jobs that reached an age before `now` (Unix seconds), those that reached it first first.
+
+        Of more than `PASSED_PER_EVENT`, the rest is recorded at later events: by then their median may include jobs
+        that have left since.
+        """
+        count = 0
+        while self._heap and self._heap[0][0] < now and count < PASSED_PER_EVENT:
             at, key, age = heappop(self._heap)
             job = self._state.jobs.get(key)
             if job is None or job.phase not in _WAITING or job.unscored or _next(job) != age:
                 continue
             if at == job.ready + WAITING_AGES_S[age]:
-                job.landmarks = (*job.landmarks, self._landmark(job, age, at))
-                self._touch(job)
+                self._pass(job, age, at)
                 self._push(job, age + 1)
+                count += 1
+
+    def catch_up(self, job: Job, now: float) -> None:
+        """Record the ages that a pending job reached before `now` (Unix seconds); call this before it changes."""
+        if job.phase not in _WAITING or job.unscored:
+            return
+        before = age = _next(job)
+        while age < len(WAITING_AGES_S) and (at := job.ready + WAITING_AGES_S[age]) < now:
+            self._pass(job, age, at)
+            age += 1
+        if age > before:
+            self._push(job, age)
+
+    def _pass(self, job: Job, age: int, at: float) -> None:
+        job.landmarks = (*job.landmarks, self._landmark(job, age, at))
+        self._touch(job)
 
     def _landmark(self, job: Job, age: int, at: float) -> Landmark:
         first = job.estimates.get(self._method)
@@ -83,6 +106,7 @@ class Landmarks:
     def job_dequeued(self, job: Job, at: float, wait_s: float) -> tuple[Landmark, ...]:
         """Return the landmarks of a job that leaves the queue `at` (Unix seconds); call this before it leaves."""
         self.pass_to(at)
+        self.catch_up(job, at)
         self.recent.add(at, wait_s)
         noted, job.landmarks = job.landmarks, ()
         self.latest = job.key, noted

@@ -159,6 +159,7 @@ class SubmitHandler(AttemptHandler):
                 estimate = self._groups.latest(job, method.name, estimate, again=True)
             later = worth_publishing(job, method.name, estimate, now)
             if later is not None and not job.unscored:
+                self._landmarks.catch_up(job, now)
                 job.later = later
                 if not job.progress.historical:  # estimates of the site's history are not published
                     yield self._outgoing.again(job, later, self._parts.degraded)

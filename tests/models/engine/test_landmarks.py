@@ -110,3 +110,28 @@ def test_recent_median_follows_the_last_500_jobs() -> None:
     other = RecentRemaining()
     other.load(recent.save())
     assert (other.median(0, 1e6), other.save()) == (1000.0, recent.save())
+
+
+@pytest.mark.parametrize("settings", [BLEND, EngineSettings(method="median", shadows=(), bounds="")])
+def test_many_landmarks_at_once_are_spread_over_events(
+    settings: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is recorded before its job leaves or gets an estimate, so with the estimate in force at its age."""
+    monkeypatch.setattr("models.engine.landmarks.PASSED_PER_EVENT", 2)
+    spread, at_once = Engine("s", settings), Engine("s", settings)
+    events = list(busy_days(6, jobs=60))
+    begin = events[-1].time + 60.0
+    events += [submit(f"q{number}", begin + number) for number in range(9)]
+    later = [start("q3", begin + 9000.0), *(submit(f"z{number}", begin + 9000.0) for number in range(20))]
+    for event in [*events, *later]:
+        spread.apply(event)
+        recorded = [len(job.landmarks) for job in spread.context.state.jobs.values()]
+        if event is later[0] and settings is not BLEND:
+            assert sum(recorded) == 2 * 2  # two before its job left, and two after it
+    monkeypatch.setattr("models.engine.landmarks.PASSED_PER_EVENT", 1000)
+    replayed(at_once, [*events, *later])
+    assert spread.scores.waiting.rows() == at_once.scores.waiting.rows()
+    for key, job in at_once.context.state.jobs.items():
+        other = spread.context.state.jobs[key].landmarks
+        assert len(other) == len(job.landmarks)
+        assert [one.in_force_s for one in other] == [one.in_force_s for one in job.landmarks]
