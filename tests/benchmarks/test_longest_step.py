@@ -9,6 +9,7 @@ reset; a worker loads a stored site in a thread, so `load` is printed and not bo
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -21,6 +22,7 @@ from models.engine.warm_up import warm_up
 from models.records import AnyEvent, Cancel, Capacity, End, Partition, Pool, Start, Submit
 from models.site.history import features_of
 from models.site.job import Estimate, Job
+from models.waits.order.learnt_order import LearntOrder
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -80,17 +82,14 @@ class Steps:
         step()
         self.spent.setdefault(kind, []).append((time.thread_time() - begin) * 1e3)
 
-    def each(self, kind: str, steps: Iterator[Engine]) -> Engine:
-        found = []
-        while True:
-            try:
-                self.measure(kind, lambda: found.append(next(steps)))
-            except StopIteration:
-                return found[-1]
+    def each(self, kind: str, steps: Iterator[object]) -> None:
+        with suppress(StopIteration):
+            while True:
+                self.measure(kind, lambda: next(steps))
 
 
-def filled(share: float, pools: bool) -> Engine:
-    """A site with `LIVE` jobs, for most of which no prediction is computed, to save an hour."""
+def filled(share: float, pools: bool, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """A site with `LIVE` jobs. To save an hour, nothing is predicted or learnt for most of them."""
     engine, running = Engine("s", EngineSettings()), int(LIVE * share)
     engine.apply(capacity(running, pools, BEGIN))
     predict = engine.methods.predict_wait
@@ -100,6 +99,7 @@ def filled(share: float, pools: bool) -> Engine:
         job.estimates.update(dict.fromkeys(engine.methods.waits, Estimate(100.0, "the same", FEW)))
 
     engine.methods.predict_wait = same  # type: ignore[method-assign]
+    monkeypatch.setattr(LearntOrder, "_started", lambda *_: None)
     for number in range(LIVE):
         name, at = f"r{number}" if number < running else f"q{number}", BEGIN + 1.0 + 0.01 * number
         engine.apply(msgspec.structs.replace(submitted(name, at, number, pools), late=number < running))
@@ -108,6 +108,7 @@ def filled(share: float, pools: bool) -> Engine:
         if number % 1000 == 0:
             engine.take_changes()
     engine.methods.predict_wait = predict  # type: ignore[method-assign]
+    monkeypatch.undo()
     assert len(engine.context.state) == LIVE
     return engine
 
@@ -121,17 +122,19 @@ def events(turn: int, now: float, share: float, pools: bool) -> dict[str, AnyEve
         "cancel": Cancel(site="s", time=now + 0.4, job=f"q{LIVE - 1 - turn}" if share < 1.0 else name),
     }
     if turn % 3 == 0:
-        found["capacity"] = capacity(running + 64 * turn, pools, now + 0.5)
+        found["capacity"] = capacity(running + 64 * POOLS * turn, pools, now + 0.5)  # more nodes in each pool
     return found
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_step_of_the_loop_is_long(shape: str) -> None:
+def test_no_step_of_the_loop_is_long(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
     steps, (share, pools) = Steps(), SHAPES[shape]
-    engine = filled(share, pools)
+    engine = filled(share, pools, monkeypatch)
     for turn in range(TURNS):
         for kind, event in events(turn, engine.time + 60.0, share, pools).items():
+            if (prepared := engine.prepare(event)) is not None:
+                steps.each("preparation of a capacity, a turn", prepared)
             steps.measure(kind, partial(engine.apply, event))
         steps.measure("changes", engine.take_changes)
     state, _ = engine.checkpoint()

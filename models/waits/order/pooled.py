@@ -82,26 +82,29 @@ def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, running: I
     """
     rooms, resources = places.shape[1:]
     free, found, shares = places.copy(), np.zeros((len(running), rooms)), np.zeros(rooms)
+    possible, only = np.zeros(len(demand), np.int64), np.zeros(len(demand), np.int64)
+    for number in range(len(demand)):
+        for room in range(rooms - 1, -1, -1):
+            if demand[number, room, 0] >= 0.0:
+                possible[number], only[number] = possible[number] + 1, room
     for choosy in (True, False):
         for job in running:
-            wanted = demand[kind[job]]
-            possible, only = 0, 0
-            for room in range(rooms - 1, -1, -1):
-                if wanted[room, 0] >= 0.0:
-                    possible, only = possible + 1, room
-            if possible == 0 or (possible == 1) != choosy:
+            number = kind[job]
+            if possible[number] == 0 or (possible[number] == 1) != choosy:
                 continue
-            place = 0
-            while place < len(free) and not fit_parts(free[place], wanted, parts[kind[job]], shares):
+            wanted, place = demand[number], 0
+            while place < len(free) and not fit_parts(free[place], wanted, parts[number], shares):
                 place += 1
             if place == len(free):
                 place = 0
                 if not fit(free[0], wanted, shares):
-                    shares[only] += 1.0 - shares.sum()
+                    shares[only[number]] += 1.0 - shares.sum()
             for room in range(rooms):
-                found[job, room] = shares[room]
-                for what in range(resources):
-                    free[place, room, what] -= shares[room] * max(wanted[room, what], 0.0)
+                share = shares[room]
+                if share != 0.0:
+                    found[job, room] = share
+                    for what in range(resources):
+                        free[place, room, what] -= share * max(wanted[room, what], 0.0)
     return found
 
 
