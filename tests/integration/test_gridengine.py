@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from queuecast.testing_sources import events_there
 from streams.sources.schedulers.gridengine import GridEngineSource
 from tests.support.deployment import Deploy, Deployment, unique, until
 from tests.support.followed import await_predictions, command, events, following, sent
 from tests.support.gridengine import RealGridEngine
-from tests.support.source_contract import events_there
 
 pytestmark = pytest.mark.long
 

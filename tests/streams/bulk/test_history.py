@@ -10,6 +10,7 @@ import pytest
 from models.engine.settings import EngineSettings
 from models.method import Memory
 from models.records import AnyEvent, JobEvent, Submit
+from queuecast.testing_sources import events_there
 from streams.bulk import history as module
 from streams.bulk.history import OpenHistory, needed
 from streams.errors import UserError
@@ -22,7 +23,6 @@ from streams.sources.slurm.source import SlurmSource
 from tests.streams.sources.schedulers.test_pbs import ENDED, QUEUED, STARTED
 from tests.support.events import as_history
 from tests.support.made_slurm import NOON, MadeJob, history, sacct, squeue
-from tests.support.source_contract import events_there
 from tests.support.stories import anomalies, applied, new_engine
 from tests.support.traces import made_trace
 

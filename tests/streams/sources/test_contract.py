@@ -1,6 +1,7 @@
 """Every source keeps the contract: those built in, and those of other packages."""
 
 import doctest
+import os
 import re
 import subprocess
 import sys
@@ -11,12 +12,12 @@ from typing import ClassVar
 
 import pytest
 
+from queuecast.testing_sources import BadPart, SourceContract, steps_there
 from streams.errors import UserError
 from streams.sources.contract import CursorError, Skipped, Source, decode_cursor, refuse
 from streams.sources.logs.lines import LinePosition
 from streams.sources.registry import SOURCES, source_named, sources
 from tests.support.packages import install
-from tests.support.source_contract import BadPart, SourceContract, steps_there
 from tests.support.traces import swf_line
 
 ROOT = Path(__file__).parents[3]
@@ -199,3 +200,16 @@ def test_what_is_skipped_is_told_in_one_line() -> None:
 
 def test_the_example_of_the_guide() -> None:
     assert doctest.testfile(str(ROOT / "docs" / "howto" / "source.md"), module_relative=False).failed == 0
+
+
+def test_the_test_of_the_guide_passes(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "howto" / "source.md").read_text()
+    example = re.search(r"^```pycon\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    (shown,) = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    assert example is not None
+    (tmp_path / "plain_log.py").write_text(re.sub(r"^(>>>|\.\.\.) ?", "", example[1], flags=re.MULTILINE))
+    (tmp_path / "test_plain_log.py").write_text(shown)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_plain_log.py"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "passed" in done.stdout, done.stdout[-5000:]

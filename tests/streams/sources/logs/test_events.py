@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 
 from models.records import Capacity, End, Event, Start, Submit
+from queuecast.testing_sources import BadPart, SourceContract
 from streams.sources.logs.events import EventsSource
 from streams.sources.registry import format_of
-from tests.support.source_contract import BadPart, SourceContract
 
 
 def line(event: Event) -> str:

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from queuecast.testing_sources import BadPart, SourceContract
 from streams.errors import UserError
 from streams.sources.schedulers.flux import FluxLogSource, FluxSource, job_name
 from tests.support.logs import plain, read
-from tests.support.source_contract import BadPart, SourceContract
 
 T = 1_700_000_000.25
 RESOURCES = [

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from queuecast.testing_sources import BadPart, SourceContract, in_time
 from streams.sources.schedulers.gridengine import PLACES, GridEngineSource
 from tests.support.logs import plain, read, sample
-from tests.support.source_contract import BadPart, SourceContract, in_time
 
 HEADER = "# Version: 8.1.9\n# \n# DO NOT MODIFY THIS FILE MANUALLY!\n# \n"
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import pytest
 
 from models.records import End
+from queuecast.testing_sources import BadPart, SourceContract
 from streams.sources.registry import format_of
 from streams.sources.schedulers.htcondor import HTCondorSource
 from tests.support.logs import Read, plain, read, sample
-from tests.support.source_contract import BadPart, SourceContract
 
 T = 1_726_395_800
 """2024-09-15 10:23:20 UTC."""

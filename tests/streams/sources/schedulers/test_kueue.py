@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from queuecast.testing_sources import BadPart, SourceContract
 from streams.errors import UserError
 from streams.sources.schedulers.kueue import KueueLogSource, KueueSource
 from tests.support.logs import plain, read
-from tests.support.source_contract import BadPart, SourceContract
 
 Object = dict[str, Any]
 VERSIONS = iter(range(100, 1_000_000))

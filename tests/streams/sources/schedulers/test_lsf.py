@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import pytest
 
+from queuecast.testing_sources import BadPart, SourceContract
 from streams.sources.schedulers.lsf import LsfSource
 from tests.support.logs import plain, read, sample
-from tests.support.source_contract import BadPart, SourceContract
 
 T = 1_700_000_000
 LIMITS = "-1 -1 -1 -1 -1 -1 -1 -1 -1 7200 -1"

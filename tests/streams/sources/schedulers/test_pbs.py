@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from queuecast.testing_sources import BadPart, SourceContract
 from streams.sources.schedulers.pbs import PbsSource
 from tests.support.logs import plain, read, sample
-from tests.support.source_contract import BadPart, SourceContract
 
 WHO = "user=ada group=phys account=p1 project=_pbs_project_default jobname=md queue=workq"
 TIMES = "ctime=1700000000 qtime=1700000000 etime=1700000000"

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from queuecast.testing_sources import BadPart, SourceContract
 from streams.sources.registry import format_of
 from streams.sources.schedulers.pbs_qstat import QstatSource
 from tests.support.logs import plain, read
-from tests.support.source_contract import BadPart, SourceContract
 
 T = 1_700_000_000
 """2023-11-14 22:13:20 UTC; the site is in Paris, an hour ahead."""

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from models.records import AnyEvent
+from queuecast.testing_sources import BadPart, SourceContract, events_there
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.contract import MAX_CURSOR_BYTES, CursorError, Skipped, encode_cursor
@@ -19,7 +20,6 @@ from streams.sources.registry import format_of
 from streams.sources.slurm.attempt_events import BY
 from streams.sources.slurm.source import SlurmSource, _unpacked
 from tests.support.made_slurm import NOON, MadeJob, history, records, sacct, squeue
-from tests.support.source_contract import BadPart, SourceContract, events_there
 
 NODES = (
     "NodeName=n1 CPUTot=8 Gres=(null) State=IDLE RealMemory=1000 Partitions=batch Weight=1\n"

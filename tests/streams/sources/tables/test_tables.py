@@ -12,6 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from models.records import JobEvent
+from queuecast.testing_sources import BadPart, SourceContract
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.registry import format_of
@@ -19,7 +20,6 @@ from streams.sources.tables.cells import seconds_of, text_of, time_of
 from streams.sources.tables.mapping import mapping_for, read_mapping, ready
 from streams.sources.tables.table_source import TableSource
 from tests.support.logs import plain
-from tests.support.source_contract import BadPart, SourceContract
 
 T = 1_672_529_301
 NOON = datetime(2023, 3, 1, 12, tzinfo=UTC)
