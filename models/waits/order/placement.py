@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from models.arrays import Floats, Ints
+from models.arrays import Codes, Floats, Ints
 from models.site.table import RUNNING, LiveTable
 from models.site.topology import ResourceRequest
 from models.site.topology.layout import Kind, Layout, Nodes, fit_parts
@@ -53,7 +53,7 @@ def in_parts(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind]) -> Ints
     return by_room.take(nodes.room, axis=1)
 
 
-def distinct(codes: Ints, count: int) -> tuple[Ints, Ints]:
+def distinct(codes: Codes | Ints, count: int) -> tuple[Ints, Ints]:
     """Return the different codes in ascending order, and the place of each code among them.
 
     O(codes + count), or O(codes · log codes) if `count` is large.
@@ -62,8 +62,8 @@ def distinct(codes: Ints, count: int) -> tuple[Ints, Ints]:
         count: number of possible codes, from 0.
     """
     if count > 8 * len(codes) + 1024:
-        found, place = np.unique(codes, return_inverse=True)
-        return found, place
+        found, place = np.unique(codes.astype(np.int64), return_inverse=True)
+        return found, np.asarray(place, np.int64)
     is_used = np.zeros(count, np.bool_)
     is_used[codes] = True
     return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[codes]

@@ -119,10 +119,13 @@ def test_many_landmarks_at_once_are_spread_over_events(
     """Each is recorded before its job leaves or gets an estimate, so with the estimate in force at its age."""
     monkeypatch.setattr("models.engine.landmarks.PASSED_PER_EVENT", 2)
     spread, at_once = Engine("s", settings), Engine("s", settings)
-    events = list(busy_days(6, jobs=60))
+    events: list[AnyEvent] = list(busy_days(6, jobs=60))
     begin = events[-1].time + 60.0
     events += [submit(f"q{number}", begin + number) for number in range(9)]
-    later = [start("q3", begin + 9000.0), *(submit(f"z{number}", begin + 9000.0) for number in range(20))]
+    later: list[AnyEvent] = [
+        start("q3", begin + 9000.0),
+        *(submit(f"z{number}", begin + 9000.0) for number in range(20)),
+    ]
     for event in [*events, *later]:
         spread.apply(event)
         recorded = [len(job.landmarks) for job in spread.context.state.jobs.values()]
