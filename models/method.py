@@ -58,7 +58,7 @@ NO_MEMORY = Memory(0, 0)  # of a method that uses only the site's histories
 
 class Method:
     """Base class of the methods for waits and run times. A method is one subclass in one file, named in
-    `models.registry`.
+    `models.method_registry`.
 
     A method is a function of the calls that it received, in their order: it uses no clock, and random numbers only with
     a seed in its state. It saves and loads its own state, beyond the shared state of the site. Data on single jobs are

@@ -25,7 +25,7 @@ from streams.client.blocking import Client
 from streams.client.estimates import WithdrawnEstimate
 from streams.client.grid import AsyncClient
 from streams.client.http import HttpClient
-from streams.client.questions import AnswerTimeout, Busy, NotFound, Refused, UnknownJob, UnknownSite
+from streams.client.pending_questions import AnswerTimeout, Busy, NotFound, Refused, UnknownJob, UnknownSite
 from streams.errors import NotUnderstood, Unreachable, UserError
 from streams.notify.signing import verify_notice
 from streams.running import kafka_options

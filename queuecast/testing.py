@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import RunMethod, WaitMethod
+from models.method_registry import METHODS, RUN_METHODS
 from models.records import AnyEvent, Outcome, Prediction
-from models.registry import METHODS, RUN_METHODS
 from models.simulation import generate, run
 
 __all__ = ["Checked", "check_method", "records_of", "simulated_events"]

@@ -26,7 +26,7 @@ import pytest
 
 from models.records import AnyEvent, Submit
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, Skipped, Source, Step, refuse
-from streams.sources.registry import format_of, head_of, source_named
+from streams.sources.source_registry import format_of, head_of, source_named
 
 __all__ = ["BadPart", "SourceContract", "events_there", "in_time", "steps_there"]
 

@@ -32,7 +32,7 @@ import msgspec
 from models.ranking import JobRequest
 from models.records import JobAnswer
 from streams.client.http import HttpClient
-from streams.client.questions import AnswerTimeout, UnknownJob
+from streams.client.pending_questions import AnswerTimeout, UnknownJob
 from streams.errors import UserError
 from streams.sources.logs.fields import Object, inside
 from streams.sources.schedulers.kueue import GROUP, VERSIONS

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-from models.engine.events.arrays import Arrays
 from models.engine.events.groups import Groups
+from models.engine.events.job_arrays import Arrays
 from models.engine.histories import Gaps, SiteHistories
 from models.engine.landmarks import Landmarks
-from models.engine.live import LiveJobs
+from models.engine.live_jobs import LiveJobs
 from models.engine.methods import SiteMethods
 from models.engine.outgoing import Outgoing
 from models.engine.queues import Queues

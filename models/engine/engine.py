@@ -13,12 +13,12 @@ from models.engine.attempts.ends import EndHandler
 from models.engine.attempts.starts import StartHandler
 from models.engine.attempts.submits import SubmitHandler
 from models.engine.attempts.updates import UpdateHandler
-from models.engine.checkpoint import STATE_VERSION, EngineSnapshot, SavedState, encode, encode_job, read_saved
 from models.engine.components import LEARNT_ROWS, EngineComponents
 from models.engine.events.plausible import doubt
 from models.engine.histories import Changes, Gaps, RowRange, restore_rows
-from models.engine.live import SavedLive
+from models.engine.live_jobs import SavedLive
 from models.engine.outgoing import EFFECTIVE, Anomaly, Record
+from models.engine.saved_state import STATE_VERSION, EngineSnapshot, SavedState, encode, encode_job, read_saved
 from models.engine.settings import EngineSettings
 from models.records import (
     Alter,

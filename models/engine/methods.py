@@ -12,8 +12,8 @@ from models.arrays import Floats
 from models.engine.declared import no_earlier
 from models.engine.settings import EngineSettings
 from models.method import JobTransition, Memory, Method, RunMethod, SiteContext, WaitMethod
+from models.method_registry import method_named, run_method_named
 from models.records import JobKey
-from models.registry import method_named, run_method_named
 from models.site.history import features_of
 from models.site.job import Estimate, Job
 from models.site.rows import PerJob, Rows

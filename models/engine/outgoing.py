@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from models.engine.settings import EngineSettings
+from models.method_registry import TRIVIAL
 from models.records import Capacity, Event, Outcome, Prediction
-from models.registry import TRIVIAL
 from models.site.job import Estimate, Job, LaterEstimate, RunEstimate
 
 

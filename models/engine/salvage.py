@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from models.engine.checkpoint import SavedState
 from models.engine.components import LEARNT_ROWS
 from models.engine.engine import Engine
 from models.engine.histories import MIN_JOBS_TO_RECOVER, Changes, RowRange
+from models.engine.saved_state import SavedState
 from models.engine.settings import EngineSettings
 from models.site.history import Started
 from models.site.rows import Row

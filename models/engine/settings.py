@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from models.registry import DEFAULT, DEFAULT_RUN, TRIVIAL
+from models.method_registry import DEFAULT, DEFAULT_RUN, TRIVIAL
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from models import linear
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Capacity, End, JobQuestion, Pool, SiteQuestion, Start, Submit, WaitQuestion

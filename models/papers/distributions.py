@@ -26,7 +26,7 @@ from models.site.job import Job, Phase
 from models.site.rows import PerJob, Rows
 from models.site.spearman import RollingSpearman
 from models.site.state import SiteState
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.waits.qespera import Qespera
 
 Samples = Singles  # six sorted sets, (6, SET_VALUES), each padded with NaN

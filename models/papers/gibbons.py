@@ -39,7 +39,7 @@ from models.site.job import Job, RunEstimate
 from models.site.rows import Rows
 from models.site.runs import RunHistory
 from models.site.state import MICRO, micros
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 
 COEFFICIENTS = 3  # the coefficients of T(p): this many ranges must have runs for a fit
 

@@ -23,7 +23,7 @@ from models.method import SiteContext, WaitMethod
 from models.site.job import Estimate, Job
 from models.site.rows import Rows
 from models.site.runs import power_of_two
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 
 UPPER = (0.5, 0.75, 0.9, 0.95)  # quantiles with an upper bound
 LOWER = (0.1,)  # quantiles with a lower bound: the probability of a shorter wait is at most this

@@ -13,7 +13,7 @@ from models.method import NO_MEMORY, RunMethod
 from models.runtimes.walltime import within
 from models.site.job import Job, RunEstimate
 from models.site.runs import Run, RunHistory, Template
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 
 LAST_RUNS = 16  # number of runs of a category in the median
 MEAN_RUNS = 8  # number of runs in the mean

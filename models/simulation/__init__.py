@@ -9,9 +9,9 @@ from a seed; no prediction for a real site is made here: the schedules of those 
     perform(jobs, 512, "lewf-fill", Predicted(run_method_named("closest"))).wait_s
 """
 
+from models.simulation.assumed_run_times import Actual, Estimates, Predicted
 from models.simulation.backfill import Conservative, Easy, EasyKill
 from models.simulation.comparison import Performance, perform
-from models.simulation.estimates import Actual, Estimates, Predicted
 from models.simulation.multifactor import Multifactor, Priorities
 from models.simulation.policies import POLICIES, WITHOUT_RUN_TIMES, run
 from models.simulation.preemptive import EasyPreemptive, Lerwf

@@ -7,7 +7,7 @@ from math import fsum
 import msgspec
 
 from models.records import AnyEvent, End, Start
-from models.simulation.estimates import Estimates
+from models.simulation.assumed_run_times import Estimates
 from models.simulation.policies import POLICIES
 from models.simulation.preemptive import Preemptive
 from models.simulation.workload import SimulatedJob

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start
-from models.simulation.estimates import Estimates
+from models.simulation.assumed_run_times import Estimates
 from models.simulation.workload import SimulatedJob
 
 NEVER = 1 << 62  # a time in seconds that is never reached

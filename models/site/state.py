@@ -13,7 +13,7 @@ import numpy as np
 
 from models.records import JobKey
 from models.site.job import STARTED, Job, Phase
-from models.site.reasons import is_own
+from models.site.pending_reasons import is_own
 from models.site.table import DEAD, HELD, QUEUED, RUNNING, LiveTable, Names, Values
 
 MICRO = 1_000_000

@@ -57,7 +57,7 @@ class Columns(NamedTuple):
         run_s: the expected run time; a default if it is unknown.
         priority: the scheduler's priority; NaN if it is unknown.
         user: a code, see `LiveTable.code`; so are `queue`, `account` and `request`.
-        barred: whether a job is pending for a reason of its own (`models.site.reasons`).
+        barred: whether a job is pending for a reason of its own (`models.site.pending_reasons`).
         tasks: number of jobs that the row represents; 1 except for an array.
     """
 

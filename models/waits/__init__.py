@@ -1,4 +1,4 @@
-"""The methods that predict waits: one method a file, named in `models.registry`.
+"""The methods that predict waits: one method a file, named in `models.method_registry`.
 
 What several methods need of a site belongs in `models.site`, not here.
 """

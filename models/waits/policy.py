@@ -15,7 +15,7 @@ from models.method import Memory, Method, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
 from models.site.rows import PerJob
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.waits.simulated import (
     Plans,
     Simulated,

@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 import msgspec
 
 from models.records import AnyEvent
-from models.site.reasons import is_known, word_of
+from models.site.pending_reasons import is_known, word_of
 from streams.errors import UserError, of_file
 from streams.sources.logs.fields import by_name
 

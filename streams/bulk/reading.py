@@ -15,7 +15,7 @@ from streams.bulk.event_log import EventLog, Shown, silent
 from streams.errors import NotUnderstood, UserError
 from streams.process.scratch import scratch
 from streams.sources.contract import Cursor, LeftOut, OnSkipped, Skipped, Source
-from streams.sources.registry import format_of, is_own, options_for, source_named
+from streams.sources.source_registry import format_of, is_own, options_for, source_named
 
 MAX_REASONS = 50  # maximum number of distinct reasons; further ones are counted together
 MAX_PLACES = 3  # how many lines are named for each reason

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
 
-from streams.cli import ingestion, logs, look, offline, service
+from streams.cli import administration, ingestion, logs, look, offline
 from streams.cli.options import flag, opt, warn
 from streams.errors import UserError, needing
 
@@ -205,7 +205,7 @@ def application(*more: typer.Typer) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     made.callback()(options)
-    for module in (look, logs, offline, service, ingestion):
+    for module in (look, logs, offline, administration, ingestion):
         made.add_typer(module.commands)
     for group in more:
         made.add_typer(group)

@@ -69,7 +69,7 @@ def source(
     from streams.process.scraping import serve_metrics
     from streams.sources.live_source import Watch, run_source
     from streams.sources.publisher import stop_on_sigterm
-    from streams.sources.registry import options_for, source_named
+    from streams.sources.source_registry import options_for, source_named
 
     if once and not print_events:
         raise typer.BadParameter("needs --print", param_hint="--once")
@@ -195,7 +195,7 @@ def _history(
     stack: ExitStack, settings: "Settings", given: Mapping[str, Any], site: str
 ) -> "tuple[Iterator[OutgoingEvent], int | None]":
     """Return the events of a site's history and their number; a cursor is left for the source that follows it."""
-    from streams.bulk.history import OpenHistory, needed
+    from streams.bulk.site_history import OpenHistory, needed
     from streams.sources.contract import refuse
 
     skipped = (lambda part: warn(str(part))) if given["skip_invalid"] else refuse
@@ -270,7 +270,7 @@ def _recorded(stack: ExitStack, given: Mapping[str, Any]) -> "Sequence[SortedSou
     from streams.bulk.ingest import SortedSource, names_of
     from streams.bulk.reading import read_log
     from streams.sources.contract import refuse
-    from streams.sources.registry import format_of
+    from streams.sources.source_registry import format_of
 
     files, sites, options = given["traces"], given["site"] or (), given["options"] or ()
     skipped = (lambda part: warn(str(part))) if given["skip_invalid"] else refuse

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 
-METHODS, RUN_METHODS = (names_in("models.registry", table) for table in ("METHODS", "RUN_METHODS"))
+METHODS, RUN_METHODS = (names_in("models.method_registry", table) for table in ("METHODS", "RUN_METHODS"))
 
 LogFiles = Annotated[
     list[Path],
@@ -155,8 +155,8 @@ def replay(
     the ratio to the better of these two; the coverage of each bound; and the share
     of bounds of 0.9 that were in the past.
     """
-    from streams.offline import waiting
-    from streams.offline.prior import read_prior
+    from streams.offline import waiting_scores
+    from streams.offline.pretraining import read_prior
     from streams.offline.replay import settings_for
     from streams.offline.report import findings, page
     from streams.offline.scored import ScoredReplay
@@ -195,11 +195,13 @@ def replay(
                 "sample": excerpt.description or None,
             }
             tables = {"methods": found, "run_times": scores.run_rows(), "anomalies": anomalies}
-            print_json(head | tables | waiting.document(run.waiting.counted) | {"log": findings.document(log, report)})
+            print_json(
+                head | tables | waiting_scores.document(run.waiting.counted) | {"log": findings.document(log, report)}
+            )
             return
         show_accuracy(found, "waits")
         show_accuracy(scores.run_rows(), "run times")
-        waiting.show(run.waiting.counted)
+        waiting_scores.show(run.waiting.counted)
         findings.show_verdict(breakdowns.found, settings.method, breakdowns.rivals, report)
         for reason, count in anomalies.most_common():
             warn(f"{count} × {reason}")

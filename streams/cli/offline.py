@@ -87,7 +87,7 @@ def prior(
     one site with `queuecast site NAME load-prior`, and evaluate it with
     `queuecast replay --prior`.
     """
-    from streams.offline.prior import learnt_from
+    from streams.offline.pretraining import learnt_from
     from streams.operate.grid_prior import load_into_new_sites, pretrain_on_sites
 
     if out is None and not to_young:
@@ -175,7 +175,7 @@ def tune(
     else:
         found.show()
     if save:
-        from streams.offline.files import save as write
+        from streams.offline.output_files import save as write
 
         write(found.profile, save)
 

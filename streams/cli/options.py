@@ -256,7 +256,7 @@ def known_sites(context: typer.Context, incomplete: str) -> list[str]:
 
 
 Site = Annotated[str | None, opt("Site. Default: all.", autocompletion=known_sites, callback=named)]
-SOURCES = names_in("streams.sources.registry", "SOURCES")
+SOURCES = names_in("streams.sources.source_registry", "SOURCES")
 Format = Annotated[
     str | None,
     opt("Format, such as swf. Default: detected from the file.", "--format", "NAME", autocompletion=SOURCES),

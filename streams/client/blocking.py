@@ -10,7 +10,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from streams.client.grid import PATIENCE_S, AsyncClient
-from streams.client.questions import AnswerTimeout
+from streams.client.pending_questions import AnswerTimeout
 from streams.settings import Settings
 
 if TYPE_CHECKING:

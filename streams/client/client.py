@@ -22,7 +22,7 @@ from models.records import AnyAnswer, AnyQuestion
 from streams.broker.consumer import Consumer, broker_answers
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache
-from streams.client.questions import AnswerTimeout, PendingQuestions, on_behalf_of
+from streams.client.pending_questions import AnswerTimeout, PendingQuestions, on_behalf_of
 from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.settings import Settings
 

@@ -17,7 +17,7 @@ from models.ranking import JobRequest, Ranking, Reply, exclusion, rank
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache, WithdrawnEstimate, change_of
 from streams.client.job_requests import JobFields, RankFields, RankRequest, described, several
-from streams.client.questions import AnswerTimeout, Kind, UnknownSite, likeliest, new_id, of_kind, unknown_site
+from streams.client.pending_questions import AnswerTimeout, Kind, UnknownSite, likeliest, new_id, of_kind, unknown_site
 from streams.errors import NotUnderstood, Unreachable, needing
 from streams.settings import Settings
 from streams.text.quantities import seconds_of

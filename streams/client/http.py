@@ -15,7 +15,15 @@ from models.ranking import JobRequest, Ranking
 from models.records import BUSY, GridEstimate, JobAnswer, JobsAnswer, LiveState, SiteAnswer, WaitAnswer
 from models.site.shapes import Shape, covering
 from streams.client.job_requests import JobFields, RankFields, RankRequest, described, several
-from streams.client.questions import STATUSES, AnswerTimeout, NotFound, Overloaded, Refused, UnknownJob, UnknownSite
+from streams.client.pending_questions import (
+    STATUSES,
+    AnswerTimeout,
+    NotFound,
+    Overloaded,
+    Refused,
+    UnknownJob,
+    UnknownSite,
+)
 from streams.errors import NotUnderstood, Unreachable, UserError
 from streams.text.quantities import seconds_of
 

@@ -8,7 +8,7 @@ import msgspec
 from models.preference import Preference
 from models.ranking import JobRequest
 from models.site.node_features import is_readable
-from streams.client.preference import taken_preference
+from streams.client.preferred_site import taken_preference
 from streams.errors import NotUnderstood, in_words, place_and_problem, read_as
 from streams.text.quantities import bytes_of, seconds_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from models.engine.settings import EngineSettings
-from models.registry import METHODS, RUN_METHODS, TRIVIAL
+from models.method_registry import METHODS, RUN_METHODS, TRIVIAL
 from streams.bulk.event_log import JobRange
 from streams.offline.breakdown import Breakdown
 from streams.offline.excerpt import Excerpt

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from models.engine.settings import EngineSettings
+from models.method_registry import method_named
 from models.papers.ibl.instance_based import Ibl, IblParameters
 from models.papers.search.genetic import SearchPlan
 from models.papers.search.ibl import Bench, Chromosomes, Examples, Target, collect, decode, encode, settings_of
-from models.registry import method_named
 from streams.errors import UserError
-from streams.offline.files import as_profile
+from streams.offline.output_files import as_profile
 from streams.offline.searching import SearchResult, SearchStep, process_map, show_errors, show_steps, steps
 from streams.offline.tune import Stretch, events_in
 from streams.text.terminal import show_table

@@ -13,8 +13,8 @@ from models.engine.engine import Engine
 from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy, RunAccuracy
+from models.method_registry import METHODS, RUN_METHODS, TRIVIAL
 from models.records import AnyEvent, Outcome, Prediction
-from models.registry import METHODS, RUN_METHODS, TRIVIAL
 from streams.errors import NotUnderstood, UserError, of_file
 from streams.training.processes import processes
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from models.engine.checkpoint import STATE_VERSION
 from models.engine.engine import Engine
 from models.engine.histories import Changes
 from models.engine.outgoing import Anomaly
+from models.engine.saved_state import STATE_VERSION
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, JobEvent, Outcome, Submit
 from models.site.job import Job
@@ -19,9 +19,9 @@ from streams.bulk.event_log import JobRange
 from streams.errors import UserError
 from streams.offline.breakdown import Breakdowns, Counted
 from streams.offline.excerpt import Excerpt
-from streams.offline.files import read_state, save_state
+from streams.offline.output_files import read_state, save_state
 from streams.offline.replay import RecordFile, ReplayScores, ScoreCounts, let_go
-from streams.offline.waiting import WaitingCounts, WaitingScores
+from streams.offline.waiting_scores import WaitingCounts, WaitingScores
 from streams.settings.sections import cores
 from streams.training.processes import processes
 

@@ -13,7 +13,7 @@ import msgspec
 
 from models.papers.search.genetic import Generation, Individual, SearchPlan, SearchProblem, evolve
 from streams.errors import UserError
-from streams.offline.files import read_state, save_state
+from streams.offline.output_files import read_state, save_state
 from streams.process.compiling import compiling_alone
 from streams.text.terminal import show_table
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from models import simulation
-from models.registry import RUN_METHODS, run_method_named
+from models.method_registry import RUN_METHODS, run_method_named
 from streams.errors import NotUnderstood, UserError
 from streams.sources.swf import SwfJob, Trace
 from streams.text.terminal import show_table

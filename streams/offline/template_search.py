@@ -8,16 +8,16 @@ from typing import Literal
 import msgspec
 
 from models.engine.settings import EngineSettings
+from models.method_registry import run_method_named
 from models.papers.run_template import RunTemplate
+from models.papers.search.evaluation_jobs import Moment, Workload
 from models.papers.search.genetic import SearchPlan
 from models.papers.search.templates import Evaluate, TemplateSets, greedy
-from models.papers.search.workload import Moment, Workload
 from models.papers.template import DEFAULT, Choice, Templates
 from models.records import End, Start, Submit
-from models.registry import run_method_named
 from models.site.job import Job
 from streams.errors import UserError
-from streams.offline.files import as_profile
+from streams.offline.output_files import as_profile
 from streams.offline.searching import SearchResult, SearchStep, process_map, show_errors, show_steps, steps
 from streams.sources.swf import Trace, events_of
 from streams.text.terminal import show_table

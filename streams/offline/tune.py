@@ -11,7 +11,7 @@ from models.papers.search.tuning import PASSES, STATISTICS, Truth, TuningResult,
 from models.papers.search.tuning import tune as tuned
 from models.records import AnyEvent, Submit
 from streams.errors import UserError
-from streams.offline.files import as_profile
+from streams.offline.output_files import as_profile
 from streams.sources.swf import Trace, events_of
 from streams.text.terminal import show_table
 

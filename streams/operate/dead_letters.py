@@ -9,7 +9,7 @@ import msgspec
 
 from models.records import DeadLetter
 from streams.broker.admin import check_topics, kafka_errors
-from streams.broker.stored import held
+from streams.broker.topic_messages import held
 from streams.broker.topics import Topics
 from streams.client.blocking import each
 from streams.client.watch import Warn, follow

@@ -21,7 +21,7 @@ from streams.broker.topics import IN_SYNC, MIN_SAFE_COPIES, Topics, configuratio
 from streams.errors import UserError
 from streams.operate.checks import CheckResult, check_notify_settings, check_sites
 from streams.settings import RedisSettings, Settings
-from streams.worker.checkpoint.client import AWAY, check_redis, connect, remembered_partitions, servers
+from streams.worker.checkpoint.redis_client import AWAY, check_redis, connect, remembered_partitions, servers
 
 PACKAGES = ("queuecast", "faust-streaming", "aiokafka", "kafka-python", "redis", "msgspec", "numpy", "numba")
 

@@ -12,11 +12,11 @@ from contextlib import suppress
 from models.records import AnyEvent, LoadPrior
 from models.waits.boosted.prior import Prior
 from streams.broker.admin import check_topics, kafka_errors
-from streams.broker.stored import held
+from streams.broker.topic_messages import held
 from streams.broker.topics import event_topics
 from streams.client.blocking import Client
 from streams.errors import UserError
-from streams.offline.prior import JOBS, SourceSites, prior_of
+from streams.offline.pretraining import JOBS, SourceSites, prior_of
 from streams.operate.site import operator, send
 from streams.settings import Settings
 from streams.worker.intake.messages import Unreadable, read_site_message

@@ -19,7 +19,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 
 from models.records import without_first
 from streams.broker.admin import admin, group_of, kafka_errors
-from streams.broker.stored import ends_of, held, messages
+from streams.broker.topic_messages import ends_of, held, messages
 from streams.broker.topics import (
     STATE_MESSAGE_BYTES,
     Topics,
@@ -30,9 +30,9 @@ from streams.broker.topics import (
 )
 from streams.errors import NotUnderstood, UserError
 from streams.settings import Settings
-from streams.worker.checkpoint.client import check_redis, remember_partitions
 from streams.worker.checkpoint.job_log import SegmentRange, keys_of, new_writer, site_of
-from streams.worker.checkpoint.stored import StoredState, decode_segment, decode_stored, encode_stored
+from streams.worker.checkpoint.redis_client import check_redis, remember_partitions
+from streams.worker.checkpoint.stored_site import StoredState, decode_segment, decode_stored, encode_stored
 
 MOVED = "moved"
 """Header of an event that was sent again: the new number of partitions, in ASCII."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from numba.core import event
 from numba.core.registry import CPUDispatcher
 
-from models import kernels, registry
+from models import kernels, method_registry
 
 MIN_WARNED_S = 3.0  # total compilation time from which it is reported
 COMPILES = "compiling, the first time on this machine, which takes a minute or two"
@@ -22,7 +22,7 @@ COMPILING = PROGRESS.partition(" ")[0]
 """The first word of each report, by which `queuecast up` finds them in a worker's log."""
 
 
-_MODELS = registry.__name__.removesuffix("registry")
+_MODELS = method_registry.__name__.removesuffix("method_registry")
 
 
 def _lockable() -> Path:

@@ -17,7 +17,7 @@ from litestar.exceptions import NotAuthorizedException, PermissionDeniedExceptio
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Message, Scope
 
-from streams.client.questions import on_behalf_of
+from streams.client.pending_questions import on_behalf_of
 from streams.errors import NotUnderstood, UserError
 from streams.serve.sessions import SESSION, SESSION_S, OneTimeLinks, name_in, signed
 from streams.serve.sight import Sight, sight

@@ -14,7 +14,7 @@ from models.site.job import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.grid import AsyncClient, query_all
-from streams.client.questions import Kind, UnknownJob, UnknownSite, new_id, of_kind, unknown_site
+from streams.client.pending_questions import Kind, UnknownJob, UnknownSite, new_id, of_kind, unknown_site
 from streams.serve.sight import ClientInSight
 from streams.settings import Settings
 

@@ -25,7 +25,7 @@ from models.ranking import JobRequest, Ranking
 from models.records import BUSY, JobAnswer, JobsAnswer, SiteAnswer, SiteTrends, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
 from streams.client.job_requests import RankFields
-from streams.client.questions import STATUSES, Overloaded
+from streams.client.pending_questions import STATUSES, Overloaded
 from streams.errors import UserError, in_words
 from streams.serve import login, middleware, parameters
 from streams.serve.access import Access, log_request

@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import fields
 
 from models.engine.settings import EngineSettings, SiteSettings
+from models.method_registry import METHODS, RUN_METHODS, check_parameters
 from models.plugins import Registry
-from models.registry import METHODS, RUN_METHODS, check_parameters
 from streams.errors import NotUnderstood, place_and_problem
 from streams.settings.sections import SECTIONS, ServeToken, Settings, check_secret, check_tokens, checked_tables
 from streams.text.toml import read_toml

@@ -27,7 +27,7 @@ from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.errors import NotUnderstood, of_file
 from streams.sources.contract import Cursor, OnSkipped, Skipped, Source, Step, counted, refuse
 from streams.sources.logs.fields import MAX_COUNT, by_name
-from streams.sources.logs.files import BROKEN, fingerprint, fingerprint_of_all, open_text
+from streams.sources.logs.log_files import BROKEN, fingerprint, fingerprint_of_all, open_text
 
 FIELDS = tuple(
     name.replace("_", " ")

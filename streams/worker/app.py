@@ -20,19 +20,19 @@ from streams.broker.topics import STATE_MESSAGE_BYTES, Topics, event_topics, mor
 from streams.errors import UserError
 from streams.settings import KafkaSettings, Settings
 from streams.training.processes import processes
+from streams.worker.answers.answer_scores import AnswerScores
 from streams.worker.answers.answering import Answering
+from streams.worker.answers.background_answers import Questions
 from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.questions import Questions
-from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.time_slicer import TimeSlicer
-from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.event_logs import EventLogs
+from streams.worker.checkpoint.redis_client import connect
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.watchdog import Watchdog
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
 from streams.worker.intake.intake import EventPlaces, Intake
-from streams.worker.metrics.process import Health, Metrics
+from streams.worker.metrics.process_metrics import Health, Metrics
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import CHECKPOINT_TURNS, Owner
 from streams.worker.ownership.partition import SharedContext

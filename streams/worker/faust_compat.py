@@ -25,7 +25,7 @@ from redis.exceptions import RedisError
 
 from streams.errors import UserError
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.stored import decode_stored
+from streams.worker.checkpoint.stored_site import decode_stored
 from streams.worker.checkpoint.watchdog import Watchdog, WorkerStalled
 from streams.worker.kafka_compat import Transport
 

@@ -13,7 +13,7 @@ from streams.errors import Unreachable, UserError
 from streams.process import program_log
 from streams.process.scraping import bound
 from streams.settings import Settings
-from streams.worker.checkpoint.client import check_redis, remembered_partitions
+from streams.worker.checkpoint.redis_client import check_redis, remembered_partitions
 from streams.worker.supervisor import run_crew
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import End, Start, Submit
 from streams.worker.checkpoint.job_log import JobLog
-from streams.worker.checkpoint.stored import StoredSegment, StoredState, encode_stored, read_state
+from streams.worker.checkpoint.stored_site import StoredSegment, StoredState, encode_stored, read_state
 
 FEW, SOME, MANY = 100, 10_000, 100_000
 EVENTS = 100

@@ -11,7 +11,7 @@ from time import thread_time
 import numpy as np
 import pytest
 
-from models.engine.asking.answers import answer, standing
+from models.engine.asking.engine_answers import answer, standing
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up

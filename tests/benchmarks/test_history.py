@@ -16,7 +16,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import Memory
 from models.records import AnyEvent
-from streams.bulk.history import OpenHistory, marked, needed
+from streams.bulk.site_history import OpenHistory, marked, needed
 from streams.operate.catching_up import unread
 from streams.settings import Settings
 from streams.sources.contract import refuse

@@ -6,7 +6,7 @@ from time import process_time
 
 import pytest
 
-from streams.sources.registry import source_named
+from streams.sources.source_registry import source_named
 from tests.streams.sources.schedulers import test_flux as flux
 from tests.streams.sources.schedulers import test_gridengine as gridengine
 from tests.streams.sources.schedulers import test_htcondor as htcondor

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.operations import restarted
+from models.engine.operator_commands import restarted
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
 from models.records import AnyEvent, Cancel, Capacity, End, Partition, Pool, Start, Submit

@@ -9,9 +9,9 @@ import msgspec
 import psutil
 import pytest
 
-from models.engine.checkpoint import decode_array, encode_array
 from models.engine.engine import Engine
 from models.engine.histories import Changes
+from models.engine.saved_state import decode_array, encode_array
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
 from streams.worker import process

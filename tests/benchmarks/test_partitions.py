@@ -26,8 +26,8 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy
+from models.method_registry import DEFAULT
 from models.records import AnyEvent, Capacity, Outcome, Reservation, Start, Submit
-from models.registry import DEFAULT
 from models.simulation.workload import DAY
 from tests.simulation.cluster import CLUSTER_SITES, ClusterSite, Window, generate_for, run_cluster
 from tests.simulation.grid import MONDAY

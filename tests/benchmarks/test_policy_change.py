@@ -21,8 +21,8 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
+from models.method_registry import METHODS
 from models.records import Outcome
-from models.registry import METHODS
 from models.simulation import SimulatedJob, generate
 from models.simulation.workload import DAY
 from tests.simulation.grid import MONDAY

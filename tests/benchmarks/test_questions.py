@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from models.records import AnyEvent, NoAnswer, WaitQuestion
 from streams.client.client import MAX_FETCH_WAIT_MS, QuestionClient
-from streams.client.questions import new_id
+from streams.client.pending_questions import new_id
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, simulated, until
 
 SITES = ("alder", "birch", "cedar")

@@ -23,7 +23,7 @@ import msgspec
 import pytest
 
 from models.engine.settings import EngineSettings
-from models.registry import DEFAULT, METHODS
+from models.method_registry import DEFAULT, METHODS
 from tests.simulation.drawn import TURNS, draw
 from tests.simulation.grid import (
     EIGHT_SITES,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from models.method import SiteContext
+from models.method_registry import method_named
 from models.records import Capacity
-from models.registry import method_named
 from models.runtimes.closest import Closest
 from models.site.history import History
 from models.site.job import Job, Phase

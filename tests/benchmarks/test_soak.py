@@ -25,11 +25,11 @@ from deploy.local.stack import Redis
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, End, Start, Submit
 from streams.settings import RedisSettings, Settings, WorkerSettings
-from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.job_log import site_of
+from streams.worker.checkpoint.owned_table import OwnershipToken
+from streams.worker.checkpoint.redis_client import connect
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.stored import LogOffsets, PartitionLog
-from streams.worker.checkpoint.table import OwnershipToken
+from streams.worker.checkpoint.stored_site import LogOffsets, PartitionLog
 from tests.support.fakes import Process
 from tests.support.forgetful import forgetful_redis, kill_and_lose, written
 from tests.support.memory_servers import MemoryTable, Message, World

@@ -15,9 +15,9 @@ from models.engine.settings import EngineSettings
 from models.records import Capacity, Submit
 from models.simulation import generate, run
 from streams.settings import RedisSettings, Settings
-from streams.worker.checkpoint.client import connect
+from streams.worker.checkpoint.owned_table import OwnershipToken
+from streams.worker.checkpoint.redis_client import connect
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.table import OwnershipToken
 from streams.worker.ownership.partition import OwnedPartition
 from tests.support.fakes import Process
 from tests.support.memory_servers import World

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from models.papers.run_template import RunTemplate
+from models.papers.search.evaluation_jobs import Moment, TemplateEstimates, Workload
 from models.papers.search.genetic import SearchPlan, evolve
 from models.papers.search.templates import TemplateSets
-from models.papers.search.workload import Moment, TemplateEstimates, Workload
 from models.papers.template import Templates
 from models.simulation import generate
 from models.site.job import Job

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from streams.worker.metrics.process import Metrics
+from streams.worker.metrics.process_metrics import Metrics
 from tests.deploy.test_kubernetes import PRODUCTION, VERSIONS, Manifest, of, ours, render
 from tests.deploy.test_kubernetes_components import with_component
 from tests.deploy.test_rules import Data, Series, found

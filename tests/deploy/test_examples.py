@@ -13,7 +13,7 @@ from deploy.skypilot.launch_options import launch_options
 from deploy.snakemake.best_partition import BestPartition
 from models.ranking import Ranking, rank
 from models.records import JobAnswer, WaitAnswer
-from streams.client.questions import UnknownJob
+from streams.client.pending_questions import UnknownJob
 from streams.errors import Unreachable
 from tests.models.test_ranking import JOB, bounded
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from models.registry import TRIVIAL
+from models.method_registry import TRIVIAL
 from tests.support.dashboards import FILES, asked, in_lines, loaded, panels
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -14,7 +14,7 @@ from deploy.kueue import dispatcher as module
 from deploy.kueue.dispatcher import ADMISSION, CONDITION, Conflict, Dispatcher, KueueApi
 from models.ranking import JobRequest
 from models.records import JobAnswer
-from streams.client.questions import UnknownJob
+from streams.client.pending_questions import UnknownJob
 from streams.errors import UserError
 from streams.sources.schedulers.kueue import KueueSource
 from tests.streams.sources.schedulers.test_kueue import at, workload

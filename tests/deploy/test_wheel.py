@@ -15,8 +15,8 @@ COMMON = ("models", "streams", "deploy")
 PROGRAM = """
 import pickle
 from queuecast.methods import WaitMethod
-from queuecast.models.registry import METHODS, RUN_METHODS
-from queuecast.streams.sources.registry import sources
+from queuecast.models.method_registry import METHODS, RUN_METHODS
+from queuecast.streams.sources.source_registry import sources
 from queuecast.streams.training.child import Child
 for registry in (METHODS, RUN_METHODS, sources()):
     print(*(registry[name].__module__ for name in registry))

@@ -26,6 +26,7 @@ from kafka.admin import (
 
 from deploy.local.stack import LocalStack
 from deploy.local.up import as_toml
+from models.method_registry import DEFAULT
 from models.ranking import Ranking
 from models.records import (
     AnyAnswer,
@@ -37,11 +38,10 @@ from models.records import (
     SiteQuestion,
     WaitQuestion,
 )
-from models.registry import DEFAULT
 from queuecast import Client, UnknownSite
 from streams.broker.admin import create_topics
 from streams.client.client import QuestionClient
-from streams.client.questions import new_id
+from streams.client.pending_questions import new_id
 from streams.settings import ServeSettings, Settings
 from tests.support.asked import FRESH_ESTIMATES, SITES, answer_of_worker, two_sites
 from tests.support.command import Command

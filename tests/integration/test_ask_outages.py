@@ -16,7 +16,7 @@ from models.records import (
     WaitQuestion,
 )
 from streams.client.client import QuestionClient
-from streams.client.questions import AnswerTimeout, new_id
+from streams.client.pending_questions import AnswerTimeout, new_id
 from streams.errors import Unreachable
 from tests.integration.test_ask import JOB, asked, busy, command, known
 from tests.support.asked import FRESH_ESTIMATES, SITES, two_sites

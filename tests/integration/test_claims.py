@@ -14,9 +14,9 @@ from models.engine.histories import Changes
 from models.site.runs import Run
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.claims import Fenced, WritesLost
-from streams.worker.checkpoint.client import connect
+from streams.worker.checkpoint.owned_table import OwnershipToken, Revoked
+from streams.worker.checkpoint.redis_client import connect
 from streams.worker.checkpoint.store import HistoryEntries, SiteStore
-from streams.worker.checkpoint.table import OwnershipToken, Revoked
 
 SITE = "alder"
 EARLY = Changes(runs=[Run(1, ("user", "ada"), 60.0, None, 1)])

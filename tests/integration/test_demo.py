@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.demo.scenario import PARTITIONED, PLAIN_SITES
-from models.registry import DEFAULT
+from models.method_registry import DEFAULT
 from tests.support.command import PATIENCE_S, Command
 
 SITES = [*(site.name for site in PLAIN_SITES), PARTITIONED]

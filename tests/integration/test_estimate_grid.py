@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from models.engine.asking.answers import standing
+from models.engine.asking.engine_answers import standing
 from models.engine.engine import Engine
 from models.records import AnyAnswer, GridEstimate, NoAnswer, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import WALLTIMES, grid, sizes

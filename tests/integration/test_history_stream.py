@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.bulk.history import marked
+from streams.bulk.site_history import marked
 from streams.sources.publisher import OutgoingEvent, publish
 from streams.sources.swf import events_of, read_swf
 from tests.support.deployment import Deploy, Deployment, metrics, unique, until

@@ -21,7 +21,7 @@ from models.engine.settings import EngineSettings
 from models.method import Memory
 from models.records import AnyEvent
 from streams.broker.topics import Topics
-from streams.bulk import history as past
+from streams.bulk import site_history as past
 from streams.bulk.event_log import in_order
 from streams.cli.app import main
 from streams.offline.replay import replay

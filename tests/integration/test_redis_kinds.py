@@ -16,7 +16,7 @@ from deploy.local.stack import LocalStack, Redis
 from models.records import AnyEvent
 from streams.operate.doctor import examine
 from streams.settings import RedisSettings
-from streams.worker.checkpoint.client import address_of
+from streams.worker.checkpoint.redis_client import address_of
 from tests.support.deployment import Deployment, interleaved, parts, settings_on, simulated, unique, until
 
 SITES = ("alder", "birch", "cedar", "oak")

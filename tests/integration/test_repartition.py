@@ -14,7 +14,7 @@ from models.records import AnyEvent, SiteAnswer, SiteQuestion
 from streams.broker.admin import partitions_of
 from streams.broker.topics import partition_of
 from streams.cli.app import main
-from streams.client.questions import new_id
+from streams.client.pending_questions import new_id
 from streams.errors import UserError
 from streams.operate import repartition as repartitioning
 from streams.settings import Settings, TopicSettings

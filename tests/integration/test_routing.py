@@ -11,7 +11,7 @@ import pytest
 from models.records import AnyEvent, Capacity, WaitAnswer, WaitQuestion
 from models.site.job import REQUEST, Job
 from streams.client.client import QuestionClient
-from streams.client.questions import new_id
+from streams.client.pending_questions import new_id
 from tests.simulation.grid import GridSite, Load, RoutingResult, route
 from tests.simulation.routing import WHAT_IF_SETTINGS, ByWhatIf, ShortestQueue
 from tests.support.deployment import Deploy, Deployment, ready, until

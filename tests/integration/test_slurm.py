@@ -17,7 +17,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from deploy.local.stack import LocalStack
 from deploy.local.stack.process import free_port
 from models.records import AnyEvent, Limit
-from streams.sources.slurm.rows import JobRow
+from streams.sources.slurm.attempt_rows import JobRow
 from streams.sources.slurm.source import SlurmSource
 from streams.sources.slurm.text import read_sacct
 from tests.support.deployment import Deploy, Deployment, metrics, until

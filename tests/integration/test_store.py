@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from deploy.local.stack import LocalStack, Redis, free_port
-from models.engine.checkpoint import SavedState, read_saved
 from models.engine.engine import Engine
 from models.engine.histories import Changes
+from models.engine.saved_state import SavedState, read_saved
 from models.engine.settings import EngineSettings
 from models.runtimes.closest import Closest
 from models.site.job import Job
@@ -21,7 +21,7 @@ from models.site.runs import Run, RunHistory
 from streams.errors import UserError
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.claims import WritesLost
-from streams.worker.checkpoint.client import check_redis, connect
+from streams.worker.checkpoint.redis_client import check_redis, connect
 from streams.worker.checkpoint.store import SCAN_MEMBERS, TRANSACTION_COMMANDS, HistoryEntries, SiteStore, included
 from tests.support.deployment import parts, simulated
 

@@ -9,8 +9,8 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
+from models.method_registry import METHODS
 from models.records import AnyEvent, Prediction
-from models.registry import METHODS
 from models.waits.blend import Blend
 from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.training import ROWS_PER_EVENT

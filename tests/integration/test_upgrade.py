@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from deploy.local.stack import StackError
-from models.engine.checkpoint import STATE_VERSION
+from models.engine.saved_state import STATE_VERSION
 from streams.broker.topics import partition_of
 from streams.worker.checkpoint.checkpoint import HEAD_VERSION
-from streams.worker.checkpoint.stored import StoredState, encode_stored
+from streams.worker.checkpoint.stored_site import StoredState, encode_stored
 from tests.support.deployment import PARTITIONS, Deploy, until
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from deploy.local.stack import free_port
 from models.engine.outgoing import Anomaly
+from models.method_registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from models.records import AnyEvent, Capacity
-from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from streams.offline.replay import replay
 from streams.sources.swf import read_swf
 from tests.support.command import Command

@@ -18,7 +18,7 @@ TIES_BY_CPU = {"argsort", "argpartition"}
 """numpy orders equal numbers by the CPU, but where `kind` is stable."""
 
 WHOLE_NUMBERS = {
-    "models/engine/asking/answers.py": {"_jobs"},
+    "models/engine/asking/engine_answers.py": {"_jobs"},
     "models/engine/asking/partitions.py": {"gpus_of", "partition_states"},
     "models/engine/asking/why.py": {"_free"},
     "models/engine/wait_counts.py": {"median_s"},
@@ -29,7 +29,7 @@ WHOLE_NUMBERS = {
     "models/site/shapes.py": {"_gpu_sizes", "_plain_sizes"},
     "models/site/size.py": {"implausible_pools", "implausible_request"},
     "models/site/topology/layout.py": {"_each", "_nodes"},
-    "models/site/topology/reasons.py": {"_of_all_nodes"},
+    "models/site/topology/refusals.py": {"_of_all_nodes"},
     "models/site/topology/topology.py": {"_area", "node_of", "request_of"},
 }
 """Functions that add whole numbers alone by `sum`. Of floats it depends on Python: since 3.12 it corrects rounding."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from models.method_registry import METHODS, RUN_METHODS
 from models.records import AnyEvent, Capacity
-from models.registry import METHODS, RUN_METHODS
 from tests.support.packages import install
 from tests.support.traces import made_trace
 

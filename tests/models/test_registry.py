@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from models.method import RunMethod, WaitMethod
+from models.method_registry import METHODS, RUN_METHODS, check_parameters, method_named, run_method_named
 from models.plugins import Registry
-from models.registry import METHODS, RUN_METHODS, check_parameters, method_named, run_method_named
 from models.waits.trivial import Zero
 from tests.support.packages import install
 
@@ -98,7 +98,7 @@ def test_parameters_of_either_kind_are_checked() -> None:
 def test_checking_a_methods_parameters_loads_that_method_alone() -> None:
     program = """
 import sys
-from models.registry import check_parameters
+from models.method_registry import check_parameters
 check_parameters("median", {})
 print(*(name for name in sys.modules if name.startswith(("models.waits.", "models.runtimes."))))
 """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.arrays import Floats, Singles
-from models.stored import check_alike, decompress, encode, reader
+from models.stored_values import check_alike, decompress, encode, reader
 
 
 class Learnt(NamedTuple):

@@ -15,7 +15,7 @@ from models.arrays import Floats
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome, Submit
-from streams.bulk.history import last, marked, needed
+from streams.bulk.site_history import last, marked, needed
 from streams.sources.publisher import OutgoingEvent
 from tests.prior.week_one import parted
 

@@ -18,7 +18,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Outcome, Submit
 from models.waits.boosted.prior import Prior, TrainingSet
-from streams.offline.prior import first_events, lesson_of, prior_of
+from streams.offline.pretraining import first_events, lesson_of, prior_of
 from tests.prior.months import lesson_of_months
 
 STRETCHES = ((1, 300), (301, 1000), (1001, 5000), (5001, 20_000))

@@ -15,7 +15,7 @@ import numpy as np
 from models.records import AnyEvent, Submit
 from models.simulation.workload import generate
 from models.waits.boosted.prior import TrainingSet
-from streams.offline.prior import SourceSites
+from streams.offline.pretraining import SourceSites
 from tests.simulation.drawn import Drawn, draw
 
 MONTHS = 200

@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 
 from models.engine.engine import Engine
-from models.engine.operations import restarted
+from models.engine.operator_commands import restarted
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome, Submit
-from streams.bulk.history import as_historical
-from streams.offline.prior import first_events
+from streams.bulk.site_history import as_historical
+from streams.offline.pretraining import first_events
 from tests.prior.measure import FOLLOWED, RULES, STRETCHES
 
 GAP_S = 86_400.0

@@ -10,11 +10,11 @@ import pytest
 from models.engine import methods
 from models.records import Cancel, End, JobEvent, Start, Submit
 from models.waits.boosted import boosted
-from models.waits.boosted.features import NAMES
 from models.waits.boosted.prior import FILE, SITE, Prior, shares
+from models.waits.boosted.submit_features import NAMES
 from streams.cli.app import main
 from streams.errors import UserError
-from streams.offline.prior import first_events, learnt_from, lesson_of
+from streams.offline.pretraining import first_events, learnt_from, lesson_of
 from tests.prior import months, moved, week_one
 from tests.prior.measure import errors_of, lines_of
 from tests.support.traces import made_trace

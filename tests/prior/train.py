@@ -5,7 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from models.waits.boosted.prior import FILE
-from streams.offline.prior import lesson_of, prior_of
+from streams.offline.pretraining import lesson_of, prior_of
 from tests.prior.months import lesson_of_months
 
 

@@ -12,9 +12,9 @@ from zlib import crc32
 
 import msgspec
 
-from models.registry import run_method_named
+from models.method_registry import run_method_named
+from models.simulation.assumed_run_times import Estimates, Predicted
 from models.simulation.backfill import Conservative
-from models.simulation.estimates import Estimates, Predicted
 from models.simulation.multifactor import Holding
 from models.simulation.scheduler import RunningJob
 from models.simulation.workload import DAY, QUEUES, SimulatedJob

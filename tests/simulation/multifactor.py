@@ -4,7 +4,7 @@ from collections import Counter
 from math import inf
 from typing import Literal
 
-from models.registry import run_method_named
+from models.method_registry import run_method_named
 from models.simulation import Estimates, Predicted, SimulatedJob, multifactor
 
 LEARNT_BY = "last-two"

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from models.method_registry import DEFAULT_RUN, run_method_named
 from models.records import AnyEvent, End, Start
-from models.registry import DEFAULT_RUN, run_method_named
-from models.simulation.estimates import Estimates, Predicted
+from models.simulation.assumed_run_times import Estimates, Predicted
 from models.simulation.scheduler import NEVER, Scheduler
 from models.simulation.workload import SimulatedJob
 from models.site.job import Job

@@ -15,8 +15,8 @@ from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import RunMethod
+from models.method_registry import DEFAULT
 from models.records import AnyEvent, Cancel, Capacity, Considered, End, Start, Submit
-from models.registry import DEFAULT
 from models.site.job import Job, Phase, RunEstimate
 from models.site.runs import RunHistory
 from models.site.shapes import MOST_QUEUES, WALLTIMES, covering, grid, sizes

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from streams.notify.metrics import NotifyCounts
 from streams.serve.http_server import DROPPED
 from streams.sources.live_source import Watch
-from streams.worker.metrics.process import Metrics
-from streams.worker.metrics.sites import SiteFamilies
+from streams.worker.metrics.process_metrics import Metrics
+from streams.worker.metrics.site_metrics import SiteFamilies
 
 
 class MetricText(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from models.engine.asking.answers import answer, standing
+from models.engine.asking.engine_answers import answer, standing
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit
@@ -14,7 +14,7 @@ from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
-from streams.client.questions import AnswerTimeout
+from streams.client.pending_questions import AnswerTimeout
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings

@@ -7,7 +7,7 @@ from faust.types import TP
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.event_logs import ChangelogRecords, MessageBatch
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, SiteHandle
+from streams.worker.checkpoint.stored_site import LogOffsets, PartitionLog, SiteHandle
 from tests.support.memory_servers import TOPIC, MemoryTable, World
 
 

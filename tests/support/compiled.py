@@ -39,7 +39,7 @@ def own_copy(folder: Path) -> Path:
 def compile_beforehand() -> None:
     """Compile the kernels of all methods, unless that was done; about a minute."""
     from models.engine.settings import EngineSettings
-    from models.registry import METHODS, RUN_METHODS
+    from models.method_registry import METHODS, RUN_METHODS
     from streams.process.first_start import compile_kernels
 
     compile_kernels(EngineSettings(shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS)))

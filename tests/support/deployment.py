@@ -20,9 +20,9 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.up import ServeProcess, WorkerProcess
-from models.engine.checkpoint import encode_array
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
+from models.engine.saved_state import encode_array
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, DeadLetter, Prediction
 from models.simulation import generate, run

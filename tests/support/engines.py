@@ -9,6 +9,7 @@ import msgspec
 from models.engine.engine import Engine
 from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
+from models.method_registry import METHODS, RUN_METHODS
 from models.papers.template import DEFAULT
 from models.records import (
     Alter,
@@ -26,7 +27,6 @@ from models.records import (
     Submit,
     Suspend,
 )
-from models.registry import METHODS, RUN_METHODS
 from models.simulation import generate, run
 from tests.support.events import capacity
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from models.records import AnyEvent, Cancel, Capacity, End, Outcome, Prediction, Start, Submit
-from streams.bulk.history import marked
+from streams.bulk.site_history import marked
 from streams.sources.publisher import OutgoingEvent
 
 

@@ -6,12 +6,12 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 from streams.settings import Settings
+from streams.worker.answers.answer_scores import AnswerScores
 from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.scores import AnswerScores
 from streams.worker.checkpoint.watchdog import Watchdog
 from streams.worker.intake.intake import EventPlaces, Intake
-from streams.worker.metrics.process import Metrics
+from streams.worker.metrics.process_metrics import Metrics
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import Owner
 from streams.worker.ownership.partition import OwnedPartition, SharedContext

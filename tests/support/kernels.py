@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 from numba.core.registry import CPUDispatcher
 
-from models.engine.asking.answers import answer, standing
+from models.engine.asking.engine_answers import answer, standing
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
+from models.method_registry import METHODS, RUN_METHODS
 from models.records import AnyEvent, JobQuestion, JobsQuestion, SiteQuestion, WaitQuestion
-from models.registry import METHODS, RUN_METHODS
 from models.site.seen import MOST_WAITING, see
 from models.site.shapes import Shape
 from tests.simulation.cluster import SMALL, generate_for, run_cluster

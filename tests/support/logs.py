@@ -9,7 +9,7 @@ import pytest
 from models.records import AnyEvent
 from queuecast.testing_sources import events_there
 from streams.sources.contract import Skipped, Source
-from streams.sources.registry import source_named
+from streams.sources.source_registry import source_named
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "schedlogs"
 

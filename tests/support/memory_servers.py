@@ -15,9 +15,9 @@ from models.site.runs import Run
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.claims import Fenced
 from streams.worker.checkpoint.event_logs import ChangelogRecords, EventLogs, MessageBatch
+from streams.worker.checkpoint.owned_table import OwnershipToken
 from streams.worker.checkpoint.store import HistoryEntries, SiteStore
-from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, SiteHandle
-from streams.worker.checkpoint.table import OwnershipToken
+from streams.worker.checkpoint.stored_site import LogOffsets, PartitionLog, SiteHandle
 
 TOPIC = "queuecast.events"
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from models.waits.order.aging import Aging
-from models.waits.order.features import People, Queued, Running
-from models.waits.order.preference import NO_QUEUE
+from models.waits.order.order_features import People, Queued, Running
+from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.order.schedule import UNLIMITED, Limits
 from models.waits.order.usage import HALVES
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from models.engine.checkpoint import SavedState, encode_array
+from models.engine.saved_state import SavedState, encode_array
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.stored import StoredState, decode_stored, read_state
+from streams.worker.checkpoint.stored_site import StoredState, decode_stored, read_state
 
 
 def heads(table: Mapping[bytes, bytes]) -> Iterator[tuple[str, StoredState]]:

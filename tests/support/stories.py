@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from models.engine.checkpoint import read_saved
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly, Record
+from models.engine.saved_state import read_saved
 from models.engine.settings import EngineSettings
 from models.records import (
     AnyEvent,

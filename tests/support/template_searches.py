@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from models.papers.run_template import RunTemplate
-from models.papers.search.workload import Moment, TemplateEstimates, Workload
+from models.papers.search.evaluation_jobs import Moment, TemplateEstimates, Workload
 from models.site.job import Job
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from models.records import DeadLetter
-from streams.worker.checkpoint.stored import decode_stored
+from streams.worker.checkpoint.stored_site import decode_stored
 from tests.support.stored import heads, saved_state, whole
 from tests.worker_simulation.servers import Kafka
 from tests.worker_simulation.workers import ReadTable

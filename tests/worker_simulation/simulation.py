@@ -17,8 +17,8 @@ from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import job_log, loader
 from streams.worker.checkpoint.crashes import CrashMark, CrashTracker
 from streams.worker.checkpoint.loader import EngineFailed, SiteLoader
-from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.ownership import checkpoints, outbox, processing, sites
+from streams.worker.checkpoint.stored_site import SiteHandle
+from streams.worker.ownership import checkpoints, outbox, partition_sites, processing
 from tests.worker_simulation.checker import Difference, compare
 from tests.worker_simulation.loop import SimulatedLoop, time_module, trained_later
 from tests.worker_simulation.servers import Faults, Kafka, Redis
@@ -193,7 +193,7 @@ def _patched(simulation: Simulation) -> Iterator[None]:
     """Have a worker take its time, its names and its events from the simulation."""
     clock = time_module(simulation.loop)
     writers = iter(range(1 << 30))
-    modules = (checkpoints, outbox, processing, sites, loader)
+    modules = (checkpoints, outbox, processing, partition_sites, loader)
     patches: list[Any] = [patch.object(module, "time", clock) for module in modules]
     patches.append(patch.object(job_log, "new_writer", lambda: f"{next(writers):08x}"))
     patches.append(patch.object(Engine, "apply", _applying(simulation.faulty)))

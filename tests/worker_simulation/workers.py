@@ -14,9 +14,9 @@ from streams.settings import Settings
 from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
 from streams.worker.checkpoint.event_logs import ChangelogRecords, MessageBatch
 from streams.worker.checkpoint.job_log import site_of
+from streams.worker.checkpoint.owned_table import Revoked
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, decode_stored
-from streams.worker.checkpoint.table import Revoked
+from streams.worker.checkpoint.stored_site import LogOffsets, PartitionLog, decode_stored
 from streams.worker.faust_compat import SiteTable, is_own_reason
 from streams.worker.ownership.owner import CHECKPOINT_TURNS
 from streams.worker.ownership.site_queues import MemoryBudget

@@ -21,8 +21,8 @@ from deploy.local.up import ServeProcess, WorkerProcess, settings_in, startup_pr
 from models.durations import counted
 from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
+from models.method_registry import TRIVIAL
 from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
-from models.registry import TRIVIAL
 from streams.broker.admin import create_topics
 from streams.client.watch import kinds
 from streams.errors import UserError

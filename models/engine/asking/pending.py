@@ -1,7 +1,7 @@
 """Explain the scheduler's pending reasons in plain English."""
 
 from models.site.job import Job, Phase
-from models.site.reasons import LIMIT, word_of
+from models.site.pending_reasons import LIMIT, word_of
 
 REASONS = {
     "Priority": "jobs of higher priority are ahead of it",

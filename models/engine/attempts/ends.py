@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from models.durations import SKEW_S
 from models.engine.components import AttemptHandler
-from models.engine.events.arrays import is_row, scored_as, task_of
+from models.engine.events.job_arrays import is_row, scored_as, task_of
 from models.engine.outgoing import Anomaly, Record, bounds_of
 from models.engine.trends import TREND_BOUND
 from models.method import JobTransition

@@ -6,7 +6,7 @@ from models.durations import SKEW_S
 from models.engine.attempts.ends import EndHandler
 from models.engine.components import AttemptHandler, EngineComponents
 from models.engine.declared import default_walltime, obstacle
-from models.engine.events.arrays import extras_of_task
+from models.engine.events.job_arrays import extras_of_task
 from models.engine.outgoing import Anomaly, Record, count_from_eligible, nodes_down, withhold
 from models.engine.reestimates import worth_publishing
 from models.method import JobTransition

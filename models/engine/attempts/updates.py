@@ -10,8 +10,8 @@ from models.engine.methods import planned_run_s
 from models.engine.outgoing import Anomaly, Record, stale
 from models.engine.scores import MAX_RIVALS
 from models.method import JobTransition
+from models.method_registry import METHODS, RUN_METHODS
 from models.records import Alter, Capacity, ExpectedStart, Hold, Release, Resume, Suspend
-from models.registry import METHODS, RUN_METHODS
 from models.site.clock import MAX_AHEAD_S
 from models.site.job import NO_LIMIT_S, REQUEST, STARTED, Estimate, Extras, Job, Phase
 

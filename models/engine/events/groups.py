@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from models.engine.live import LiveJobs
+from models.engine.live_jobs import LiveJobs
 from models.records import JobKey
 from models.site.job import Estimate, Job
 

@@ -36,7 +36,7 @@ from models.records import JobKey
 from models.site.job import Estimate, Job, RunEstimate
 from models.site.rows import PerJob, Rows
 from models.site.runs import RunHistory
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.waits.qespera import kernel_mean, kernel_quantile
 
 MAX_NAMES_PER_JOB = 8  # names per job in memory above which names of jobs that have left are removed

@@ -14,8 +14,8 @@ from itertools import combinations
 import msgspec
 
 from models.papers.run_template import MAX_HISTORY_RUNS, PREDICTORS, RunTemplate
+from models.papers.search.evaluation_jobs import TemplateEstimates, TemplateSet, Workload, complete
 from models.papers.search.genetic import Gene, GenePart, Individual, read_gene, write_gene
-from models.papers.search.workload import TemplateEstimates, TemplateSet, Workload, complete
 from models.papers.template import Choice
 
 NODES = tuple(2**exponent for exponent in range(10))  # ranges of CPUs, 1 to 512

@@ -18,9 +18,9 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy
 from models.method import SiteContext, WaitMethod
+from models.method_registry import METHODS, method_named
 from models.papers.distributions import BINS, QesperaDistributions, non_uniformity, samples_of
 from models.records import AnyEvent, JobKey
-from models.registry import METHODS, method_named
 from models.site.job import Estimate, Job
 from models.waits.qespera import Qespera, QesperaParameters
 

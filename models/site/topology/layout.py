@@ -8,7 +8,7 @@ import numpy as np
 from models.arrays import Floats, Ints
 from models.kernels import njit
 from models.records import Reservation
-from models.site.topology.reasons import applies
+from models.site.topology.refusals import applies
 from models.site.topology.topology import RESOURCES, Area, ResourceRequest, Topology, whole_nodes
 
 WHOLE = 1.0 - 1e-9  # minimum sum of the shares of a job that fits, because of rounding

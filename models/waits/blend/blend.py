@@ -16,7 +16,7 @@ from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
 from models.site.rows import PerJob
 from models.site.size import MIN_STARTED_JOBS
-from models.stored import check_alike, encode, reader
+from models.stored_values import check_alike, encode, reader
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.deficits import DEFICIT_JOBS
 from models.waits.blend.guard import CHOICES, Choice, Guard, GuardState

@@ -21,7 +21,7 @@ import numpy as np
 
 from models.arrays import Floats, Ints
 from models.kernels import njit
-from models.stored import check_alike
+from models.stored_values import check_alike
 from models.waits.blend.users import kept_of
 
 CHOICES = ("the mixture", "the experts' median", "the median with the baselines", "the two best")

@@ -7,7 +7,7 @@ import numpy as np
 
 from models.arrays import Flags, Floats, Ints
 from models.kernels import njit
-from models.stored import check_alike
+from models.stored_values import check_alike
 from models.waits.blend.deficits import (
     BURST_DEFICIT,
     BURST_WEIGHT,

@@ -6,7 +6,7 @@ import msgspec
 
 from models.method import SiteContext
 from models.site.job import Estimate, Job
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.waits.policy import MAX_ERROR_RATIO, MAX_LIVE_JOBS, MIN_TRIED_JOBS, Policy
 
 EVERY = 16  # one of this many submissions is tried with every policy: half as many as `Policy` tries by itself

@@ -7,7 +7,7 @@ import msgspec
 
 from models.method import JobTransition, SiteContext, WaitMethod
 from models.site.job import Estimate, Job
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.waits.boosted.boosted import Boosted
 from models.waits.boosted.forests import MEDIAN, ForestsSnapshot
 from models.waits.order import LearntOrder

@@ -18,14 +18,14 @@ from models.site.job import Job
 from models.site.notes import JobNotes, Pair
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.trainer import trainer
-from models.waits.boosted.features import NAMES, Stored, row_of
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, ForestsSnapshot, TrainingRows
 from models.waits.boosted.prior import Prior, shipped
 from models.waits.boosted.queued import QueuedFeatures
 from models.waits.boosted.recent import SCALE_S, Departure, Recent, RecentState, codes_of
+from models.waits.boosted.submit_features import NAMES, Stored, row_of
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 
 log = logging.getLogger(__name__)

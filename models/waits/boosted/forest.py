@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from models.arrays import Floats, Records, Singles
 from models.kernels import njit
-from models.stored import MAX_DECOMPRESSED_BYTES, decompress
+from models.stored_values import MAX_DECOMPRESSED_BYTES, decompress
 
 Rows = Singles
 Ints = npt.NDArray[np.int32]

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from models.arrays import Flags, Floats, Ints, Singles
 from models.kernels import njit
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.waits.boosted.forest import Binned, Boosting, Forest, ForestBatch
 from models.waits.boosted.prior import MAX_JOBS, Prior, Probability, Scale, Target, TrainingSet
 from models.waits.boosted.training_range import WORDS, TrainingRange

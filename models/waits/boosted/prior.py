@@ -20,9 +20,9 @@ from msgspec import Meta
 
 from models.arrays import Floats
 from models.kernels import njit
-from models.stored import encode, reader
-from models.waits.boosted.features import NAMES
+from models.stored_values import encode, reader
 from models.waits.boosted.forest import Binned, Boosting, Forest, ForestBatch, Rows
+from models.waits.boosted.submit_features import NAMES
 
 FILE: Final = Path(__file__).with_name("prior.bin")
 """The prior of this package."""

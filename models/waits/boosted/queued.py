@@ -9,13 +9,13 @@ from models.durations import DAY_S
 from models.method import SiteContext
 from models.site.job import Job, Phase
 from models.site.state import MICRO, SITE
-from models.waits.boosted import live, recent
-from models.waits.boosted.features import AS_THEY_ARE, NAMES, THURSDAY, WEEK_DAYS
+from models.waits.boosted import live_features, recent
 from models.waits.boosted.recent import Recent, codes_of
+from models.waits.boosted.submit_features import AS_THEY_ARE, NAMES, THURSDAY, WEEK_DAYS
 
 _OF_SITE = ("running_ert", "running_elapsed", "hour", "weekday")
 _OF_JOB = ("ert", "run", "walltime", "user_queued_work")
-_FIRST = (*_OF_SITE, *_OF_JOB, *live.NAMES)
+_FIRST = (*_OF_SITE, *_OF_JOB, *live_features.NAMES)
 
 
 class QueuedFeatures:
@@ -56,8 +56,8 @@ class QueuedFeatures:
             now: Unix seconds.
         """
         state, running = context.state, context.state.totals(SITE, Phase.RUNNING)
-        of_live, of_recent = np.zeros((len(jobs), len(live.NAMES))), np.empty((len(jobs), self._recent))
-        live.queued_features(rows, state.table, now, context.cpus, of_live)
+        of_live, of_recent = np.zeros((len(jobs), len(live_features.NAMES))), np.empty((len(jobs), self._recent))
+        live_features.queued_features(rows, state.table, now, context.cpus, of_live)
         waits.features_of([codes_of(job) for job in jobs], self._parts, now, noted, of_recent)
         of_site = (
             running.planned_run_us / MICRO,

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from models.site.notes import JobNotes, Pair, pairs
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.trainer import trainer
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ import numpy as np
 
 from models.arrays import Floats, Ints
 from models.kernels import njit
-from models.waits.order.features import People, Queued, before_each
-from models.waits.order.preference import scores_of
+from models.waits.order.order_features import People, Queued, before_each
+from models.waits.order.pair_preference import scores_of
 from models.waits.order.usage import HALVES
 
 FIRST_S = 3600.0

@@ -13,8 +13,7 @@ from models.arrays import Flags, Floats, Ints
 from models.kernels import njit
 from models.waits.order.aging import FIRST_S, Aging
 from models.waits.order.contenders import chosen, could_start
-from models.waits.order.features import People, Queued, Running, before_each, features_of
-from models.waits.order.limits import (
+from models.waits.order.inferred_limits import (
     FADING,
     ONCE,
     REFUSED,
@@ -26,8 +25,9 @@ from models.waits.order.limits import (
     count_place,
     limits_of,
 )
+from models.waits.order.order_features import People, Queued, Running, before_each, features_of
 from models.waits.order.ordered_queue import MAX_SIMULATED, MAX_SIMULATED_OF_PART
-from models.waits.order.preference import learn, scores_of
+from models.waits.order.pair_preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
 from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long, held_in, line_of, schedule
 from models.waits.order.site_view import CandidateJob, Columns, seen_by, with_new
@@ -78,8 +78,8 @@ def foretell(
 ) -> tuple[float, int, int, int, bool, bool]:
     """Simulate the start of a job that is last in the queue, like `Ordered.ahead`.
 
-    Where the site has `settled`, jobs that could have started and have not are counted (`limits`, `queue_limits`).
-    O(queued² + queued·running) at worst.
+    Where the site has `settled`, jobs that could have started and have not are counted (`inferred_limits`,
+    `queue_limits`). O(queued² + queued·running) at worst.
 
     Args:
         whole: whether the rows are the whole queue.

@@ -9,8 +9,8 @@ import numpy as np
 
 from models.arrays import Flags, Floats, Ints
 from models.kernels import njit
-from models.waits.order.features import People, Queued, Running
-from models.waits.order.preference import scores_of
+from models.waits.order.order_features import People, Queued, Running
+from models.waits.order.pair_preference import scores_of
 from models.waits.order.schedule import Limits, are_full, are_over
 from models.waits.schedules import reservation
 

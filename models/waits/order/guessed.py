@@ -13,7 +13,7 @@ import numpy as np
 from models.arrays import Floats, Ints
 from models.durations import DAY_S
 from models.linear import dot, gram, moments, products, solve
-from models.waits.order.features import MIN_PLANNED_S, Queued
+from models.waits.order.order_features import MIN_PLANNED_S, Queued
 
 AGES_D = (1.0, 7.0, np.inf)  # days after which age may have no more effect; each has a slope of its own
 

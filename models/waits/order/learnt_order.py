@@ -11,8 +11,8 @@ import numpy as np
 from models.arrays import Flags, Floats, Ints, Singles
 from models.method import JobTransition, Memory, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
-from models.site.reasons import is_of_queue, is_of_user_cpus, is_of_user_jobs
-from models.stored import check_alike, encode, reader
+from models.site.pending_reasons import is_of_queue, is_of_user_cpus, is_of_user_jobs
+from models.stored_values import check_alike, encode, reader
 from models.waits.order.compiled_steps import (
     SETTLED_S,
     BlockedMask,
@@ -25,10 +25,10 @@ from models.waits.order.compiled_steps import (
     see_start,
 )
 from models.waits.order.contenders import alike, chosen
-from models.waits.order.limits import FADING, LimitsSeen
+from models.waits.order.inferred_limits import FADING, LimitsSeen
 from models.waits.order.ordered_queue import Ordered, QueueAhead, before
+from models.waits.order.pair_preference import Preference, SavedPreference
 from models.waits.order.placement import nodes_of
-from models.waits.order.preference import Preference, SavedPreference
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.schedule import Limits
 from models.waits.order.site_view import CandidateJob, Columns, SiteView, UsageTotals, look, looks_of, with_job
@@ -114,8 +114,8 @@ class LearntOrder(WaitMethod):
     """Waits by EASY backfilling in a learned order of the queue.
 
     At each start, the job that started is compared with queued jobs that could have started instead (`contenders`).
-    These pairs train a preference (`preference`), and the starts show the limits on the running jobs of users and
-    queues (`limits`, `queue_limits`).
+    These pairs train a preference (`pair_preference`), and the starts show the limits on the running jobs of users and
+    queues (`inferred_limits`, `queue_limits`).
 
     A job's wait is that of a simulated schedule (`schedule`) in the order of preference, which is computed again as
     simulated time passes (`aging`). Run times are as in `models.waits.simulated`, and future jobs are not considered

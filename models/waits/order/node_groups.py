@@ -11,7 +11,7 @@ from models.site.job import Job
 from models.site.table import LiveTable
 from models.site.topology import ResourceRequest, request_of
 from models.site.topology.layout import Kind, Layout, Nodes
-from models.waits.order.features import Queued, Running
+from models.waits.order.order_features import Queued, Running
 from models.waits.order.placement import distinct, in_parts, lie, stacked
 from models.waits.order.pooled import Declared, Jobs, PoolTimeline, may_start, schedule_rooms
 from models.waits.order.room_kernels import Placed

@@ -9,9 +9,9 @@ import numpy as np
 
 from models.arrays import Flags, Floats, Ints
 from models.waits.order.aging import FIRST_S, Aging
-from models.waits.order.features import before_each
 from models.waits.order.guessed import Guessed
-from models.waits.order.preference import Preference, scores_of
+from models.waits.order.order_features import before_each
+from models.waits.order.pair_preference import Preference, scores_of
 from models.waits.order.schedule import Limits, line_of, schedule
 from models.waits.order.site_view import SiteView
 

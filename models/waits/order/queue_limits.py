@@ -1,13 +1,13 @@
-"""Limits on the total CPUs of the jobs of a queue, or of long jobs, inferred like those of users (`limits`)."""
+"""Limits on the CPUs of the jobs of a queue, or of long jobs, inferred like those of users (`inferred_limits`)."""
 
 import numpy as np
 
 from models.arrays import Floats, Singles
 from models.kernels import njit
-from models.stored import check_alike
-from models.waits.order.features import COUNT
-from models.waits.order.limits import FADING, ONCE, REFUSED, STARTED, Counts, limit_of, step_of
-from models.waits.order.preference import NO_QUEUE
+from models.stored_values import check_alike
+from models.waits.order.inferred_limits import FADING, ONCE, REFUSED, STARTED, Counts, limit_of, step_of
+from models.waits.order.order_features import COUNT
+from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.order.schedule import LENGTHS_S
 
 STEPS = 25

@@ -12,8 +12,8 @@ import numpy as np
 from models.arrays import Flags, Floats, Ints
 from models.kernels import njit
 from models.waits.order.aging import GROWTH, Aging, Use, add_use, people_later, reordered
-from models.waits.order.features import People, Queued, Running
-from models.waits.order.preference import NO_QUEUE
+from models.waits.order.order_features import People, Queued, Running
+from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.schedules import insert, remove, reservation
 
 GRAIN = 0.02

@@ -9,10 +9,10 @@ from models.kernels import njit
 from models.method import SiteContext
 from models.site.job import Job
 from models.site.table import QUEUED, RUNNING
-from models.waits.order.features import People, Queued, Running, accrue
 from models.waits.order.node_groups import NodeGroups, see_rooms, with_queued
+from models.waits.order.order_features import People, Queued, Running, accrue
+from models.waits.order.pair_preference import Preference
 from models.waits.order.placement import nodes_of
-from models.waits.order.preference import Preference
 from models.waits.order.usage import Usage, used_by
 from models.waits.order.withdrawals import Withdrawals, leaves
 

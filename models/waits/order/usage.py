@@ -10,7 +10,7 @@ from models.durations import DAY_S
 from models.kernels import njit
 from models.site.table import ByCode
 from models.slots import Slots
-from models.stored import check_alike
+from models.stored_values import check_alike
 
 HALF_LIVES_S = (1.0 * DAY_S, 6.0 * DAY_S)
 """Half-lives of usage, in seconds. Sites' fairshare has half-lives of a day to a fortnight."""

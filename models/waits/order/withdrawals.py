@@ -13,7 +13,7 @@ from models.arrays import Floats, Ints, Singles
 from models.kernels import njit
 from models.site.table import ByCode
 from models.slots import Slots
-from models.stored import check_alike
+from models.stored_values import check_alike
 from models.waits.order.usage import MAX_NAME
 
 EDGES_S: Floats = np.array([0.0, 60.0, 240.0, 960.0, 3840.0, 15360.0, 61440.0, 245760.0])

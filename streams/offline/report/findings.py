@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from models.durations import counted, duration
+from models.method_registry import TRIVIAL
 from models.records import Capacity
-from models.registry import TRIVIAL
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.bulk.survey import Survey

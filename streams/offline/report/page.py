@@ -11,9 +11,9 @@ from models.durations import WEEK_S, duration
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.offline.breakdown import WAIT_NAMES, Breakdown, Cell
-from streams.offline.files import save
+from streams.offline.output_files import save
 from streams.offline.report.findings import RULES, better_rule, findings, headline, verdict
-from streams.offline.waiting import WaitingCounts, notice_sentences
+from streams.offline.waiting_scores import WaitingCounts, notice_sentences
 from streams.text.terminal import minute, printable
 
 WIDTH, HEIGHT = 720, 260

@@ -1,1 +1,1 @@
-"""Parts of sources that read text logs: `files`, `lines`, `fields` in these, `lifecycles` of jobs; and the frame."""
+"""Parts of sources that read text logs: `log_files`, `lines`, `fields` in these, `lifecycles`; and the frame."""

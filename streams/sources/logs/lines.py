@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from streams.errors import BROKEN_ZIP, UserError
 from streams.sources.contract import OnSkipped, Skipped
-from streams.sources.logs.files import (
+from streams.sources.logs.log_files import (
     BROKEN,
     HEAD_BYTES,
     LogFile,

@@ -17,9 +17,9 @@ from models.records import AnyEvent, Submit
 from streams.errors import NotUnderstood
 from streams.sources import contract
 from streams.sources.logs.fields import BadRecord
-from streams.sources.logs.files import LogFiles, written
 from streams.sources.logs.lifecycles import Known, LifecycleTracker, as_late
 from streams.sources.logs.lines import LinePosition, LineReader
+from streams.sources.logs.log_files import LogFiles, written
 
 STEPS_WITHOUT_EVENT = 1000  # lines without an event after which the place is yielded, so that the reader can stop
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from streams.sources.slurm.rows import (
+from streams.sources.slurm.attempt_rows import (
     count_of,
     time_of,
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from models.records import Alter, Cancel, End, ExpectedStart, Hold, JobEvent, Release, Requeue, Resume, Start, Suspend
 from streams.sources.logs.fields import in_turn
-from streams.sources.slurm.rows import (
+from streams.sources.slurm.attempt_rows import (
     QUEUED,
     REQUEUED,
     RUNNING,

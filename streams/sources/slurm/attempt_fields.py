@@ -8,7 +8,7 @@ import msgspec
 from models.site.node_features import alternatives
 from streams.sources.logs.fields import MAX_NAME, known
 from streams.sources.slurm.any_release import Number, Words, count, is_infinite, json_time, number_of, words_of
-from streams.sources.slurm.rows import (
+from streams.sources.slurm.attempt_rows import (
     ENDED,
     MIB,
     NO_TIME,

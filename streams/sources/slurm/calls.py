@@ -15,8 +15,8 @@ from models.durations import duration
 from models.records import Limit
 from streams.sources.contract import Calls, OnSkipped, Skipped
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
-from streams.sources.slurm.limits import ASSOCIATION_COLUMNS, QOS_COLUMNS
 from streams.sources.slurm.machine import read_text
+from streams.sources.slurm.sacctmgr_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS
 from streams.sources.slurm.text import read_sacct
 
 TIMEOUT_S = 120.0  # timeout of a call in seconds: slurmctld is overloaded or down

@@ -20,8 +20,8 @@ from streams.sources.logs.fields import by_name, iso_time
 from streams.sources.slurm import attempt_fields
 from streams.sources.slurm.any_release import json_time, words_of
 from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields
+from streams.sources.slurm.attempt_rows import ENDED, RUNNING, JobRow, phase_of
 from streams.sources.slurm.polling import Poller, PollResult, SlurmCursor
-from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of
 from streams.text.toml import read_toml
 
 REFRESH_S = 60.0  # seconds after which new partitions of the topics are looked for

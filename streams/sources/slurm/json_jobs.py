@@ -15,7 +15,7 @@ from streams.errors import UNDECODABLE
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.fields import by_name
 from streams.sources.slurm import any_release, attempt_fields
-from streams.sources.slurm.rows import JobRow
+from streams.sources.slurm.attempt_rows import JobRow
 
 
 class _Document(msgspec.Struct, gc=False):

@@ -10,7 +10,7 @@ from functools import lru_cache
 from streams.sources.logs.fields import time_in
 from streams.sources.slurm.any_release import number_of
 from streams.sources.slurm.attempt_fields import AttemptFields
-from streams.sources.slurm.rows import time_of
+from streams.sources.slurm.attempt_rows import time_of
 
 HOUR_S = 3600.0
 APART_S = 2.0  # Slurm rounds start, end and Elapsed to seconds, each by itself

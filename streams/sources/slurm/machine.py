@@ -15,8 +15,7 @@ import msgspec
 from models.records import Capacity, Limit, Partition, Pool, Reservation
 from streams.sources.logs.fields import by_name, inside, iso_time
 from streams.sources.slurm.any_release import text_of
-from streams.sources.slurm.limits import limits_of_associations, limits_of_qos
-from streams.sources.slurm.rows import (
+from streams.sources.slurm.attempt_rows import (
     MIB,
     count_in,
     gres_of,
@@ -26,6 +25,7 @@ from streams.sources.slurm.rows import (
     time_of,
     walltime_of,
 )
+from streams.sources.slurm.sacctmgr_limits import limits_of_associations, limits_of_qos
 
 MAX_POOLS = 256
 MAX_BY_FEATURE = 32  # with more pools than these, nodes of a pool may have different features

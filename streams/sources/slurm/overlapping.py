@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from streams.sources.slurm.attempt_events import Entry
+from streams.sources.slurm.attempt_rows import ENDED, QUEUED, REQUEUED, RUNNING, SUSPENDED, UNCLEAR, JobRow
+from streams.sources.slurm.job_table import JobTable
 from streams.sources.slurm.recorded import OneFile, latest
-from streams.sources.slurm.rows import ENDED, QUEUED, REQUEUED, RUNNING, SUSPENDED, UNCLEAR, JobRow
-from streams.sources.slurm.table import JobTable
 
 DUPLICATES = "duplicate rows"
 CACHE_KIB = 16 * 1024  # the most memory that the rows take before they go to the temporary file, KiB

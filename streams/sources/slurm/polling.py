@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import msgspec
 
 from streams.sources.contract import OnSkipped
+from streams.sources.slurm.attempt_rows import JobRow
 from streams.sources.slurm.calls import CallFailed, SlurmCalls
 from streams.sources.slurm.machine import Machine
-from streams.sources.slurm.rows import JobRow
 
 
 class SlurmCursor(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from streams.errors import BROKEN_ZIP, UserError, of_file
 from streams.sources.contract import LeftOut, OnSkipped, Skipped
-from streams.sources.logs.files import BROKEN, is_zipped, open_log
+from streams.sources.logs.log_files import BROKEN, is_zipped, open_log
+from streams.sources.slurm.attempt_rows import JobRow
 from streams.sources.slurm.days import NO_ROWS, DayCounts, OldRows, RowDays
 from streams.sources.slurm.jobcomp import read_record
 from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, JobsInTurn, read_jobs, rows_of
 from streams.sources.slurm.machine import Machine, read_text
 from streams.sources.slurm.polling import Poller, PollResult, SlurmCursor
-from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
 BLOCK_BYTES = 1 << 20

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
-from streams.sources.slurm.rows import phase_of
+from streams.sources.slurm.attempt_rows import phase_of
 
 FREE = frozenset(
     re.findall(

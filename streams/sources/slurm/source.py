@@ -11,21 +11,21 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from models.records import AnyEvent, Capacity
-from models.stored import decompress
+from models.stored_values import decompress
 from streams.errors import NotUnderstood
 from streams.sources import contract
 from streams.sources.logs.log_source import zone_of
-from streams.sources.registry import head_of
 from streams.sources.slurm.attempt_events import Entry
 from streams.sources.slurm.calls import Commands
 from streams.sources.slurm.days import NO_ROWS, old_rows
+from streams.sources.slurm.job_table import JobTable
 from streams.sources.slurm.jobcomp import KafkaRecords
 from streams.sources.slurm.machine import capacity_of
 from streams.sources.slurm.overlapping import DumpEnd, events_of
 from streams.sources.slurm.polling import AccountingPolling, Poller, PollResult, QueuePolling, SlurmCursor
 from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
 from streams.sources.slurm.rest import Rest, SlurmrestdAccess
-from streams.sources.slurm.table import JobTable
+from streams.sources.source_registry import head_of
 from streams.text.quantities import seconds_of
 
 MAX_JOBS_BYTES = 512 * 2**20  # of a cursor's jobs when decompressed: two million

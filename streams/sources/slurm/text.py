@@ -12,8 +12,8 @@ from operator import itemgetter
 from streams.sources.contract import LeftOut, OnSkipped, Skipped
 from streams.sources.logs.fields import by_name
 from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields, RequestFields, request_fields_of, row_of
+from streams.sources.slurm.attempt_rows import JobRow, walltime_of
 from streams.sources.slurm.local_times import LocalTimes
-from streams.sources.slurm.rows import JobRow, walltime_of
 from streams.sources.slurm.separators import FREE, put_together
 
 COLUMNS = tuple(

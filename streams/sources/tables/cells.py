@@ -4,7 +4,7 @@ import math
 from datetime import datetime, timedelta, tzinfo
 
 from streams.sources.logs.fields import MAX_SECONDS, iso_time
-from streams.sources.slurm.rows import walltime_of
+from streams.sources.slurm.attempt_rows import walltime_of
 
 Cell = object  # text, a number, a date, a span of time, or None; Parquet's own kinds come as Python's
 

@@ -15,9 +15,9 @@ from models.records import AnyEvent, Cancel, End, Start, Submit
 from streams.errors import NotUnderstood, UserError, of_file
 from streams.sources import contract
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, BadRecord, in_turn, job_of, name_of
-from streams.sources.logs.files import BROKEN, open_text
+from streams.sources.logs.log_files import BROKEN, open_text
 from streams.sources.logs.log_source import zone_of
-from streams.sources.slurm.rows import ENDED, phase_of
+from streams.sources.slurm.attempt_rows import ENDED, phase_of
 from streams.sources.tables.attempts import Attempts, Place, RowKey
 from streams.sources.tables.cells import Cell, amount_of, seconds_of, text_of, time_of
 from streams.sources.tables.mapping import MappedColumn, Mapping, mapping_for, numbers, places_of, read_mapping, ready

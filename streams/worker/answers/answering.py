@@ -11,7 +11,7 @@ from weakref import ref
 
 import msgspec
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.asking.partitions import considered, never
 from models.engine.engine import Engine
 from models.records import (
@@ -27,10 +27,10 @@ from models.records import (
     WaitQuestion,
     WorkerState,
 )
+from streams.worker.answers.answer_scores import AnswerScores
 from streams.worker.answers.estimate_grid import EstimateGrids, site_time
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.scores import AnswerScores
-from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.checkpoint.stored_site import SiteHandle
 
 log = logging.getLogger(__name__)
 SAME_S = 5.0  # lifetime of a cached answer, seconds, if its site has no new event

@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 from faust.exceptions import NotReady
 
 from models.durations import DAY_S
-from models.engine.asking.answers import remaining_work_s, standing
+from models.engine.asking.engine_answers import remaining_work_s, standing
 from models.engine.engine import Engine
 from models.records import GridEstimate
 from models.site.job import Phase
@@ -25,11 +25,11 @@ from models.site.shapes import HOUR_S, Shape, covering, grid, partition_grid, si
 from models.site.state import SITE
 from models.site.topology import Topology
 from streams.settings import EstimateSettings
+from streams.worker.answers.answer_scores import BOUND, AnswerScores, PublishedWait
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.scores import BOUND, AnswerScores, PublishedWait
 from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
-from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.checkpoint.table import Revoked
+from streams.worker.checkpoint.owned_table import Revoked
+from streams.worker.checkpoint.stored_site import SiteHandle
 
 log = logging.getLogger(__name__)
 MAX_SLICE_S = 0.002  # usual maximum delay of events by a slice of estimates, seconds

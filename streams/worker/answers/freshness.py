@@ -13,7 +13,7 @@ import msgspec
 
 from models.durations import duration
 from streams.text.terminal import moment
-from streams.worker.checkpoint.stored import Arrivals, SiteHandle
+from streams.worker.checkpoint.stored_site import Arrivals, SiteHandle
 
 S = TypeVar("S", bound=msgspec.Struct)
 TopicPartition = tuple[str, int]  # a topic and a partition of it

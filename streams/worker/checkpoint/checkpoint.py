@@ -18,8 +18,9 @@ from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.claims import WritesLost
 from streams.worker.checkpoint.job_log import JobLogWrites
 from streams.worker.checkpoint.loader import SiteLoader
+from streams.worker.checkpoint.owned_table import OwnedTable, OwnershipToken, Retries
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.stored import (
+from streams.worker.checkpoint.stored_site import (
     IN_BOTH,
     SiteHandle,
     StoredSegment,
@@ -27,7 +28,6 @@ from streams.worker.checkpoint.stored import (
     decode_stored,
     encode_stored,
 )
-from streams.worker.checkpoint.table import OwnedTable, OwnershipToken, Retries
 
 log = logging.getLogger(__name__)
 HEAD_VERSION = 2  # version of a stored head

@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 from redis.exceptions import ResponseError, WatchError
 
-from streams.worker.checkpoint.client import Client, transaction
+from streams.worker.checkpoint.redis_client import Client, transaction
 
 
 class Fenced(RuntimeError):

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import msgspec
 
+from streams.worker.checkpoint.owned_table import Retries, Revoked
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.table import Retries, Revoked
 
 log = logging.getLogger(__name__)
 MAX_CRASHES = 2  # workers that may crash on one event; after that it is rejected

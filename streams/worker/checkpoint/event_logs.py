@@ -20,8 +20,8 @@ from streams.broker.topics import Topics
 from streams.errors import Unreachable
 from streams.settings import Settings
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, SiteHandle, StoredState, encode_stored
-from streams.worker.checkpoint.table import OwnedTable, Retries
+from streams.worker.checkpoint.owned_table import OwnedTable, Retries
+from streams.worker.checkpoint.stored_site import LogOffsets, PartitionLog, SiteHandle, StoredState, encode_stored
 
 log = logging.getLogger(__name__)
 BATCH_MESSAGES = 500  # messages per batch, between which other tasks run

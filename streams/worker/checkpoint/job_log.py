@@ -20,8 +20,8 @@ from uuid import uuid4
 
 import msgspec
 
-from models.engine.checkpoint import EngineSnapshot
 from models.engine.engine import Engine
+from models.engine.saved_state import EngineSnapshot
 
 TAIL_BYTES = 48 << 10
 """Uncompressed size at which the tail becomes a segment."""

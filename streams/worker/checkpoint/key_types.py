@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from redis.exceptions import ResponseError
 
-from streams.worker.checkpoint.client import Client
+from streams.worker.checkpoint.redis_client import Client
 
 log = logging.getLogger(__name__)
 SETS = ("categories", "methods")  # last parts of the keys of sets; all other keys are hashes

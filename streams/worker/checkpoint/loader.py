@@ -8,18 +8,18 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.engine.checkpoint import SavedState
 from models.engine.engine import Engine
-from models.engine.operations import restarted
+from models.engine.operator_commands import restarted
 from models.engine.salvage import salvage
+from models.engine.saved_state import SavedState
 from models.engine.settings import EngineSettings
 from streams.worker.checkpoint.claims import WritesLost
 from streams.worker.checkpoint.crashes import Place
 from streams.worker.checkpoint.event_logs import ChangelogRecords, EventLogs, as_os_errors
 from streams.worker.checkpoint.job_log import keys_of, site_of
+from streams.worker.checkpoint.owned_table import Retries
 from streams.worker.checkpoint.store import HistoryEntries, SiteStore, included
-from streams.worker.checkpoint.stored import IN_BOTH, SiteHandle, StoredState, decode_stored, read_state
-from streams.worker.checkpoint.table import Retries
+from streams.worker.checkpoint.stored_site import IN_BOTH, SiteHandle, StoredState, decode_stored, read_state
 
 log = logging.getLogger(__name__)
 EVENTS_PER_TURN = 16  # replayed events per turn, between which other tasks run

@@ -34,14 +34,14 @@ from urllib.parse import quote, unquote
 import msgspec
 from redis.exceptions import ResponseError
 
-from models.engine.checkpoint import SavedState, decode_array, encode_array
 from models.engine.histories import Changes
+from models.engine.saved_state import SavedState, decode_array, encode_array
 from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
 from streams.worker.checkpoint.claims import FencingLeases, WritesLost
-from streams.worker.checkpoint.client import Client, transaction
 from streams.worker.checkpoint.key_types import is_wrong_type, set_aside
+from streams.worker.checkpoint.redis_client import Client, transaction
 
 log = logging.getLogger(__name__)
 BASE_KEYS = ("history", "categories", "methods")  # the index keys of a site, which name its other keys

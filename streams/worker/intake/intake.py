@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from models.engine.operations import operate, restarted
+from models.engine.operator_commands import operate, restarted
 from models.records import AnyEvent, AnyOperation, DoneOperation, Rebuild, ResetSite
 from streams.broker.topics import event_topics, partition_of
 from streams.errors import UNDECODABLE
 from streams.settings import Settings
-from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.checkpoint.stored_site import SiteHandle
 from streams.worker.intake.messages import SiteMessage, Unreadable, read_site_message
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from functools import partial
 
 from streams.worker.checkpoint.checkpoint import Acknowledgements, Checkpoint, Histories, Pending, PendingBatch
 from streams.worker.checkpoint.crashes import CrashTracker
-from streams.worker.checkpoint.table import OwnedTable, OwnershipToken
-from streams.worker.ownership.sites import PartitionSites
+from streams.worker.checkpoint.owned_table import OwnedTable, OwnershipToken
+from streams.worker.ownership.partition_sites import PartitionSites
 
 Work = Callable[[], Awaitable[None]]  # body of a task; called when the task starts
 

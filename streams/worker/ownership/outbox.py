@@ -12,10 +12,10 @@ from models.engine.outgoing import Record
 from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
 from streams.broker.topics import LATE, Topics
 from streams.settings import Settings
+from streams.worker.answers.answer_scores import AnswerScores
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.scores import AnswerScores
 from streams.worker.intake.messages import EventPart, dead_letter
-from streams.worker.metrics.process import Metrics
+from streams.worker.metrics.process_metrics import Metrics
 
 Headers = list[tuple[str, bytes]]
 

@@ -10,8 +10,8 @@ import faust
 from streams.broker.fetched import Fetched
 from streams.errors import UserError
 from streams.worker.answers.freshness import Freshness
-from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.checkpoint.table import keys_elsewhere, stored_sites
+from streams.worker.checkpoint.owned_table import keys_elsewhere, stored_sites
+from streams.worker.checkpoint.stored_site import SiteHandle
 from streams.worker.ownership.partition import OwnedPartition, SharedContext
 
 CHECKPOINT_TURNS = 20  # polls for due checkpoints per `checkpoint_seconds`

@@ -16,19 +16,19 @@ from streams.broker.fetched import Fetched
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.worker.checkpoint.checkpoint import Acknowledgements, Histories, Pending
-from streams.worker.checkpoint.client import AWAY
 from streams.worker.checkpoint.crashes import CrashTracker, Solitude
 from streams.worker.checkpoint.event_logs import EventLogs, LogGaps, MessageBatch
 from streams.worker.checkpoint.loader import SiteLoader
+from streams.worker.checkpoint.owned_table import OwnedTable, OwnershipToken, Retries, Revoked, StoredSites
+from streams.worker.checkpoint.redis_client import AWAY
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.stored import Table
-from streams.worker.checkpoint.table import OwnedTable, OwnershipToken, Retries, Revoked, StoredSites
+from streams.worker.checkpoint.stored_site import Table
 from streams.worker.intake.intake import Intake
 from streams.worker.ownership.checkpoints import Checkpoints, Work
 from streams.worker.ownership.outbox import Outbox
+from streams.worker.ownership.partition_sites import PartitionSites
 from streams.worker.ownership.processing import Processing
 from streams.worker.ownership.site_queues import MemoryBudget, SiteQueues
-from streams.worker.ownership.sites import PartitionSites
 
 log = logging.getLogger(__name__)
 FIRST_S = 1.0  # time for restoring sites before the partition is served, seconds

@@ -11,20 +11,20 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-from models.engine.operations import operate
+from models.engine.operator_commands import operate
 from models.records import AnyEvent, AnyOperation, ForgetJob, LoadPrior, Rebuild, ResetSite, SetCapacity
 from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.checkpoint import EngineInput
 from streams.worker.checkpoint.crashes import MAX_CRASHES, Place, place_of
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN, EngineFailed
-from streams.worker.checkpoint.stored import MOST_FAILURES, PartitionLog, SiteHandle
-from streams.worker.checkpoint.table import OwnershipToken
+from streams.worker.checkpoint.owned_table import OwnershipToken
+from streams.worker.checkpoint.stored_site import MOST_FAILURES, PartitionLog, SiteHandle
 from streams.worker.intake.intake import Intake, arrived, note, rebuilt_lately
 from streams.worker.intake.messages import EventPart, SiteMessage, Unreadable
 from streams.worker.ownership.checkpoints import Checkpoints
 from streams.worker.ownership.outbox import Outbox
+from streams.worker.ownership.partition_sites import Behind, PartitionSites
 from streams.worker.ownership.site_queues import SiteQueues
-from streams.worker.ownership.sites import Behind, PartitionSites
 
 log = logging.getLogger(__name__)
 MAX_GAPS = 16  # maximum number of recorded gaps per topic

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.engine.asking.answers import live_jobs, remaining_work_s
+from models.engine.asking.engine_answers import live_jobs, remaining_work_s
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Alter, Requeue

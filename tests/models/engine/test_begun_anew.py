@@ -1,7 +1,7 @@
 """Another machine under the name of a site: what was learnt is forgotten, and the live jobs stay."""
 
 from models.engine.engine import Engine
-from models.engine.operations import restarted
+from models.engine.operator_commands import restarted
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Hold
 from models.site.job import Phase

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.engine.checkpoint import STATE_VERSION, decode_array, encode_array, read_saved
 from models.engine.engine import Engine
 from models.engine.histories import MIN_JOBS_TO_RECOVER, Changes
+from models.engine.saved_state import STATE_VERSION, decode_array, encode_array, read_saved
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent
 from models.site.history import Started

@@ -7,8 +7,8 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
+from models.method_registry import METHODS
 from models.records import AnyEvent, Submit
-from models.registry import METHODS
 from tests.support.engines import EVERY
 from tests.support.events import cancel, capacity, end, start, submit
 from tests.support.stories import anomalies, applied, assert_sound, contents, outcomes

@@ -2,11 +2,11 @@
 
 import pytest
 
-from models.engine.checkpoint import read_saved
 from models.engine.components import LEARNT_ROWS
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.engine.salvage import salvage
+from models.engine.saved_state import read_saved
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome
 from models.site.learnt import LearntJobs

@@ -11,8 +11,8 @@ from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
+from models.method_registry import DEFAULT, METHODS, RUN_METHODS
 from models.records import JobKey
-from models.registry import DEFAULT, METHODS, RUN_METHODS
 from models.site.job import Estimate, Job
 from tests.support.engines import (
     MEDIAN,

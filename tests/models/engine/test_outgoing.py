@@ -5,10 +5,10 @@ import pytest
 
 from models.engine.engine import Engine
 from models.measures import Accuracy, RunAccuracy
+from models.method_registry import DEFAULT_RUN, RUN_METHODS
 from models.records import (
     Outcome,
 )
-from models.registry import DEFAULT_RUN, RUN_METHODS
 from tests.support.engines import (
     EVERY,
     MEDIAN,

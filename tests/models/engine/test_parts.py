@@ -5,7 +5,7 @@ import pytest
 from models.durations import WEEK_S
 from models.engine.asking.what_if import KNOWN_JOBS, SETTLED_JOBS, guesses, low_confidence, too_large
 from models.engine.components import EngineComponents
-from models.engine.live import LiveJobs
+from models.engine.live_jobs import LiveJobs
 from models.engine.methods import planned_run_s
 from models.engine.outgoing import bounds_of, nodes_down, withhold
 from models.engine.queues import MAX_QUEUES, Queues

@@ -6,7 +6,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.outgoing import Record
 from models.engine.reestimates import (
@@ -16,8 +16,8 @@ from models.engine.reestimates import (
     worth_publishing,
 )
 from models.method import SiteContext, WaitMethod
+from models.method_registry import METHODS
 from models.records import Alter, AnyEvent, Hold, JobAnswer, JobQuestion, Outcome, Prediction, Release, Submit, Suspend
-from models.registry import METHODS
 from models.site.job import MOST_LATER, Estimate, Job, LaterEstimate
 from models.timers import MIN_STALE_ENTRIES
 from tests.support.engines import MEDIAN, encoded, nodes_at, workload

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.trends import MAX_DAYS, MAX_HOURS, MAX_WEEKS, SavedTrends, Trends
 from models.engine.wait_counts import BEGINS, WaitCounts

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.records import Alter, AnyEvent, Capacity, Partition, Pool, Prediction, Reservation, WaitAnswer, WaitQuestion
 from models.runtimes.walltime import Walltime

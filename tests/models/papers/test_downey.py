@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.method_registry import run_method_named
 from models.papers.downey import MAX_FITTED_RUNS, Downey, LogUniform
-from models.registry import run_method_named
 from models.site.job import Job
 from models.site.runs import RunHistory
 

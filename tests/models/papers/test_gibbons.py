@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.method_registry import run_method_named
 from models.papers.execution_time import CONFIDENCE, ExecutionTime, Sample, runs_longer, student, welch
 from models.papers.gibbons import Gibbons, RunEntry, outlived
-from models.registry import run_method_named
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from models.method_registry import run_method_named
 from models.papers.run_template import MAX_HISTORY_RUNS, UNIT, RunTemplate
 from models.papers.template import (
     MIN_HALF_WIDTH_S,
@@ -18,7 +19,6 @@ from models.papers.template import (
     plus,
     student_quantiles,
 )
-from models.registry import run_method_named
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
 

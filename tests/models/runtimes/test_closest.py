@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from models.runtimes.closest import Closest
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
-from models.stored import encode
+from models.stored_values import encode
 from tests.support.jobs import make
 
 

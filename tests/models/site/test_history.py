@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from models.engine.checkpoint import decode_array, encode_array
+from models.engine.saved_state import decode_array, encode_array
 from models.site.history import COUNT, LATEST_JOBS, History, Started
 from models.site.job import Job
 

@@ -15,7 +15,7 @@ from models.site.seen import FIRST, LAST, MIDDLE, MOST_WAITING, Seen, level_of
 from models.site.state import SiteState
 from models.site.table import RUNNING
 from models.waits import simulated
-from models.waits.boosted.live import NAMES, live_features
+from models.waits.boosted.live_features import NAMES, live_features
 from models.waits.order import LearntOrder
 from models.waits.order.ordered_queue import MAX_SIMULATED_OF_PART
 

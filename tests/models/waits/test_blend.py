@@ -13,15 +13,15 @@ from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import JobTransition, SiteContext, WaitMethod
+from models.method_registry import METHODS
 from models.records import Alter, AnyEvent, Prediction
-from models.registry import METHODS
 from models.site.job import Estimate, Job, Phase
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
 from models.waits.blend import Blend, quantiles
 from models.waits.blend.blend import HOOKS, consistent
 from models.waits.boosted.boosted import Boosted
-from models.waits.boosted.features import NAMES
+from models.waits.boosted.submit_features import NAMES
 from models.waits.qespera import Qespera
 from tests.support.engines import engine_after, outcome, predicted, workload
 from tests.support.events import cancel, capacity, end, start, submit

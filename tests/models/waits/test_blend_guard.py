@@ -5,7 +5,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.records import Prediction
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.waits.blend.blend import evidence
 from models.waits.blend.guard import EXPERTS, MEMORY_S, MIXTURE, TWO_BEST, Guard, GuardState
 from tests.models.waits.test_blend import BLEND

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadlines
 from models.waits.blend.deficits import NO_QUEUE, NOBODY, SUM, count, wider

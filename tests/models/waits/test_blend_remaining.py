@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, JobAnswer, JobQuestion, JobsAnswer, JobsQuestion, Prediction

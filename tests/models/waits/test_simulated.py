@@ -9,10 +9,10 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import RunMethod, SiteContext
+from models.method_registry import METHODS, RUN_METHODS, method_named
 from models.records import AnyEvent, Hold, Outcome, Prediction, Release
-from models.registry import METHODS, RUN_METHODS, method_named
 from models.simulation import POLICIES, SimulatedJob, generate, run
-from models.simulation.estimates import Actual
+from models.simulation.assumed_run_times import Actual
 from models.site.history import History
 from models.site.job import UNKNOWN_RUN_S, Job, Phase, RunEstimate
 from models.site.runs import RunHistory

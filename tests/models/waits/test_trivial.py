@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from models.method import SiteContext, WaitMethod
-from models.registry import METHODS, TRIVIAL, method_named
+from models.method_registry import METHODS, TRIVIAL, method_named
 from models.runtimes.closest import Closest
 from models.site.history import COUNT, LATEST_JOBS, History
 from models.site.job import Estimate, Job

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from streams.broker import stored
+from streams.broker import topic_messages
 from streams.broker.standstill import batches_to
 from streams.errors import Unreachable
 from streams.notify.metrics import NotifyCounts
@@ -62,9 +62,9 @@ class GoneBroker:
 def test_a_broker_that_goes_away_meanwhile_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = GoneBroker()
     monkeypatch.setattr("time.monotonic", lambda: broker.now)
-    monkeypatch.setattr(stored, "KafkaConsumer", lambda **_: broker)
+    monkeypatch.setattr(topic_messages, "KafkaConsumer", lambda **_: broker)
     with pytest.raises(Unreachable, match=r"queuecast.predictions, partition 0, offset 2: nothing came for 30 s"):
-        list(stored.messages(Settings(), PLACE, 0, 3))
+        list(topic_messages.messages(Settings(), PLACE, 0, 3))
     assert broker.now == 50.0
 
 

@@ -11,8 +11,8 @@ from models.engine.settings import EngineSettings
 from models.method import Memory
 from models.records import AnyEvent, JobEvent, Submit
 from queuecast.testing_sources import events_there
-from streams.bulk import history as module
-from streams.bulk.history import OpenHistory, needed
+from streams.bulk import site_history as module
+from streams.bulk.site_history import OpenHistory, needed
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources.contract import Source

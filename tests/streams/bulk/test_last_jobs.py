@@ -11,7 +11,7 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Submit
 from models.simulation import generate, run
 from streams.bulk.event_log import EventLog
-from streams.bulk.history import last, marked, needed
+from streams.bulk.site_history import last, marked, needed
 from streams.sources.publisher import OutgoingEvent
 from tests.support.stories import applied, predictions
 

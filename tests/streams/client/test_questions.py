@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from models.records import AnyQuestion, NoAnswer, WaitQuestion
-from streams.client.questions import AnswerTimeout, PendingQuestions, TooManyQuestions, unknown_site
+from streams.client.pending_questions import AnswerTimeout, PendingQuestions, TooManyQuestions, unknown_site
 from streams.errors import Unreachable
 
 T = TypeVar("T")

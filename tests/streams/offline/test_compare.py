@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from models.engine.settings import EngineSettings
+from models.method_registry import METHODS, RUN_METHODS
 from models.records import ExpectedStart, Submit
-from models.registry import METHODS, RUN_METHODS
 from models.simulation import generate, run
 from streams.bulk.event_log import JobRange
 from streams.bulk.reading import read_log

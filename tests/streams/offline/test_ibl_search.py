@@ -12,7 +12,7 @@ from models.records import Outcome
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import ibl_search
-from streams.offline.files import save
+from streams.offline.output_files import save
 from streams.offline.replay import replay
 from streams.offline.searching import SearchResult, SearchStep
 from streams.offline.tune import stretch_of

@@ -11,8 +11,8 @@ import pytest
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
+from models.method_registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from models.records import ExpectedStart, Outcome, Prediction, Start, Submit
-from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from models.site.job import Estimate, Job
 from streams.bulk.event_log import EventLog, jobs_in
 from streams.errors import UserError

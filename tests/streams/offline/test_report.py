@@ -21,10 +21,10 @@ from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.cli.app import main
 from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, Breakdowns, Counted
-from streams.offline.files import read_state, save_state
+from streams.offline.output_files import read_state, save_state
 from streams.offline.report.findings import findings, headline, text_of, verdict
 from streams.offline.report.page import ReportData, Series, _by_week, lines, page_of
-from streams.offline.waiting import WaitingCounts
+from streams.offline.waiting_scores import WaitingCounts
 from streams.sources.contract import Skipped
 from streams.text.terminal import minute
 from tests.support import events

@@ -9,13 +9,13 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.papers.run_template import RunTemplate
+from models.papers.search.evaluation_jobs import Moment
 from models.papers.search.genetic import SearchPlan
-from models.papers.search.workload import Moment
 from models.papers.template import Templates
 from models.records import End
 from streams.cli.app import main
 from streams.errors import UserError
-from streams.offline.files import save
+from streams.offline.output_files import save
 from streams.offline.searching import SearchResult, SearchStep
 from streams.offline.template_search import TemplateSearchOptions, profile, search, show, workload_of
 from streams.settings import load_settings

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from models.registry import METHODS, RUN_METHODS
+from models.method_registry import METHODS, RUN_METHODS
 from models.runtimes.closest import Closest
 from models.waits.qespera import Qespera
 from models.waits.trivial import Median

@@ -12,7 +12,7 @@ from models.records import Outcome
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import tune
-from streams.offline.files import save
+from streams.offline.output_files import save
 from streams.offline.replay import ReplayScores, replay
 from streams.offline.tune import Stretch, stretch_of
 from streams.settings import load_settings

@@ -4,7 +4,15 @@ import pytest
 
 from models.records import Outcome, Prediction
 from models.waiting_accuracy import Landmark
-from streams.offline.waiting import NoticeCounts, WaitingCounts, WaitingScores, document, notice_sentences, show, table
+from streams.offline.waiting_scores import (
+    NoticeCounts,
+    WaitingCounts,
+    WaitingScores,
+    document,
+    notice_sentences,
+    show,
+    table,
+)
 
 HOUR_S = 3600.0
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from models.records import DeadLetter
-from streams.broker import stored
+from streams.broker import topic_messages
 from streams.cli.app import main
 from streams.errors import Unreachable
 from streams.operate import dead_letters
@@ -78,7 +78,7 @@ def test_the_command_shows_the_counts_and_follows(
 def test_a_broker_that_goes_away_meanwhile_ends_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = GoneBroker()
     monkeypatch.setattr("time.monotonic", lambda: broker.now)
-    monkeypatch.setattr(stored, "KafkaConsumer", lambda **_: broker)
+    monkeypatch.setattr(topic_messages, "KafkaConsumer", lambda **_: broker)
     monkeypatch.setattr(dead_letters, "check_topics", lambda *_: None)
     with pytest.raises(Unreachable, match="nothing came for 30 s; is the broker running"):
         list(dead_letters.read_letters(Settings(), LetterFilter()))

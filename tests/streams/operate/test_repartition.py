@@ -6,7 +6,7 @@ import msgspec
 
 from models.records import Submit, bundled
 from streams.operate import repartition
-from streams.worker.checkpoint.stored import StoredState
+from streams.worker.checkpoint.stored_site import StoredState
 from streams.worker.intake.messages import read_site_message
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import DoneOperation, SiteAnswer, SiteQuestion

@@ -143,7 +143,7 @@ def test_everything_else_is_told_each_time() -> None:
         assert times.says("Discovered coordinator %s", 1, level=logging.INFO)
         assert times.says("Heartbeat failed: %s", GroupAuthorizationFailedError("g"))
         assert times.says(
-            "redis: writing failed (%s)", AWAY, name="streams.worker.checkpoint.table", level=logging.WARNING
+            "redis: writing failed (%s)", AWAY, name="streams.worker.checkpoint.owned_table", level=logging.WARNING
         )
 
 

@@ -9,13 +9,13 @@ import pytest
 from litestar.testing import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import SiteSettings
+from models.method_registry import DEFAULT
 from models.records import AnyAnswer, AnyQuestion, NoAnswer, SiteAnswer, SiteQuestion
-from models.registry import DEFAULT
 from models.site.shapes import Shape
-from streams.client.questions import TooManyQuestions, on_behalf_of
+from streams.client.pending_questions import TooManyQuestions, on_behalf_of
 from streams.serve.middleware import SECURITY_HEADERS
 from streams.settings.sections import ServeToken
 from tests.support.asked import NOW, TOKEN, USER, FakeClient, app_of, engine, engines, key

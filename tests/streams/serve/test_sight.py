@@ -9,7 +9,7 @@ import pytest
 from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Capacity, JobsAnswer, JobsQuestion, SiteAnswer, SiteQuestion, Start, Submit

@@ -16,7 +16,7 @@ from queuecast.testing_sources import BadPart, SourceContract, steps_there
 from streams.errors import UserError
 from streams.sources.contract import CursorError, Skipped, Source, decode_cursor, refuse
 from streams.sources.logs.lines import LinePosition
-from streams.sources.registry import SOURCES, source_named, sources
+from streams.sources.source_registry import SOURCES, source_named, sources
 from tests.support.packages import install
 from tests.support.traces import swf_line
 
@@ -177,9 +177,9 @@ def test_a_source_that_cannot_be_had_is_an_error(name: str, message: str) -> Non
 
 
 def test_a_source_is_imported_when_it_is_asked_for() -> None:
-    code = "import sys; from streams.sources.registry import sources; list(sources()); print(*sys.modules)"
+    code = "import sys; from streams.sources.source_registry import sources; list(sources()); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
-    assert "streams.sources.registry" in done.stdout.split()
+    assert "streams.sources.source_registry" in done.stdout.split()
     assert "streams.sources.swf" not in done.stdout.split()
 
 

@@ -9,7 +9,7 @@ import pytest
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.contract import HEAD_BYTES
-from streams.sources.registry import UnknownFormat, format_of, head_of
+from streams.sources.source_registry import UnknownFormat, format_of, head_of
 from tests.streams.sources.schedulers import test_pbs as pbs
 from tests.support.traces import HEADER, made_trace, swf_line
 

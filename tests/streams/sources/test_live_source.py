@@ -15,7 +15,7 @@ from streams.sources import live_source as running
 from streams.sources.contract import Calls, Cursor, OnSkipped, Skipped, Source, Step, refuse
 from streams.sources.live_source import MAX_WARNED, REPORT_S, Watch, run_source
 from streams.sources.publisher import OutgoingEvent, Stop
-from streams.sources.registry import options_for
+from streams.sources.source_registry import options_for
 
 
 class Made(Source):

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from models.engine.asking.answers import answer, remaining_work_s, standing
-from models.engine.checkpoint import read_saved
+from models.engine.asking.engine_answers import answer, remaining_work_s, standing
 from models.engine.engine import Engine
 from models.engine.histories import Changes
+from models.engine.saved_state import read_saved
 from models.engine.settings import EngineSettings
 from models.records import (
     AnyAnswer,
@@ -28,8 +28,8 @@ from models.records import (
 from streams.settings import EstimateSettings
 from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.checkpoint.checkpoint import SiteSnapshot, compressed
-from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.metrics.sites import SiteFamilies
+from streams.worker.checkpoint.stored_site import SiteHandle
+from streams.worker.metrics.site_metrics import SiteFamilies
 from tests.support.extremes import extreme, read
 
 NOW = 1e6

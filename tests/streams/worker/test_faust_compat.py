@@ -23,7 +23,7 @@ from mode.utils.queues import ThrowableQueue
 from streams.broker.topics import Topics
 from streams.settings import KafkaSettings, Settings
 from streams.worker.app import build_app
-from streams.worker.checkpoint.stored import StoredState
+from streams.worker.checkpoint.stored_site import StoredState
 from streams.worker.faust_compat import RecoveryEnd
 from streams.worker.kafka_compat import Consumer
 

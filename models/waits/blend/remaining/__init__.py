@@ -5,7 +5,7 @@ H. van Houwelingen, "Dynamic prediction by landmarking in event history analysis
 remaining time. Here one model serves all ages, and the age is one of its features.
 
 - `ages`: the classes of ages. A job gives at most one training row per class.
-- `features`: the state of a queued job at a moment, as one row of numbers; `snapshot` computes them.
+- `queued_features`: the state of a queued job at a moment, as one row of numbers; `snapshot` computes them.
 - `experts`: the forests, the conditional first estimate, the simulated schedule and two baselines, weighted by their
   recent errors at the same age.
 - `calibration`: shifts of the bounds by age class, for the right coverage.

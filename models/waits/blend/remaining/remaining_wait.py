@@ -17,7 +17,7 @@ from models.site.job import MOST_LATER, Estimate, Job, Phase
 from models.site.notes import JobNotes, Pair
 from models.site.rows import PerJob, Rows
 from models.site.state import SITE
-from models.stored import check_alike, encode, reader
+from models.stored_values import check_alike, encode, reader
 from models.trainer import trainer
 from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN, QUANTILES
 from models.waits.blend.remaining.ages import AGES, LANDMARKS_S, age_class, age_classes
@@ -32,14 +32,14 @@ from models.waits.blend.remaining.experts import (
     AgeExperts,
     ExpertsState,
 )
-from models.waits.blend.remaining.features import NAMES
+from models.waits.blend.remaining.queued_features import NAMES
 from models.waits.blend.remaining.snapshot import QueueReader, QueueSnapshot
 from models.waits.boosted.boosted import Boosted
-from models.waits.boosted.features import Stored
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import QUANTILES as FAR_QUANTILES
 from models.waits.boosted.forests import Forests, TrainingRows
 from models.waits.boosted.prior import Target
+from models.waits.boosted.submit_features import Stored
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 from models.waits.order import LearntOrder
 

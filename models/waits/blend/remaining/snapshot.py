@@ -11,10 +11,10 @@ from models.method import SiteContext
 from models.site.job import Job
 from models.waits.blend.conditional import waits_after
 from models.waits.blend.mixture_snapshot import PROBABILITIES
-from models.waits.blend.remaining.features import OF_QUEUE, SUBMISSION, queue_features, rows_of
+from models.waits.blend.remaining.queued_features import OF_QUEUE, SUBMISSION, queue_features, rows_of
 from models.waits.boosted.boosted import Boosted
-from models.waits.boosted.features import Stored
-from models.waits.boosted.live import NEVER_S
+from models.waits.boosted.live_features import NEVER_S
+from models.waits.boosted.submit_features import Stored
 from models.waits.order import LearntOrder
 
 _PROBABILITIES = np.array(PROBABILITIES)

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.engine.asking.answers import answer, live_jobs, live_state, remaining_work_s, standing
+from models.engine.asking.engine_answers import answer, live_jobs, live_state, remaining_work_s, standing
 from models.engine.asking.state_text import state_text
 from models.engine.engine import Engine
 from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
+from models.method_registry import METHODS
 from models.records import (
     AnyEvent,
     Capacity,
@@ -33,7 +34,6 @@ from models.records import (
     WaitAnswer,
     WaitQuestion,
 )
-from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.job import Job
 from models.site.shapes import WALLTIMES, Shape, covering, grid, sizes

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from models.engine.asking.answers import answer
 from models.engine.asking.blocked_by import OVERDUE
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from models.engine.asking.answers import answer, remaining_work_s
 from models.engine.asking.blocked_by import OVERDUE, UNKNOWN, BlockedBy
+from models.engine.asking.engine_answers import answer, remaining_work_s
 from models.engine.engine import Engine
 from models.records import (
     Capacity,

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.asking.partitions import considered, left_out, never, partition_states
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from models.engine.asking.answers import live_jobs
+from models.engine.asking.engine_answers import live_jobs
 from models.engine.asking.pending import REASONS, plainly
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings

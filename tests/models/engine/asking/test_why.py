@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from models.engine.asking import why as why_module
-from models.engine.asking.answers import answer, passed
+from models.engine.asking.engine_answers import answer, passed
 from models.engine.asking.why import Orders, explained
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings

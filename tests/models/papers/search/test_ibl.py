@@ -5,6 +5,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
+from models.method_registry import method_named
 from models.papers.ibl.distance import JOB, POLICY, STATE, Category, CategoryState, Instance, Request
 from models.papers.ibl.instance_based import Ibl, IblParameters
 from models.papers.search.genetic import Generation, Individual, SearchPlan, evolve
@@ -21,7 +22,6 @@ from models.papers.search.ibl import (
 )
 from models.papers.search.tuning import Truth
 from models.records import AnyEvent, Prediction
-from models.registry import method_named
 from tests.support.events import cancel, capacity, end, start, submit
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.papers.run_template import RunTemplate
+from models.papers.search.evaluation_jobs import TemplateEstimates, TemplateSet, Workload, complete
 from models.papers.search.genetic import (
     ELITE,
     Generation,
@@ -21,7 +22,6 @@ from models.papers.search.genetic import (
     mutated,
 )
 from models.papers.search.templates import MAX_SET_TEMPLATES, Encoding, Evaluate, TemplateSets
-from models.papers.search.workload import TemplateEstimates, TemplateSet, Workload, complete
 from tests.support.template_searches import in_turn, workload
 
 BITS = 12

@@ -7,6 +7,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy
+from models.method_registry import method_named
 from models.papers.distributions import QesperaDistributions
 from models.papers.search.tuning import (
     STATISTICS,
@@ -24,7 +25,6 @@ from models.papers.search.tuning import (
     vary,
 )
 from models.records import AnyEvent, Outcome
-from models.registry import method_named
 from models.simulation import generate, run
 from models.waits.qespera import Qespera
 

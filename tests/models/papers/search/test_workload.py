@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.papers.run_template import LAST_RESORT, RunTemplate
-from models.papers.search.workload import Moment, Workload, complete
+from models.papers.search.evaluation_jobs import Moment, Workload, complete
 from models.papers.template import Choice, Templates
 from models.site.job import Job
 from models.site.runs import RunHistory

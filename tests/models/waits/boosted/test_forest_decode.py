@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.stored import MAX_DECOMPRESSED_BYTES, decompress, encode
-from models.waits.boosted.features import NAMES as FEATURES
+from models.stored_values import MAX_DECOMPRESSED_BYTES, decompress, encode
 from models.waits.boosted.forest import MAX_TREES, VERSION, Boosting, Forest, Trees
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
 from models.waits.boosted.prior import MAX_FOREST_BYTES, Prior, shipped
+from models.waits.boosted.submit_features import NAMES as FEATURES
 from tests.models.waits.boosted.test_forest import data, names
 
 ROWS, TARGET = data(3, 120)

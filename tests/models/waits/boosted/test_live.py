@@ -7,7 +7,7 @@ import pytest
 
 from models.site.job import STARTED, Extras, Job, Phase
 from models.site.state import SiteState
-from models.waits.boosted.live import HORIZONS_S, NAMES, live_features
+from models.waits.boosted.live_features import HORIZONS_S, NAMES, live_features
 
 NOW, CPUS = 1e9, 128
 

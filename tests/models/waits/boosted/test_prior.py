@@ -7,16 +7,16 @@ import pytest
 
 from models.arrays import Floats
 from models.engine.engine import Engine
-from models.engine.operations import operate
+from models.engine.operator_commands import operate
 from models.engine.settings import EngineSettings
 from models.records import LoadPrior, Prediction
 from models.site.job import Job
 from models.waits.boosted import prior as prior_module
 from models.waits.boosted.boosted import Boosted
-from models.waits.boosted.features import NAMES
 from models.waits.boosted.forest import Boosting, Rows
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
 from models.waits.boosted.prior import SHARES, SITE, Prior, TrainingSet, shares, shipped
+from models.waits.boosted.submit_features import NAMES
 from tests.support.engines import workload
 from tests.support.events import capacity, submit
 

@@ -6,9 +6,9 @@ import pytest
 from models.engine.settings import EngineSettings
 from models.site.job import Job, Phase
 from models.waits.blend.blend import Blend
-from models.waits.blend.remaining.features import _SELECTED, SUBMISSION
-from models.waits.boosted.features import NAMES
+from models.waits.blend.remaining.queued_features import _SELECTED, SUBMISSION
 from models.waits.boosted.queued import QueuedFeatures
+from models.waits.boosted.submit_features import NAMES
 from tests.models.waits.test_blend_remaining import busy_days
 from tests.support.engines import engine_after
 

@@ -8,8 +8,8 @@ from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from models.waits.order import LearntOrder
 from models.waits.order.aging import FIRST_S, Aging, Use, add_use, people_later, reordered
-from models.waits.order.features import NAMES, People, accrue
-from models.waits.order.preference import NO_QUEUE
+from models.waits.order.order_features import NAMES, People, accrue
+from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.order.schedule import Limits, line_of, schedule
 from models.waits.order.usage import HALVES
 from tests.support.queues import Row, aging_of, people_of, queued_of, running_of

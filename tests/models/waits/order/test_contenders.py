@@ -5,7 +5,7 @@ import pytest
 
 from models.waits.order.contenders import chosen, could_start
 from models.waits.order.ordered_queue import before
-from models.waits.order.preference import Preference
+from models.waits.order.pair_preference import Preference
 from models.waits.order.schedule import Limits
 from models.waits.order.site_view import SiteView
 from tests.support.queues import Row, limits_of, people_of, queued_of, running_of

@@ -9,8 +9,8 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Capacity, End, Start, Submit
 from models.site.job import Job
-from models.waits.order.features import Queued
 from models.waits.order.guessed import Guessed, _descending
+from models.waits.order.order_features import Queued
 from tests.support.queues import queued_of
 
 SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if_method="order", history=200)

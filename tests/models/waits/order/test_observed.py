@@ -12,7 +12,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Pool, Requeue, Resume, Start, Submit, Suspend
 from models.waits.order import LearntOrder
-from models.waits.order.limits import JOBS, PLACE, REFUSED, STARTED
+from models.waits.order.inferred_limits import JOBS, PLACE, REFUSED, STARTED
 from models.waits.order.site_view import MOST_LOOKS
 
 SITE = "alder"

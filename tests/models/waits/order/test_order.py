@@ -13,8 +13,8 @@ from models.records import AnyEvent, Capacity, End, Start, Submit
 from models.simulation import generate
 from models.site.job import Job
 from models.waits.order import LearntOrder
-from models.waits.order.limits import REFUSED, LimitsSeen, count
-from models.waits.order.preference import NO_QUEUE
+from models.waits.order.inferred_limits import REFUSED, LimitsSeen, count
+from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.order.queue_limits import QueueLimitsSeen, count_in, started_in
 from models.waits.order.schedule import long_of
 from models.waits.order.usage import HALF_LIVES_S, Usage

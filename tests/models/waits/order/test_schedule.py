@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.waits.order.aging import FIRST_S
-from models.waits.order.preference import NO_QUEUE
+from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.order.schedule import GRAIN, Limits, line_of, schedule
 from models.waits.schedules import Jobs, Live, easy
 from tests.support.queues import Row, aging_of, limits_of, queued_of, running_of

@@ -11,7 +11,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Requeue
 from models.site.job import Job
-from models.stored import encode, reader
+from models.stored_values import encode, reader
 from models.waits.order import LearntOrder, ordered_queue
 from models.waits.order.ordered_queue import Ordered
 from models.waits.order.withdrawals import MOST_USERS, SavedWithdrawals, Withdrawals, _see, leaves

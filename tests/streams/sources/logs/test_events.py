@@ -6,8 +6,8 @@ import msgspec
 
 from models.records import Capacity, End, Event, Start, Submit
 from queuecast.testing_sources import BadPart, SourceContract
-from streams.sources.logs.events import EventsSource
-from streams.sources.registry import format_of
+from streams.sources.logs.event_files import EventsSource
+from streams.sources.source_registry import format_of
 
 
 def line(event: Event) -> str:

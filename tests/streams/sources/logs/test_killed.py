@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import from_source
-from streams.sources.registry import source_named
+from streams.sources.source_registry import source_named
 
 name, location, directory = sys.argv[1:]
 source = source_named(name)(location, "s", pause_s=0.01)

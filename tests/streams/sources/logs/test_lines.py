@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from streams.errors import UserError
 from streams.sources.contract import Skipped
 from streams.sources.logs import lines as lines_module
-from streams.sources.logs.files import LogFiles
 from streams.sources.logs.lines import LinePosition, LineReader
+from streams.sources.logs.log_files import LogFiles
 
 
 def first_time(head: bytes) -> float | None:

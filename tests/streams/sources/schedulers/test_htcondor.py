@@ -10,8 +10,8 @@ import pytest
 
 from models.records import End
 from queuecast.testing_sources import BadPart, SourceContract
-from streams.sources.registry import format_of
 from streams.sources.schedulers.htcondor import HTCondorSource
+from streams.sources.source_registry import format_of
 from tests.support.logs import Read, plain, read, sample
 
 T = 1_726_395_800

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from models.records import AnyEvent
 from streams.sources.contract import MAX_CURSOR_BYTES, Skipped
-from streams.sources.registry import source_named
+from streams.sources.source_registry import source_named
 from tests.streams.sources.schedulers import test_flux as flux
 from tests.streams.sources.schedulers import test_gridengine as gridengine
 from tests.streams.sources.schedulers import test_htcondor as htcondor

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import pytest
 
 from queuecast.testing_sources import BadPart, SourceContract
-from streams.sources.registry import format_of
 from streams.sources.schedulers.pbs_qstat import QstatSource
+from streams.sources.source_registry import format_of
 from tests.support.logs import plain, read
 
 T = 1_700_000_000

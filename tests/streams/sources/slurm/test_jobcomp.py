@@ -11,9 +11,9 @@ from kafka import TopicPartition
 
 from streams.errors import UserError
 from streams.sources.contract import Skipped
+from streams.sources.slurm.attempt_rows import JobRow
 from streams.sources.slurm.jobcomp import KafkaRecords, read_record, row_of
 from streams.sources.slurm.polling import SlurmCursor
-from streams.sources.slurm.rows import JobRow
 from tests.support.made_slurm import NOON, MadeJob, records
 
 FINISH: dict[str, Any] = json.loads(records(MadeJob(number=7, submit=0, start=60, end=180))[1][1])

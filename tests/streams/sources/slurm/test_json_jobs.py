@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.sources.contract import Skipped
+from streams.sources.slurm.attempt_rows import JobRow
 from streams.sources.slurm.json_jobs import read_jobs
-from streams.sources.slurm.rows import JobRow
 
 NOON = 1767355200
 

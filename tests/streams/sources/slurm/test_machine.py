@@ -11,8 +11,8 @@ from models.records import Capacity, Limit
 from models.site.job import Job
 from models.site.topology import Topology, cannot_run
 from streams.sources.slurm import machine as words
+from streams.sources.slurm.attempt_rows import hosts
 from streams.sources.slurm.machine import Machine, Node, capacity_of
-from streams.sources.slurm.rows import hosts
 
 NODES = """\
 NodeName=n1 CPUTot=8 CPUEfctv=6 Gres=(null) State=IDLE RealMemory=1000 Partitions=batch Weight=2 Reason=it CPUTot=99

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from streams.bulk.reading import read_log
+from streams.sources.slurm.attempt_rows import JobRow
+from streams.sources.slurm.job_table import JobTable
 from streams.sources.slurm.jobcomp import read_record
 from streams.sources.slurm.json_jobs import read_jobs
-from streams.sources.slurm.rows import JobRow
-from streams.sources.slurm.table import JobTable
 from streams.sources.slurm.text import read_sacct
 from tests.support.made_slurm import NOON, MadeJob, squeue, stamp
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.records import End
-from streams.sources.slurm.rows import (
+from streams.sources.slurm.attempt_rows import (
     ENDED,
     QUEUED,
     REQUEUED,

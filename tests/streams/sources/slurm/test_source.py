@@ -16,9 +16,9 @@ from queuecast.testing_sources import BadPart, SourceContract, events_there
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.contract import MAX_CURSOR_BYTES, CursorError, Skipped, encode_cursor
-from streams.sources.registry import format_of
 from streams.sources.slurm.attempt_events import BY
 from streams.sources.slurm.source import SlurmSource, _unpacked
+from streams.sources.source_registry import format_of
 from tests.support.made_slurm import NOON, MadeJob, history, records, sacct, squeue
 
 NODES = (

@@ -7,9 +7,9 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import JobEvent, Outcome, Submit
+from streams.sources.slurm.attempt_rows import JobRow
+from streams.sources.slurm.job_table import REMEMBER_S, JobTable
 from streams.sources.slurm.json_jobs import read_jobs
-from streams.sources.slurm.rows import JobRow
-from streams.sources.slurm.table import REMEMBER_S, JobTable
 from streams.sources.slurm.text import read_sacct
 from tests.support.made_slurm import NOON, MadeJob, sacct, squeue
 

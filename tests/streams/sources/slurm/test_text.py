@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.sources.contract import Skipped
-from streams.sources.slurm.rows import JobRow
+from streams.sources.slurm.attempt_rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
 HEADER = (

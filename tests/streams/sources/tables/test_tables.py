@@ -15,7 +15,7 @@ from models.records import JobEvent
 from queuecast.testing_sources import BadPart, SourceContract
 from streams.bulk.reading import read_log
 from streams.errors import UserError
-from streams.sources.registry import format_of
+from streams.sources.source_registry import format_of
 from streams.sources.tables.cells import seconds_of, text_of, time_of
 from streams.sources.tables.mapping import mapping_for, read_mapping, ready
 from streams.sources.tables.table_source import TableSource

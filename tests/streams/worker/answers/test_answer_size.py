@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from models.records import JobsAnswer, LiveJob, LiveState, NoAnswer, SiteAnswer, WeekAccuracy
-from streams.worker.answers.questions import MAX_ANSWER_BYTES, encoded
+from streams.worker.answers.background_answers import MAX_ANSWER_BYTES, encoded
 
 LONG = "\x01" * 256
 """The name that takes most as JSON: six bytes a character."""

@@ -22,7 +22,7 @@ from streams.settings import EstimateSettings
 from streams.worker.answers import estimate_grid as grid_module
 from streams.worker.answers.estimate_grid import EstimateGrids, key_of, site_time
 from streams.worker.answers.time_slicer import HANDING_S, TimeSlicer
-from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.checkpoint.stored_site import SiteHandle
 
 ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
 FREELY = EstimateSettings(cpu_share=1.0)

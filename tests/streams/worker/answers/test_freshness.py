@@ -7,7 +7,7 @@ import pytest
 
 from models.records import JobsAnswer, LiveState, WaitAnswer
 from streams.worker.answers.freshness import MAX_UNREAD_MESSAGES, Freshness
-from streams.worker.checkpoint.stored import MAX_STALE_S, MIN_STALE_S, WINDOW_EVENTS, Arrivals
+from streams.worker.checkpoint.stored_site import MAX_STALE_S, MIN_STALE_S, WINDOW_EVENTS, Arrivals
 
 NOW = 1.8e9
 PLACE = ("queuecast.events", 3)

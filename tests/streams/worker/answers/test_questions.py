@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import (
@@ -26,11 +26,11 @@ from models.simulation import generate, run
 from streams.settings import EstimateSettings, KafkaSettings, QuestionSettings
 from streams.worker.answers import answering
 from streams.worker.answers.answering import MOST_ANSWERED, SAME_S, Answering
+from streams.worker.answers.background_answers import Questions
 from streams.worker.answers.estimate_grid import EstimateGrids
-from streams.worker.answers.questions import Questions
 from streams.worker.answers.time_slicer import TimeSlicer
-from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.metrics.process import Metrics
+from streams.worker.checkpoint.stored_site import SiteHandle
+from streams.worker.metrics.process_metrics import Metrics
 
 STAMP_MS = 1_000_000
 """The broker's stamp of every question: far from any clock of this machine."""

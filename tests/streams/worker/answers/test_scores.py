@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
-from models.engine.asking.answers import answer
+from models.engine.asking.engine_answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import WaitAnswer, WaitQuestion
 from models.site.shapes import Shape
 from streams.settings import Settings
-from streams.worker.answers import scores as answer_scores
-from streams.worker.answers.scores import MAX_ANSWER_AGE_S, AnswerScores, KindScores, PublishedWait
-from streams.worker.metrics.sites import SiteFamilies
+from streams.worker.answers import answer_scores as answer_scores
+from streams.worker.answers.answer_scores import MAX_ANSWER_AGE_S, AnswerScores, KindScores, PublishedWait
+from streams.worker.metrics.site_metrics import SiteFamilies
 from tests.support import events
 from tests.support.events import end, start, submit
 from tests.support.fakes import Process

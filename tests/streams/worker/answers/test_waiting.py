@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from models.records import BUSY, QUOTA, SiteAnswer, SiteQuestion, WaitAnswer
-from streams.worker.answers.waiting import WINDOW_S, MessageAge, WaitingQuestions
+from streams.worker.answers.question_queue import WINDOW_S, MessageAge, WaitingQuestions
 from tests.streams.worker.answers.test_questions import STAMP_MS, AskedWorker, message_of, wait
 
 MESSAGE: Any = SimpleNamespace(timestamp=0)

@@ -17,11 +17,11 @@ from models.engine.settings import EngineSettings
 from models.records import End, Start, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
-from streams.worker.checkpoint import table
+from streams.worker.checkpoint import owned_table
 from streams.worker.checkpoint.checkpoint import Pending
 from streams.worker.checkpoint.event_logs import ChangelogRecords
-from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, StoredState, decode_stored
-from streams.worker.checkpoint.table import RETRY_S, OwnershipToken
+from streams.worker.checkpoint.owned_table import RETRY_S, OwnershipToken
+from streams.worker.checkpoint.stored_site import LogOffsets, PartitionLog, StoredState, decode_stored
 from streams.worker.checkpoint.watchdog import WorkerStalled
 from streams.worker.ownership.owner import CHECKPOINT_TURNS
 from tests.support.fakes import Process
@@ -45,7 +45,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(table, "AsyncRetrying", partial(AsyncRetrying, sleep=sleep))
+    monkeypatch.setattr(owned_table, "AsyncRetrying", partial(AsyncRetrying, sleep=sleep))
     return waited
 
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from streams.settings import RedisSettings
-from streams.worker.checkpoint.client import Cluster, connect
+from streams.worker.checkpoint.redis_client import Cluster, connect
 from tests.support.loops import LOOPS
 
 CLOSED_BY: list[Callable[[Any], None]] = [

@@ -18,7 +18,7 @@ from models.records import bundled
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint.claims import Fenced, WritesLost
-from streams.worker.checkpoint.table import OwnershipToken
+from streams.worker.checkpoint.owned_table import OwnershipToken
 from tests.support.changelog import Changelog
 from tests.support.events import as_history
 from tests.support.fakes import Process

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent
-from models.stored import MAX_DECOMPRESSED_BYTES
+from models.stored_values import MAX_DECOMPRESSED_BYTES
 from streams.worker.checkpoint.job_log import JobLog, SegmentRange, keys_of, segment_key, site_of
-from streams.worker.checkpoint.stored import StoredSegment, StoredState, decode_stored, encode_stored, read_state
+from streams.worker.checkpoint.stored_site import StoredSegment, StoredState, decode_stored, encode_stored, read_state
 from tests.support.engines import EVERY, SMALL, encoded, workload
 from tests.support.events import end, start, submit
 

@@ -8,13 +8,13 @@ import pytest
 from aiokafka.errors import GroupCoordinatorNotAvailableError, IllegalGenerationError
 
 from models.engine.settings import EngineSettings
-from streams.worker.checkpoint import table
+from streams.worker.checkpoint import owned_table
 from streams.worker.checkpoint.loader import SiteLoader
-from streams.worker.checkpoint.table import Retries
+from streams.worker.checkpoint.owned_table import Retries
 
 
 def test_membership_not_confirmed_now_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr(owned_table, "RETRY_S", (0.0, 0.0))
     failures = [GroupCoordinatorNotAvailableError(), IllegalGenerationError()]
 
     async def confirm() -> None:

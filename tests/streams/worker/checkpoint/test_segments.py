@@ -13,7 +13,7 @@ from models.records import Rebuild
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint.job_log import keys_of, segment_key, site_of
-from streams.worker.checkpoint.stored import StoredSegment, decode_stored, encode_stored
+from streams.worker.checkpoint.stored_site import StoredSegment, decode_stored, encode_stored
 from tests.support.changelog import Changelog
 from tests.support.fakes import Process
 from tests.support.memory_servers import Crash, World

@@ -15,7 +15,7 @@ from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import checkpoint
 from streams.worker.checkpoint.loader import EVENTS_PER_TURN
-from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.checkpoint.stored_site import SiteHandle
 from streams.worker.intake.messages import Unreadable, read_site_message
 from tests.support.events import as_history
 from tests.support.fakes import Process

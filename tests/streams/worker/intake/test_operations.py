@@ -11,7 +11,7 @@ from models.engine.settings import EngineSettings
 from models.records import AnyOperation, DeadLetter, ForgetJob, Rebuild, SetCapacity, Start, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
-from streams.worker.checkpoint.stored import StoredState
+from streams.worker.checkpoint.stored_site import StoredState
 from tests.support.fakes import Process
 from tests.support.memory_servers import Crash, World
 from tests.support.stored import saved_state

@@ -18,7 +18,7 @@ from streams.broker.topics import partition_of
 from streams.errors import UserError
 from streams.settings import Settings, SitesSettings, WorkerSettings
 from streams.worker.checkpoint.event_logs import ChangelogRecords
-from streams.worker.checkpoint.stored import LogOffsets, PartitionLog, SiteHandle, decode_stored
+from streams.worker.checkpoint.stored_site import LogOffsets, PartitionLog, SiteHandle, decode_stored
 from streams.worker.intake.intake import EventPlaces
 from tests.support.fakes import Process
 from tests.support.memory_servers import TOPIC, MemoryTable, World

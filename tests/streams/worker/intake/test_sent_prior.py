@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.operations import operate
+from models.engine.operator_commands import operate
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, LoadPrior, Prediction
 from models.simulation import generate, run

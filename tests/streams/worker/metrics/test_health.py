@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from streams.settings import KafkaSettings, RedisSettings, Settings
-from streams.worker.metrics import process
-from streams.worker.metrics.process import FRESH_S, Health
+from streams.worker.metrics import process_metrics
+from streams.worker.metrics.process_metrics import FRESH_S, Health
 
 
 class Server:
@@ -46,7 +46,7 @@ def away() -> Iterator[int]:
 
 
 def test_what_answers_what_hangs_and_what_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "PATIENCE_S", 60.0)  # for what answers, however busy the machine is
+    monkeypatch.setattr(process_metrics, "PATIENCE_S", 60.0)  # for what answers, however busy the machine is
     now, server = 100.0, Server()
 
     async def look(nobody: int) -> None:
@@ -62,7 +62,7 @@ def test_what_answers_what_hangs_and_what_is_away(monkeypatch: pytest.MonkeyPatc
         assert (found.broker, found.store, server.asked) == (None, None, 1)
 
         server.hangs = True
-        monkeypatch.setattr(process, "PATIENCE_S", 0.3)
+        monkeypatch.setattr(process_metrics, "PATIENCE_S", 0.3)
         await asyncio.gather(found.look(), found.look())
         assert (found.store, server.asked) == (None, 1)  # as it was a moment ago
         now += FRESH_S + 0.1

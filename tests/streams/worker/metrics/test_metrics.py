@@ -17,19 +17,19 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy
 from models.method import SiteContext, WaitMethod
+from models.method_registry import METHODS
 from models.records import Capacity, Hold, Partition, Pool, Start, Submit
-from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.history import FEATURES
 from models.site.job import Estimate, Job
 from models.waiting_accuracy import Landmark, WaitingAccuracy
 from streams.settings import EstimateSettings
+from streams.worker.answers.answer_scores import AnswerScores
 from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.scores import AnswerScores
-from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.metrics.process import SITES_PER_TURN, Metrics
-from streams.worker.metrics.sites import MAX_SHOWN_PARTITIONS, SiteFamilies
+from streams.worker.checkpoint.stored_site import SiteHandle
+from streams.worker.metrics.process_metrics import SITES_PER_TURN, Metrics
+from streams.worker.metrics.site_metrics import MAX_SHOWN_PARTITIONS, SiteFamilies
 from streams.worker.supervisor import merged
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)

@@ -19,9 +19,9 @@ from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import checkpoint
 from streams.worker.checkpoint.crashes import CrashMark
-from streams.worker.checkpoint.stored import ASIDE_S, MOST_FAILURES
+from streams.worker.checkpoint.stored_site import ASIDE_S, MOST_FAILURES
 from streams.worker.ownership import partition
-from streams.worker.ownership.sites import PartitionSites
+from streams.worker.ownership.partition_sites import PartitionSites
 from tests.support.fakes import Process
 from tests.support.memory_servers import Crash, World
 from tests.support.stored import heads, saved_state, whole

@@ -9,9 +9,9 @@ import pytest
 
 from streams.worker.checkpoint.checkpoint import Pending
 from streams.worker.checkpoint.event_logs import ChangelogRecords
-from streams.worker.checkpoint.stored import StoredState, encode_stored
-from streams.worker.checkpoint.table import StoredSites
-from streams.worker.ownership.sites import PartitionSites
+from streams.worker.checkpoint.owned_table import StoredSites
+from streams.worker.checkpoint.stored_site import StoredState, encode_stored
+from streams.worker.ownership.partition_sites import PartitionSites
 
 
 class Reading:

@@ -7,9 +7,9 @@ import pytest
 from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
-from streams.worker.checkpoint import table
+from streams.worker.checkpoint import owned_table
 from streams.worker.checkpoint.crashes import Solitude
-from streams.worker.checkpoint.table import Revoked
+from streams.worker.checkpoint.owned_table import Revoked
 from tests.support.fakes import Process
 from tests.support.memory_servers import World
 
@@ -20,7 +20,7 @@ SETTINGS = Settings(
 
 
 def test_messages_before_the_membership_is_confirmed_are_not_processed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr(owned_table, "RETRY_S", (0.0, 0.0))
     world, is_member = World(), True
     for event in run(generate(3, 12, 32, 0.9), 32, "alder"):
         world.publish_events([event])

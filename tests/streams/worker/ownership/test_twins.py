@@ -18,7 +18,7 @@ from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint.claims import Fenced
 from streams.worker.checkpoint.event_logs import ChangelogRecords
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.stored import decode_stored
+from streams.worker.checkpoint.stored_site import decode_stored
 from tests.support.fakes import Process
 from tests.support.memory_servers import MemoryEvents, MemoryTable, World
 

@@ -12,8 +12,8 @@ from hypothesis import settings as checks
 from hypothesis import strategies as st
 
 from models.engine.settings import EngineSettings
+from models.method_registry import METHODS
 from models.records import AnyEvent, Prediction, Start, Submit, bundled
-from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.notes import Pair
 from streams.offline.replay import replay

@@ -10,8 +10,8 @@ from models.arrays import Floats, Ints
 from models.kernels import njit
 from models.site.table import ByCode
 from models.slots import Slots
-from models.stored import check_alike
-from models.waits.order.features import BEFORE, COUNT, HELD, NAMES, People, Queued, features_of
+from models.stored_values import check_alike
+from models.waits.order.order_features import BEFORE, COUNT, HELD, NAMES, People, Queued, features_of
 
 MOST_QUEUES = 32
 """Queues that have a weight of their own; the one longest without a start is evicted."""

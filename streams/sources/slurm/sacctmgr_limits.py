@@ -7,7 +7,7 @@ import msgspec
 
 from models.records import Limit
 from streams.sources.logs.fields import MAX_NAME
-from streams.sources.slurm.rows import (
+from streams.sources.slurm.attempt_rows import (
     NO_RESOURCES,
     Resources,
     resources_of,

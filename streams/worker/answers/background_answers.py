@@ -38,8 +38,8 @@ from streams.broker.topics import EVENT_MESSAGE_BYTES, Topics
 from streams.errors import UNDECODABLE
 from streams.settings import KafkaSettings, QuestionSettings
 from streams.worker.answers.answering import Answering
+from streams.worker.answers.question_queue import DroppedQuestion, MessageAge, WaitingQuestion, WaitingQuestions
 from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
-from streams.worker.answers.waiting import DroppedQuestion, MessageAge, WaitingQuestion, WaitingQuestions
 from streams.worker.intake.messages import Unreadable, dead_letter, read_question
 
 MAX_ANSWER_BYTES = EVENT_MESSAGE_BYTES - (32 << 10)

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from models.engine.checkpoint import SavedState, read_jobs, read_saved
 from models.engine.engine import Engine
+from models.engine.saved_state import SavedState, read_jobs, read_saved
 from models.records import DoneOperation
-from models.stored import decompress
+from models.stored_values import decompress
 from streams.worker.checkpoint.job_log import JobLog, SegmentRange, keys_of
 
 MOST_FAILURES, ASIDE_S = 3, 3600.0

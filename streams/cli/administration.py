@@ -366,7 +366,7 @@ def load_prior(
     Until the site has trained its own forests, its predictions come from these. Use it for sites with little history.
     """
     from models.records import LoadPrior
-    from streams.offline.prior import read_prior
+    from streams.offline.pretraining import read_prior
 
     _send(context, LoadPrior, why, prior=read_prior(file))
 

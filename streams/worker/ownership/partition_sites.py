@@ -12,8 +12,8 @@ from streams.broker.fetched import Fetched
 from streams.worker.checkpoint.checkpoint import EngineInput, EvictedSite, Pending
 from streams.worker.checkpoint.event_logs import LogGaps, log_of
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
-from streams.worker.checkpoint.stored import PartitionLog, SiteHandle, decode_stored
-from streams.worker.checkpoint.table import OwnedTable, StoredSites
+from streams.worker.checkpoint.owned_table import OwnedTable, StoredSites
+from streams.worker.checkpoint.stored_site import PartitionLog, SiteHandle, decode_stored
 from streams.worker.intake.messages import Unreadable
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from models.method import SiteContext
 from models.site.history import FEATURES
 from models.site.history import features_of as summaries_of
 from models.site.job import Job
-from models.waits.boosted import live, recent
+from models.waits.boosted import live_features, recent
 from models.waits.boosted.recent import Codes, Recent
 
 Stored = npt.NDArray[np.float16]
@@ -23,13 +23,13 @@ THURSDAY: Final = 3  # the first of January 1970
 
 _OF_JOB = ("walltime", "run", "share", "nodes", "memory", "hour", "weekday", "down", "site", "simulated")
 
-NAMES = (*FEATURES, *_OF_JOB, *live.NAMES, *recent.NAMES)
+NAMES = (*FEATURES, *_OF_JOB, *live_features.NAMES, *recent.NAMES)
 """The features in their order. Seconds, CPUs and work are stored as log2(1 + x), with the sign of x. `run` is the
 predicted run time, and `simulated` the wait in a simulated schedule: -1 if there is none."""
 
 _LIVE = len(FEATURES) + len(_OF_JOB)
-_RECENT = _LIVE + len(live.NAMES)
-"""First positions of the features of `live` and of `recent`."""
+_RECENT = _LIVE + len(live_features.NAMES)
+"""First positions of the features of `live_features` and of `recent`."""
 
 AS_THEY_ARE = np.array(
     [
@@ -53,7 +53,7 @@ def row_of(job: Job, codes: Codes, rows: int, context: SiteContext, waits: Recen
     summaries = summaries_of(job, context.state, now) if job.features is None else job.features
     found = np.zeros(len(NAMES))
     found[: len(FEATURES)], found[len(FEATURES) : _LIVE] = summaries, _of_job(job, context, simulated_s)
-    live.live_features(job, context.state.table, now, context.cpus, found[_LIVE:_RECENT])
+    live_features.live_features(job, context.state.table, now, context.cpus, found[_LIVE:_RECENT])
     waits.features(codes, now, rows, found[_RECENT:])
     return stored(found)
 

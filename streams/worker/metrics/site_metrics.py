@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from models.durations import duration
 from models.engine.asking.accuracy import acted_on
-from models.engine.asking.answers import live_state, waits_unusually
+from models.engine.asking.engine_answers import live_state, waits_unusually
 from models.engine.asking.partitions import partition_states
 from models.engine.engine import Engine
 from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy, Histogram
@@ -13,10 +13,10 @@ from models.site.job import Phase
 from models.site.state import SITE
 from models.waiting_accuracy import WAITING_AGES_S
 from streams.process.scraping import Families
+from streams.worker.answers.answer_scores import QUERY, AnswerScores
 from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.scores import QUERY, AnswerScores
-from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.checkpoint.stored_site import SiteHandle
 
 MAX_SHOWN_PARTITIONS = 16  # maximum number of partitions of a site with partition metrics
 

@@ -7,8 +7,8 @@ import numpy as np
 from models.arrays import Flags, Floats, Ints, Records
 from models.kernels import njit
 from models.site.table import QUEUED, RUNNING
-from models.waits.boosted.features import Stored as Rows
 from models.waits.boosted.queued import QueuedFeatures
+from models.waits.boosted.submit_features import Stored as Rows
 
 _SELECTED: Final = (
     "recent_wait_size_time_ago",

@@ -16,12 +16,12 @@ from prometheus_client import (
 
 from streams.broker.consumer import broker_answers
 from streams.settings import Settings
+from streams.worker.answers.answer_scores import AnswerScores
 from streams.worker.answers.estimate_grid import EstimateGrids
 from streams.worker.answers.freshness import Freshness, TopicPartition
-from streams.worker.answers.scores import AnswerScores
-from streams.worker.checkpoint.client import AWAY, connect
-from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.metrics.sites import SiteFamilies
+from streams.worker.checkpoint.redis_client import AWAY, connect
+from streams.worker.checkpoint.stored_site import SiteHandle
+from streams.worker.metrics.site_metrics import SiteFamilies
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 SITES_PER_TURN = 5  # sites per turn, between which other tasks run

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 import tomli_w
 
-from models.engine.checkpoint import decode_array, encode_array
+from models.engine.saved_state import decode_array, encode_array
 from streams.errors import UserError, of_file
 
 S = TypeVar("S")

@@ -18,10 +18,10 @@ import msgspec
 from models.plugins import Registry
 from streams.errors import NotUnderstood, UserError, of_file
 from streams.sources.contract import HEAD_BYTES, Source
-from streams.sources.logs.files import first_bytes, open_log
+from streams.sources.logs.log_files import first_bytes, open_log
 
 SOURCES = {
-    "events": "streams.sources.logs.events:EventsSource",
+    "events": "streams.sources.logs.event_files:EventsSource",
     "flux": "streams.sources.schedulers.flux:FluxSource",
     "flux-log": "streams.sources.schedulers.flux:FluxLogSource",
     "gridengine": "streams.sources.schedulers.gridengine:GridEngineSource",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from models.engine.live import LiveJobs
+from models.engine.live_jobs import LiveJobs
 from models.records import Cancel, End, JobKey, Start, Submit
 from models.site.job import PROGRESS, Extras, Job, Phase, progress_at_start
 

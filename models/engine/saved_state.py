@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from models.engine.histories import Changes, Gaps, SavedHistories
-from models.engine.live import SavedLive, StoredJob
+from models.engine.live_jobs import SavedLive, StoredJob
 from models.engine.methods import SavedMethods
 from models.engine.queues import QueueSeen
 from models.engine.reestimates import EstimateBudget

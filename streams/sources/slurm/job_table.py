@@ -26,7 +26,7 @@ from streams.sources.slurm.attempt_events import (
     Entry,
     is_resized,
 )
-from streams.sources.slurm.rows import (
+from streams.sources.slurm.attempt_rows import (
     QUEUED,
     JobRow,
     eligible_again,

@@ -32,7 +32,7 @@ from streams.settings import Settings
 from streams.sources.contract import OnSkipped, Source
 from streams.sources.live_source import cursor_file
 from streams.sources.publisher import OutgoingEvent, from_source
-from streams.sources.registry import format_of, options_for, source_named
+from streams.sources.source_registry import format_of, options_for, source_named
 
 MARGIN = 1.2
 """Factor on the methods' memory: the first jobs sent meet a site with little history, so more are needed."""

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_chain, wait_fixed
 
-from streams.worker.checkpoint.client import AWAY
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.stored import StoredState, Table, decode_segment, decode_stored
+from streams.worker.checkpoint.redis_client import AWAY
+from streams.worker.checkpoint.stored_site import StoredState, Table, decode_segment, decode_stored
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from models.engine.asking.what_if import consider, low_confidence, unverified_re
 from models.engine.asking.why import Orders, explained, why
 from models.engine.declared import default_walltime
 from models.engine.engine import Engine
-from models.engine.events.arrays import is_row
+from models.engine.events.job_arrays import is_row
 from models.engine.outgoing import bounds_of, start_of
 from models.records import (
     AnyAnswer,
