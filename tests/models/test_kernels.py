@@ -85,9 +85,7 @@ def test_a_change_in_another_file_compiles_its_callers_again(
     assert called(first, tmp_path / "cache") == (expected, 1)
 
 
-def test_a_folder_that_cannot_be_written_leaves_kernels_where_numba_puts_them(
-    copies: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_unwritable_folder_leaves_kernels_to_numba(copies: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "kernels").touch()
     first, _ = copies

@@ -125,7 +125,7 @@ def test_nothing_seen_is_no_error() -> None:
     assert set(Accuracy().measures().values()) == {0}
 
 
-def test_a_run_time_without_an_estimate_counts_as_missing_and_scores_as_zero() -> None:
+def test_run_time_without_estimate_is_missing_and_scores_zero() -> None:
     accuracy = RunAccuracy()
     accuracy.add(None, 120.0)
     accuracy.add(60.0, 120.0, (0.0, 100.0))

@@ -33,12 +33,12 @@ def test_who_submits_a_job_that_starts_soon_is_not_told_so() -> None:
     assert due(job, 300.0, BEFORE_S) is None
 
 
-def test_a_job_that_passes_what_was_first_told_as_the_latest_waits_unusually_long() -> None:
+def test_job_past_its_first_latest_start_waits_unusually_long() -> None:
     told = notice(watched(PLACE, FIRST, BEFORE_S), "slipped", 400 * HOUR_S, "notify").text
     assert told.endswith("by its latest predicted time: it has waited longer than 90 % of jobs like it")
 
 
-def test_it_slips_where_the_estimate_or_the_clock_passes_the_latest_start() -> None:
+def test_notice_of_delay_follows_estimate_or_clock_past_latest() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     job.estimated(StartEstimate(21 * HOUR_S, 40 * HOUR_S, HOUR_S))
     assert due(job, HOUR_S, BEFORE_S) == "slipped"
@@ -119,7 +119,7 @@ def test_no_start_is_told_of_a_job_that_is_held_back() -> None:
     assert told == "job 4711 at kth has no predictable start: held back by a limit"
 
 
-def test_a_later_estimate_is_asked_about_although_the_job_was_held_back() -> None:
+def test_later_estimate_of_blocked_job_is_considered() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     job.blocked_by = "held back by a limit"
     job.estimated(StartEstimate(4 * HOUR_S, 9 * HOUR_S, HOUR_S))

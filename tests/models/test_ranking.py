@@ -47,7 +47,7 @@ def test_of_two_estimates_much_alike_the_surer_one_comes_first() -> None:
     assert responses(found) == [("sure", 3660.0), ("bold", 3600.0), ("far", 5400.0)]
 
 
-def test_a_site_is_compared_by_the_wait_that_it_says_to_compare_by() -> None:
+def test_ranking_compares_the_wait_that_the_site_names() -> None:
     doubtful = msgspec.structs.replace(said(0.0), cautious_wait_s=7200.0)
     found = rank(JOB, {"doubtful": doubtful, "far": said(3600.0)}, {})
     assert [(one.site, one.cautious_wait_s) for one in found.ranking] == [("far", 3609.9), ("doubtful", 7200.0)]
@@ -62,7 +62,7 @@ def test_a_fast_site_may_make_up_for_its_wait() -> None:
     assert [one.speed for one in found.ranking] == [2.0, 1.0]
 
 
-def test_one_run_time_for_all_sites_is_the_median_of_what_they_predict() -> None:
+def test_common_run_time_is_the_median_of_the_sites() -> None:
     told = {"a": said(0.0, 1000.0), "b": said(0.0, 2000.0), "c": said(0.0, 3000.0), "d": said(0.0, None)}
     found = rank(JOB, told, {"a": SiteSettings(speed=4.0)})
     assert found.reference_run_s == 3000.0  # of 4000, 2000 and 3000
@@ -88,7 +88,7 @@ def test_the_reference_run_time(
     assert responses(found) == [("a", None if expected is None else 10.0 + expected)]
 
 
-def test_a_site_of_which_little_is_known_ranks_behind_with_the_reason() -> None:
+def test_site_with_little_history_ranks_last_with_reason() -> None:
     new = msgspec.structs.replace(said(0.0), low_confidence="only 1 of its jobs started so far")
     old = msgspec.structs.replace(said(1.0), stale="its last event came 2h ago")
     found = rank(JOB, {"new": new, "slow": said(90_000.0), "old": old, "none": said(None)}, {})
@@ -104,7 +104,7 @@ def test_sites_without_an_estimate_come_last_and_ties_go_by_name() -> None:
     assert [one.site for one in rank(JobRequest(), unknown_run, {}).ranking] == ["soon", "late", "x"]
 
 
-def test_sites_to_which_the_job_cannot_go_are_left_out_with_the_reason() -> None:
+def test_impossible_sites_are_left_out_with_reason() -> None:
     told: dict[str, Reply] = {
         "small": said(0.0, cpus=4),
         "nameless": said(0.0, cpus=0),
@@ -123,7 +123,7 @@ def test_sites_to_which_the_job_cannot_go_are_left_out_with_the_reason() -> None
     ]
 
 
-def test_a_limit_is_on_the_walltime_that_the_job_would_have_there() -> None:
+def test_ranking_limit_applies_to_the_walltime_at_the_site() -> None:
     limit = SiteSettings(speed=2.0, max_walltime=3600.0)
     assert ranked(rank(JOB, {"fast": said(0.0)}, {"fast": limit}))
     assert JOB.question("1", "fast", limit.speed).walltime == 3600.0
@@ -161,7 +161,7 @@ def test_a_question_names_partitions_as_a_submission_would() -> None:
     assert JobRequest().question("7", "alder").partitions is None
 
 
-def test_a_site_and_a_partition_where_it_cannot_run_are_left_out_with_the_reason() -> None:
+def test_impossible_site_and_partition_are_left_out_with_reason() -> None:
     never = msgspec.structs.replace(said(None), cannot_run="needs 8 GPUs a node: none has more than 4")
     some = msgspec.structs.replace(said(60.0), left_out={"debug": "walltime 2h: at most 30m in debug"})
     found = rank(JOB, {"alder": never, "birch": some}, {})
@@ -209,12 +209,12 @@ def test_sites_alike_are_equally_likely_the_best(count: int) -> None:
         assert [one.p_best for one in found] == pytest.approx([1.0 / count] * count)
 
 
-def test_a_fast_site_is_the_best_where_its_run_makes_up_for_the_wait() -> None:
+def test_fast_site_ranks_first_if_its_run_offsets_the_wait() -> None:
     told = {"fast": bounded(600.0, 60.0), "slow": bounded(0.0, 60.0)}
     assert ranked(rank(JOB, told, {"fast": SiteSettings(speed=2.0)}))["fast"].p_best == pytest.approx(1.0)
 
 
-def test_a_standing_estimate_knows_no_kinds_of_nodes_and_ranks_behind() -> None:
+def test_grid_estimate_without_node_kinds_ranks_last() -> None:
     found = rank(JobRequest(constraint="ib"), {"stood": stands(10.0), "asked": said(20.0)}, {})
     low_confidence = "a grid estimate is for any nodes"
     assert [(one.site, one.low_confidence) for one in found.ranking] == [("asked", None), ("stood", low_confidence)]

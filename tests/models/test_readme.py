@@ -42,7 +42,7 @@ def run(packages: Path, *arguments: str) -> str:
 
 
 @pytest.mark.long
-def test_the_method_that_is_shown_is_compared_and_replayed_by_its_name(packages: Path, tmp_path: Path) -> None:
+def test_readme_method_is_compared_and_replayed_by_name(packages: Path, tmp_path: Path) -> None:
     trace = str(made_trace(tmp_path / "made.swf", jobs=60))
     rows = json.loads(run(packages, "queuecast", "compare", trace, "--method", "optimist", "--workers", "1", "--json"))
     assert list(rows["waits"]) == ["zero", "median", "optimist"]

@@ -71,7 +71,7 @@ def test_an_event_comes_back_from_the_wire_as_it_went(event: AnyEvent) -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
-def test_an_event_says_its_version_its_type_and_what_differs_from_the_defaults(event: AnyEvent) -> None:
+def test_encoded_event_has_version_type_and_non_defaults(event: AnyEvent) -> None:
     wire = json.loads(msgspec.json.encode(event))
     assert wire["v"] == VERSION
     assert wire["type"] == event.kind
@@ -91,7 +91,7 @@ def test_a_job_is_known_by_its_id_and_attempt() -> None:
     assert keys == {("4711", 0), ("4711", 1)}
 
 
-def test_unknown_fields_are_ignored_and_absent_ones_have_defaults() -> None:
+def test_decoding_ignores_unknown_and_defaults_absent_fields() -> None:
     event = decoded('{"type":"submit","site":"ctc","time":1,"job":"1","weather":{"fair":[1]},"nice":null}')
     assert event == Submit(site="ctc", time=1.0, job="1")
     assert (event.v, event.attempt, event.cpus, event.gpus, event.walltime) == (VERSION, 0, 1, 0, None)
@@ -140,7 +140,7 @@ def test_what_a_reader_must_catch_beside_decode_errors() -> None:
         decoded('{"type":"start","site":"a","time":1,"job":"1","unknown":' + "[" * 100_000)
 
 
-def test_a_withheld_prediction_has_null_and_its_reason_on_the_wire() -> None:
+def test_withheld_prediction_encodes_null_and_reason() -> None:
     prediction = Prediction(
         site="ctc",
         job="4711",

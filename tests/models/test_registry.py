@@ -68,7 +68,7 @@ def test_a_name_that_is_taken_is_refused_with_the_package(here: Path, takes: str
         (METHOD.replace('"mine"', '"yours"'), "tested_broken:Mine has the name 'yours'"),
     ],
 )
-def test_a_method_that_cannot_be_loaded_is_named_with_its_package(
+def test_unloadable_method_error_names_it_and_its_package(
     here: Path, monkeypatch: pytest.MonkeyPatch, source: str, problem: str
 ) -> None:
     monkeypatch.delitem(sys.modules, "tested_broken", raising=False)

@@ -31,7 +31,7 @@ def arrays_of(kept: Kept) -> list[Any]:
     return [kept.learnt.total, kept.learnt.counts, *kept.users.values()]
 
 
-def test_arrays_come_back_with_their_numbers_and_shapes_and_may_be_changed() -> None:
+def test_decoded_arrays_have_values_shapes_and_are_writable() -> None:
     kept = Kept(
         Learnt(np.arange(6.0).reshape(2, 3), np.ones((0, 4), np.float32)), {"b": np.ones(2), "a": np.ones(1)}, 5.0
     )

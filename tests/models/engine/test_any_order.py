@@ -162,7 +162,7 @@ def test_wrong_times_leave_sound_totals_and_no_negative_times(
 
 
 @given(orderly(), st.data())
-def test_a_duplicate_at_once_or_later_changes_nothing_but_counters(events: list[AnyEvent], data: st.DataObject) -> None:
+def test_duplicate_event_changes_only_counters(events: list[AnyEvent], data: st.DataObject) -> None:
     engine = new_engine()
     for place, each in enumerate(events):
         assert not anomalies(engine.apply(each))
@@ -174,7 +174,7 @@ def test_a_duplicate_at_once_or_later_changes_nothing_but_counters(events: list[
 
 
 @given(disorderly(), st.data())
-def test_an_engine_that_is_saved_and_loaded_anywhere_goes_on_the_same(
+def test_engine_saved_at_any_event_continues_identically(
     pair: tuple[list[AnyEvent], list[AnyEvent]], data: st.DataObject
 ) -> None:
     came = pair[1]

@@ -152,9 +152,7 @@ class Disk:
 
 
 @pytest.mark.parametrize(("every", "with_"), [(1, SMALL), (7, EVERY), (50, SMALL), (200, EVERY)])
-def test_an_engine_that_is_saved_and_loaded_goes_on_as_if_nothing_had_happened(
-    every: int, with_: EngineSettings
-) -> None:
+def test_saved_and_loaded_engine_continues_identically(every: int, with_: EngineSettings) -> None:
     disk = Disk(with_)
     engine = Engine("s", with_)
     for place, event in enumerate(workload(2)):
@@ -263,7 +261,7 @@ def test_features_of_another_shape_are_refused(features: Any) -> None:
 # Settings that changed in between.
 
 
-def test_without_its_rows_an_engine_keeps_its_jobs_and_begins_its_histories_anew() -> None:
+def test_engine_without_rows_keeps_jobs_and_resets_histories() -> None:
     engine = engine_after(submit("1", 0.0), start("1", 60.0), end("1", 90.0), submit("2", 95.0))
     engine = Engine.load(engine.checkpoint()[0], None, None, MEDIAN)
     assert [*engine.context.state.jobs] == [("2", 0)]
@@ -290,7 +288,7 @@ def training_of(engine: Engine) -> dict[str, Any]:
     return msgspec.structs.asdict(boosted.training._state)
 
 
-def test_an_engine_says_that_its_histories_were_lost_until_they_have_grown_again() -> None:
+def test_engine_reports_lost_histories_until_they_are_refilled() -> None:
     state, _ = engine_after(nodes_at(0.0, down_nodes=1)).checkpoint()
     engine = Engine.load(state, None, None, MEDIAN)
     for number in range(MIN_JOBS_TO_RECOVER):
@@ -303,7 +301,7 @@ def test_an_engine_says_that_its_histories_were_lost_until_they_have_grown_again
     assert predicted(engine, submit("last", 1e6)).degraded == "1 of 10 nodes down"
 
 
-def test_what_is_the_same_for_many_jobs_is_kept_once_when_it_is_read_back() -> None:
+def test_loaded_jobs_share_equal_values() -> None:
     events = [submit(str(number), 60.0 * number, cpus=1) for number in range(5)]
     state, changes = engine_after(*events, settings=EngineSettings(method="median", shadows=())).checkpoint()
     engine = Engine.load(

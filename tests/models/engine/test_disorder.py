@@ -225,7 +225,7 @@ def test_jobs_of_every_phase_are_given_up() -> None:
     assert sorted(anomaly.reason for anomaly in anomalies(given_up())) == sorted(f"gave_up_{phase}" for phase in Phase)
 
 
-def test_every_anomaly_that_comes_out_is_in_the_table_of_the_readme() -> None:
+def test_each_emitted_anomaly_is_in_the_readme_table() -> None:
     happened = [record for text, _, _ in TABLE for record in applied(new_engine(), story(text))] + given_up()
     happened += applied(new_engine(), [Capacity(site="s", time=time, cpus=8) for time in (20.0, 10.0)])
     full = Engine("s", msgspec.structs.replace(SETTINGS, live_jobs=1))

@@ -30,7 +30,7 @@ from tests.support.engines import (
 from tests.support.events import end, start, submit
 
 
-def test_a_submit_is_predicted_from_the_state_it_finds_and_enters_it() -> None:
+def test_submit_is_predicted_before_it_joins_the_state() -> None:
     engine = engine_after(submit("1", 0.0, user="ada", cpus=4, walltime=60.0), start("1", 100.0))
     before = engine.context.state.totals(SITE, Phase.QUEUED)
     prediction = predicted(engine, submit("2", 200.0, user="ada", cpus=8, walltime=3600.0))
@@ -102,7 +102,7 @@ def test_held_jobs_are_not_in_the_queue_that_others_find() -> None:
     assert engine.context.state.totals(SITE, Phase.QUEUED).cpus == 4
 
 
-def test_the_wait_and_the_predicted_start_count_from_when_the_job_is_eligible() -> None:
+def test_wait_and_predicted_start_count_from_eligible_time() -> None:
     engine = engine_after(submit("0", 0.0), start("0", 40.0))
     assert predicted(engine, submit("1", 100.0, eligible=500.0)).predicted_start == 540.0
     told = outcome(engine, start("1", 560.0))
@@ -115,9 +115,7 @@ def test_start_little_before_eligible_counts_as_no_wait() -> None:
 
 
 @pytest.mark.parametrize(("walltime", "planned_run_s"), [(60.0, 60.0), (None, 100.0), (0.0, 100.0)])
-def test_the_run_time_is_estimated_from_the_request_or_else_the_history(
-    walltime: float | None, planned_run_s: float
-) -> None:
+def test_run_time_estimate_uses_request_else_history(walltime: float | None, planned_run_s: float) -> None:
     engine = Engine("s", MEDIAN)
     for number in range(2):
         for event in (submit(str(number), 0.0), start(str(number), 0.0), end(str(number), 100.0)):

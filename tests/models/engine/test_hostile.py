@@ -135,7 +135,7 @@ def wait_errors(records: Iterable[Record]) -> dict[str, float]:
     return {outcome.job: abs(outcome.error_s) for outcome in outcomes if "hostile" not in outcome.job}
 
 
-def test_running_jobs_that_were_never_submitted_make_room_for_those_that_were() -> None:
+def test_unsubmitted_running_jobs_give_way_to_submitted_ones() -> None:
     engine, (past, future) = copy(live=True), genuine()
     applied(engine, Hostile(past, CPUS, 1, ["running_for_ever"]).events(500), live=True)
     running = [job for job in engine.context.state.jobs.values() if not job.requested]

@@ -39,7 +39,7 @@ def test_it_is_neither_predicted_nor_scored() -> None:
     assert engine.scores.predictions["median"] == 3
 
 
-def test_its_wait_and_its_run_time_are_learnt_by_what_goes_by_these_alone() -> None:
+def test_late_job_trains_methods_that_use_only_wait_and_run_time() -> None:
     engine = Engine("s", SETTINGS)
     for number in range(100):
         time = 1000.0 * number
@@ -52,7 +52,7 @@ def test_its_wait_and_its_run_time_are_learnt_by_what_goes_by_these_alone() -> N
     assert told["median"].predicted_run_s == 90.0  # type: ignore[union-attr]
 
 
-def test_methods_that_learn_from_the_state_at_submission_learn_nothing_of_it() -> None:
+def test_late_job_does_not_train_methods_that_need_the_state() -> None:
     assert [name for name in METHODS if getattr(METHODS[name], "by_waits_alone", False)] == ["qbets"]
     engine = Engine("s", EVERY)
     applied(engine, usual(40))

@@ -45,7 +45,7 @@ def test_after_a_restart_too() -> None:
 
 
 @pytest.mark.long
-def test_what_is_older_than_all_that_is_known_is_not_taken_for_new() -> None:
+def test_job_older_than_all_known_ones_is_not_new() -> None:
     engine = Engine("s", SETTINGS)
     engine.parts.live.learnt = LearntJobs(most=1)
     assert learnt(engine, jobs(0, 10_000)) == 20_000
@@ -56,7 +56,7 @@ def test_what_is_older_than_all_that_is_known_is_not_taken_for_new() -> None:
     assert learnt(engine, jobs(10_000, 10_010)) == 20
 
 
-def test_where_the_rows_are_lost_what_is_unknown_and_over_an_hour_old_is_not_taken_for_new() -> None:
+def test_lost_rows_make_unknown_job_over_an_hour_old_not_new() -> None:
     engine = Engine("s", SETTINGS)
     learnt(engine, jobs(0, 200))
     state, _ = engine.checkpoint()
@@ -67,7 +67,7 @@ def test_where_the_rows_are_lost_what_is_unknown_and_over_an_hour_old_is_not_tak
 
 
 @pytest.mark.parametrize("some_left", [False, True])
-def test_where_the_rows_are_lost_what_left_within_the_hour_is_not_learnt_again(some_left: bool) -> None:
+def test_lost_rows_do_not_relearn_departures_of_the_last_hour(some_left: bool) -> None:
     engine = Engine("s", SETTINGS)
     learnt(engine, jobs(0, 600, every_s=1.0))
     state, changes = engine.checkpoint()
@@ -81,7 +81,7 @@ def test_where_the_rows_are_lost_what_left_within_the_hour_is_not_learnt_again(s
 
 
 @pytest.mark.parametrize(("late_s", "is_taken"), [(0.0, True), (59.0, True), (61.0, False)])
-def test_where_the_rows_are_lost_who_comes_now_is_new_though_a_bit_late(late_s: float, is_taken: bool) -> None:
+def test_lost_rows_accept_a_slightly_late_submit_as_new(late_s: float, is_taken: bool) -> None:
     engine = Engine("s", SETTINGS)
     learnt(engine, jobs(0, 200))
     again = Engine.load(engine.checkpoint()[0], None, None, SETTINGS)

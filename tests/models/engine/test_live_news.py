@@ -72,7 +72,7 @@ def test_reservation_puts_the_start_off_until_it_ends(engine: Engine) -> None:
     assert start_of(engine) < 50_000.0
 
 
-def test_drain_of_all_nodes_promises_no_start_until_they_are_back(engine: Engine) -> None:
+def test_drain_of_all_nodes_gives_no_start_until_they_return(engine: Engine) -> None:
     engine.apply(Cancel(site="s", time=60.0, job="large"))
     engine.apply(machine(70.0, 2))
     drained = asked(engine)

@@ -68,7 +68,7 @@ def test_a_method_is_shown_what_is_known_and_no_more(recorder: Engine) -> None:
     ]
 
 
-def test_a_method_is_shown_how_long_a_job_had_waited_that_was_cancelled(recorder: Engine) -> None:
+def test_method_receives_elapsed_wait_of_cancelled_job(recorder: Engine) -> None:
     for event in (submit("1", 0.0), cancel("1", 60.0), cancel("1", 60.0), submit("2", 100.0), cancel("2", 0.0)):
         recorder.apply(event)
     method = recorder.methods.waits[Recorder.name]
@@ -80,7 +80,7 @@ def test_a_method_is_shown_how_long_a_job_had_waited_that_was_cancelled(recorder
     ]
 
 
-def test_bounds_go_out_with_predictions_and_outcomes_and_are_measured(recorder: Engine) -> None:
+def test_bounds_are_in_predictions_and_outcomes_and_scored(recorder: Engine) -> None:
     assert predicted(recorder, submit("1", 0.0)).bounds == {"0.5": 7.0, "0.9": 70.0}
     assert outcome(recorder, start("1", 10.0)).bounds == {"0.5": 7.0, "0.9": 70.0}
     bounds = recorder.scores.accuracy[Recorder.name].bounds
@@ -120,7 +120,7 @@ def test_an_engine_that_is_let_go_is_freed_at_once() -> None:
 # Which methods run, and which are heard.
 
 
-def test_shadows_run_and_are_silent_unless_they_are_to_be_published() -> None:
+def test_shadow_methods_publish_only_if_configured() -> None:
     for published, heard in ((False, ["median"]), (True, ["median", "zero"])):
         engine = Engine("s", msgspec.structs.replace(MEDIAN, publish_shadows=published))
         records = [*engine.apply(submit("1", 0.0)), *engine.apply(start("1", 9.0)), *engine.apply(end("1", 9.0))]

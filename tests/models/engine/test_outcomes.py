@@ -33,7 +33,7 @@ from tests.support.stories import (
 )
 
 
-def test_a_start_that_comes_after_its_end_tells_the_wait_and_the_run_time() -> None:
+def test_start_after_its_end_gives_wait_and_run_time() -> None:
     engine, orderly = new_engine(), new_engine()
     late = outcomes(applied(engine, story("submit@100 end@300 start@150")))
     assert late == outcomes(applied(orderly, story("submit@100 start@150 end@300")))
@@ -41,7 +41,7 @@ def test_a_start_that_comes_after_its_end_tells_the_wait_and_the_run_time() -> N
     assert contents(engine) == contents(orderly)
 
 
-def test_a_job_first_seen_at_its_start_is_left_out_of_accuracy_and_history() -> None:
+def test_job_first_seen_at_start_is_not_in_accuracy_or_history() -> None:
     engine = new_engine()
     records = applied(engine, [event("start@150", cpus=8), event("submit@100", user="ada", cpus=4), event("end@300")])
     assert not outcomes(records) and not predictions(records)
@@ -75,7 +75,7 @@ def test_clocks_that_differ_make_no_negative_times(text: str, wait_s: float, run
     assert {run.run_s for run in engine.context.runs} == {run_s}
 
 
-def test_a_cancel_up_to_a_minute_before_its_submit_has_not_waited() -> None:
+def test_cancel_within_a_minute_before_submit_has_zero_wait() -> None:
     engine = new_engine()
     [outcome] = outcomes(applied(engine, story("submit@100 cancel@40")))
     assert (outcome.censored, outcome.actual_wait_s) == (True, 0.0)
@@ -113,13 +113,13 @@ def test_an_end_long_before_its_start_tells_no_run_time() -> None:
 
 
 @pytest.mark.parametrize(("state", "runs"), [("preempted", 0), ("node_fail", 0), ("failed", 1)])
-def test_an_end_that_cut_a_job_short_tells_no_run_time_before_its_start_either(state: str, runs: int) -> None:
+def test_end_of_truncated_job_before_its_start_has_no_run_time(state: str, runs: int) -> None:
     engine = new_engine()
     applied(engine, [event("submit@100"), event("end@300", state=state), event("start@150")])
     assert len(engine.context.runs) == runs
 
 
-def test_a_job_that_starts_long_before_its_submit_runs_from_then_on() -> None:
+def test_start_long_before_submit_is_running_from_then_on() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100", user="ada", cpus=4), event("start@39")])
     running = engine.context.state.totals(("user", "ada"), RUNNING)
@@ -140,7 +140,7 @@ def test_a_late_submit_fills_in_the_request() -> None:
     assert (running.planned_run_us, running.since) == (micros(60.0), micros(150.0))
 
 
-def test_a_job_first_seen_at_its_start_is_expected_to_run_as_others_did() -> None:
+def test_job_first_seen_at_start_has_run_time_of_similar_jobs() -> None:
     engine = new_engine()
     for number in range(2):
         request: dict[str, Any] = {"site": "s", "job": f"before{number}"}
@@ -151,7 +151,7 @@ def test_a_job_first_seen_at_its_start_is_expected_to_run_as_others_did() -> Non
     assert engine.context.state.jobs["1", 0].planned_run_s == 100.0
 
 
-def test_a_cancelled_job_has_a_censored_wait_and_is_history_for_nobody() -> None:
+def test_cancelled_job_has_censored_wait_and_no_history() -> None:
     engine = new_engine()
     [outcome] = outcomes(applied(engine, story("submit@100 cancel@150")))
     assert (outcome.censored, outcome.actual_wait_s, outcome.actual_run_s) == (True, 50.0, None)
@@ -256,7 +256,7 @@ def test_a_job_that_left_long_ago_is_not_taken_for_new() -> None:
     assert [anomaly.reason for anomaly in anomalies(engine.apply(event("submit@100")))] == ["duplicate_submit"]
 
 
-def test_an_end_whose_start_never_comes_is_forgotten_with_its_job() -> None:
+def test_end_without_start_is_dropped_with_its_job() -> None:
     engine = new_engine()
     applied(engine, story("submit@100 end@300"))
     assert live(engine) == {0: ENDED}
@@ -265,7 +265,7 @@ def test_an_end_whose_start_never_comes_is_forgotten_with_its_job() -> None:
     assert_sound(engine)
 
 
-def test_methods_are_told_of_every_job_that_leaves_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_receive_each_departure_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
     told: list[tuple[str, int]] = []
     monkeypatch.setattr(engine.methods.waits["median"], "forget", told.append)

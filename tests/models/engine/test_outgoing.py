@@ -90,7 +90,7 @@ def test_predictions_come_back_with_the_nodes() -> None:
     assert (prediction.predicted_wait_s, prediction.degraded) == (0.0, None)
 
 
-def test_nodes_down_out_of_an_unknown_number_are_told_but_withhold_nothing() -> None:
+def test_down_nodes_of_unknown_total_are_reported_only() -> None:
     zero = msgspec.structs.replace(MEDIAN, method="zero")
     for nodes in (None, 0):
         prediction = predicted(engine_after(nodes_at(0.0, nodes, down_nodes=3), settings=zero), submit("1", 1.0))

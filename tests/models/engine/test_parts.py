@@ -38,7 +38,7 @@ def test_a_run_is_planned_by_the_request_or_else_the_prediction(
     assert planned_run_s(walltime, run_s) == planned
 
 
-def test_bounds_are_a_methods_own_or_lent_and_trivial_rules_have_none() -> None:
+def test_bounds_are_own_or_lent_and_absent_for_baselines() -> None:
     own, lent = {"0.5": 1.0}, {"0.5": 2.0}
     predicted = job()
     predicted.estimates = {

@@ -38,7 +38,7 @@ def past(events: list[AnyEvent]) -> list[AnyEvent]:
     ]
 
 
-def test_who_learnt_from_the_past_says_what_one_does_who_saw_it_happen() -> None:
+def test_engine_of_past_jobs_equals_one_that_saw_them_live() -> None:
     seen, told = Engine("s", SETTINGS), Engine("s", SETTINGS)
     events, later = months(300), submit("new", 150_100.0, user="u1", cpus=32, walltime=3600.0)
     assert applied(seen, events) and not applied(told, past(events))
@@ -49,7 +49,7 @@ def test_who_learnt_from_the_past_says_what_one_does_who_saw_it_happen() -> None
     assert told.scores.accuracy["blend"].jobs == 0 and told.scores.predictions["blend"] == 1
 
 
-def test_what_became_of_old_jobs_is_learnt_though_they_were_never_predicted() -> None:
+def test_old_jobs_without_prediction_are_learned() -> None:
     told, spared = Engine("s", SETTINGS), Engine("s", SETTINGS)
     events = past(months(300))
     old = [msgspec.structs.replace(one, old=True) if isinstance(one, Submit) else one for one in events]

@@ -109,7 +109,7 @@ def test_next_estimate_is_due_after_a_share_of_what_is_left() -> None:
         (9000.0, 9100.0, 86_401.0, True),  # a day without a record
     ],
 )
-def test_estimate_is_published_if_it_moved_passed_or_is_a_day_old(
+def test_estimate_that_moved_passed_or_aged_is_published(
     wait_s: float, bound_s: float, now: float, published: bool
 ) -> None:
     far = {"0.9": 1e6} if now > 86_400.0 else {"0.9": 7200.0}
@@ -152,7 +152,7 @@ def test_changed_capacity_concerns_every_queued_job_immediately() -> None:
     assert {record.job for record in again(engine.apply(capacity(900, 2000.0)))} == set("01234")
 
 
-def test_large_cancelled_job_concerns_every_queued_job_immediately() -> None:
+def test_cancel_of_large_job_reestimates_all_pending_jobs() -> None:
     events = [submit(str(number), 1000.0, cpus=1, walltime=60.0) for number in range(3)]
     engine = engine_with(*events, submit("large", 1000.0, cpus=64, walltime=7200.0))
     tick(engine, 1120.0)

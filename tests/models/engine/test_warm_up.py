@@ -18,5 +18,5 @@ def kernels(which: str) -> Any:
 
 
 @pytest.mark.parametrize("which", ["late", "several"])
-def test_no_kernel_is_compiled_late_or_for_several_kinds_of_arguments(which: str) -> None:
+def test_warm_up_compiles_each_kernel_for_one_signature(which: str) -> None:
     assert kernels(which) == {}

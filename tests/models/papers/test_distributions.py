@@ -112,7 +112,7 @@ def test_states_of_the_same_sums_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("size", [30, 80])
-def test_saved_and_loaded_into_a_history_of_another_size_it_knows_the_jobs_that_both_hold(size: int) -> None:
+def test_load_into_another_history_size_keeps_common_jobs(size: int) -> None:
     site, method = new_site(), QesperaDistributions()
     play(method, site, 0, 70)
     other, resized = taken_back(method, QesperaDistributions()), new_site()

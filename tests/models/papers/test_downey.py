@@ -61,7 +61,7 @@ def test_median_and_average_are_those_of_what_is_drawn() -> None:
     assert model.average == pytest.approx(np.mean(longer), rel=0.01)
 
 
-def test_a_queue_is_believed_once_it_has_eight_runs_and_before_that_all_jobs_are() -> None:
+def test_queue_with_eight_runs_replaces_all_jobs() -> None:
     history = history_of(log_uniform(1000.0, 4000.0, 20), queue="long")
     assert Downey().predict(make("short"), history).reason == "conditional median of 20 by site"
     for run_s in log_uniform(10.0, 40.0, 8):
@@ -105,7 +105,7 @@ times = st.floats(0, 1e11)
 
 
 @given(st.lists(times, min_size=1, max_size=80), st.none() | times, times, st.sampled_from(["median", "average"]))
-def test_no_estimate_is_beyond_the_walltime_or_below_the_elapsed_time(
+def test_estimate_is_between_elapsed_time_and_walltime(
     ran: list[float], walltime: float | None, elapsed_s: float, lifetime: str
 ) -> None:
     method = run_method_named("downey", {"lifetime": lifetime})

@@ -136,9 +136,7 @@ def test_a_hypothesis_and_its_opposite_are_not_both_supported(
 
 
 @given(samples, samples, st.floats(-1e6, 1e6))
-def test_the_degrees_of_freedom_are_those_of_the_smaller_sample_to_both(
-    x: Sample, y: Sample, difference_s: float
-) -> None:
+def test_degrees_of_freedom_are_those_of_the_smaller_sample(x: Sample, y: Sample, difference_s: float) -> None:
     freedom = welch(x, y, difference_s)[1]
     assert (1 - 1e-9) * (min(x.count, y.count) - 1) <= freedom <= (1 + 1e-9) * (x.count + y.count - 2)
 
@@ -225,7 +223,7 @@ def test_memory_tells_problems_of_different_size_apart() -> None:
     assert predicted(method, make(memory=10**9)).reason == "mean of 4 by executable,user,cpus"  # nobody asked for that
 
 
-def test_run_times_are_shares_of_the_walltime_where_there_are_any() -> None:
+def test_run_times_with_walltimes_are_shares_of_these() -> None:
     ran = [(make(walltime=1000.0), 100.0), (make(walltime=2000.0), 600.0)]
     assert predicted(taught(*ran), make(walltime=4000.0)).run_s == pytest.approx(800.0)
     assert predicted(taught(*ran, relative=False), make(walltime=4000.0)).run_s == 350.0
@@ -266,7 +264,7 @@ def test_a_category_where_none_ran_as_long_is_passed_over() -> None:
     assert predicted(method, make(), 300.0).run_s == 5500.0
 
 
-def test_a_job_that_outlived_all_that_ran_comes_to_a_multiple_of_its_estimate() -> None:
+def test_job_longer_than_all_others_gets_multiple_of_estimate() -> None:
     method = taught((make(), 600.0), (make(), 602.0))
     assert predicted(method, make(), 6500.0).run_s == 11 * 601.0
     assert predicted(method, make(walltime=6550.0), 6500.0).run_s == 6550.0
@@ -373,7 +371,7 @@ made = st.builds(
 
 
 @given(st.lists(st.tuples(made, times), min_size=1, max_size=12), made, times)
-def test_no_estimate_is_beyond_the_walltime_or_below_the_elapsed_time(
+def test_estimate_is_between_elapsed_time_and_walltime(
     ran: list[tuple[Job, float]], job: Job, elapsed_s: float
 ) -> None:
     estimate = predicted(taught(*ran), job, elapsed_s)

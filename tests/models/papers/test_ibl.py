@@ -79,7 +79,7 @@ def test_what_a_site_cannot_have_is_bounded() -> None:
     assert max(state_of(site_of(absurd), 1e11).values[0]) == MAX_EXACT_INTEGER
 
 
-def test_free_processors_are_unknown_while_nobody_said_how_many_there_are() -> None:
+def test_free_cpus_without_site_size_are_missing() -> None:
     assert state_of(site_of(), 0.0).free_cpus is None
 
 
@@ -213,7 +213,7 @@ def told(engine: Engine, events: Iterable[AnyEvent]) -> list[tuple[str, float | 
     ]
 
 
-def test_with_another_policy_the_history_still_serves_by_its_jobs() -> None:
+def test_policy_change_keeps_the_history_of_jobs() -> None:
     events = story()
     begun = Engine("s", SETTINGS)
     told(begun, events[:600])

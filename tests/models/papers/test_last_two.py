@@ -72,7 +72,7 @@ def test_of_an_unknown_user_too() -> None:
         (200.0 + 500 * HOUR, 200.0 + 500 * HOUR),  # beyond all corrections
     ],
 )
-def test_a_prediction_that_was_outlived_is_corrected_in_growing_steps(elapsed_s: float, expected: float) -> None:
+def test_exceeded_prediction_is_corrected_in_growing_steps(elapsed_s: float, expected: float) -> None:
     assert predicted(history_of(100.0, 300.0), make(), elapsed_s) == expected
     assert predicted(history_of(100.0, 300.0), make(walltime=HOUR), elapsed_s) == max(min(expected, HOUR), elapsed_s)
 
@@ -86,7 +86,7 @@ times = st.floats(0, 1e11)
 
 
 @given(st.lists(times, max_size=5), st.none() | times, times)
-def test_no_estimate_is_beyond_the_walltime_or_below_the_elapsed_time(
+def test_estimate_is_between_elapsed_time_and_walltime(
     ran: list[float], walltime: float | None, elapsed_s: float
 ) -> None:
     estimate = predicted(history_of(*ran), make(walltime=walltime), elapsed_s)

@@ -45,7 +45,7 @@ def bounds(method: Qbets, of: Job | None = None) -> dict[str, float]:
 
 
 @given(st.integers(1, 400), st.sampled_from((0.1, 0.5, 0.75, 0.9, 0.95)), st.sampled_from((0.5, 0.9, 0.95, 0.99)))
-def test_a_rank_is_the_least_that_is_above_the_quantile_with_the_confidence(n: int, q: float, c: float) -> None:
+def test_rank_is_the_least_above_quantile_at_confidence(n: int, q: float, c: float) -> None:
     rank = upper_rank(n, q, c)
     if rank is None:
         assert binom.cdf(n - 1, n, q) < c + 1e-9  # even the largest may be below it
@@ -63,7 +63,7 @@ def test_a_lower_bound_is_an_upper_bound_seen_from_the_other_end(n: int, q: floa
         assert binom.sf(rank - 1, n, q) >= 0.95 - 1e-9  # at least `rank` waits are below the quantile
 
 
-def test_the_fewest_waits_are_those_of_which_the_largest_is_a_bound() -> None:
+def test_minimum_waits_make_the_largest_one_a_bound() -> None:
     for q in UPPER:
         n = min_waits(q, 0.95)
         assert upper_rank(n, q, 0.95) == n
@@ -107,7 +107,7 @@ def test_bounds_of_steady_waits_hold_as_often_as_they_say(seed: int) -> None:
         assert q - 0.005 <= held[f"{q:g}"] / told <= q + 0.04
 
 
-def test_bounds_grow_with_the_probability_and_with_the_confidence() -> None:
+def test_bounds_grow_with_probability_and_confidence() -> None:
     dice = random.Random(4)
     waits = [dice.expovariate(0.001) for _ in range(500)]
     usual, sure = bounds(learnt(waits)), bounds(learnt(waits, Qbets(confidence=0.99)))
@@ -134,7 +134,7 @@ def test_without_a_change_nothing_is_forgotten() -> None:
     assert int(told.split()[2]) > 500
 
 
-def test_the_more_waits_follow_one_another_the_more_misses_tell_of_a_change() -> None:
+def test_correlated_waits_need_more_misses_for_a_change() -> None:
     runs = [misses_of_a_change(tenths) for tenths in range(10)]
     assert runs[0] == 3
     assert all(low <= high for low, high in pairwise(runs))
@@ -142,7 +142,7 @@ def test_the_more_waits_follow_one_another_the_more_misses_tell_of_a_change() ->
 
 
 @pytest.mark.parametrize("zeros", [0.8, 0.9, 0.95])
-def test_waits_that_are_often_equal_tell_of_a_change_as_soon_as_others(zeros: float) -> None:
+def test_tied_waits_detect_a_change_as_fast_as_others(zeros: float) -> None:
     dice = random.Random(9)
     series = _Series()
     for number in range(2000):
@@ -164,7 +164,7 @@ def test_waits_that_are_all_equal_have_no_autocorrelation() -> None:
     assert series.correlation_tenths() == 0
 
 
-def test_of_more_jobs_than_are_remembered_the_oldest_are_forgotten() -> None:
+def test_jobs_beyond_the_window_drop_the_oldest() -> None:
     dice = random.Random(7)
     method = Qbets(depth=200)
     kept: list[tuple[int, float]] = []

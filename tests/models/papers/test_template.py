@@ -279,7 +279,7 @@ walltimes = st.none() | st.floats(0, 1e9)
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), walltimes, times), max_size=20), walltimes, times, st.data())
-def test_no_estimate_is_beyond_the_walltime_or_below_the_elapsed_time(
+def test_estimate_is_between_elapsed_time_and_walltime(
     ran: list[tuple[int, float | None, float]], walltime: float | None, elapsed_s: float, data: st.DataObject
 ) -> None:
     choice = data.draw(st.sampled_from(["surest", "weighted"]))

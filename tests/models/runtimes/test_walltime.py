@@ -36,7 +36,7 @@ def test_without_a_walltime_there_is_no_estimate(walltime: float | None) -> None
         (-5.0, None, 0.0, 0.0),
     ],
 )
-def test_a_run_time_is_within_the_walltime_and_beyond_the_elapsed_time(
+def test_run_time_is_between_elapsed_time_and_walltime(
     run_s: float, walltime: float | None, elapsed_s: float, expected: float
 ) -> None:
     assert within(run_s, walltime, elapsed_s) == expected

@@ -22,7 +22,7 @@ class Diary(RunMethod):
         self.told.append((job.id, run_s))
 
 
-def test_predictors_learn_at_the_ends_and_a_users_queued_jobs_are_predicted_anew() -> None:
+def test_predictor_learns_at_end_and_repredicts_the_users_jobs() -> None:
     diary = Diary()
     jobs = [make(1, 0, 8, 50, "ada"), make(2, 1, 8, 20, "ada"), make(3, 2, 8, 5, "bob"), make(4, 60, 8, 7, "ada")]
     perform(jobs, CPUS, "lewf", Predicted(diary))

@@ -50,7 +50,7 @@ def test_fairshare_lets_those_go_first_who_have_held_less() -> None:
     assert starts(going_by(), *jobs) == {"1": 0, "2": 100, "3": 150}
 
 
-def test_age_makes_up_for_size_after_a_while_and_no_longer_than_a_while() -> None:
+def test_age_factor_offsets_size_up_to_its_maximum() -> None:
     # At 100, job 2 has waited 40 s longer and asks for half of the machine less.
     jobs = job(1, "a", 0, 8, 100), job(2, "b", 10, 4, 50), job(3, "c", 50, 8, 50)
     assert starts(going_by(age=1.0, age_s=100, size=0.7), *jobs) == {"1": 0, "2": 100, "3": 150}  # 0.9 + 0.35 > 1.2
@@ -84,7 +84,7 @@ def test_small_and_short_jobs_are_helped() -> None:
     assert starts(small, *jobs) == {"1": 0, "3": 10, "2": 15, "4": 35}
 
 
-def test_a_job_is_backfilled_where_it_does_not_delay_the_first_in_order() -> None:
+def test_backfill_starts_job_that_does_not_delay_the_first() -> None:
     # 2 outranks all and can start at 100. 3 is done by then, 4 is not; 5 is, but there are no CPUs left for it.
     jobs = job(1, "a", 0, 6, 100), job(4, "b", 1, 2, 100), job(2, "b", 1, 8, 10), job(3, "c", 2, 2, 98)
     site = going_by(size=1.0)

@@ -145,7 +145,7 @@ def test_with_filling_nothing_queues_that_fits(policy: str, workload: Workload) 
 
 
 @given(workload=workloads())
-def test_with_true_run_times_conservative_backfilling_delays_nobody(workload: Workload) -> None:
+def test_conservative_with_true_run_times_delays_no_job(workload: Workload) -> None:
     jobs, _ = workload
     site = SCHEDULERS["conservative"]("a", CPUS, jobs[0].submit, Actual(), enforced=False)
     promised: dict[str, int] = {}
@@ -256,7 +256,7 @@ def test_policies_by_hand(policy: str, starts: dict[str, int]) -> None:
     assert starts_of(policy, QUEUED) == starts
 
 
-def test_conservative_backfilling_spares_the_second_in_the_queue_and_easy_does_not() -> None:
+def test_conservative_protects_second_job_and_easy_does_not() -> None:
     # 2 is the head, due at 10 beside four free CPUs; 3 needs all and is due at 20. 4, long and small, fits beside
     # the head and would delay 3.
     jobs = [make(1, 0, 6, 10), make(2, 1, 4, 10), make(3, 2, 8, 5), make(4, 3, 2, 30)]
@@ -273,7 +273,7 @@ def test_easy_kill_kills_at_the_estimate() -> None:
     assert ends == [("1", 12, "timeout"), ("2", 17, "completed")]
 
 
-def test_easy_preemptive_sends_to_the_back_with_the_original_estimate() -> None:
+def test_easy_preemptive_requeues_with_original_estimate() -> None:
     # 1 needs 30 and is thought to need 12: it runs from 0 to 12, then after 2 from 17 to 29, and then nobody queues.
     jobs = [make(1, 0, 8, 30), make(2, 1, 8, 5), make(3, 20, 8, 4)]
     estimates = {"1": 12, "2": 9, "3": 9}
@@ -305,7 +305,7 @@ def test_lerwf_does_not_suspend_for_the_longer() -> None:
     assert ends_of("lerwf", jobs) == {"1": 20, "2": 37}
 
 
-def test_a_job_that_is_blocked_blocks_what_is_behind_it_unless_filling() -> None:
+def test_blocked_job_blocks_later_ones_unless_filling() -> None:
     # At 1 the shorter of 6 does not fit beside 1, which is shorter still; 3 is behind it and would fit.
     jobs = [make(1, 0, 4, 10), make(2, 1, 6, 20), make(3, 2, 2, 30)]
     assert starts_of("lerwf", jobs) == {"1": 0, "2": 10, "3": 10}

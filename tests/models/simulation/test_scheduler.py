@@ -110,9 +110,7 @@ def test_every_job_runs_once_for_its_time_or_is_withdrawn(policy: str, jobs: lis
 @every
 @settings(max_examples=30)
 @given(jobs=workloads())
-def test_within_a_second_what_ends_comes_first_and_a_start_follows_its_submission(
-    policy: str, jobs: list[SimulatedJob]
-) -> None:
+def test_events_of_one_second_sort_ends_first_starts_last(policy: str, jobs: list[SimulatedJob]) -> None:
     events = happenings(jobs, policy)
     assert [time for time, _, _ in events] == sorted(time for time, _, _ in events)
     submitted: set[str] = set()
@@ -260,7 +258,7 @@ def test_easy_gives_extra_processors_away_but_once() -> None:
     assert starts == {"1": 0, "3": 2, "5": 4, "2": 20, "4": 25}
 
 
-def test_easy_counts_all_that_end_with_the_reservation_as_free_then() -> None:
+def test_easy_counts_ends_at_the_reservation_as_free() -> None:
     # 1 and 2 both end at 20: the head then leaves three CPUs free, not one.
     jobs = [make(1, 0, 4, 20), make(2, 0, 2, 20), make(3, 1, 5, 5), make(4, 2, 2, 99)]
     starts = {job: time for time, kind, job in happenings(jobs, "easy") if kind == "start"}
@@ -305,7 +303,7 @@ def test_stepping_gives_the_same_events_as_a_run(policy: str, jobs: list[Simulat
 @every
 @settings(max_examples=30)
 @given(jobs=workloads(), after=st.integers(0, 40))
-def test_a_copy_goes_on_as_the_scheduler_would_and_changes_nothing_in_it(
+def test_scheduler_copy_continues_identically_and_independently(
     policy: str, jobs: list[SimulatedJob], after: int
 ) -> None:
     site = SCHEDULERS[policy]("a", CPUS, jobs[0].submit)
@@ -324,7 +322,7 @@ def test_a_copy_goes_on_as_the_scheduler_would_and_changes_nothing_in_it(
 
 
 @every
-def test_a_generated_workload_is_simulated_alike_each_time_and_goes_over_the_wire(policy: str) -> None:
+def test_generated_workload_is_deterministic_and_encodable(policy: str) -> None:
     def encoded() -> list[bytes]:
         jobs = generate(seed=9, jobs=1_500, cpus=64, load=0.5, start_time=1_700_000_000)
         return [msgspec.json.encode(event) for event in run_changing(jobs, 64, "alpha", policy)]

@@ -184,7 +184,7 @@ def test_prepared_areas_are_not_used_after_a_change_of_the_jobs() -> None:
 
 
 @given(events())
-def test_no_sequence_of_events_corrupts_the_sums_of_the_site_or_of_an_area(said: list[AnyEvent]) -> None:
+def test_any_event_sequence_keeps_sums_of_site_and_areas(said: list[AnyEvent]) -> None:
     engine = Engine("s", EngineSettings(method="median", shadows=(), runtimes="walltime"))
     for event in said:
         engine.apply(event)
@@ -228,7 +228,7 @@ def test_in_its_area_a_job_is_as_large_as_its_dominant_share() -> None:
     assert view.estimates is job.estimates
 
 
-def test_without_a_topology_methods_see_the_very_objects_of_the_site() -> None:
+def test_site_without_topology_shares_its_objects_with_methods() -> None:
     engine = Engine("s", EngineSettings(method="median", shadows=()))
     engine.apply(Capacity(site="s", time=0.0, cpus=8))
     engine.apply(Submit(site="s", time=10.0, job="1", cpus=2))
@@ -239,7 +239,7 @@ def test_without_a_topology_methods_see_the_very_objects_of_the_site() -> None:
 
 
 @pytest.mark.parametrize("name", ["mixed", "shared"])
-def test_an_engine_that_was_restored_says_the_same_as_one_that_went_on(name: str) -> None:
+def test_restored_engine_emits_the_same_records(name: str) -> None:
     window = Reservation(name="upgrade", start=BEGIN + 2 * DAY_S, end=BEGIN + 2.5 * DAY_S, maintenance=True)
     simulated = CLUSTER_SITES[name]
     cluster = msgspec.structs.replace(simulated.cluster, windows=(Window(BEGIN + 3600, window),))

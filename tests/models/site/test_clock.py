@@ -45,7 +45,7 @@ def test_a_feeder_whose_clock_jumped_is_not_believed(arrived: float | None, ahea
     assert clock.now == before and clock.live is bool(arrived)
 
 
-def test_a_live_site_never_goes_back_and_only_as_far_ahead_as_the_broker() -> None:
+def test_live_clock_is_monotonic_and_at_most_the_broker_time() -> None:
     clock = live_clock()
     clock.tick(NOW + 300.0, NOW + 10.0)
     assert clock.now == NOW + 10.0
@@ -54,7 +54,7 @@ def test_a_live_site_never_goes_back_and_only_as_far_ahead_as_the_broker() -> No
     assert clock.now == NOW + 10.0 and clock.live
 
 
-def test_a_live_site_stays_live_in_a_burst_of_late_events_and_over_a_quiet_weekend() -> None:
+def test_live_site_stays_live_in_late_burst_and_quiet_weekend() -> None:
     clock = live_clock()
     for event in range(10_000):
         clock.tick(NOW - 5 * DAY_S, NOW + event / 100)
@@ -106,7 +106,7 @@ def test_a_replayed_site_that_was_too_far_ahead_comes_back() -> None:
     assert clock.now == before + EVENTS_TO_SET_BACK - 1
 
 
-def test_what_is_seldom_far_ahead_does_not_keep_a_replayed_sites_time_there() -> None:
+def test_rare_future_event_does_not_keep_replay_clock_ahead() -> None:
     clock = replayed_clock()
     began, times = clock.now, []
     for event in range(1000):

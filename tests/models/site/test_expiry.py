@@ -313,7 +313,7 @@ def test_totals_stay_exact_and_the_state_small() -> None:
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 5, 64, 311])
-def test_an_engine_that_is_saved_and_loaded_gives_up_the_same_jobs(every: int) -> None:
+def test_saved_and_loaded_engine_expires_the_same_jobs(every: int) -> None:
     engine = Engine("s", SETTINGS)
     started: list[Started] = []
     runs: list[Run] = []

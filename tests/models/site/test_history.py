@@ -112,7 +112,7 @@ def test_the_latest_waits_are_in_order_and_read_back(size: int, count: int) -> N
 
 
 @pytest.mark.parametrize(("before", "after"), [(10, 16), (16, 10)])
-def test_a_history_of_another_size_goes_on_with_the_jobs_that_both_hold(before: int, after: int) -> None:
+def test_history_of_another_size_keeps_common_jobs(before: int, after: int) -> None:
     old, rows, dice = History(before), list[Started](), random.Random(1)
     for number in range(25):
         rows.append(old.learn(start(number, dice)[0], float(number)))

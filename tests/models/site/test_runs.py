@@ -58,7 +58,7 @@ def test_an_attribute_that_there_is_not_is_an_error(attribute: str) -> None:
         Template((attribute,)).category(make())
 
 
-def test_of_two_templates_of_the_same_attributes_the_deeper_one_counts() -> None:
+def test_templates_of_same_attributes_use_the_deeper_one() -> None:
     history = RunHistory([Template(("user",), 2), Template(("user",), 5), Template(("user",), 3)])
     for number in range(9):
         history.learn(make(), float(number))
@@ -70,7 +70,7 @@ def test_sizes_up_to_the_same_power_of_two_share_a_range() -> None:
 
 
 @pytest.mark.parametrize("breadth", [1, 3, 20, 1000])
-def test_depth_and_breadth_are_bounded_and_the_longest_silent_goes_first(breadth: int) -> None:
+def test_runs_are_bounded_and_evict_the_longest_idle(breadth: int) -> None:
     dice = random.Random(breadth)
     history, plain = made(5, breadth), Listed(5, breadth)
     stored: dict[int, Run] = {}

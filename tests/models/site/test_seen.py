@@ -109,7 +109,7 @@ def test_each_level_has_half_as_many_jobs_as_that_below() -> None:
             assert (levels >= level).sum() == pytest.approx(40_000 / 2**level, rel=0.15)
 
 
-def test_what_a_job_finds_in_a_deep_queue_is_nearly_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_of_deep_queue_approximates_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     state = site(40_000)
     job = Job("new", 0, 50_000.0, user="u3", queue="a", cpus=8, planned_run_s=300.0)
     nearly, exact = np.zeros((2, len(NAMES)))

@@ -35,7 +35,7 @@ def test_partitions_with_gpus_have_shapes_with_gpus() -> None:
     assert not [shape for shape in shapes if shape.queue == "closed"]
 
 
-def test_some_partitions_and_sizes_only_and_a_site_that_names_no_partition() -> None:
+def test_shapes_cover_some_partitions_sizes_or_no_partition() -> None:
     few = partition_grid(topology(), (HOUR_S,), most=8, names=("gpu", "batch"))
     assert {(shape.queue, shape.cpus) for shape in few if shape.gpus} == {("gpu", 8)}
     assert max(shape.cpus for shape in few) == 8

@@ -17,7 +17,7 @@ def read_back(number: int) -> Job:
     )
 
 
-def test_neighbours_have_a_name_in_common_and_keep_what_is_their_own() -> None:
+def test_shared_jobs_have_common_names_and_own_values() -> None:
     shared = Shared()
     jobs = [shared.settle(read_back(number)) for number in range(JOBS)]
     assert len({id(job.user) for job in jobs}) < 7 * 10

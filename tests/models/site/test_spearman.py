@@ -156,7 +156,7 @@ def test_the_largest_window_does_not_overflow() -> None:
     assert (window.minimum.tolist(), window.maximum.tolist()) == ([-1e9], [-1.0])
 
 
-def test_an_empty_window_and_one_of_a_single_row_know_no_correlation() -> None:
+def test_window_of_at_most_one_row_has_no_correlation() -> None:
     window = RollingSpearman(features=2, size=3)
     assert len(window) == 0
     assert window.values.shape == (0, 2)

@@ -118,7 +118,7 @@ def test_a_job_enters_before_another_one(data: st.DataObject) -> None:
             assert set(seen) <= {state.table.row(key) for key in order}
 
 
-def test_the_table_follows_an_engine_through_every_kind_of_event_and_a_restart() -> None:
+def test_table_matches_engine_after_all_events_and_restart() -> None:
     engine = Engine("s", MEDIAN)
     for place, event in enumerate(workload(3)):
         engine.apply(event)
@@ -157,7 +157,7 @@ def test_what_is_read_is_the_table_itself() -> None:
         state.table.row(("2", 0))
 
 
-def test_a_job_is_barred_while_its_scheduler_says_that_it_waits_for_something_of_its_own() -> None:
+def test_job_with_own_pending_reason_is_barred() -> None:
     state, limit = SiteState(), Extras(pending_reason="AssocGrpCpuLimit")
     job = Job("1", 0, 0.0, extras=limit)
     state.enter(job)

@@ -44,13 +44,13 @@ def steady(jobs: int, wait_s: float, gap_s: float = 1000.0) -> list[AnyEvent]:
     return sorted(events, key=lambda event: event.time)
 
 
-def test_a_site_where_all_wait_alike_is_told_so_after_a_hundred_jobs() -> None:
+def test_site_of_equal_waits_is_learned_in_a_hundred_jobs() -> None:
     engine = engine_after(*steady(120, 7200.0), settings=BLEND)
     said = predicted(engine, submit("next", 200_000.0, cpus=1, walltime=3600.0))
     assert said.predicted_wait_s == pytest.approx(7200.0, rel=0.1)
 
 
-def test_without_history_it_goes_by_a_simulation_and_other_sites_where_the_size_is_known() -> None:
+def test_new_site_of_known_size_uses_simulation_and_prior() -> None:
     unknown = predicted(Engine("s", BLEND), submit("1", 0.0, cpus=4))
     assert (unknown.predicted_wait_s, unknown.reason, unknown.bounds) == (None, "no history", None)
     engine = engine_after(capacity(100), settings=BLEND)
@@ -65,7 +65,7 @@ def test_without_history_it_goes_by_a_simulation_and_other_sites_where_the_size_
     assert second.predicted_wait_s is not None and 300.0 < second.predicted_wait_s < 3600.0
 
 
-def test_at_a_site_of_unknown_size_bounds_are_given_once_enough_jobs_have_started() -> None:
+def test_site_of_unknown_size_has_bounds_after_enough_starts() -> None:
     engine = engine_after(*steady(MIN_STARTED_JOBS - 1, 300.0)[1:], settings=BLEND)
     before = predicted(engine, submit("last", 90_000.0, cpus=4, walltime=600.0))
     assert before.predicted_wait_s is not None and before.bounds is None
@@ -73,7 +73,7 @@ def test_at_a_site_of_unknown_size_bounds_are_given_once_enough_jobs_have_starte
     assert predicted(engine, submit("next", 90_400.0, cpus=4, walltime=600.0)).bounds is not None
 
 
-def test_it_says_bounds_the_median_first_and_whether_the_job_starts_at_once() -> None:
+def test_blend_gives_median_bounds_and_immediate_start() -> None:
     engine = engine_after(*steady(80, 7200.0), settings=BLEND)
     said = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
     assert said.bounds is not None and list(said.bounds) == ["0.1", "0.5", "0.9", "0.95"]
@@ -82,7 +82,7 @@ def test_it_says_bounds_the_median_first_and_whether_the_job_starts_at_once() ->
     assert isinstance(said.p_immediate_start, float) and said.p_immediate_start < 0.1
 
 
-def test_a_job_that_is_moved_counts_for_the_queue_that_it_was_told_for() -> None:
+def test_moved_job_counts_for_the_queue_of_its_prediction() -> None:
     engine = engine_after(*steady(40, 7200.0), settings=BLEND)
     queues = blend_of(engine)._quantiles.state.queues
     before = {queue: added.copy() for queue, added in queues.items()}
@@ -144,7 +144,7 @@ def test_considered_jobs_get_the_number_that_submitted_ones_get() -> None:
     assert asked > 50
 
 
-def test_sites_are_compared_by_no_less_than_the_simulated_schedule() -> None:
+def test_compared_wait_is_at_least_the_simulated_schedule() -> None:
     full = [submit("long", 40_000.0, cpus=100, walltime=90_000.0), start("long", 40_001.0)]
     engine = engine_after(*steady(30, 700.0), *full, settings=BLEND)
     job = Job("", 0, 40_100.0, cpus=100, walltime=600.0)
@@ -177,7 +177,7 @@ def test_it_goes_on_after_a_restart_as_if_nothing_had_happened() -> None:
         assert blend_of(second).save() == blend_of(whole).save()
 
 
-def test_a_job_that_queues_beyond_its_bounds_is_known_to_exceed_them() -> None:
+def test_pending_job_past_its_bounds_counts_as_exceeding() -> None:
     waiting = [submit(f"w{number}", 60_000.0 + number, cpus=4, walltime=600.0) for number in range(200)]
     engine = engine_after(*steady(60, 60.0), *waiting, settings=BLEND)
     bounds = []
@@ -188,7 +188,7 @@ def test_a_job_that_queues_beyond_its_bounds_is_known_to_exceed_them() -> None:
     assert bounds[-1]["0.9"] > 2 * bounds[0]["0.9"]
 
 
-def test_a_job_that_is_cancelled_beyond_its_bounds_has_exceeded_them() -> None:
+def test_job_cancelled_past_its_bounds_counts_as_exceeding() -> None:
     waiting = [submit(f"w{number}", 60_000.0 + number, cpus=4, walltime=600.0) for number in range(200)]
     known = [submit(f"x{number}", 90_000.0 + number, cpus=4, walltime=600.0) for number in range(12)]
     before, *shifts = (
@@ -210,7 +210,7 @@ def test_a_cancelled_job_counts_as_if_it_had_started() -> None:
     assert one.predicted_wait_s == pytest.approx(other.predicted_wait_s, rel=0.1)
 
 
-def test_queued_jobs_are_estimated_anew_given_how_long_they_have_waited() -> None:
+def test_reestimate_of_pending_job_uses_its_elapsed_wait() -> None:
     engine = engine_after(*steady(60, 3000.0), submit("queued", 100_000.0, cpus=4, walltime=600.0), settings=BLEND)
     job, method = engine.context.state.jobs["queued", 0], blend_of(engine)
     waits = []

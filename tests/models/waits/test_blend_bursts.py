@@ -141,7 +141,7 @@ def trap(burst: int) -> Iterator[Told]:
         yield Told(600_000.0 + number / 10.0, 300.0, 1, HOUR * np.array([50.0, 0.1, 4.0, 12.0]), 1)
 
 
-def test_the_later_jobs_of_a_burst_gain_by_what_the_first_have_shown() -> None:
+def test_later_jobs_of_a_burst_learn_from_the_first() -> None:
     errors = run(trap(burst=4500))
     first, last = errors.guarded[2000:3000].mean(), errors.guarded[-1000:].mean()  # the first start after 3000 more
     assert last < 0.05 * first

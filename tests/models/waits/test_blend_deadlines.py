@@ -47,7 +47,7 @@ def test_new_ones_of_a_time_that_is_half_taken_are_not_watched(monkeypatch: pyte
     assert list(watched.until(4.0)) == []
 
 
-def test_a_restart_between_them_takes_none_twice_and_leaves_none_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restart_between_deadlines_processes_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 2)
     every = all_of([1.0, 1.0, 1.0, 2.0, 2.5, 2.5, 6.0, 7.0])
     watched, taken = Deadlines(EVERY), []
@@ -69,7 +69,7 @@ def test_those_of_jobs_that_have_left_take_no_share_of_a_turn(monkeypatch: pytes
     assert watched.reached == (4.0, ("3", 0), 1)
 
 
-def test_those_of_one_job_are_taken_among_those_of_others_in_the_order_of_time() -> None:
+def test_deadlines_of_all_jobs_are_processed_by_time() -> None:
     one, two = ("1", 0), ("2", 0)
     jobs = {one, two}
     watched = Deadlines(jobs)

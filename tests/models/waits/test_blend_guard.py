@@ -25,7 +25,7 @@ def medians(*hours: float) -> np.ndarray:
     return HOUR * np.array(hours)
 
 
-def test_the_choices_are_the_mixture_two_medians_and_the_mean_of_the_two_best() -> None:
+def test_choices_are_mixture_two_medians_and_mean_of_two_best() -> None:
     said = guard().choose(9 * HOUR, medians(0.0, 1.0, 2.0, 30.0, 5.0, 7.0))
     assert said.waits_s / HOUR == pytest.approx([9.0, 7.0, 2.0, 16.0])
     assert said.weights.sum() == pytest.approx(1.0)
@@ -35,7 +35,7 @@ def test_the_choices_are_the_mixture_two_medians_and_the_mean_of_the_two_best() 
     assert np.isnan(guard().choose(np.nan, np.full(6, np.nan)).wait_s)
 
 
-def test_a_choice_that_was_nearer_lately_weighs_more_until_it_is_not() -> None:
+def test_recently_better_choice_weighs_more_until_it_is_worse() -> None:
     one, experts = guard(), medians(0.0, 0.0, 0.1, 0.2, 8.0, 8.0)
     for number in range(20):
         choices_left(one, one.choose(10 * HOUR, experts).waits_s, experts, 0.0, 0.1 * HOUR, number * HOUR, 1.0)
@@ -49,7 +49,7 @@ def test_a_choice_that_was_nearer_lately_weighs_more_until_it_is_not() -> None:
     assert said.weights[MIXTURE] > 0.9 and said.reason == ""
 
 
-def test_a_few_jobs_do_not_take_the_mixture_s_place_at_a_new_site() -> None:
+def test_few_jobs_at_new_site_do_not_replace_the_mixture() -> None:
     one, experts = guard(), medians(0.0, 0.0, 0.0, 0.0, 2.0, 2.0)
     for number in range(3):
         choices_left(one, one.choose(HOUR, experts).waits_s, experts, 0.0, 0.0, number * HOUR, 1.0)
@@ -62,7 +62,7 @@ def test_the_two_best_are_those_of_late() -> None:
     assert one.choose(HOUR, medians(0.0, 0.0, 4.0, 6.0, 90.0, 90.0)).waits_s[TWO_BEST] == 5 * HOUR
 
 
-def test_no_estimate_is_far_over_the_longest_wait_unless_the_schedule_says_so() -> None:
+def test_estimate_far_above_longest_wait_needs_the_schedule() -> None:
     one, experts = guard(), medians(0.0, 0.0, 90.0, np.nan, 90.0, 90.0)
     choices_exceeded(one, one.choose(HOUR, experts).waits_s, experts, 0.0, 2 * HOUR, 1.0)  # it still queues
     assert one.choose(90 * HOUR, experts).wait_s == pytest.approx(5 * HOUR)

@@ -83,7 +83,7 @@ def test_the_kept_expert_counts_though_the_weights_have_left_it() -> None:
     assert less < 0.5 * with_it
 
 
-def test_the_mixture_is_not_much_worse_than_the_best_expert_in_hindsight() -> None:
+def test_mixture_is_close_to_the_best_expert_in_hindsight() -> None:
     quantiles, chance = Quantiles(["a", "b", "c", "d"], [1.0] * 4), np.random.default_rng(3)
     losses = np.zeros((3000, 5))
     for number, wait in enumerate(chance.lognormal(7.0, 2.0, 3000)):
@@ -125,7 +125,7 @@ def test_the_bounds_hold_in_bursts_and_outside_of_them() -> None:
     assert np.mean(held[0.01]) == pytest.approx(0.9, abs=0.06)
 
 
-def test_a_burst_that_starts_at_once_does_not_undo_what_those_before_it_taught() -> None:
+def test_burst_that_starts_immediately_keeps_earlier_deficits() -> None:
     quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
 
     def bound_after(wait_s: float) -> float:
@@ -146,7 +146,7 @@ BURST = 0.01
 """The weight of a job with a hundred of its user before it."""
 
 
-def test_bursts_that_wait_too_long_make_the_bounds_of_the_next_larger_while_they_queue() -> None:
+def test_long_waiting_bursts_widen_the_bounds_of_the_next() -> None:
     quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
     burst = [quantiles.mix(said_s, weight=BURST) for _ in range(2000)]
     before, calm = quantiles.mix(said_s, weight=BURST).bounds, quantiles.mix(said_s).bounds
@@ -157,7 +157,7 @@ def test_bursts_that_wait_too_long_make_the_bounds_of_the_next_larger_while_they
     assert quantiles.mix(said_s).bounds[2] == pytest.approx(calm[2], rel=0.2)  # they say nothing of other jobs
 
 
-def test_whose_bursts_were_told_too_little_is_told_more_and_others_little() -> None:
+def test_user_of_underestimated_bursts_gets_wider_bounds() -> None:
     quantiles, said_s = Quantiles(["expert"], [1.0]), np.full((QUANTILES, 1), 3600.0)
     for user, wait_s in (("late", 36_000.0), ("soon", 60.0)) * 3:
         for said in [quantiles.mix(said_s, weight=BURST, user=user) for _ in range(100)]:
@@ -183,7 +183,7 @@ def test_what_is_known_of_users_is_kept_of_those_that_came_last() -> None:
     assert len(kept) == USERS and "first" not in kept and kept["often"][1, 2] == USERS + 2
 
 
-def test_the_bounds_of_bursts_hold_in_the_long_run_though_experts_are_too_sure() -> None:
+def test_burst_bounds_keep_coverage_with_overconfident_experts() -> None:
     quantiles, chance, held = Quantiles(["expert"], [1.0]), np.random.default_rng(6), []
     for number in range(300):  # a burst of a hundred jobs of a new user, all told before one has left
         burst = [quantiles.mix(told(30.0), weight=BURST, user=str(number)) for _ in range(100)]
@@ -194,7 +194,7 @@ def test_the_bounds_of_bursts_hold_in_the_long_run_though_experts_are_too_sure()
     assert np.mean(held[50:]) == pytest.approx(0.9, abs=0.03)
 
 
-def test_a_bound_of_nothing_grows_by_what_bursts_were_told_too_little_until_enough_hold() -> None:
+def test_zero_bound_grows_by_burst_deficit_until_covered() -> None:
     deficits, counted, of_user = np.zeros((SUM + 1, QUANTILES)), np.zeros((2, QUANTILES)), NOBODY.copy()
     for _ in range(500):
         count(deficits, counted, of_user, NO_QUEUE, BURST, 2, 0.0, False)
@@ -205,7 +205,7 @@ def test_a_bound_of_nothing_grows_by_what_bursts_were_told_too_little_until_enou
     assert not NO_QUEUE.any()
 
 
-def test_the_bounds_of_each_queue_hold_though_one_waits_longer_than_jobs_of_its_kind() -> None:
+def test_bounds_of_each_queue_keep_coverage_if_one_waits_longer() -> None:
     quantiles, chance, held = Quantiles(["expert"], [1.0]), np.random.default_rng(9), defaultdict[int, list[bool]](list)
     usual, slow, new = range(3)
     for number in range(6000):
@@ -233,7 +233,7 @@ def held_after(quiet: int) -> float:
     return float(np.mean(held))
 
 
-def test_the_bounds_of_a_queue_hold_as_often_after_a_time_in_which_nothing_waited() -> None:
+def test_bounds_of_a_queue_keep_coverage_after_idle_time() -> None:
     assert held_after(1500) == pytest.approx(held_after(0), abs=0.05)
 
 
@@ -282,7 +282,7 @@ def test_a_bound_of_nothing_that_holds_goes_no_lower() -> None:
     assert 2.0 < said.bounds[MEDIAN] < 5.0
 
 
-def test_an_expert_that_says_nothing_is_left_out_and_comes_in_later() -> None:
+def test_expert_without_estimate_is_omitted_and_joins_later() -> None:
     quantiles = Quantiles(["here", "late"], [1.0] * 2)
     for _ in range(300):
         become_known(quantiles, quantiles.mix(told(100.0, np.nan)), 5000.0)
@@ -337,7 +337,7 @@ def left(waited_s: float, wanted: Sequence[float], bounds_s: Sequence[float]) ->
     return list(found[0])
 
 
-def test_what_is_left_of_a_wait_is_conditional_on_what_has_passed() -> None:
+def test_remaining_wait_is_conditional_on_the_elapsed_wait() -> None:
     bounds_s = [60.0, 600.0, 7200.0, 14_400.0]
     assert left(0.0, PROBABILITIES, bounds_s) == pytest.approx(bounds_s)
     before = [0.0] * QUANTILES
@@ -352,7 +352,7 @@ def test_a_distribution_without_width_has_a_tail() -> None:
     assert left(100.0, [0.5], [0.0] * QUANTILES)[0] > 100.0
 
 
-def test_deadlines_before_the_time_that_has_passed_are_not_watched() -> None:
+def test_deadlines_before_the_elapsed_wait_are_not_tracked() -> None:
     both = {("1", 0), ("2", 0)}
     deadlines = Deadlines(both)
     assert list(deadlines.until(10.0)) == []
@@ -365,7 +365,7 @@ def test_deadlines_before_the_time_that_has_passed_are_not_watched() -> None:
     assert list(other.until(20.0)) == [(15.0, ("1", 0), 1)]
 
 
-def test_a_schedule_that_may_be_the_median_alone_is_so_while_it_is_good() -> None:
+def test_schedule_is_the_median_alone_while_it_is_accurate() -> None:
     quantiles = Quantiles(["other", "schedule"], [1.0] * 2, schedules=["schedule"])
     said = quantiles.mix(told(10.0, 5000.0), may_be_alone=True)
     assert said.alone

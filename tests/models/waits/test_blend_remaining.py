@@ -106,7 +106,7 @@ def test_forests_take_over_once_enough_landmarks_are_known() -> None:
     assert np.isfinite(last["estimates_s"][FORESTS])
 
 
-def test_history_of_a_site_trains_the_forests_and_publishes_nothing() -> None:
+def test_site_history_trains_forests_and_publishes_nothing() -> None:
     engine, records = Engine("s", BLEND), []
     for event in as_history(list(busy_days(4))):
         records += engine.apply(event)
@@ -125,7 +125,7 @@ def test_unsound_landmarks_are_rejected_when_a_site_is_restored() -> None:
     landmarks.restore(key, msgspec.msgpack.encode(value))
 
 
-def test_young_site_follows_the_simulated_schedule_when_capacity_doubles() -> None:
+def test_new_site_follows_schedule_when_capacity_doubles() -> None:
     events = [capacity(16, 0.0), submit("running", 1.0, cpus=16, walltime=36_000.0), start("running", 1.0)]
     engine = engine_after(*events, submit("queued", 10.0, cpus=16, walltime=3600.0), settings=BLEND)
     before = engine.context.state.jobs["queued", 0].estimates["blend"]

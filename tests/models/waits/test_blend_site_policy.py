@@ -25,7 +25,7 @@ def after(policy: str, jobs: int = 1500, seed: int = 5) -> tuple[Engine, Blend]:
     return engine, method
 
 
-def test_it_is_simulated_where_it_is_nearer_than_the_learnt_order() -> None:
+def test_policy_is_simulated_if_closer_than_learned_order() -> None:
     engine, method = after("fcfs")
     assert method.site_policy.is_nearer and method.site_policy.best.name == "fcfs"
     job = Job("", 0, engine.time, cpus=8, walltime=3600.0)
@@ -55,7 +55,7 @@ def test_elsewhere_it_says_nothing_and_few_jobs_are_tried() -> None:
         (10.0, 5, True, False),
     ],
 )
-def test_it_need_not_be_nearer_than_the_order_where_the_site_is_simulated_well(
+def test_well_simulated_site_uses_policy_even_if_not_closer(
     error_s: float, tried: int, well: bool, counts: bool
 ) -> None:
     site_policy = SitePolicy(lambda: well)
@@ -65,7 +65,7 @@ def test_it_need_not_be_nearer_than_the_order_where_the_site_is_simulated_well(
 
 
 @pytest.mark.long
-def test_the_site_is_simulated_well_while_the_kept_schedule_is_nearly_as_good_as_the_mixture() -> None:
+def test_site_is_well_simulated_while_schedule_is_near_mixture() -> None:
     _, method = after("easy")
     errors = method._quantiles.state.schedule_errors
     for alone, well in ((1.09, True), (1.11, False)):

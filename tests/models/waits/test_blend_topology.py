@@ -34,7 +34,7 @@ def blend_of(engine: Engine) -> Blend:
 
 
 @pytest.mark.parametrize(("run_s", "is_alone"), [(HOUR_S, True), (HOUR_S / 2, False)])
-def test_the_schedule_is_the_median_alone_while_run_times_are_known(run_s: float, is_alone: bool) -> None:
+def test_known_run_times_make_schedule_the_only_median(run_s: float, is_alone: bool) -> None:
     engine = Engine("s", EngineSettings(method="blend", shadows=(), runtimes="walltime"))
     engine.apply(told(Capacity(site="s", time=0.0, cpus=64)))
     for number in range(MIN_STARTED_JOBS + 10):  # none has to wait, and so it was simulated

@@ -158,8 +158,6 @@ def test_no_stretch_of_longer_workloads_is(seed: int, monkeypatch: pytest.Monkey
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_of_bursts_that_have_shown_something_none_is_from_the_first_job_on(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_burst_evidence_never_counts_from_its_first_job(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = scored(seed, 4200, monkeypatch)
     found.check(found.shown, TRIVIAL | {"experts": EXPERTS_FACTOR})

@@ -31,7 +31,7 @@ def test_it_answers_as_the_sites_policy_does(policy: str) -> None:
     assert method(engine).best.name == policy
 
 
-def test_where_the_policy_is_another_it_does_better_than_the_usual_one() -> None:
+def test_configured_policy_beats_the_usual_one_where_it_applies() -> None:
     engine = Engine("alder", SETTINGS)
     for event in workload("lwf"):
         engine.apply(event)
@@ -69,7 +69,7 @@ def test_a_site_with_very_many_jobs_is_not_tried() -> None:
     assert len(method(engine).per_job) == 0
 
 
-def test_it_goes_on_after_being_stored_as_if_nothing_had_happened() -> None:
+def test_saved_and_loaded_method_continues_identically() -> None:
     events = workload("conservative", 300)
     whole, half = Engine("alder", SETTINGS), Engine("alder", SETTINGS)
     for event in events[:450]:

@@ -259,7 +259,7 @@ def test_easy_starts_the_head_no_later_than_it_was_promised(state: Live) -> None
 @each
 @settings(max_examples=30)
 @given(state=states())
-def test_the_wait_of_one_more_job_is_its_start_at_the_end_of_the_queue(policy: str, state: Live) -> None:
+def test_wait_of_a_new_job_is_its_start_at_the_queue_end(policy: str, state: Live) -> None:
     *others, (cpus, run_s, planned_s) = rows(state.queued)
     before = state._replace(queued=columns(others))
     assert wait_s(POLICIES[policy], before, cpus, run_s, planned_s) == starts(policy, state)[-1]
@@ -267,9 +267,7 @@ def test_the_wait_of_one_more_job_is_its_start_at_the_end_of_the_queue(policy: s
 
 
 @given(state=states(), cpus=st.integers(1, 40), run_s=st.integers(1, 500), more_s=st.integers(0, 500))
-def test_openings_tell_of_every_shape_what_its_own_schedule_would(
-    state: Live, cpus: int, run_s: int, more_s: int
-) -> None:
+def test_openings_of_each_shape_equal_its_own_schedule(state: Live, cpus: int, run_s: int, more_s: int) -> None:
     alone = wait_s(easy, state, cpus, float(run_s), float(run_s + more_s))
     assert easy_openings(state).first(cpus, float(run_s + more_s)) == alone
 

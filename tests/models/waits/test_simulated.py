@@ -78,7 +78,7 @@ def test_under_fcfs_true_run_times_give_true_waits(monkeypatch: pytest.MonkeyPat
     assert [outcome.error_s for outcome in found] == [0.0] * 600
 
 
-def test_so_they_do_under_conservative_backfilling_where_the_scheduler_knows_them(
+def test_conservative_with_known_run_times_matches_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     jobs = [msgspec.structs.replace(job, walltime=None) for job in generate(2, 600, CPUS, 0.7, impatient=0.0)]
@@ -263,7 +263,7 @@ def test_is_predicted_anew_once_and_again_when_that_is_over() -> None:
     assert runtimes.asked == [100.0, 310.0]
 
 
-def test_what_was_predicted_anew_outlives_the_process_but_not_the_job() -> None:
+def test_reestimates_survive_a_restart_but_not_the_job() -> None:
     method = SimulatedFcfs()
     where = site(4, running(1, 4, 60.0, start=NOW), runtimes=Told({"1": 300.0}))
     assert wait(where, make(9, 4, 1.0, submit=NOW + 100.0), method) == 200.0

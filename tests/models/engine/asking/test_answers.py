@@ -97,7 +97,7 @@ def test_asking_leaves_no_trace(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_that_only_answers_what_if_learns_and_is_scored_all_the_same(method: str) -> None:
+def test_what_if_method_without_predictions_learns_and_is_scored(method: str) -> None:
     events = workload(100)
     runs = msgspec.structs.replace(SETTINGS, method="zero", shadows=(method,), bounds="", what_if_method=method)
     considered = msgspec.structs.replace(runs, shadows=())
@@ -117,7 +117,7 @@ def test_a_method_that_only_answers_what_if_learns_and_is_scored_all_the_same(me
     assert what_if.predicted_error_s == pytest.approx(other.scores.accuracy["zero"].error.total / what_if.jobs)
 
 
-def test_what_if_is_compared_with_what_was_predicted_of_the_same_jobs() -> None:
+def test_what_if_scores_compare_predictions_of_the_same_jobs() -> None:
     events, alone = workload(100), msgspec.structs.replace(SETTINGS, method="zero", shadows=(), bounds="")
     before = after(events[:200], alone)
     before_s = before.scores.accuracy["zero"].error.total
@@ -157,7 +157,7 @@ def busy(seed: int) -> tuple[Engine, tuple[GridEstimate, ...]]:
 
 
 @given(st.integers(1, 4), st.data())
-def test_a_standing_estimate_and_what_if_agree_within_their_bounds(seed: int, data: st.DataObject) -> None:
+def test_grid_estimate_agrees_with_what_if_within_bounds(seed: int, data: st.DataObject) -> None:
     """The one knows no user, so they may differ, but not by more than the two say that they may be wrong."""
     engine, estimates = busy(seed)
     estimate = data.draw(st.sampled_from(estimates))
@@ -213,7 +213,7 @@ def test_a_standing_estimate_is_what_its_shape_would_be_told(what_if: str) -> No
         assert (told.live, told.site_cpus) == (estimate.live, estimate.site_cpus) == (live_state(engine), 64)
 
 
-def test_a_users_live_jobs_are_told_in_the_order_of_their_submission() -> None:
+def test_user_answer_lists_live_jobs_in_submission_order() -> None:
     engine = Engine("alder", SETTINGS)
     for number, user in enumerate(("ada", "bob", "ada", "ada", "ada")):
         engine.apply(Submit(site="alder", time=10.0 * number, job=str(number), user=user, cpus=2, walltime=60.0))
@@ -301,7 +301,7 @@ def test_a_site_tells_of_its_queue() -> None:
     )
 
 
-def test_what_is_expected_of_a_queued_job_now_is_what_one_in_its_place_would_be_told() -> None:
+def test_expected_start_of_pending_job_equals_that_of_a_twin() -> None:
     policy = msgspec.structs.replace(SETTINGS, what_if_method="policy")
     engine = after(workload()[:180], policy)
     told = answer(SiteQuestion(id="1", site="alder", limit=1000), engine, engine.time)
@@ -318,14 +318,14 @@ def test_what_is_expected_of_a_queued_job_now_is_what_one_in_its_place_would_be_
     assert all(job.expected_start is not None for job in told.queued)
 
 
-def test_nothing_new_is_expected_where_the_method_does_not_simulate() -> None:
+def test_expected_start_without_simulation_stays_the_same() -> None:
     engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if_method="median"))
     told = answer(SiteQuestion(id="1", site="alder"), engine, engine.time)
     assert isinstance(told, SiteAnswer) and told.queued
     assert all(job.expected_start is None for job in told.queued)
 
 
-def test_draining_takes_what_is_left_of_the_work_over_the_processors() -> None:
+def test_remaining_work_is_work_divided_by_cpus() -> None:
     engine = Engine("alder", EngineSettings(runtimes="walltime"))
     assert remaining_work_s(engine, 0.0) is None
     engine.apply(Capacity(site="alder", time=0.0, cpus=10))
@@ -376,7 +376,7 @@ def test_a_queue_that_no_job_has_named_is_said_to_be_unknown(
 
 
 @pytest.mark.parametrize("pools", [[], [Pool(name="card", nodes=1, cpus=8, gpus={"a100": 2})]], ids=["untold", "told"])
-def test_a_site_that_does_not_tell_of_gpus_ranks_behind_for_who_asks_for_some(pools: list[Pool]) -> None:
+def test_ranking_of_gpu_job_puts_site_without_gpu_data_last(pools: list[Pool]) -> None:
     engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds=""))
     engine.apply(Capacity(site="alder", time=0.0, cpus=8, pools=pools))
     doubts = []

@@ -87,7 +87,7 @@ def test_then_it_is_said_to_be_held_back_and_no_longer_promised(site: Engine, da
 
 
 @pytest.mark.parametrize("days", [0.5, 1.0, 3.0])
-def test_what_is_overdue_and_has_no_room_does_not_start_now_at_each_look(site: Engine, days: float) -> None:
+def test_overdue_job_without_room_has_a_stable_later_start(site: Engine, days: float) -> None:
     site.apply(submit("large", 6200.0, user="bob", queue="batch", cpus=62, walltime=HOUR))
     now = 6200.0 + days * DAY
     told = job_told(site, "large", now)
@@ -135,7 +135,7 @@ def test_they_are_promised_again_once_one_of_them_has_started(site: Engine) -> N
     assert HELD not in (asked(site, now + 2, user="ada").degraded or "")
 
 
-def test_a_job_for_which_there_is_no_room_is_late_and_nothing_else_is_said_to_hold_it(site: Engine) -> None:
+def test_late_job_without_room_is_blocked_by_nothing_else(site: Engine) -> None:
     now = 6100.0 + DAY
     site.apply(submit("all", now - 60, user="bob", queue="batch", cpus=60, walltime=HOUR))
     site.apply(start("all", now - 50))
@@ -144,7 +144,7 @@ def test_a_job_for_which_there_is_no_room_is_late_and_nothing_else_is_said_to_ho
 
 
 @pytest.mark.parametrize(("tasks", "held"), [(1, OVERDUE), (6, HELD)])
-def test_what_is_free_on_two_nodes_is_room_for_several_tasks_alone(tasks: int, held: object) -> None:
+def test_free_cpus_on_two_nodes_fit_only_several_tasks(tasks: int, held: object) -> None:
     engine = Engine("s", EngineSettings(method="order", shadows=(), bounds="", runtimes="walltime"))
     events: list[AnyEvent] = [capacity(16, pools=[Pool(name="thin", nodes=2, cpus=8)])]
     for name in ("one", "other"):

@@ -50,7 +50,7 @@ def soon_deep(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(seen, name, value)
 
 
-def test_any_queued_job_is_told_when_it_starts_and_about_how_many_are_ahead(engine: Engine) -> None:
+def test_pending_job_in_deep_queue_has_start_and_jobs_ahead(engine: Engine) -> None:
     looked_at, others = engine.context.state.table.seen(), 0
     for number in (0, 1000, 3001, 3002, 3003, 3004, QUEUED - 1):
         job = engine.context.state.jobs[f"{number}.alder", 0]
@@ -96,7 +96,7 @@ def test_jobs_that_are_held_back_are_sought_among_those_that_fit(engine: Engine)
     engine.apply(Capacity(site="alder", time=11.0, cpus=8))
 
 
-def test_of_several_attempts_the_last_is_told_and_suspended_jobs_are_listed() -> None:
+def test_job_list_has_the_last_attempt_and_suspended_jobs() -> None:
     engine = Engine("alder")
     for number in range(3):
         engine.apply(Submit(site="alder", time=float(number), job=str(number), user="ada"))

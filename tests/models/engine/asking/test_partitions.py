@@ -73,7 +73,7 @@ def test_what_is_reserved_is_not_free_meanwhile() -> None:
     assert [states(engine, now)["batch"].free_cpus for now in (50.0, 150.0, 250.0)] == [48, 16, 48]
 
 
-def test_a_site_tells_its_partitions_and_one_without_says_nothing_of_them() -> None:
+def test_site_answer_has_partitions_only_where_there_are_some() -> None:
     told = answer(SiteQuestion(id="1", site="a"), site(), 10.0)
     assert isinstance(told, SiteAnswer) and told.partitions
     assert [one.name for one in told.partitions] == ["batch", "any", "gpu"]

@@ -58,7 +58,7 @@ def test_jobs_ahead_are_counted_with_their_work(busy: Engine) -> None:
     )
 
 
-def test_where_all_ahead_are_in_its_queue_they_are_not_counted_twice() -> None:
+def test_why_counts_jobs_ahead_in_its_own_queue_once() -> None:
     told = why(line("batch", "batch"), cpus=64, walltime=2 * HOUR, queue="batch")
     assert told.text.startswith("2 jobs ahead of it, all in batch, need 256 CPU-hours")
 
@@ -90,9 +90,7 @@ def test_where_nothing_is_ahead_running_jobs_must_end() -> None:
     assert told.text == ("no job is ahead of it; it requests 32 CPUs and 16 are free: running jobs must end first")
 
 
-def test_where_the_work_ahead_is_not_what_it_waits_for_that_is_said(
-    busy: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_why_reports_that_work_ahead_is_not_the_cause(busy: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def text(cpus: int, wait_s: float) -> str:
         return explained(Orders(busy, HOUR), Job("x", 0, HOUR, cpus=cpus, walltime=HOUR), wait_s).text
 
@@ -132,7 +130,7 @@ def test_a_queued_job_is_told_why_it_queues(busy: Engine) -> None:
     assert [job.why for job in site.queued] == [first, second, third]  # type: ignore[union-attr]
 
 
-def test_where_a_site_has_partitions_it_is_their_nodes_that_are_meant() -> None:
+def test_why_at_partitioned_site_counts_nodes_of_its_partitions() -> None:
     pools = [Pool(name="thin", nodes=4, cpus=8), Pool(name="fat", nodes=2, cpus=8, gpus={"a100": 4})]
     partitions = [Partition(name="cpu", pools=["thin"]), Partition(name="gpu", pools=["fat"])]
     engine = Engine("s", EngineSettings(method="order", shadows=(), runtimes="walltime"))
@@ -169,7 +167,7 @@ def partitioned(*running: dict[str, Any]) -> Engine:
     return engine
 
 
-def test_what_is_free_in_partitions_is_not_taken_for_what_the_site_has_free() -> None:
+def test_why_separates_free_cpus_of_partitions_and_site() -> None:
     engine = partitioned({"cpus": 24, "queue": "cpu"})
     told = asked(engine, cpus=16, walltime=HOUR, queue="cpu", why=True)
     assert told.why is not None
@@ -183,7 +181,7 @@ def test_what_is_free_in_partitions_is_not_taken_for_what_the_site_has_free() ->
     )
 
 
-def test_processors_that_are_free_are_counted_as_such_where_memory_is_scarce() -> None:
+def test_why_with_scarce_memory_still_counts_free_cpus() -> None:
     engine = partitioned({"cpus": 2, "memory": 120 * 2**30, "queue": "cpu"})
     assert why(engine, cpus=16, walltime=HOUR, queue="cpu").text == (
         "30 CPUs are free in cpu and debug: it starts immediately"
@@ -206,7 +204,7 @@ def test_of_many_partitions_the_first_are_named() -> None:
 
 
 @pytest.mark.parametrize(("hours", "share"), [(0.5, 0.0), (1.5, 0.5), (2.5, 0.9), (3.5, 0.95)])
-def test_by_its_bounds_a_job_has_waited_longer_than_so_many_like_it(hours: float, share: float) -> None:
+def test_why_compares_elapsed_wait_with_the_bounds(hours: float, share: float) -> None:
     bounds = {"0.5": HOUR, "0.9": 2 * HOUR, "0.95": 3 * HOUR}
     assert passed(Job("x", 0, 0.0, cpus=1), bounds, hours * HOUR) == share
     assert passed(Job("x", 0, 0.0, cpus=1), None, hours * HOUR) == 0.0

@@ -77,7 +77,7 @@ def test_a_walltime_may_be_taken_away(walltime: float | None) -> None:
     assert (job.walltime, job.planned_run_s) == (NO_LIMIT_S, NO_LIMIT_S)
 
 
-def test_a_running_job_is_resized_and_keeps_the_request_that_it_is_known_by() -> None:
+def test_alter_of_running_job_resizes_it_and_keeps_its_request() -> None:
     started = event("start@150", cpus=8, nodes=2, gpus=4, partition="gpu")
     job = job_after(event("submit@100", cpus=8), started, event("alter@160", cpus=4, nodes=1, gpus=2))
     assert (job.counted_cpus, job.progress.nodes, job.progress.gpus, job.progress.partition) == (4, 1, 2, "gpu")

@@ -31,7 +31,7 @@ def counted(engine: Engine) -> dict[str, tuple[int, int]]:
     return {phase: (total.count, total.cpus) for phase, total in totals.items() if total.count}
 
 
-def test_its_tasks_leave_the_row_and_the_row_leaves_with_the_last() -> None:
+def test_array_row_departs_with_its_last_task() -> None:
     engine = new_engine()
     assert not anomalies(applied(engine, [ROW]))
     assert jobs(engine) == {"7": ("queued", 3)} and counted(engine) == {"queued": (1, 6)}
@@ -96,7 +96,7 @@ def test_what_comes_late_or_twice_takes_no_task_twice(
     assert jobs(engine) == left
 
 
-def test_the_wait_of_an_array_that_is_cancelled_is_censored_unless_a_task_has_started() -> None:
+def test_cancelled_array_has_censored_wait_unless_a_task_started() -> None:
     def told(*events: AnyEvent) -> list[tuple[float, bool]]:
         found = outcomes(applied(new_engine(), [ROW, *events]))
         return [(outcome.actual_wait_s, outcome.censored) for outcome in found]
@@ -176,7 +176,7 @@ def test_it_is_saved_and_goes_on_as_if_nothing_had_happened() -> None:
         [ROW, begun(1, 150.0), begun(2, 150.0), Requeue(site="s", time=160.0, job="7"), end("7_1", 170.0)],
     ],
 )
-def test_what_keeps_an_array_by_its_limit_is_the_same_when_it_is_read_back(events: list[AnyEvent]) -> None:
+def test_array_limit_survives_save_and_load(events: list[AnyEvent]) -> None:
     engine = new_engine()
     applied(engine, events)
     state, changes = engine.checkpoint()

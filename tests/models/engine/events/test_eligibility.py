@@ -36,7 +36,7 @@ MET = event("alter@130", dependency="")
         ([event("start@150"), MET], RUNNING, ["stale_alter"]),
     ],
 )
-def test_a_job_whose_dependency_is_not_met_does_not_count_as_queued(
+def test_job_with_unmet_dependency_is_not_counted_as_queued(
     changes: list[Alter], phase: Phase, reasons: list[str]
 ) -> None:
     engine = new_engine()
@@ -47,7 +47,7 @@ def test_a_job_whose_dependency_is_not_met_does_not_count_as_queued(
     assert [anomaly.reason for anomaly in found] == reasons
 
 
-def test_a_queued_job_that_comes_to_depend_on_another_is_held_until_that_is_met() -> None:
+def test_queued_job_with_new_dependency_is_held_until_met() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100"), event("hold@105"), event("alter@110", dependency="afterok:7")])
     applied(engine, [event("release@120")])

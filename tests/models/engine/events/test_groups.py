@@ -22,7 +22,7 @@ def told(engine: Engine, job: str, time: float, **fields: object) -> Prediction:
     return prediction
 
 
-def test_a_member_starts_no_sooner_than_the_others_that_are_known() -> None:
+def test_group_member_starts_no_sooner_than_known_members() -> None:
     engine = site()
     assert told(engine, "1", 10.0, cpus=8, het_group="g").predicted_wait_s == 990.0
     small = told(engine, "2", 20.0, cpus=1, het_group="g")

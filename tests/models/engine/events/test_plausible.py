@@ -69,7 +69,7 @@ HOSTILE: list[AnyEvent] = [
 
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("declared", [False, True])
-def test_hostile_events_leave_the_other_jobs_records_as_they_were(live: bool, declared: bool) -> None:
+def test_hostile_events_do_not_change_records_of_other_jobs(live: bool, declared: bool) -> None:
     hostile = [msgspec.structs.replace(each, time=each.time) for each in HOSTILE]
     events = genuine(declared=declared)
     if live:  # what is plausible in time must be so all along
@@ -120,7 +120,7 @@ def test_a_late_end_is_applied_and_does_not_set_the_clock_back(live: bool) -> No
     assert engine.time == now
 
 
-def test_a_capacity_of_the_far_future_does_not_make_later_ones_stale() -> None:
+def test_capacity_of_the_far_future_does_not_outdate_later_ones() -> None:
     engine = Engine("s", SETTINGS)
     for event in (capacity(64, ORIGIN), capacity(32, 1e11), capacity(128, ORIGIN + 60.0)):
         engine.apply(event, ORIGIN + 60.0)

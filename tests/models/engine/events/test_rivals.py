@@ -35,7 +35,7 @@ def test_the_first_that_each_says_is_scored() -> None:
     assert engine.scores.accuracy["slurm"].ppe.total == 0.3
 
 
-def test_it_is_measured_over_its_own_jobs_and_the_site_s_method_over_the_same() -> None:
+def test_external_estimate_and_method_are_scored_on_same_jobs() -> None:
     engine = new_engine()
     for job, says in enumerate([True, False, True]):
         applied(engine, [submit(str(job), 100.0), *([expected(90.0, job=str(job))] if says else [])])
@@ -45,7 +45,7 @@ def test_it_is_measured_over_its_own_jobs_and_the_site_s_method_over_the_same() 
     assert (ours.jobs, ours.missing, ours.error.total) == (2, 1, 60.0)
 
 
-def test_one_for_a_time_that_has_passed_is_of_no_wait_and_one_from_eligible_on() -> None:
+def test_past_external_estimate_is_zero_wait_from_eligible_time() -> None:
     engine = new_engine()
     expectation = ExpectedStart(site="s", time=200.0, job="1", by="slurm", expected=90.0)
     applied(engine, [event("submit@100", eligible=180.0), expectation])
@@ -86,7 +86,7 @@ def test_a_cancelled_job_s_is_scored_as_the_methods_are() -> None:
     assert (cancelled.jobs, cancelled.error.total) == (1, 30.0)
 
 
-def test_its_outcomes_go_out_where_those_of_shadows_do_and_never_a_prediction() -> None:
+def test_external_estimate_has_shadow_outcomes_but_no_prediction() -> None:
     def told(engine: Engine) -> list[tuple[str, float | None]]:
         found = applied(engine, [event("submit@100"), expected(80.0), event("start@150"), event("end@200")])
         assert sum("Prediction" in type(record).__name__ for record in found) == len(published(engine))

@@ -45,7 +45,7 @@ def totals(engine: Engine) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("releases", [True, False])
-def test_its_processors_are_free_meanwhile_where_it_releases_them(releases: bool) -> None:
+def test_suspended_job_frees_cpus_where_the_site_releases_them(releases: bool) -> None:
     engine = new_engine()
     applied(engine, [submit("1", 100.0, cpus=4), event("start@150", cpus=6)])
     applied(engine, [event("suspend@200", releases=releases)])
@@ -75,7 +75,7 @@ def test_what_is_left_of_it_stays_as_it_was() -> None:
     assert expected_wait_s(True, 0.0) == 0.0
 
 
-def test_a_suspended_job_that_is_requeued_waits_anew_as_the_next_attempt() -> None:
+def test_requeue_of_suspended_job_begins_the_next_attempt() -> None:
     engine = new_engine()
     applied(engine, story("submit@100 start@150 suspend@200"))
     applied(engine, [Requeue(site="s", time=260.0, job="1", state="preempted")])

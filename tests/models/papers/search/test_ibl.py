@@ -79,7 +79,7 @@ def test_the_search_finds_the_attribute_that_tells_the_run_time() -> None:
 
 
 @pytest.mark.long
-def test_the_search_finds_the_policy_and_the_state_that_tell_the_wait() -> None:
+def test_search_finds_the_informative_policy_and_state() -> None:
     generations = searched(planted_waits(), 20, 20, 0)
     found = best_of(generations[-1], "wait")
     assert found.policy == ("group",)

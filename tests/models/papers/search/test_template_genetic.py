@@ -135,7 +135,7 @@ def test_the_same_seed_finds_the_same_however_it_is_evaluated() -> None:
 
 
 @pytest.mark.parametrize("broken_off", [1, 3])
-def test_a_search_that_was_broken_off_goes_on_as_if_it_had_not_been(broken_off: int) -> None:
+def test_interrupted_search_resumes_with_same_result(broken_off: int) -> None:
     work = workload(120)
     whole = list(search(work, SearchPlan(6, 5), in_turn(work)))
     first = list(search(work, SearchPlan(6, broken_off), in_turn(work)))

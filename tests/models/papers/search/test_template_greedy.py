@@ -21,7 +21,7 @@ def test_each_step_adds_the_best_template_of_one_attribute_more() -> None:
     assert len({(s.templates[0].predictor, s.templates[0].relative) for s in steps}) == 4
 
 
-def test_no_other_template_of_one_attribute_would_have_been_better() -> None:
+def test_greedy_search_picks_the_best_single_attribute() -> None:
     work = workload(80)
     found = list(greedy(work, in_turn(work), "surest"))
     site, first = found[0].templates[0], found[1]

@@ -86,7 +86,7 @@ def tuning(events: list[AnyEvent], jobs: dict[str, Truth]) -> TuningResult:
     return tune(lambda: events, jobs, BASE)
 
 
-def test_of_each_parameter_the_value_with_the_least_error_is_chosen(tuning: TuningResult) -> None:
+def test_tuning_chooses_the_value_with_least_error(tuning: TuningResult) -> None:
     base = msgspec.structs.replace(BASE, method=tuning.profile.method)
     for name in parameters_of(base):
         rows = [row for row in tuning.rows if row.parameter == name]

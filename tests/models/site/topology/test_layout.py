@@ -130,7 +130,7 @@ def test_what_jobs_of_a_kind_have_in_common() -> None:
     assert (whole.counted.tolist(), whole.longest_s) == ([24.0, 0.0, 3.0, 0.0, 1.0], 24 * HOUR_S)
 
 
-def test_in_a_partition_that_is_down_nothing_starts_but_jobs_may_run() -> None:
+def test_down_partition_starts_no_job_but_runs_some() -> None:
     kind = layout().kind(request_of(submit(queue="gone")))
     assert (kind.demand < 0.0).all()
     assert kind.running[0, 0] == 1.0

@@ -92,7 +92,7 @@ def test_the_partitions_of_a_job(fields: dict[str, object], names: list[str]) ->
     assert list(TOPOLOGY.named(request_of(submit(**fields)))) == names
 
 
-def test_a_job_that_names_no_partition_may_use_all_where_none_is_the_default() -> None:
+def test_job_without_partition_or_default_may_use_all() -> None:
     topology = Topology(capacity(partitions=[Partition(name="a", pools=["thin"]), Partition(name="b", pools=["gpu"])]))
     ask = request_of(submit())
     assert topology.named(ask) == ("a", "b")

@@ -51,7 +51,7 @@ def test_it_says_what_lightgbm_says(seed: int, rows: int, quantile: float, share
     assert again.predict(others).tolist() == expected.tolist() and again.encode() == forest.encode()
 
 
-def test_a_float32_beside_a_threshold_goes_where_lightgbm_sends_it() -> None:
+def test_float32_near_threshold_goes_as_in_lightgbm() -> None:
     values = np.float32(0.1) + np.arange(64, dtype=np.float32) * np.spacing(np.float32(0.1))
     features = np.repeat(values, 8).reshape(-1, 1)
     target = np.repeat(np.arange(64.0) % 5, 8)
@@ -59,7 +59,7 @@ def test_a_float32_beside_a_threshold_goes_where_lightgbm_sends_it() -> None:
     assert said.tolist() == booster(features, target, 0.5, SMALL).predict(features).tolist()
 
 
-def test_the_same_data_gives_the_same_bytes_whatever_was_trained_before() -> None:
+def test_same_data_trains_same_bytes_after_other_trainings() -> None:
     features, target = data(1, 300)
     once = Forest.fit(features, target, 0.5, SMALL, names(features)).encode()
     Forest.fit(*data(2, 200), 0.9, SMALL, names(features))

@@ -27,7 +27,7 @@ def trained(threads: int) -> Forests:
 
 
 @pytest.mark.parametrize("threads", [2, 16])
-def test_what_is_learnt_is_the_same_however_many_threads_learn_it(forests: Forests, threads: int) -> None:
+def test_training_with_any_threads_gives_same_forests(forests: Forests, threads: int) -> None:
     assert trained(threads).encode() == forests.encode()
 
 

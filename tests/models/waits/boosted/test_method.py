@@ -91,7 +91,7 @@ def test_what_is_saved_beside_the_rows_is_small() -> None:
     assert len(method_of(engine).save()) < 30_000  # of which the order has 21,000 at most
 
 
-def test_there_is_no_estimate_without_a_prior_before_the_first_model_counts() -> None:
+def test_no_estimate_without_prior_before_the_first_model() -> None:
     alone = msgspec.structs.replace(SETTINGS, prior="none")
     engine, made = Engine("s", alone), []
     for event in events():
@@ -106,7 +106,7 @@ def test_there_is_no_estimate_without_a_prior_before_the_first_model_counts() ->
         assert bounds == sorted(bounds) and bounds[0] >= 0.0
 
 
-def test_a_job_that_is_only_considered_has_the_same_estimate_and_leaves_nothing() -> None:
+def test_considered_job_has_same_estimate_and_no_effect() -> None:
     engine, compared = Engine("s", SETTINGS), 0
     for event in events():
         if isinstance(event, Submit) and event.job not in {key[0] for key in engine.context.state.jobs}:

@@ -52,7 +52,7 @@ def others(prior: Prior) -> Forests:
     return Forests.of_others(prior, POINT[1:], NAMES)
 
 
-def test_what_is_a_share_of_the_site_is_the_same_at_sites_of_all_sizes() -> None:
+def test_prior_features_are_scaled_by_the_site_size() -> None:
     small, large = (shares(rows_of(np.array([site / 2, 3 * site]), site)) for site in (64.0, 64_000.0))
     assert np.abs(small - large)[:, [place for place in range(len(NAMES)) if place != SITE]].max() < 1e-3
     assert small[:, QUEUED] == pytest.approx(np.log2([501.0, 3001.0]), abs=1e-3)
@@ -136,7 +136,7 @@ def test_without_it_a_site_waits_for_jobs_of_its_own() -> None:
     assert isinstance(found, Prediction) and found.predicted_wait_s is None
 
 
-def test_what_others_can_learn_from_a_site_is_its_rows_of_features() -> None:
+def test_training_set_of_a_site_is_its_feature_rows() -> None:
     engine = Engine("s", EngineSettings(method="boosted", shadows=()))
     for event in workload(5, jobs=60):
         engine.apply(event)
@@ -146,7 +146,7 @@ def test_what_others_can_learn_from_a_site_is_its_rows_of_features() -> None:
     assert rows.features.shape == (len(rows.waits), len(NAMES)) and len(rows.waits) > 30
 
 
-def test_what_the_prior_says_of_a_job_is_kept_and_asked_again_of_those_that_came_before_it() -> None:
+def test_prior_estimates_are_kept_and_made_for_earlier_jobs() -> None:
     engine, other = Engine("s", EngineSettings(method="boosted", shadows=())), own_prior()
     for event in workload(5, jobs=40):
         engine.apply(event)
@@ -189,7 +189,7 @@ def test_a_site_goes_on_from_what_an_operator_sends(jobs: int) -> None:
     assert said == told and said[0].reason == f"boosted: {'jobs of other sites' if jobs < 100 else '226 jobs'}"
 
 
-def test_a_stored_prior_of_other_features_is_left_for_the_package_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_prior_of_other_features_is_replaced_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = EngineSettings(method="boosted", shadows=())
     engine = Engine("s", settings)
     engine.apply(capacity(cpus=64, time=0.0))

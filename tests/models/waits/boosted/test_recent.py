@@ -46,7 +46,7 @@ def feature(found: np.ndarray, name: str) -> float:
     return float(found[NAMES.index(name)])
 
 
-def test_the_last_waits_of_a_user_count_the_more_the_later_they_were() -> None:
+def test_recent_waits_of_a_user_weigh_more_if_later() -> None:
     ada = codes_of(Job("1", 0, 0.0, user="ada"))
     bob = codes_of(Job("2", 0, 0.0, user="bob"))
     recent = told(

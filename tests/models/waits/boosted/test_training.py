@@ -113,7 +113,7 @@ def gated(gate: threading.Event) -> Callable[[Iterable[Pair]], str]:
     return fit
 
 
-def test_what_is_pending_is_told_before_the_event_that_would_wait() -> None:
+def test_pending_training_is_reported_before_a_blocked_event() -> None:
     gate, steady = threading.Event(), Method()
     method = Method(gated(gate))
     job = 0

@@ -72,7 +72,7 @@ def test_those_that_a_limit_of_their_queue_keeps_are_none() -> None:
         assert could(seen, 2, limits_of({40: most})) == others
 
 
-def test_those_are_none_that_would_take_what_is_reserved_for_the_head() -> None:
+def test_contenders_exclude_jobs_that_delay_the_head() -> None:
     head, running = job(9, 8), [job(6, 7, 3.0)]
     assert contenders([head, job(2, 1, 2.0), job(2, 2, 4.0), job(2, 3, 2.0)], running) == [1]
     assert contenders([head, job(1, 1, 2.0), job(1, 2, 4.0), job(1, 3, 2.0)], running) == [1, 2]  # one is left over
@@ -80,7 +80,7 @@ def test_those_are_none_that_would_take_what_is_reserved_for_the_head() -> None:
     assert contenders(head_last, running, started=2) == [0, 1]  # it goes first
 
 
-def test_nothing_is_learnt_of_the_order_where_the_job_that_started_took_it() -> None:
+def test_start_into_the_reserved_room_teaches_no_order() -> None:
     assert contenders([job(9, 8), job(2, 1, 4.0), job(2, 3, 4.0)], [job(6, 7, 3.0)]) == []
 
 

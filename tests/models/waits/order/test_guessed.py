@@ -56,13 +56,13 @@ def test_it_is_beside_what_its_user_has_queued(user: str, found: str) -> None:
 
 
 @pytest.mark.parametrize(("user", "found"), [("new", "1"), ("fay", "3"), ("gus", "6")])
-def test_who_has_nothing_queued_is_put_among_those_who_used_as_much(user: str, found: str) -> None:
+def test_user_without_queue_is_ranked_by_usage(user: str, found: str) -> None:
     told = {"d": ("dan", 100.0), "a": ("ada", 900.0), "c": ("cy", 300.0), "b": ("bob", 700.0), "e": ("eve", 50.0)}
     used_min = {"ada": 1.0, "bob": 4.0, "cy": 16.0, "dan": 32.0, "eve": 64.0, "fay": 8.0, "gus": 128.0}
     assert place(queue_of(told, used_min), user) == found
 
 
-def test_where_what_was_used_does_not_explain_priorities_the_learnt_order_counts() -> None:
+def test_unexplained_priorities_fall_back_to_learned_order() -> None:
     told = {"a": ("ada", 10.0), "b": ("bob", 500.0), "c": ("cy", 30.0), "d": ("dan", 400.0)}
     assert place(queue_of(told, {"ada": 1.0, "bob": 16.0, "cy": 4.0, "dan": 8.0}), "new") == "5"
 

@@ -61,7 +61,7 @@ def task(user: str, number: int, time: float) -> Start:
         "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
     ],
 )
-def test_what_waits_for_something_of_its_own_is_not_refused_by_a_limit(reason: str | None) -> None:
+def test_job_with_own_reason_is_not_counted_as_refused(reason: str | None) -> None:
     events: list[AnyEvent] = [array_of(100, "ada", 1.0, limit=2)]
     events += [task("ada", 1, 2.0), task("ada", 2, 2.0)]
     events += [] if reason is None else [Alter(site=SITE, time=3.0, job="ada", pending_reason=reason)]
@@ -96,7 +96,7 @@ def test_a_limit_of_its_user_that_the_scheduler_names_is_one(reason: str, limits
 
 
 @pytest.mark.parametrize("topology", [False, True])
-def test_what_is_refused_while_an_array_comes_counts_as_often_as_while_its_tasks_come(topology: bool) -> None:
+def test_refusals_during_array_count_as_during_its_tasks(topology: bool) -> None:
     def events(as_arrays: bool) -> Iterable[AnyEvent]:
         if topology:
             yield Capacity(site=SITE, time=0.5, cpus=1000, pools=[Pool(name="p", nodes=100, cpus=10)])
@@ -115,7 +115,7 @@ def test_what_is_refused_while_an_array_comes_counts_as_often_as_while_its_tasks
     assert whole[JOBS].sum() > 30 and np.allclose(whole[:PLACE], single[:PLACE])
 
 
-def test_who_has_several_arrays_in_the_queue_withdraws_what_he_would_job_by_job() -> None:
+def test_user_of_several_arrays_withdraws_as_with_single_jobs() -> None:
     def events(as_arrays: bool) -> Iterable[AnyEvent]:
         for name, time in (("a", 1.0), ("b", 2.0)):
             tasks = [f"{name}_{one}" for one in range(4)]
@@ -135,7 +135,7 @@ def test_who_has_several_arrays_in_the_queue_withdraws_what_he_would_job_by_job(
 
 
 @pytest.mark.parametrize("topology", [False, True])
-def test_who_overtakes_whom_is_learnt_from_tasks_as_from_jobs_one_by_one(topology: bool) -> None:
+def test_order_is_learned_from_tasks_as_from_single_jobs(topology: bool) -> None:
     def events(as_arrays: bool) -> Iterable[AnyEvent]:
         if topology:
             yield Capacity(site=SITE, time=0.5, cpus=80, pools=[Pool(name="p", nodes=10, cpus=8)])
@@ -249,7 +249,7 @@ def told(day: Day, as_arrays: bool) -> list[AnyEvent]:
 @given(days)
 @example([(0, 1, 1.0, 60.0, True), (0, 2, 36.0, 60.0, False)])
 @settings(max_examples=40, deadline=None)
-def test_arrays_requeues_and_preemption_teach_what_jobs_one_by_one_do(day: Day) -> None:
+def test_arrays_requeues_preemption_teach_like_single_jobs(day: Day) -> None:
     whole, single = (learnt(told(day, as_arrays)) for as_arrays in (True, False))
     now = 100_000.0
     for user in {f"u{who}" for who, *_ in day}:

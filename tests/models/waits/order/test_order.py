@@ -105,7 +105,7 @@ def test_a_part_kept_for_short_jobs_is_found(part: float, found: tuple[float, fl
     assert (long, long_s) == (pytest.approx(found[0], abs=0.04 * 64), found[1])
 
 
-def test_of_limits_of_longer_jobs_the_tightest_counts_that_is_not_part_of_another() -> None:
+def test_tightest_independent_limit_of_longer_jobs_counts() -> None:
     places = np.full(NO_QUEUE + 1, np.inf)
     places[:7] = 471.0, 409.6, 409.6, 409.6, 409.6, 380.0, np.inf
     assert long_of(places) == (409.6, 3600.0)
@@ -180,7 +180,7 @@ def test_the_name_with_the_least_use_leaves() -> None:
     assert late == pytest.approx(500.0 / 8, rel=1e-3)
 
 
-def test_it_goes_on_after_being_stored_as_if_nothing_had_happened() -> None:
+def test_saved_and_loaded_method_continues_identically() -> None:
     events = list(run_changing(generate(5, 300, cpus=64, load=0.9), 64, "alder", "multifactor"))
     whole, half = engine_after(events[:450]), engine_after(events[:450])
     state, changes = half.checkpoint()

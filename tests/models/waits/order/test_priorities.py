@@ -65,7 +65,7 @@ def test_a_job_that_is_considered_has_its_place(priority: float | None, found: s
     assert place(queue_of({"a": 10.0, "b": 500.0, "c": 30.0}), priority) == found
 
 
-def test_where_it_contradicts_the_learnt_order_a_place_is_as_little_wrong_as_can_be() -> None:
+def test_place_that_contradicts_the_order_is_least_wrong() -> None:
     before = np.array([True, False, True, True, False])
     assert _least_wrong(before) == 4
     assert _least_wrong(~before) == 2

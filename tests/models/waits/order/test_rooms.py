@@ -25,9 +25,7 @@ rows = st.tuples(st.integers(1, 8), st.floats(1.0, 1e4), st.floats(1.0, 3.0), st
 
 
 @given(st.lists(rows, max_size=6), st.lists(rows, min_size=1, max_size=15), st.sampled_from([np.inf, 6.0]))
-def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology(
-    on: list[Row], queued: list[Row], several: float
-) -> None:
+def test_single_cpu_group_equals_schedule_without_topology(on: list[Row], queued: list[Row], several: float) -> None:
     table, cpus = np.array([*on, *queued], np.float64).reshape(-1, 4).T, 8 + sum(row[0] for row in on)
     sizes, users = table[0].astype(np.int64), table[3].astype(np.int64)
     first, limits = len(on), Limits(several=several)
@@ -154,7 +152,7 @@ def test_limits_that_are_told_are_kept(method: str) -> None:
 
 
 @pytest.mark.parametrize(("run_s", "wait_s"), [(HOUR_S, 3 * HOUR_S), (0.5 * HOUR_S, 0.0)])
-def test_nodes_are_looked_at_one_by_one_while_run_times_are_known(run_s: float, wait_s: float) -> None:
+def test_known_run_times_simulate_single_nodes(run_s: float, wait_s: float) -> None:
     told = Told(site(), "order")
     told.run(HOUR_S, cpus=1)
     told.engine.apply(End(site="s", time=run_s, job="1"))
@@ -165,7 +163,7 @@ def test_nodes_are_looked_at_one_by_one_while_run_times_are_known(run_s: float, 
     assert ("its 6 nodes are simulated by pool" in said.reason) == (wait_s == 0.0)
 
 
-def test_nodes_of_a_large_area_are_looked_at_by_pool_and_the_reason_says_so() -> None:
+def test_large_area_simulates_pools_and_reports_the_reason() -> None:
     told = Told(Capacity(site="s", time=0.0, cpus=65 * 8, pools=[Pool(name="thin", nodes=65, cpus=8)]), "order")
     for _ in range(65):
         told.run(2 * HOUR_S, queue=None, cpus=5)
@@ -195,7 +193,7 @@ def test_what_would_run_into_a_maintenance_starts_after_it(method: str) -> None:
     assert again is None or again.wait_s == pytest.approx(AFTER_S, abs=60.0)
 
 
-def test_bounds_are_no_earlier_than_a_maintenance_ends_and_later_estimates_say_so() -> None:
+def test_bounds_are_not_before_the_end_of_a_maintenance() -> None:
     told = Told(site())
     time = 0.0
     for number in range(60):
@@ -213,13 +211,13 @@ def test_bounds_are_no_earlier_than_a_maintenance_ends_and_later_estimates_say_s
     assert [record.predicted_start for record in later] == [pytest.approx(AFTER_S, abs=1.0)]
 
 
-def test_a_job_without_a_walltime_is_planned_with_what_its_partition_allows() -> None:
+def test_job_without_walltime_uses_the_partition_limit() -> None:
     told = Told(site(MAINTENANCE))
     (said,) = consider(told.engine, [Job("", 0, 0.0, queue="cpu", cpus=1)])
     assert said.predicted_start == pytest.approx(AFTER_S, abs=60.0)
 
 
-def test_a_job_that_may_start_in_several_areas_starts_in_the_first_that_has_room() -> None:
+def test_job_of_several_areas_starts_in_the_first_with_room() -> None:
     apart = site()
     apart = Capacity(site="s", time=0.0, cpus=48, pools=apart.pools, partitions=apart.partitions[:2])
     told = Told(apart)
@@ -236,7 +234,7 @@ def test_a_job_that_cannot_run_is_told_why() -> None:
     assert (submitted.predicted_wait_s, submitted.reason) == (None, said.reason)
 
 
-def test_nodes_that_are_down_in_one_area_are_no_matter_to_another() -> None:
+def test_down_nodes_of_one_area_do_not_affect_another() -> None:
     pools = [Pool(name="thin", nodes=4, cpus=8, down_nodes=3), Pool(name="fat", nodes=8, cpus=8)]
     partitions = [Partition(name="cpu", pools=["thin"]), Partition(name="gpu", pools=["fat"])]
     told = Told(Capacity(site="s", time=0.0, cpus=96, nodes=12, down_nodes=3, pools=pools, partitions=partitions))

@@ -45,7 +45,7 @@ def test_the_first_that_does_not_fit_gets_a_reservation() -> None:
     assert starts(1, [(3, 50.0, 50.0, 0)], queued) == [50.0, 150.0, 0.0]
 
 
-def test_who_is_withdrawn_before_its_turn_takes_nothing_and_keeps_nobody() -> None:
+def test_withdrawn_job_takes_no_room_and_delays_no_job() -> None:
     jobs = queued_of([(4, 100.0, 100.0, 1), (3, 100.0, 100.0, 2), (1, 70.0, 70.0, 3), (4, 9.0, 9.0, 4)])
     jobs = jobs._replace(stays_s=np.array([40.0, np.inf, np.inf, 1e6]))
     line, aging = line_of(jobs, np.arange(4)), aging_of(jobs, USERS, 4)

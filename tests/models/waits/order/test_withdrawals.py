@@ -47,7 +47,7 @@ def test_of_a_users_jobs_as_many_leave_as_have_left() -> None:
     assert np.isfinite(leaving(seen, ["bob"])[0])  # he is taken to be as all, before he has shown what he is
 
 
-def test_who_withdraws_none_of_his_jobs_stays_longer_than_who_does() -> None:
+def test_user_without_withdrawals_stays_longer() -> None:
     seen = Withdrawals()
     for _ in range(60):
         seen.see("ada", 600.0, True, 1.0)
@@ -80,7 +80,7 @@ def test_one_withdrawal_is_forgotten_in_the_end() -> None:
     assert leaving(seen, ["bob", None], 1e6) == [np.inf, np.inf]
 
 
-def test_tasks_that_leave_together_count_as_if_one_had_left_after_the_other() -> None:
+def test_tasks_withdrawn_together_count_as_one_after_another() -> None:
     seen, other = Withdrawals(), Withdrawals()
     for kept in (seen, other):
         kept.see("bob", 700.0, True, 1.0)
@@ -118,7 +118,7 @@ def asked_s(engine: Engine, now: int) -> float:
 
 @pytest.mark.parametrize("users", [300, 100, 10])
 @pytest.mark.parametrize("gone", [3, 10])
-def test_a_few_that_are_withdrawn_from_a_jam_take_no_others_with_them(users: int, gone: int) -> None:
+def test_few_withdrawals_from_a_jam_predict_no_others(users: int, gone: int) -> None:
     engine, jobs, run_s = jammed(), 300, 3000
     for nth in range(jobs):
         engine.apply(submit(f"jam-{nth}", JAM + 10, user=f"u{nth % users}", cpus=64, walltime=run_s))
@@ -175,7 +175,7 @@ def storm(engine: Engine, number: int, at: int) -> int:
 
 
 @pytest.mark.parametrize("storms", [0, 3])
-def test_jobs_behind_a_storm_wait_less_where_storms_have_been_withdrawn(storms: int) -> None:
+def test_jobs_behind_a_storm_wait_less_if_storms_were_withdrawn(storms: int) -> None:
     engine, now = Engine("made", EngineSettings(method="order", shadows=())), 10_000
     engine.apply(capacity(64))
     engine.apply(submit("long", 10, user="ada", cpus=64, walltime=RUN_S))
@@ -218,7 +218,7 @@ def test_each_job_is_asked_for_as_if_it_stayed() -> None:
         assert start_s == stayed.starts_s[list(stayed.simulated).index(place)] < np.inf
 
 
-def test_no_job_that_will_be_withdrawn_ends_the_schedule_of_a_deep_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_schedule_does_not_end_at_a_withdrawn_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered_queue, "MAX_SIMULATED", 4)
     engine = jammed()
     now = after_storms(engine)
