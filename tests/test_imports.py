@@ -6,7 +6,7 @@ ROOT = Path(__file__).parents[1]
 LINT = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True, no_logo=True))"
 
 
-def test_imports_go_from_deploy_to_streams_to_models_and_from_room_to_room() -> None:
+def test_imports_follow_the_layers_of_packages() -> None:
     """The contracts are in pyproject.toml, under `tool.importlinter`; a new room is entered there, on its floor."""
     ran = subprocess.run([sys.executable, "-c", LINT], cwd=ROOT, text=True, capture_output=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -137,7 +137,7 @@ def costs_with(queued: int) -> Costs:
     return costs
 
 
-def test_an_event_and_a_question_cost_the_same_however_many_jobs_are_queued() -> None:
+def test_event_and_question_cost_is_independent_of_queue_depth() -> None:
     warm_up()
     costs = {queued: costs_with(queued) for queued in DEPTHS}
     print("\nms of CPU time" + "".join(f"{queued:>12,}" for queued in DEPTHS))

@@ -132,7 +132,7 @@ def show(name: str, known: Scores, unknown: Scores) -> None:
 
 
 @pytest.mark.parametrize("name", (ASKED["SITES"] or ",".join(CLUSTER_SITES)).split(","))
-def test_what_if_is_right_where_run_times_are_known_and_nobody_comes_later(name: str) -> None:
+def test_what_if_with_known_run_times_and_no_later_jobs_is_exact(name: str) -> None:
     found: dict[str, list[Probe]] = defaultdict(list)
     settings = EngineSettings(method=METHOD, shadows=(), runtimes="walltime")
     moments = [MONDAY + day * DAY + DAY // 2 for day in PROBED_DAYS]

@@ -147,7 +147,7 @@ def asked(what: str, default: Iterable[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", asked("GRIDS", GRIDS))
-def test_jobs_respond_sooner_where_they_are_expected_to_wait_least(name: str) -> None:
+def test_routing_by_expected_wait_shortens_responses(name: str) -> None:
     grid = (GRIDS | DRAWN)[name]
     rules = dict.fromkeys((*BLIND, *asked("RULES", grid.rules), ORACLE))
     found: dict[str, list[tuple[JobMeans, JobMeans]]] = {rule: [] for rule in rules}

@@ -48,7 +48,7 @@ def by_scipy(x: Floats, y: Floats) -> Floats:
     return np.asarray(stats.spearmanr(x, y).statistic)[-1, :-1]
 
 
-def test_a_push_is_fifty_times_faster_than_scipy_on_the_same_window() -> None:
+def test_spearman_push_is_fifty_times_faster_than_scipy() -> None:
     x, y = job_like_rows(SIZE + 1000)
     RollingSpearman.from_rows([[0.0]], [0.0], size=2).push([0.0], 0.0)
     window = RollingSpearman.from_rows(x[:SIZE], y[:SIZE], SIZE)

@@ -74,7 +74,7 @@ def test_it_runs_what_up_runs(trial: Services) -> None:
     assert set(trial) - {"topics", "grafana"} == PROGRAMS  # topics, which `up` makes itself
 
 
-def test_what_a_service_waits_for_is_there_and_has_the_check_it_waits_for(services: Services) -> None:
+def test_compose_dependencies_exist_and_have_health_checks(services: Services) -> None:
     for service in services.values():
         for name in (waits := service.get("depends_on", {})):
             assert name in services
@@ -207,7 +207,7 @@ def image() -> str:
     return (FOLDER / "Dockerfile").read_text(encoding="utf-8")
 
 
-def test_the_image_copies_every_package_and_runs_as_nobody_special(image: str) -> None:
+def test_image_copies_all_packages_and_runs_unprivileged(image: str) -> None:
     assert {"models", "streams", "deploy", "queuecast"} <= set(re.findall(r"^COPY (\w+) ", image, re.M))
     assert re.search(r"^USER 10001:10001$", image, re.M)
     assert re.findall(r"^FROM (\S+)", image, re.M) == ["${PYTHON}"] * 2  # which a digest can be given for

@@ -42,7 +42,7 @@ def test_every_panel_is_drawn(file: Path, prometheus: list[dict[str, object]], t
     assert prometheus and not [query for query in prometheus if "$" in str(query["query"])]
 
 
-def test_a_line_has_the_name_of_its_labels_and_no_point_that_is_not_a_number(prometheus: list[object]) -> None:
+def test_drawn_line_is_named_by_labels_and_has_only_numbers(prometheus: list[object]) -> None:
     panels = answered(None, loaded(FILES[0]), 1000.0, 1060.0)
     (gain,) = [panel for panel in panels if panel.title.startswith("Gain")]
     assert [one.legend for one in gain.answers[0]] == ["alder blend", "birch blend"]
@@ -68,7 +68,7 @@ def test_values_have_their_units(value: float, unit: str, text: str) -> None:
     assert shown(value, unit) == text
 
 
-def test_the_marks_of_durations_are_round_and_a_name_has_one_color() -> None:
+def test_duration_ticks_are_round_and_each_name_has_one_color() -> None:
     from tests.drawn.figure import _color, marks
 
     assert [duration(mark) for mark in marks(32_000.0)] == ["0s", "2h", "4h", "6h", "8h"]

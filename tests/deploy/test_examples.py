@@ -100,7 +100,7 @@ def test_parsl_orders_executors_by_when_they_start() -> None:
     assert executors_by_start(client, executors, 64, "4h") == ["kth-htex", "ctc-htex", "dead-htex"]
 
 
-def test_skypilot_fails_over_when_the_bound_of_the_best_partition_passes() -> None:
+def test_skypilot_fails_over_after_the_bound_of_best_partition() -> None:
     client: Any = FakeClient(
         {
             "batch": bounded(3600.0, 60.0),

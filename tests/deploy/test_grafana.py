@@ -26,7 +26,7 @@ def test_a_panel_is_a_line(file: Path) -> None:
 
 
 @of_each
-def test_a_dashboard_keeps_its_address_and_lets_itself_be_pointed_at_any_prometheus(file: Path) -> None:
+def test_dashboard_has_stable_uid_and_selectable_prometheus(file: Path) -> None:
     dashboard = loaded(file)
     assert dashboard["uid"] == f"queuecast-{file.stem}"
     assert [v["name"] for v in dashboard["templating"]["list"] if v["type"] == "datasource"] == ["datasource"]
@@ -154,6 +154,6 @@ def test_a_share_is_at_most_one(tmp_path: Path) -> None:
 
 
 @of_each
-def test_a_counter_that_moves_with_its_site_is_increased_before_it_is_summed(file: Path) -> None:
+def test_dashboard_sums_increases_of_counters_that_move(file: Path) -> None:
     for query in asked(file, window="1d", __rate_interval="1m"):
         assert not re.search(r"(rate|increase)\((sum|max)", query.expr), query.where

@@ -304,7 +304,7 @@ def test_the_servers_of_the_trial_are_the_local_stacks(tmp_path: Path) -> None:
     check_redis(main(pods["redis"])["args"], tmp_path)
 
 
-def test_the_service_waits_for_its_token_and_goes_by_its_services_names(overlay: list[Manifest]) -> None:
+def test_service_waits_for_token_and_uses_service_names(overlay: list[Manifest]) -> None:
     (serve,) = (found for found in ours(overlay) if found[0] == "serve")
     _, template, settings = serve
     (source,) = main(template)["envFrom"]

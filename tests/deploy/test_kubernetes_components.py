@@ -72,7 +72,7 @@ def test_kueues_dispatcher_can_be_added(version: str) -> None:
     assert network.ports(added["template"]["metadata"]["labels"], "Ingress") == set()
 
 
-def test_notices_show_prometheus_what_they_do_and_have_their_secret() -> None:
+def test_notify_component_has_metrics_and_its_secret() -> None:
     manifests = with_component("notify")
     (found,) = (one for one in ours(manifests) if one[0] == "notify")
     _, template, settings = found

@@ -197,7 +197,7 @@ def test_of_many_workloads_each_is_told_in_its_turn(cluster: Cluster, monkeypatc
         assert sum(CONDITION in json.dumps(one["status"]) for one in cluster.objects["workloads"]) == told
 
 
-def test_a_workload_that_changed_meanwhile_is_left_for_the_next_look(cluster: Cluster) -> None:
+def test_changed_workload_is_deferred_to_the_next_poll(cluster: Cluster) -> None:
     found, api = cluster.add(with_quota()), KueueApi(cluster.url)
     with pytest.raises(Conflict):
         api.apply(found, ADMISSION, {}, "1")

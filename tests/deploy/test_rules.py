@@ -357,7 +357,7 @@ def moved(metric: str, before: str, after: str) -> Series:
     return {old: f"{before}x60 stale", new: f"_x60 {after}x60"}
 
 
-def test_a_site_that_moves_is_neither_counted_twice_nor_from_nothing(tmp_path: Path) -> None:
+def test_rule_counts_a_moving_site_once_and_without_a_reset(tmp_path: Path) -> None:
     labels = 'site="s",method="zero",jobs="started"'
     data = Data(
         "2h",
@@ -370,7 +370,7 @@ def test_a_site_that_moves_is_neither_counted_twice_nor_from_nothing(tmp_path: P
     )
 
 
-def test_a_site_that_two_workers_show_in_the_scrape_of_its_move_has_its_jobs_once(tmp_path: Path) -> None:
+def test_rule_counts_jobs_of_doubly_scraped_site_once(tmp_path: Path) -> None:
     queued = 'queuecast_live_jobs{site="s",phase="queued"}'
     overlap = moved(queued, "7", "8") | {'queuecast_live_jobs{site="s",phase="queued",instance="a"}': "7x61 stale"}
     for at, jobs in (("59m", 7), ("61m", 8), ("63m", 8)):

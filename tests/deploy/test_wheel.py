@@ -133,7 +133,7 @@ def test_the_source_distribution_builds_the_same(tmp_path: Path, installed: Path
     }
 
 
-def test_who_asks_over_http_needs_neither_kafka_nor_what_predicts(light: Path, clashing: Path) -> None:
+def test_http_client_imports_neither_kafka_nor_models(light: Path, clashing: Path) -> None:
     ran = _run(light, clashing, "-c", LIGHT)
     assert ran.stdout == "1 1 1 1\n", ran.stderr
     refused, *missing = ran.stderr.splitlines()

@@ -75,7 +75,7 @@ def test_the_table_tells_the_errors_with_a_prior_and_without(tmp_path: Path) -> 
     assert line.startswith("| one | 1-300 | ") and line.endswith("% |")
 
 
-def test_the_first_week_begins_with_the_live_jobs_or_with_all_that_was_before(tmp_path: Path) -> None:
+def test_first_week_begins_with_live_jobs_or_all_history(tmp_path: Path) -> None:
     before, _ = week_one.parted(made_trace(tmp_path / "one.swf", jobs=300), cut=200)
     live = week_one.live_at_the_end(before)
     assert sum(isinstance(event, Submit) for event in before) == 200
@@ -89,7 +89,7 @@ def test_the_first_week_begins_with_the_live_jobs_or_with_all_that_was_before(tm
     assert min(zero, without, told) > 0.0 and without != told and jobs > 10
 
 
-def test_a_new_machine_s_jobs_come_after_the_old_one_s_under_its_name(tmp_path: Path) -> None:
+def test_moved_site_appends_jobs_of_the_new_machine(tmp_path: Path) -> None:
     logs = [made_trace(tmp_path / f"{name}.swf", jobs=60, seed=seed) for seed, name in enumerate(("old", "new"))]
     old, new = (list(first_events(log, 60)) for log in logs)
     later = moved.moved(old, new)
@@ -103,7 +103,7 @@ def test_a_new_machine_s_jobs_come_after_the_old_one_s_under_its_name(tmp_path: 
     assert not np.array_equal(kept["blend"], anew["blend"], equal_nan=True)
 
 
-def test_made_months_are_the_same_again_and_leave_out_what_they_draw() -> None:
+def test_made_months_are_deterministic_and_may_omit_fields() -> None:
     made = [list(months.events_of(seed)) for seed in range(6)]
     assert list(months.events_of(0)) == made[0] != made[1]
     submits = [[event for event in month if isinstance(event, Submit)] for month in made]

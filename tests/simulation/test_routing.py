@@ -87,7 +87,7 @@ class Recording:
 # The grid.
 
 
-def test_a_load_is_the_same_for_the_same_seed_and_no_two_jobs_share_a_name() -> None:
+def test_load_of_a_seed_is_deterministic_with_unique_names() -> None:
     load = Load.of(SITES, 3, 5, 0.2)
     assert load == Load.of(SITES, 3, 5, 0.2) != Load.of(SITES, 4, 5, 0.2)
     jobs = list(load.jobs)
@@ -105,7 +105,7 @@ def test_a_load_is_as_heavy_as_asked_for() -> None:
     assert own == pytest.approx(sum(site.cpus * site.load for site in THREE_SITES) / 896, rel=0.25)
 
 
-def test_the_router_sees_what_happened_by_then_and_not_how_long_a_job_runs() -> None:
+def test_router_sees_past_events_but_no_run_time() -> None:
     own = {"large": [job("a", 0, cpus=64, run_s=50), job("b", 10, run_s=20)], "small": [job("c", 5, run_s=60)]}
     router = Recording("large")
     done = route(SITES, Load(own, [job("r1", 30, cpus=4), job("r2", 65, cpus=9)]), router)
@@ -245,7 +245,7 @@ def test_standing_estimates_are_of_shapes() -> None:
     assert router.wait_s(considered(11, 50.0), "a") == float("inf")
 
 
-def test_standing_estimates_are_of_the_jobs_queue_where_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grid_estimate_for_routing_is_of_the_open_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Job] = []
 
     def answer(router: ByWhatIf, job: Job, site: str) -> None:
@@ -284,7 +284,7 @@ def test_watching_counts_to_zero() -> None:
     assert [(router.queued(site.name), router.free(site.name)) for site in SITES] == [(0, 64), (0, 8)]
 
 
-def test_the_expected_wait_routes_better_than_rules_that_know_of_none() -> None:
+def test_routing_by_expected_wait_beats_rules_without_it() -> None:
     load = Load.of(THREE_SITES, seed=105, days=30, share=0.2)
     ours: dict[str, Router] = {"estimates": ByEstimates(BY_POLICY), "what-if": ByWhatIf(BY_POLICY)}
     blind: dict[str, Router] = {"at random": AtRandom(105), "shortest": ShortestQueue(), "free": MostFree()}

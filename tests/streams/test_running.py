@@ -100,7 +100,7 @@ def test_where_no_note_can_be_left_it_runs_all_the_same(config: Path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["QUEUECAST_KAFKA_BOOTSTRAP", "QUEUECAST_REDIS_URL"])
-def test_its_passwords_are_not_for_servers_that_the_environment_names(
+def test_passwords_are_not_used_for_servers_of_the_environment(
     config: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     with announced(config):

@@ -35,7 +35,7 @@ def test_without_anything_there_are_defaults() -> None:
     assert settings.worker.web_host == "127.0.0.1"
 
 
-def test_the_environment_is_over_the_file_and_the_file_over_the_defaults() -> None:
+def test_environment_overrides_file_and_file_the_defaults() -> None:
     settings = from_file(
         '[kafka]\nbootstrap = "a:1"\nprefix = "x."\n[worker]\ncheckpoint_seconds = 5\n', QUEUECAST_KAFKA_BOOTSTRAP="b:2"
     )
@@ -82,7 +82,7 @@ def test_methods_have_parameters() -> None:
     assert method.parameters == QesperaParameters(window=0.02, min_pts=3, nested=False)
 
 
-def test_variables_that_a_platform_sets_for_services_do_not_matter() -> None:
+def test_service_variables_of_a_platform_are_ignored() -> None:
     platform = {"QUEUECAST_SERVICE_HOST": "10.0.0.1", "QUEUECAST_KAFKA_PORT": "tcp://10.0.0.1:9092", "HOME": "/"}
     platform |= {"QUEUECAST_SERVE_SERVICE_PORT": "80", "QUEUECAST_SERVE_PORT_80_TCP_ADDR": "10.0.0.1"}
     assert load_settings(environment=platform) == Settings()

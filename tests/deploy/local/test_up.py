@@ -41,7 +41,7 @@ def test_settings_survive_being_written_down(tmp_path: Path, settings: Settings)
     assert load_settings(file, {}) == settings
 
 
-def test_the_stack_takes_the_place_of_the_servers_in_the_settings(tmp_path: Path) -> None:
+def test_up_replaces_the_servers_of_the_settings(tmp_path: Path) -> None:
     stack = LocalStack(tmp_path)
     settings = settings_in(stack, CHANGED)
     assert settings.kafka == KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix="p.")
@@ -60,7 +60,7 @@ def test_the_usual_ports_are_taken_where_they_are_free(monkeypatch: pytest.Monke
     assert usual_where_free(given) == (given, [])
 
 
-def test_the_usual_ports_are_those_that_settings_have_by_themselves() -> None:
+def test_up_default_ports_are_those_of_the_settings() -> None:
     ours = Settings()
     places = (ours.kafka.bootstrap, ours.redis.url.removesuffix("/0"), f":{ours.serve.web_port}")
     assert [int(place.rpartition(":")[2]) for place in places] == list(USUAL_PORTS.values())
@@ -104,7 +104,7 @@ def test_without_a_terminal_progress_is_a_line_a_step(capsys: pytest.CaptureFixt
     ("there", "looks", "found"),
     [(True, [True], True), (True, [False, False, True], True), (True, [False], False), (False, [False], False)],
 )
-def test_up_waits_until_its_worker_has_sites_but_for_none_that_has_ended(
+def test_up_waits_for_sites_of_running_workers_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, looks: list[bool], found: bool
 ) -> None:
     now = [0.0]

@@ -158,6 +158,6 @@ def test_no_stretch_of_longer_workloads_is(seed: int, monkeypatch: pytest.Monkey
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_burst_evidence_never_counts_from_its_first_job(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stretch_of_informed_jobs_is_much_worse(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = scored(seed, 4200, monkeypatch)
     found.check(found.shown, TRIVIAL | {"experts": EXPERTS_FACTOR})

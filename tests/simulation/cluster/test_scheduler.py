@@ -48,7 +48,7 @@ def test_small_jobs_fill_the_fullest_node_that_has_room() -> None:
     assert starts(cluster(), job(1, 0, 100, cpus=2), job(2, 0, 100, cpus=2), job(3, 1, 10, cpus=4))["3"] == 1
 
 
-def test_it_tells_which_limit_keeps_a_job_back_where_it_is_asked_to() -> None:
+def test_scheduler_reports_the_blocking_limit_if_configured() -> None:
     limits = (Limit(per="user", cpus=4), Limit(per="all", jobs=2))
     jobs = [job(1, 0, 100, tasks=4), job(2, 1, 10, tasks=2), job(3, 2, 50, user="bob"), job(4, 3, 10, user="cid")]
     for tells in (False, True):
@@ -77,7 +77,7 @@ def test_gpus_of_a_type_are_waited_for_while_others_are_free() -> None:
     assert schedule(site, first)["1"].gpus == 3
 
 
-def test_a_full_partition_holds_up_no_other_with_nodes_of_its_own() -> None:
+def test_full_partition_does_not_block_others_with_own_nodes() -> None:
     pools = (*TWO_NODES, Pool(name="debug", nodes=1, cpus=4))
     partitions = (*ONE_QUEUE, Partition(name="debug", pools=["debug"]))
     found = schedule(cluster(pools, partitions), job(1, 0, 100, tasks=8), job(2, 1, 50, tasks=8), job(3, 2, 9, "debug"))
@@ -98,7 +98,7 @@ def test_a_job_in_two_partitions_starts_where_there_is_room() -> None:
     assert (found["2"].time, found["2"].partition) == (1, "more")
 
 
-def test_a_later_job_starts_early_only_where_it_delays_no_reservation() -> None:
+def test_backfill_does_not_delay_a_reservation() -> None:
     # Job 2 has both nodes reserved from 100 on. Job 3 would end by then, job 4 would not.
     jobs = job(1, 0, 100, cpus=4), job(2, 1, 50, tasks=8), job(3, 2, 98, cpus=2), job(4, 3, 98, cpus=2)
     assert starts(cluster(), *jobs) == {"1": 0, "3": 2, "2": 100, "4": 150}
@@ -135,7 +135,7 @@ def test_who_has_held_less_goes_first_and_a_qos_has_points() -> None:
     assert starts(cluster(), *jobs) == {"1": 0, "2": 100, "3": 150}
 
 
-def test_nothing_starts_that_would_run_into_a_window_once_it_is_announced() -> None:
+def test_announced_window_blocks_jobs_that_would_overlap() -> None:
     window = Window(100, Reservation(name="upgrade", start=1000.0, end=1500.0, maintenance=True))
     site = cluster(windows=(window,))
     jobs = job(1, 50, 970), job(2, 100, 901), job(3, 101, 899), job(4, 102, 10)
@@ -160,7 +160,7 @@ def test_nodes_that_are_down_have_no_jobs() -> None:
     assert starts(cluster(pools), job(1, 0, 10, cpus=4), job(2, 0, 10, cpus=4)) == {"1": 0, "2": 10}
 
 
-def test_a_job_is_killed_at_its_walltime_and_withdrawn_after_its_patience() -> None:
+def test_job_is_killed_at_walltime_or_withdrawn_after_patience() -> None:
     scheduler = ClusterScheduler("a", cluster())
     jobs = job(1, 0, 100, tasks=8, walltime=60), job(2, 1, 10, tasks=8, patience=20), job(3, 2, 10, tasks=8)
     events = [event for one in jobs for event in scheduler.submit(one)] + scheduler.finish()

@@ -98,7 +98,7 @@ def test_memory_is_waited_for_beside_free_processors() -> None:
     assert true == 2 * HOUR and told == pytest.approx(true, rel=0.1)
 
 
-def test_what_would_run_into_maintenance_is_told_to_start_after_it() -> None:
+def test_what_if_before_maintenance_starts_after_it() -> None:
     begin = MONDAY + 2 * DAY
     window = Window(MONDAY, Reservation(name="up", start=float(begin), end=begin + 8.0 * HOUR, maintenance=True))
     site = Site([job(1, 10, tasks=32)], windows=(window,))
@@ -138,7 +138,7 @@ CROWDED = ClusterSite(
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
-def test_most_waits_are_right_in_full_empty_and_shared_partitions_and_on_gpus(seed: int) -> None:
+def test_what_if_is_mostly_exact_in_all_partitions_and_on_gpus(seed: int) -> None:
     jobs = [msgspec.structs.replace(one, submit=MONDAY) for one in as_planned(generate_for(CROWDED, seed, 9, MONDAY))]
     watched = Watched(CROWDED.cluster, SETTINGS, MONDAY)
     for partition, other in (("batch", "long"), ("gpu", "gpu")):

@@ -22,7 +22,7 @@ def test_nothing_is_given_out_twice_and_everything_comes_back(name: str) -> None
     assert (scheduler.nodes.free == whole).all() and not scheduler.queue and not scheduler.running
 
 
-def test_the_same_seed_gives_the_same_events_in_the_order_of_time() -> None:
+def test_workload_of_a_seed_is_deterministic_and_sorted() -> None:
     site = CLUSTER_SITES["shared"]
     jobs = generate_for(site, seed=3, days=1, start_time=MONDAY)
     events = list(run_cluster(jobs, site.cluster, "a"))

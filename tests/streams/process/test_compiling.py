@@ -54,9 +54,7 @@ def test_one_process_of_a_machine_compiles_at_a_time() -> None:
     assert not is_locked()
 
 
-def test_folder_that_cannot_be_created_is_not_needed_for_the_lock(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_lock_without_creatable_folder_uses_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(kernels, "folder", lambda: tmp_path / "file" / "kernels")
     with compiling_alone():

@@ -33,9 +33,7 @@ def faust_app(tmp_path: Path) -> Iterator[Any]:
     yield build_app(Settings(kafka=KafkaSettings(prefix="x.")), str(tmp_path))
 
 
-def test_partitions_of_which_nothing_is_committed_are_read_from_their_beginnings(
-    faust_app: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partition_without_commit_is_read_from_its_beginning(faust_app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     events, state = Topics("x.").events, Topics("x.").state
     sought: list[Any] = []
 
@@ -61,7 +59,7 @@ def test_partitions_of_which_nothing_is_committed_are_read_from_their_beginnings
     assert consumer._read_offset[TP(events, 2)] is None  # else what comes before it would be dropped
 
 
-def test_of_two_states_the_later_one_counts_whichever_was_written_last(faust_app: Any) -> None:
+def test_later_state_counts_in_any_write_order(faust_app: Any) -> None:
     def state(offset: int, epoch: int = 0) -> bytes:
         return msgspec.msgpack.encode(StoredState(1, 0, offset, b"%d" % offset, epoch))
 
@@ -81,9 +79,7 @@ def changelog(key: bytes, value: bytes | None, partition: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 0, 1)])
-def test_a_site_that_has_moved_is_where_it_moved_to_whichever_partition_is_read_first(
-    faust_app: Any, order: tuple[int, ...]
-) -> None:
+def test_moved_site_is_in_its_new_partition_in_any_read_order(faust_app: Any, order: tuple[int, ...]) -> None:
     old, new = (msgspec.msgpack.encode(StoredState(1, part, -1, b"", epoch)) for part, epoch in ((0, 0), (3, 1)))
     written = [changelog(b"a", old, 0), changelog(b"a", None, 0), changelog(b"a", new, 3)]
     table = faust_app.tables["sites"]
@@ -109,7 +105,7 @@ def test_a_forced_end_leaves_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert ended == [0, 1]
 
 
-def test_the_end_of_a_recovery_is_not_missed_by_who_waits_after_it(faust_app: Any) -> None:
+def test_wait_after_the_end_of_recovery_returns(faust_app: Any) -> None:
     recovery = faust_app.tables.recovery
     assert type(recovery.signal_recovery_end) is RecoveryEnd
 
@@ -132,7 +128,7 @@ def test_the_end_of_a_recovery_is_not_missed_by_who_waits_after_it(faust_app: An
     asyncio.run(wait_before_and_after_the_end())
 
 
-def test_what_was_fetched_is_given_at_once_but_for_what_a_rebalance_made_stale(faust_app: Any) -> None:
+def test_fetched_records_are_returned_unless_rebalanced(faust_app: Any) -> None:
     place = TP("x.events", 3)
     faust_app.consumer_generation_id = 7
 
@@ -224,7 +220,7 @@ hang(1)
 """
 
 
-def test_a_process_that_hangs_in_compiled_code_is_ended_and_says_where() -> None:
+def test_hang_in_compiled_code_is_killed_with_a_traceback() -> None:
     ended = subprocess.run([sys.executable, "-c", HANG], capture_output=True, text=True, timeout=120)
     assert ended.returncode == -signal.SIGVTALRM and "most recent call first" in ended.stderr
 

@@ -65,9 +65,7 @@ def test_membership_is_confirmed_by_the_coordinator(
         asyncio.run(member.confirm())
 
 
-def test_a_member_that_was_forgotten_joins_again_unless_another_has_its_name(
-    member: Member, coordinator: Coordinator
-) -> None:
+def test_forgotten_member_rejoins_unless_its_name_is_taken(member: Member, coordinator: Coordinator) -> None:
     holders: list[str | Exception | None] = []
 
     def holder_of(name: str) -> str | None:
@@ -171,7 +169,7 @@ class Fetched:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_what_comes_in_a_rebalance_is_left_for_who_reads_the_changelog(member: Member, stopped: bool) -> None:
+def test_records_during_rebalance_are_left_to_the_changelog(member: Member, stopped: bool) -> None:
     async def live() -> None:
         fetched, active = Fetched(), {EVENTS}
         member.consumer = SimpleNamespace(flow_active=True)
@@ -189,7 +187,7 @@ def test_what_comes_in_a_rebalance_is_left_for_who_reads_the_changelog(member: M
     asyncio.run(live())
 
 
-def test_records_are_taken_as_they_come_of_partitions_that_have_become_active(member: Member) -> None:
+def test_records_of_newly_active_partitions_are_consumed(member: Member) -> None:
     async def live() -> None:
         fetched, active = Fetched(), {CHANGELOG}
         member.consumer = SimpleNamespace(flow_active=True)

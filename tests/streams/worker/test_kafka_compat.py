@@ -52,9 +52,7 @@ def test_what_is_sent_to_a_broker_that_has_gone_is_told_as_lost(
 
 @pytest.mark.parametrize("error", [ValueError("no"), asyncio.CancelledError()])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_message_that_cannot_be_handed_over_is_told_and_nothing_waits_any_more(
-    error: BaseException, at_once: bool
-) -> None:
+def test_undeliverable_message_is_reported_and_unblocks_senders(error: BaseException, at_once: bool) -> None:
     async def live() -> None:
         consumer: Any = Consumer.__new__(Consumer)
         Service.__init__(consumer)
@@ -75,7 +73,7 @@ def test_a_message_that_cannot_be_handed_over_is_told_and_nothing_waits_any_more
     asyncio.run(live())
 
 
-def test_a_message_for_which_there_is_room_is_handed_over_without_a_task_of_its_own() -> None:
+def test_message_with_room_is_sent_without_a_task() -> None:
     """One for which there is none waits, until there is, or until the flow stops."""
 
     async def live() -> None:

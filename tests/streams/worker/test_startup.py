@@ -42,7 +42,7 @@ class Waits:
         self.now += seconds
 
 
-def test_servers_that_cannot_be_reached_are_waited_for_and_that_is_said(
+def test_unreachable_servers_are_retried_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     waits = Waits(monkeypatch, *(Unreachable(f"away {n}") for n in range(6)))
@@ -83,7 +83,7 @@ def test_what_ends_a_worker_is_told_in_the_logs_format(
     assert lines == (["topics are missing"] if log_format == "json" else [])
 
 
-def test_a_worker_that_grows_is_not_searched_for_cycles_again_and_again() -> None:
+def test_growing_worker_does_not_repeat_full_collections() -> None:
     full: list[str] = []
 
     def note(phase: str, about: dict[str, int]) -> None:

@@ -73,7 +73,7 @@ def submit(here: SiteHandle, cpus: int = 1, queue: str | None = "batch") -> None
     here.engine.apply(Submit(site=site, time=time, job=str(next(numbers)), cpus=cpus, queue=queue, walltime=600.0))
 
 
-def test_a_record_goes_out_for_every_shape_to_the_sites_partition() -> None:
+def test_grid_sends_a_record_of_each_shape_to_its_partition() -> None:
     here = handle()
     standing, topic, _ = keeper(here)
     asyncio.run(standing.refresh(here))
@@ -92,7 +92,7 @@ def test_the_configured_shapes_are_those() -> None:
     assert standing.shapes(here.engine) == [Shape(1, 60.0, "night"), Shape(2, 60.0, "night"), Shape(4, 60.0, "night")]
 
 
-def test_where_there_are_partitions_they_are_the_queues_and_those_with_gpus_have_them_in_the_key() -> None:
+def test_grid_uses_partitions_as_queues_with_gpus_in_the_key() -> None:
     here = handle()
     pools = [Pool(name="thin", nodes=4, cpus=4), Pool(name="card", nodes=2, cpus=8, gpus={"a100": 2})]
     partitions = [
@@ -114,7 +114,7 @@ def test_where_there_are_partitions_they_are_the_queues_and_those_with_gpus_have
     assert {shape.queue for shape in few} == {"batch"}
 
 
-def test_they_are_made_anew_when_the_state_has_changed_enough_and_not_too_often() -> None:
+def test_grid_refresh_needs_enough_change_and_time() -> None:
     here = handle()
     standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, min_change=0.05))
     for _ in range(40):
@@ -194,7 +194,7 @@ def test_what_was_withdrawn_is_deleted_though_a_refresh_fails() -> None:
     assert gone == too_large != set()
 
 
-def test_a_refresh_that_failed_is_tried_again_though_nothing_happens_at_the_site() -> None:
+def test_failed_grid_refresh_is_retried_without_events() -> None:
     here = handle()
     standing, topic, clock = keeper(here)
     topic.error = NodeNotReadyError()
@@ -206,7 +206,7 @@ def test_a_refresh_that_failed_is_tried_again_though_nothing_happens_at_the_site
     assert topic.values and not standing.due(here)
 
 
-def test_what_a_site_offers_no_longer_is_taken_back_after_it_was_made_again() -> None:
+def test_grid_removes_shapes_that_a_reset_site_lost() -> None:
     here, standing, topic, too_large = halved()
     standing.handles, standing.is_unread = {}, lambda site: site == "alder"
 
@@ -295,14 +295,14 @@ def test_four_shapes_are_shown() -> None:
     assert [(shape.cpus, shape.walltime) for shape in shown] == [(1, 3600), (4, 14400), (8, 43200), (16, 86400)]
 
 
-def test_a_sites_time_is_the_time_of_day_unless_its_events_are_of_another_time() -> None:
+def test_site_time_is_wall_time_unless_events_differ() -> None:
     engine = handle().engine
     assert site_time(engine, lambda: engine.time + 3600.0) == engine.time + 3600.0
     assert site_time(engine, lambda: engine.time + 3 * 86_400.0) == engine.time
     assert site_time(engine, lambda: engine.time - 3 * 86_400.0) == engine.time
 
 
-def test_a_live_site_grows_older_over_a_quiet_weekend_and_a_replayed_one_does_not() -> None:
+def test_live_site_ages_while_idle_and_replayed_one_does_not() -> None:
     for arrives_after_s, grows in ((5.0, True), (86_400.0 * 365, False)):
         engine = Engine("alder", ENGINE)
         for minute in range(100):

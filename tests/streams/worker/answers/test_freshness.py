@@ -61,7 +61,7 @@ def test_a_site_whose_events_stopped_five_hours_ago_is_stale() -> None:
     assert Freshness(clock=lambda: NOW - 5 * 3600 + 599).of(stopped).stale is None
 
 
-def test_a_trace_is_as_of_its_last_event_and_not_stale_while_it_goes_on() -> None:
+def test_running_trace_is_not_stale_as_of_its_last_event() -> None:
     fresh = Freshness(clock=lambda: NOW).of(site(arrivals(10.0, 20.0), time=835_823_160.0))
     assert (fresh.as_of, fresh.stale) == (835_823_160.0, None)
 

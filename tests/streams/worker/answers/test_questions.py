@@ -169,7 +169,7 @@ def test_a_flaw_is_answered_and_logged(monkeypatch: pytest.MonkeyPatch, caplog: 
     assert "Cannot answer question" in caplog.text and asked.counted("failed") == 1
 
 
-def test_a_question_that_the_client_refuses_to_carry_silences_no_other() -> None:
+def test_question_that_cannot_be_sent_blocks_no_other() -> None:
     asked = AskedWorker()
     first, second = (message_of(encode(WaitQuestion(id=name, site="alder"))) for name in "qr")
     send, refusals = asked.questions.producer.send, [MessageSizeTooLargeError()]  # type: ignore[union-attr]
@@ -193,7 +193,7 @@ def wait(number: int, asker: str | None = "ada") -> WaitQuestion:
     return WaitQuestion(id=f"{asker} {number}", site="alder", cpus=5, walltime=600.0 + number, client_id=asker)
 
 
-def test_askers_take_turns_and_none_has_more_questions_waiting_than_its_quota() -> None:
+def test_clients_take_turns_within_their_quota() -> None:
     asked = AskedWorker(QuestionSettings(max_pending=100, max_pending_per_client=4))
     flood = [wait(number) for number in range(10)]
     told = asked.flood([*flood, wait(0, "bob"), wait(0, None)])
@@ -205,7 +205,7 @@ def test_askers_take_turns_and_none_has_more_questions_waiting_than_its_quota() 
     assert (asked.counted("quota"), asked.counted("answered")) == (6, 6)
 
 
-def test_beyond_the_queue_standing_estimates_answer_where_one_fits() -> None:
+def test_full_question_queue_answers_by_grid_estimate() -> None:
     asked = AskedWorker(QuestionSettings(max_pending=1))
     asyncio.run(asked.standing.refresh(asked.standing.handles["alder"]))
     jobs = JobsQuestion(id="jobs", site="alder", user="u1")
@@ -220,13 +220,13 @@ def test_beyond_the_queue_standing_estimates_answer_where_one_fits() -> None:
     assert [asked.counted(status) for status in ("answered", "grid", "busy")] == [1, 1, 2]
 
 
-def test_a_question_that_waited_for_longer_than_patience_costs_no_work() -> None:
+def test_expired_question_costs_no_work() -> None:
     asked = AskedWorker(QuestionSettings(max_wait_seconds=0.05))
     told = asked.flood([wait(0), wait(1)], after_s=0.1)
     assert [one.reason for one in told] == ["busy", "busy"] and asked.counted("busy") == 2
 
 
-def test_the_same_question_is_answered_once_until_an_event_comes_or_time_passes(
+def test_same_question_is_computed_once_until_event_or_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked, now, worked_out = AskedWorker(), 0.0, []

@@ -49,7 +49,7 @@ def ask(scores: AnswerScores, wait_s: float | None = 50.0, made_at: float = 0.0,
     )
 
 
-def test_a_standing_estimate_is_scored_by_the_next_job_of_its_shape() -> None:
+def test_grid_estimate_is_scored_by_the_next_job_of_its_shape() -> None:
     scores = AnswerScores()
     came(scores, "before")
     scores.published("s", ESTIMATES)
@@ -82,7 +82,7 @@ def test_an_answer_is_scored_by_the_job_that_was_asked_about() -> None:
     assert (found.kind, found.jobs, found.mean_error_s) == ("query", 2, (100.0 + 140.0) / 2)
 
 
-def test_regret_is_by_what_was_told_of_the_other_sites_that_were_asked() -> None:
+def test_regret_uses_the_estimates_of_the_other_queried_sites() -> None:
     scores = AnswerScores()
     for site, wait_s in (("s", 50.0), ("t", 80.0), ("v", 70.0), ("not here", 1.0)):
         ask(scores, wait_s, site=site)

@@ -18,7 +18,7 @@ def slice_of_work() -> None:
     time.sleep(SLICE_S)
 
 
-def test_an_event_waits_for_one_slice_however_many_want_their_turn() -> None:
+def test_event_waits_for_at_most_one_slice() -> None:
     events: deque[float] = deque()
     turns, waited = TimeSlicer(lambda: bool(events)), list[float]()
 
@@ -69,7 +69,7 @@ def test_without_events_they_need_not_wait() -> None:
     assert asyncio.run(scenario()) < 20 * SLICE_S
 
 
-def test_what_a_slice_raises_reaches_who_wanted_it_and_stops_no_other() -> None:
+def test_error_of_a_slice_reaches_only_its_caller() -> None:
     turns = TimeSlicer()
 
     def broken() -> None:
@@ -83,7 +83,7 @@ def test_what_a_slice_raises_reaches_who_wanted_it_and_stops_no_other() -> None:
     assert asyncio.run(scenario()) == 7
 
 
-def test_take_tracks_the_work_alone_and_neither_its_waiting_nor_its_errors() -> None:
+def test_take_tracks_only_the_work_without_waiting_or_errors() -> None:
     """Where workers search for the cause of crashes, no event is processed while a slice is tracked."""
     tracked_s, begun = [], 0.0
 

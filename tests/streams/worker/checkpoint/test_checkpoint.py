@@ -100,7 +100,7 @@ def test_a_checkpoint_is_due_when_pending_events_are_many_or_old() -> None:
     assert pending.due
 
 
-def test_a_checkpoint_that_is_due_is_made_without_a_further_event() -> None:
+def test_due_checkpoint_runs_without_a_further_event() -> None:
     now, world = 1000.0, a_few(World())
 
     async def scenario() -> None:
@@ -121,7 +121,7 @@ def test_a_checkpoint_that_is_due_is_made_without_a_further_event() -> None:
     asyncio.run(scenario())
 
 
-def test_of_many_partitions_that_are_due_at_once_each_has_its_turn_in_good_time() -> None:
+def test_partitions_due_together_each_get_a_timely_checkpoint() -> None:
     now, world, partitions = 1000.0, World(), range(50)
     for partition in partitions:
         a_few(world, f"site{partition}", partition)
@@ -142,7 +142,7 @@ def test_of_many_partitions_that_are_due_at_once_each_has_its_turn_in_good_time(
     asyncio.run(scenario())
 
 
-def test_a_site_without_a_state_begins_without_what_redis_holds_of_its_name_and_leaves_it_there() -> None:
+def test_site_without_state_ignores_and_keeps_old_redis_entries() -> None:
     old = a_few(World())
     live(old)
     world = World()
@@ -155,7 +155,7 @@ def test_a_site_without_a_state_begins_without_what_redis_holds_of_its_name_and_
     assert decode_stored(world.table[b"alder"]).generation == 1
 
 
-def test_stored_sites_of_the_partitions_are_served_before_their_next_event() -> None:
+def test_stored_sites_are_served_before_their_next_event() -> None:
     world = World()
     for partition, site in enumerate(("alder", "birch", "cedar")):
         a_few(world, site, partition)
@@ -173,7 +173,7 @@ def test_stored_sites_of_the_partitions_are_served_before_their_next_event() -> 
     asyncio.run(scenario())
 
 
-def test_where_redis_has_lost_entries_a_site_begins_its_histories_anew() -> None:
+def test_lost_redis_entries_reset_the_histories() -> None:
     world = a_few(World())
     live(world)
     world.started, world.runs, world.log = {}, {}, []
@@ -222,7 +222,7 @@ def places(world: World) -> dict[str, tuple[int, int]]:
     return {site.decode(): decode_stored(value).position[:2] for site, value in world.table.items()}
 
 
-def test_where_the_topic_ends_before_the_states_do_they_begin_a_new_epoch() -> None:
+def test_states_beyond_the_topic_end_start_a_new_epoch() -> None:
     world = a_few(a_few(World(), "alder", 0), "birch", 1)  # which go up to offset 2
     live(world)
     assert places(world) == {"alder": (0, 2), "birch": (0, 2)}
@@ -262,7 +262,7 @@ def test_the_ends_of_the_topic_are_waited_for(pauses: list[float]) -> None:
     assert places(world) == {"alder": (0, 2)}
 
 
-def test_of_two_states_the_one_of_the_later_epoch_or_offset_is_the_later() -> None:
+def test_later_state_is_of_the_later_epoch_or_offset() -> None:
     later = [
         StoredState(2, 3, 17, b""),
         StoredState(2, 3, 18, b"", applied_parts=7),
@@ -303,7 +303,7 @@ class Away(MemoryStore):
 
 
 @pytest.mark.parametrize("error", [redis.ConnectionError("gone"), redis.TimeoutError("slow"), ConnectionResetError()])
-def test_a_redis_that_is_away_is_waited_for_and_nothing_is_left_out(pauses: list[float], error: Exception) -> None:
+def test_unreachable_redis_is_retried_without_loss(pauses: list[float], error: Exception) -> None:
     world, quiet = a_few(World()), a_few(World())
     live(quiet)
     process = live(world, store=partial(Away, failures=7, error=error))

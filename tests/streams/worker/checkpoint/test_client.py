@@ -23,7 +23,7 @@ CLOSED_BY: list[Callable[[Any], None]] = [
 @pytest.mark.parametrize(
     "url", ["redis://127.0.0.1", "rediss://127.0.0.1", "redis+sentinel://127.0.0.1/main", "redis+cluster://127.0.0.1"]
 )
-def test_a_connection_that_was_closed_meanwhile_is_lost_as_others_are(
+def test_closed_connection_counts_as_lost(
     new_loop: Callable[[], asyncio.AbstractEventLoop], close: Callable[[Any], None], url: str
 ) -> None:
     async def ask() -> None:
@@ -70,7 +70,7 @@ def test_a_flaw_is_not_taken_for_a_lost_connection(error: Exception) -> None:
 @pytest.mark.parametrize(
     ("come", "last"), [(b"", b""), (b"", b"*2\r\n$3\r\n"), (b"*2\r\n", b"$3"), (b"*2\r\n$3\r\non", b"e\r\n")]
 )
-def test_what_is_read_from_a_connection_that_was_closed_meanwhile_is_lost_too(
+def test_read_from_closed_connection_counts_as_lost(
     new_loop: Callable[[], asyncio.AbstractEventLoop], close: Callable[[Any], None], come: bytes, last: bytes
 ) -> None:
     """`come` has come when the answer is awaited, and `last` at the moment that the connection is closed."""

@@ -103,7 +103,7 @@ def test_what_a_redis_lost_under_a_living_worker_is_made_good(after: int, writes
     assert world.started.keys() == {"alder"}
 
 
-def test_the_engines_that_it_takes_to_make_it_good_are_gone_at_once(
+def test_engines_used_for_recovery_are_freed_immediately(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made: list[weakref.ref[Engine]] = []
@@ -142,7 +142,7 @@ def test_another_workers_claim_ends_a_worker() -> None:
     assert (world.table, world.committed) == ({}, {})
 
 
-def test_entries_that_do_not_fit_in_an_unforeseen_way_end_no_worker(
+def test_unexpectedly_invalid_entries_do_not_stop_the_worker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     half, world = len(EVENTS) // 2, World()

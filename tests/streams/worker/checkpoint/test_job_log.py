@@ -90,7 +90,7 @@ def held(engine: Engine) -> tuple[object, ...]:
 
 @settings(max_examples=40)
 @given(st.integers(0, 1), st.data())
-def test_after_a_crash_at_any_message_the_state_of_the_last_head_is_read(seed: int, data: st.DataObject) -> None:
+def test_crash_at_any_message_restores_the_last_head(seed: int, data: st.DataObject) -> None:
     worker = lived(seed)
     length = data.draw(st.integers(min(worker.heads) + 1, len(worker.changelog)))
     table: dict[bytes, bytes] = {}
@@ -117,7 +117,7 @@ def test_segments_are_written_and_deleted_again_and_few_are_left() -> None:
 
 
 @pytest.mark.parametrize("every", [False, True])
-def test_a_worker_that_reads_its_state_anew_again_and_again_says_the_same(every: bool) -> None:
+def test_repeated_restores_give_the_same_records(every: bool) -> None:
     """With each of its lives it writes segments under another name, and the log is cleaned across lives."""
     worker, other = Worker(every), Engine("s", EVERY if every else SMALL)
     table: dict[bytes, bytes] = {}
@@ -178,7 +178,7 @@ def test_a_site_without_a_log_is_stored_whole_once() -> None:
 
 
 @pytest.mark.parametrize("what", ["missing", "garbage", "no segment"])
-def test_a_segment_that_is_not_there_is_found_out_and_the_others_are_read(what: str) -> None:
+def test_missing_segment_is_reported_and_others_are_read(what: str) -> None:
     worker = lived(1)
     table: dict[bytes, bytes] = {}
     for message in worker.changelog:

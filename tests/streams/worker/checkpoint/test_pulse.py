@@ -5,7 +5,7 @@ import pytest
 from streams.worker.checkpoint.watchdog import Watchdog, WorkerStalled
 
 
-def test_a_process_whose_loop_did_not_run_for_long_stood_still_and_nothing_mends_it() -> None:
+def test_stalled_loop_is_detected_and_stays_stalled() -> None:
     now = 1000.0
     pulse = Watchdog(30.0, lambda: now)
     for still_s in (0.0, 30.0):

@@ -52,7 +52,7 @@ def named(world: World) -> set[bytes]:
     return {*keys_of("alder", decode_stored(world.table[b"alder"]).runs)}
 
 
-def test_the_segments_that_are_left_are_those_that_the_head_names() -> None:
+def test_remaining_segments_are_those_that_the_head_names() -> None:
     world = begun(len(EVENTS) - 5)  # some jobs are still live
     live(world)
     assert segments(world) == named(world) != set()
@@ -77,7 +77,7 @@ def test_wherever_it_dies_the_end_is_as_if_it_had_not() -> None:
         assert segments(world) >= named(world)  # those that it was about to delete are deleted by the next checkpoint
 
 
-def test_a_segment_that_is_lost_is_made_good_from_an_earlier_state_and_the_events() -> None:
+def test_lost_segment_is_rebuilt_from_earlier_state_and_events() -> None:
     """It is one that was written last: of earlier states Redis has deleted entries since."""
     undisturbed = begun()
     live(undisturbed)
@@ -100,7 +100,7 @@ def test_a_segment_that_is_lost_is_made_good_from_an_earlier_state_and_the_event
     assert segments(world) == named(world)
 
 
-def test_where_that_cannot_be_it_goes_on_with_the_jobs_that_are_left_and_says_so() -> None:
+def test_unrecoverable_segment_keeps_other_jobs_and_is_reported() -> None:
     world = begun(80)
     live(world)
     for key in named(world):

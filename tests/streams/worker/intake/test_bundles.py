@@ -195,7 +195,7 @@ def test_a_bundle_of_which_nothing_can_be_read_is_one_letter() -> None:
     assert not world.table and world.committed[0] == 1
 
 
-def test_bundle_with_several_unreadable_events_is_one_letter_with_counts() -> None:
+def test_bundle_of_unreadable_events_is_one_letter_with_counts() -> None:
     old, rest = told()
     good = list(map(msgspec.json.encode, old[:LENGTH]))
     bad = [b"17", LINE.replace(b'"v":1', b'"v":2') + b"}", b"18"]
@@ -213,7 +213,7 @@ def test_bundle_with_several_unreadable_events_is_one_letter_with_counts() -> No
     assert learnt(world) == learnt(other)
 
 
-def test_a_bundle_of_more_events_than_a_worker_reads_is_one_letter() -> None:
+def test_bundle_of_too_many_events_is_one_letter() -> None:
     world = World()
     for more in (0, 1):
         world.publish(b"alder", bundled("alder", [LINE + b"}", *[b"1"] * (MAX_EVENTS - 1 + more)]))
@@ -231,7 +231,7 @@ def test_unknown_fields_within_a_bundle_are_counted() -> None:
     assert process.intake.unknown_fields.of("alder") == {"wallclock": 2}
 
 
-def test_the_loop_goes_on_while_bundles_are_applied_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_runs_while_bundles_are_applied_or_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     old, rest = told()
     world = sent(old, rest, length=150)
     world.publish(b"alder", msgspec.json.encode(Rebuild(site="alder", time=1.0, by="ada")))
@@ -279,7 +279,7 @@ def test_a_bundle_of_nothing_is_malformed() -> None:
     assert refused.value.reason == "malformed"
 
 
-def test_jobs_that_are_not_predicted_have_no_latency_of_a_prediction() -> None:
+def test_job_without_prediction_has_no_latency() -> None:
     old, _ = told()
     world = sent(old, [Submit(site="alder", time=max(one.time for one in old), job="new")])
     process = Process(world, SETTINGS)
@@ -293,7 +293,7 @@ def test_jobs_that_are_not_predicted_have_no_latency_of_a_prediction() -> None:
     assert count == len(world.said("predictions")) == 1
 
 
-def test_a_bundle_of_which_the_engine_refuses_many_events_has_one_letter_for_each_reason() -> None:
+def test_bundle_of_rejected_events_has_one_letter_per_reason() -> None:
     old = [Submit(site="alder", time=1e9, job=str(number), historical=True) for number in range(3)]
     refused = [Submit(site="alder", time=9e9, eligible=9.9e10, job=f"r{n}", historical=True) for n in range(40)]
     world = World()

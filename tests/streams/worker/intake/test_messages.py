@@ -103,7 +103,7 @@ def mutated(value: bytes, dice: random.Random) -> bytes:
     return bytes(harmed)
 
 
-def test_whatever_is_done_to_a_message_it_is_an_event_or_unreadable() -> None:
+def test_mutated_message_is_an_event_or_unreadable() -> None:
     dice = random.Random(4)
     values = [msgspec.json.encode(event) for event in run(generate(1, 40, 32, 0.9), 32, "ctc")]
     read, reasons = 0, set[str]()

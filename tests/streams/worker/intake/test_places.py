@@ -77,7 +77,7 @@ def jobs(site: str, numbers: Iterable[int]) -> list[Any]:
     ]
 
 
-def test_events_of_another_partition_change_nothing_and_lose_nothing() -> None:
+def test_events_of_another_partition_are_rejected_unchanged() -> None:
     home = partition_of("alder", 12)
     other = (home + 5) % 12
     world, quiet = World(), World()
@@ -93,7 +93,7 @@ def test_events_of_another_partition_change_nothing_and_lose_nothing() -> None:
     assert world.said("predictions") == quiet.said("predictions")
 
 
-def test_a_state_in_a_partition_that_is_not_its_site_s_is_refused() -> None:
+def test_state_in_a_foreign_partition_is_refused() -> None:
     home = partition_of("alder", 12)
     world = World()
     world.publish_events(jobs("alder", range(3)), home)
@@ -105,7 +105,7 @@ def test_a_state_in_a_partition_that_is_not_its_site_s_is_refused() -> None:
     assert (world.table, world.started) == before
 
 
-def test_who_is_not_allowed_or_on_another_site_s_topic_takes_no_place() -> None:
+def test_forbidden_or_misplaced_site_takes_no_room() -> None:
     chosen = settings(SitesSettings(allowed=("k*", "ctc"), dedicated_topics=("alder",)))
     places = EventPlaces(chosen, 1)
     for topic, site, reason in (
@@ -143,7 +143,7 @@ def test_a_site_that_gets_a_topic_of_its_own_goes_on_there() -> None:
 DAY_S = 86_400.0
 
 
-def test_a_site_that_was_silent_for_long_gives_its_place_back_and_so_again_after_a_crash() -> None:
+def test_idle_site_is_evicted_and_again_after_a_crash() -> None:
     world = World()
     for arrived, site in ((DAY_S, "old"), (2 * DAY_S, "new"), (30 * DAY_S, "late"), (402 * DAY_S, "latest")):
         world.arrived = arrived
@@ -160,7 +160,7 @@ def test_a_site_that_was_silent_for_long_gives_its_place_back_and_so_again_after
     assert set(world.said("predictions")) == set(said)
 
 
-def test_a_site_that_comes_back_at_once_is_deleted_before_it_begins_again() -> None:
+def test_returning_evicted_site_is_deleted_before_it_restarts() -> None:
     """Else what is deleted of it, and when it is to expire, would be those of the site that lives."""
     world = World()
     for day, site in ((1, "old"), (500, "new"), (1000, "old")):
@@ -234,7 +234,7 @@ def simulated(failover: bool = False) -> tuple[World, HistoryTable, World]:
     return world, table, whole
 
 
-def test_what_redis_lost_is_made_anew_from_the_events_to_the_byte() -> None:
+def test_lost_redis_entries_are_rebuilt_to_the_byte() -> None:
     world, table, whole = simulated(failover=True)
     assert max(world.started["alder"]) + 3 < saved_state(dict(table.states)).histories.started
     live(world, settings(), events=Logs(world, table.states))
@@ -246,7 +246,7 @@ def test_what_redis_lost_is_made_anew_from_the_events_to_the_byte() -> None:
     assert world.runs["alder"] == whole.runs["alder"]
 
 
-def test_where_that_cannot_be_the_rest_is_kept_and_said_to_have_a_gap_until_it_has_left() -> None:
+def test_unrecoverable_entries_are_a_gap_until_they_expire() -> None:
     world, table, _ = simulated()
     before = len(world.said("predictions"))
     kept = dict(world.started["alder"])
@@ -280,7 +280,7 @@ def test_events_that_were_deleted_unread_are_noticed_and_told_of() -> None:
     assert handle.engine.degraded == "events were lost"
 
 
-def test_events_that_are_deleted_while_a_worker_runs_are_noticed_and_told_of() -> None:
+def test_events_deleted_while_running_are_counted_and_reported() -> None:
     world = World()
     world.publish_events(run(generate(3, 120, 32, 0.9), 32, "alder"))
     del world.messages[0][200:240]

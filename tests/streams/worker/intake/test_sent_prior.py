@@ -41,7 +41,7 @@ def replayed() -> list[Prediction]:
 
 
 @pytest.mark.parametrize("steps", [None, 4, 9, 14, 19])
-def test_what_a_worker_says_by_it_is_what_a_replay_says_also_after_a_crash(steps: int | None) -> None:
+def test_worker_with_sent_prior_equals_replay_after_a_crash(steps: int | None) -> None:
     before, prior, after = told()
     world = World()
     world.publish_events(before)

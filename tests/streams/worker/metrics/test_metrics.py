@@ -133,7 +133,7 @@ def test_a_site_is_shown_as_it_is() -> None:
     assert shown["queuecast_sites"] == {(): 1}
 
 
-def test_waits_are_counted_by_queue_and_account_and_what_came_before_apart() -> None:
+def test_waits_are_counted_by_queue_account_and_ineligible_time() -> None:
     one = Engine("x", msgspec.structs.replace(ENGINE, max_label_values=2))
     for number, (queue, account) in enumerate([("a", "p"), ("b", "p"), ("c", None), ("d", "q"), ("a", "q")]):
         one.apply(Submit(site="x", time=0.0, job=f"{number}", queue=queue, account=account, eligible=40.0 * number))
@@ -305,7 +305,7 @@ def test_other_tasks_get_their_turn_while_many_sites_are_read(alder: Engine, mon
 
 
 @pytest.mark.parametrize("name", ["training_cpu_seconds", "training_restarts"])
-def test_what_trainings_take_is_counted_and_adds_up_over_processes(name: str) -> None:
+def test_training_time_is_summed_over_processes(name: str) -> None:
     """A total that a process begins again at 0 is a counter's: `rate` and `sum` take it as it is."""
     pages = {}
     for number, told in ((1, [2, 5]), (2, [1])):

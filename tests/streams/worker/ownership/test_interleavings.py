@@ -149,9 +149,7 @@ async def story(world: World, moment: int, seconds: float = 5.0) -> tuple[bool, 
 
 
 @pytest.mark.parametrize("seconds", [5.0, 0.0])
-def test_whenever_a_partition_is_revoked_its_next_owner_alone_goes_on(
-    seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_revocation_at_any_await_leaves_one_active_owner(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition, "FIRST_S", -1.0)
     undisturbed = begun()
     asyncio.run(story(undisturbed, 10**9))

@@ -62,7 +62,7 @@ def with_refused_parts() -> World:
     return world
 
 
-def test_how_often_events_come_counts_messages_of_which_a_part_was_refused() -> None:
+def test_arrival_rate_counts_partly_rejected_messages() -> None:
     one_by_one, together = stored(with_refused_parts(), 1), stored(with_refused_parts(), 40)
     assert one_by_one[3].last == 1e9 + 3900.0 and one_by_one == together == stored(with_refused_parts(), 1000)
 
@@ -99,7 +99,7 @@ class Slow(MemoryStore):
         return await super().claim(site, after)
 
 
-def test_meanwhile_others_go_on_and_who_asks_for_it_is_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_lets_others_continue_and_defers_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     async def is_gap(_: LogGaps, place: Any, expected: int, found: int) -> bool:
         return True
 

@@ -149,7 +149,7 @@ def process() -> Process:
     return Process(a_few(World()), settings())
 
 
-def test_an_event_that_is_seen_again_changes_nothing_and_says_nothing(process: Process) -> None:
+def test_redelivered_event_changes_and_sends_nothing(process: Process) -> None:
     async def twice() -> None:
         await process.take_over(0)
         await process.take_all()
@@ -172,7 +172,7 @@ def test_messages_of_partitions_that_are_others_are_left_alone(process: Process)
     assert process.world.log == []
 
 
-def test_a_flaw_in_a_method_stops_neither_the_site_nor_the_others(
+def test_failing_method_stops_no_site(
     process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = Engine.apply
@@ -193,7 +193,7 @@ def test_a_flaw_in_a_method_stops_neither_the_site_nor_the_others(
     assert (record.site, record.partition, record.offset) == ("alder", 0, 1)  # type: ignore[attr-defined]
 
 
-def test_too_many_sites_of_a_partition_are_turned_away_and_again_after_a_restart() -> None:
+def test_excess_sites_are_rejected_also_after_a_restart() -> None:
     world = World()
     names = ("a", "b", "c", "a", "c", "b")
     world.publish_events(Submit(site=name, time=1.0, job=str(n)) for n, name in enumerate(names))
@@ -206,7 +206,7 @@ def test_too_many_sites_of_a_partition_are_turned_away_and_again_after_a_restart
 
 
 @pytest.mark.parametrize("crashes", [[700], [150, 400], [40, 80, 200, 200]])
-def test_sites_that_are_read_back_by_their_next_event_make_no_difference(
+def test_sites_restored_by_their_next_event_give_same_records(
     undisturbed: World, crashes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "FIRST_S", -1.0)
@@ -230,7 +230,7 @@ def test_sites_that_are_read_back_by_their_next_event_make_no_difference(
     assert histories(world) == histories(undisturbed)
 
 
-def test_what_cannot_be_made_durable_in_time_is_left_to_the_next_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_final_checkpoint_is_left_to_the_next_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stuck(MemoryStore):
         async def write(self, *_: Any) -> None:
             await asyncio.Event().wait()
@@ -260,7 +260,7 @@ def test_a_process_that_stood_still_writes_nothing_more() -> None:
         live(process)
 
 
-def test_a_prediction_that_leaves_late_is_marked_beside_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_prediction_is_marked_in_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     world, now = World(), 10_000.0
     monkeypatch.setattr(time, "time", lambda: now)
     for arrived, job in ((now - 60.0, "1"), (now - 75.9, "2"), (now + 5.0, "3")):
@@ -286,7 +286,7 @@ def test_a_prediction_that_leaves_late_is_marked_beside_its_value(monkeypatch: p
     ]
 
 
-def test_a_partition_that_comes_back_is_not_behind_because_of_what_others_read_meanwhile() -> None:
+def test_returning_partition_has_no_gap_from_other_owners() -> None:
     world = mixed()
     process = Process(world, settings())
     asyncio.run(process.live())

@@ -99,9 +99,7 @@ def test_an_event_on_which_workers_die_is_rejected() -> None:
 
 @pytest.mark.usefixtures("unencodable")
 @pytest.mark.parametrize("slow", [False, True])
-def test_what_is_read_again_and_what_others_send_make_no_difference(
-    slow: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_redelivery_and_other_sites_do_not_change_crash_marks(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     world, names = world_of_two(), count(1000)
     if slow:  # so events of the other site come first each time
         monkeypatch.setattr(partition, "FIRST_S", 0.0)
@@ -174,7 +172,7 @@ def test_ends_that_no_event_caused_blame_none(steps: list[int]) -> None:
     assert not letters(world) and not world.marks
 
 
-def test_a_worker_that_ends_for_a_reason_of_its_own_leaves_the_mark_that_it_found() -> None:
+def test_worker_that_ends_cleanly_restores_the_crash_mark() -> None:
     async def ended(world: World) -> None:
         process = Process(world, SETTINGS)
         await process.take_over(0)
@@ -191,7 +189,7 @@ def test_a_worker_that_ends_for_a_reason_of_its_own_leaves_the_mark_that_it_foun
     assert world.marks == {0: before}
 
 
-def test_what_is_no_event_is_refused_too_where_workers_crash_on_it() -> None:
+def test_unreadable_poison_message_is_rejected() -> None:
     world = world_of_two()
     asyncio.run(Process(world, SETTINGS).live())
 
@@ -221,7 +219,7 @@ def test_in_good_order_nothing_is_marked() -> None:
     assert deaths(world) == 0 and not world.marks and not letters(world)
 
 
-def test_a_mark_of_another_version_says_that_the_last_worker_died() -> None:
+def test_crash_mark_of_another_version_counts_as_a_crash() -> None:
     world = world_of_two()
     world.marks[0] = msgspec.msgpack.encode((2, "queuecast.events", 7, 1, 0))
     assert deaths(world) == 0 and not world.marks and not letters(world)

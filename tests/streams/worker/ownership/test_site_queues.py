@@ -171,7 +171,7 @@ def test_no_more_are_taken_while_too_many_are_parked(monkeypatch: pytest.MonkeyP
     asyncio.run(scenario())
 
 
-def test_messages_with_an_unknown_key_come_first_where_a_new_site_needs_the_place_of_another() -> None:
+def test_unknown_keys_come_first_if_a_new_site_needs_eviction() -> None:
     log = [message(0, "alder"), message(1, "alder"), message(2, "stranger"), message(3, "alder")]
 
     async def scenario(full: bool) -> list[str]:

@@ -49,7 +49,7 @@ async def with_sites(story: Callable[[Reading, PartitionSites], Awaitable[None]]
         await story(reading, sites)
 
 
-def test_who_needs_a_site_first_has_it_read_back_and_it_is_read_once() -> None:
+def test_first_use_of_a_site_restores_it_once() -> None:
     async def story(reading: Reading, sites: PartitionSites) -> None:
         assert sites.reading("oak") is not None and sites.reading("birch") is None
         rest = asyncio.ensure_future(sites.read_back(asyncio.Semaphore(1)))

@@ -19,7 +19,7 @@ SETTINGS = Settings(
 )
 
 
-def test_messages_before_the_membership_is_confirmed_are_not_processed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_message_is_processed_before_membership_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owned_table, "RETRY_S", (0.0, 0.0))
     world, is_member = World(), True
     for event in run(generate(3, 12, 32, 0.9), 32, "alder"):

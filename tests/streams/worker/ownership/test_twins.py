@@ -98,7 +98,7 @@ async def old_worker(old: Process, messages: list[Any]) -> None:
 
 @checks(max_examples=25)
 @given(st.integers(0, 150), st.integers(0, 400))
-def test_whatever_the_old_owner_still_writes_the_new_one_goes_on_as_a_replay(read_at: int, claimed_after: int) -> None:
+def test_new_owner_equals_replay_despite_writes_of_the_old(read_at: int, claimed_after: int) -> None:
     world = Shared()
     for pair in zip(*EVENTS.values(), strict=True):
         world.publish_events(pair)
@@ -142,7 +142,7 @@ def test_it_fails_where_what_came_late_is_not_read(monkeypatch: pytest.MonkeyPat
         return ChangelogRecords([], -1)
 
     monkeypatch.setattr(OwnEvents, "late_states", nothing)
-    scenario: Any = test_whatever_the_old_owner_still_writes_the_new_one_goes_on_as_a_replay
+    scenario: Any = test_new_owner_equals_replay_despite_writes_of_the_old
     scenario = scenario.hypothesis.inner_test
     with pytest.raises(AssertionError):
         for read_at, claimed_after in product((20, 60, 100, 140), range(0, 400, 40)):

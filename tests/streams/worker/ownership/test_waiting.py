@@ -90,7 +90,7 @@ async def waits(process: Process, partition: int = 0) -> None:
         await asyncio.sleep(0)
 
 
-def test_other_partitions_and_checkpoints_go_on_and_nothing_is_out_of_order() -> None:
+def test_blocked_site_keeps_others_running_in_order() -> None:
     world, alder, birch = two_partitions(), events("alder"), events("birch")
     GATE.clear()
 
@@ -119,7 +119,7 @@ def test_other_partitions_and_checkpoints_go_on_and_nothing_is_out_of_order() ->
         assert said == replayed(site)
 
 
-def test_a_site_that_waits_is_passed_by_and_nothing_is_acknowledged_beyond_its_first_message() -> None:
+def test_blocked_site_is_skipped_and_limits_acknowledgement() -> None:
     world = World()
     submitted = [Submit(site="birch", time=event.time, job=str(n)) for n, event in enumerate(events("alder"))]
     for pair in zip(events("alder"), submitted, strict=True):
@@ -183,7 +183,7 @@ def test_wherever_it_dies_a_model_counts_from_the_same_event(crashes: list[int],
     assert set(world.said("predictions", "outcomes")) == expected("alder", "birch")
 
 
-def test_a_partition_that_is_taken_away_meanwhile_is_left_as_it_is() -> None:
+def test_partition_revoked_while_blocked_is_unchanged() -> None:
     world, alder = World(), events("alder")
     world.publish_events(alder)
     GATE.clear()
@@ -207,7 +207,7 @@ def test_a_partition_that_is_taken_away_meanwhile_is_left_as_it_is() -> None:
     assert world.said("predictions", "outcomes") == replayed("alder")
 
 
-def test_of_a_site_that_waits_only_so_many_messages_are_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocked_site_holds_a_limited_number_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_queues, "REFILL_MESSAGES", 8)
     world = World()
     world.publish_events(events("alder"))
@@ -278,7 +278,7 @@ def world_with_a_bundle() -> tuple[World, list[bytes]]:
     return world, [msgspec.json.encode(record) for record in replay([*first, *bundle, *rest], ENGINE)]
 
 
-def test_a_model_that_counts_within_a_bundle_is_waited_for_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_due_within_a_bundle_is_awaited_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     world, replayed = world_with_a_bundle()
     asked, opened, fit = threading.Event(), threading.Event(), Trained.fit
     trainings = 0
@@ -310,7 +310,7 @@ def test_a_model_that_counts_within_a_bundle_is_waited_for_by_the_loop(monkeypat
     assert trainings > 2 and world.said("predictions", "outcomes") == replayed
 
 
-def test_in_the_middle_of_a_bundle_others_go_on_and_another_worker_may() -> None:
+def test_partly_applied_bundle_yields_and_can_move() -> None:
     world, replayed = world_with_a_bundle()
     first, bundle, _ = with_a_bundle("alder")
     world.publish_events([Submit(site="birch", time=1000.0, job=str(n)) for n in range(5)])
