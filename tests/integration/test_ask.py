@@ -151,7 +151,7 @@ def _stamp(here: Deployment, stamps: str) -> None:
     assert found["topic"][name][key]["value"] == stamps
 
 
-def test_answers_are_those_of_an_engine_that_has_seen_the_same_events(here: Deployment) -> None:
+def test_answers_equal_those_of_an_engine_with_same_events(here: Deployment) -> None:
     def questions(site: str) -> list[AnyQuestion]:
         engine = engine_after(two_sites(), site, here.settings.engine)
         job = next(job.id for job in engine.context.state.jobs.values())
@@ -325,7 +325,7 @@ def test_the_commands_that_list_show_what_the_workers_know(here: Deployment, tmp
 
 
 @pytest.mark.long
-def test_who_feeds_is_told_what_a_site_had_and_when_the_worker_has_caught_up(deploy: Deploy, tmp_path: Path) -> None:
+def test_ingest_reports_earlier_events_and_worker_progress(deploy: Deploy, tmp_path: Path) -> None:
     here, trace = deploy(estimates=FRESH_ESTIMATES), made_trace(tmp_path / "made.swf", jobs=60)
     nobody = command(here, tmp_path, "ingest", str(trace))
     assert "no worker is running" in nobody.err

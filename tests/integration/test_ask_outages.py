@@ -40,9 +40,7 @@ def test_without_a_worker_there_is_an_error_in_time(deploy: Deploy, tmp_path: Pa
 
 
 @pytest.mark.long
-def test_estimates_replace_the_answers_of_a_worker_that_was_killed_until_it_is_back(
-    local_stack: LocalStack, tmp_path: Path
-) -> None:
+def test_grid_answers_replace_those_of_a_killed_worker(local_stack: LocalStack, tmp_path: Path) -> None:
     async def ask(client: QuestionClient) -> AnyAnswer:
         return await client.ask(WaitQuestion(id=new_id(), site="alder", cpus=8))
 

@@ -237,9 +237,7 @@ class Chaos:
         self._crew.look()
 
 
-def test_whatever_is_killed_or_paused_nothing_is_lost_or_different(
-    here: Deployment, stack: LocalStack, tmp_path: Path
-) -> None:
+def test_any_kill_or_pause_loses_and_changes_nothing(here: Deployment, stack: LocalStack, tmp_path: Path) -> None:
     events = workload()
     expected = here.expected(events)
     second = WorkerProcess(tmp_path / "second", here.settings)
@@ -267,9 +265,7 @@ def test_whatever_is_killed_or_paused_nothing_is_lost_or_different(
 
 
 @pytest.mark.long
-def test_while_kafka_or_redis_is_away_a_worker_is_not_ready_and_can_be_stopped(
-    here: Deployment, stack: LocalStack
-) -> None:
+def test_worker_without_kafka_or_redis_is_unready_and_stops(here: Deployment, stack: LocalStack) -> None:
     events = four_sites(60)
     expected = here.expected(events)
     first, second, third = parts(events, 3)
@@ -306,9 +302,7 @@ def test_while_kafka_or_redis_is_away_a_worker_is_not_ready_and_can_be_stopped(
 
 @pytest.mark.parametrize("session_s", [ASLEEP_SESSION_S])
 @pytest.mark.long
-def test_a_worker_that_was_asleep_while_another_took_over_writes_nothing_of_its_own_any_more(
-    here: Deployment, tmp_path: Path
-) -> None:
+def test_worker_suspended_during_takeover_writes_nothing(here: Deployment, tmp_path: Path) -> None:
     events = four_sites(120)
     expected = here.expected(events)
     first, second, third = parts(events, 3)
@@ -343,9 +337,7 @@ def test_a_worker_that_was_asleep_while_another_took_over_writes_nothing_of_its_
 
 
 @pytest.mark.long
-def test_a_broker_that_closes_its_connections_ends_a_worker_that_starts_with_one_line(
-    stack: LocalStack, here: Deployment
-) -> None:
+def test_broker_that_closes_connections_ends_start_with_one_line(stack: LocalStack, here: Deployment) -> None:
     with ThreadPoolExecutor(1) as beside:
         starting = beside.submit(here.worker.start)
         until(lambda: here.worker.running and "Compiled kernels in" in here.log)

@@ -78,7 +78,7 @@ def workers(local_stack: LocalStack) -> Iterator[Workers]:
 
 
 @pytest.mark.parametrize("what", WRITES)
-def test_who_slept_while_another_took_the_site_changes_nothing_any_more(workers: Workers, what: str) -> None:
+def test_store_suspended_during_takeover_changes_nothing(workers: Workers, what: str) -> None:
     async def story() -> None:
         async with workers.store() as sleeper, workers.store() as other:
             await sleeper.claim(SITE)
@@ -94,7 +94,7 @@ def test_who_slept_while_another_took_the_site_changes_nothing_any_more(workers:
     asyncio.run(story())
 
 
-def test_who_falls_asleep_after_the_question_and_before_the_write_changes_nothing_either(workers: Workers) -> None:
+def test_store_suspended_before_its_write_changes_nothing(workers: Workers) -> None:
     async def story() -> None:
         async with workers.store() as sleeper:
             await sleeper.claim(SITE)
@@ -147,7 +147,7 @@ def test_who_has_had_its_partition_revoked_writes_nothing_more(workers: Workers)
     asyncio.run(story())
 
 
-def test_a_site_that_was_forgotten_and_comes_back_is_kept_for_good(workers: Workers) -> None:
+def test_forgotten_site_that_returns_is_kept(workers: Workers) -> None:
     async def story() -> None:
         async with workers.store() as store, workers.store() as other:
             await store.claim(SITE)

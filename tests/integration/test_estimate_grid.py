@@ -73,7 +73,7 @@ def engines_after(here: Deployment, events: list[Any]) -> dict[str, Engine]:
 
 
 @pytest.mark.long
-def test_who_begins_to_read_in_mid_run_has_every_shape_of_every_site_at_once(deploy: Deploy) -> None:
+def test_grid_reader_that_starts_late_has_all_shapes_immediately(deploy: Deploy) -> None:
     here = deploy(estimates=QUICK)
     here.worker.start()
     events = interleaved(simulated("alder", 150), simulated("birch", 150, seed=2, policy="fcfs"))

@@ -32,7 +32,7 @@ def read(here: Deployment) -> float:
 
 
 @pytest.mark.long
-def test_what_was_deleted_while_no_worker_ran_is_counted_and_the_site_says_so(deploy: Deploy) -> None:
+def test_events_deleted_without_a_worker_are_a_counted_gap(deploy: Deploy) -> None:
     here, events = deploy(), simulated(SITE, 60)
     here.worker.start()
     here.send(events[:100])
@@ -54,7 +54,7 @@ def test_what_was_deleted_while_no_worker_ran_is_counted_and_the_site_says_so(de
 
 
 @pytest.mark.long
-def test_what_was_deleted_while_a_worker_stood_still_is_counted_and_the_site_says_so(deploy: Deploy) -> None:
+def test_events_deleted_during_a_stall_are_a_counted_gap(deploy: Deploy) -> None:
     here, events = deploy(worker={"session_timeout_seconds": 80.0}), simulated(SITE, 60)
     here.worker.start()
     here.send(events[:100])
@@ -76,7 +76,7 @@ def test_what_was_deleted_while_a_worker_stood_still_is_counted_and_the_site_say
 
 
 @pytest.mark.parametrize("committed", [None, 0])
-def test_what_was_deleted_before_the_first_event_was_read_is_counted(deploy: Deploy, committed: int | None) -> None:
+def test_events_deleted_before_the_first_read_are_counted(deploy: Deploy, committed: int | None) -> None:
     here, events = deploy(), simulated(SITE, 60)
     if committed is not None:
         commit(here, committed)

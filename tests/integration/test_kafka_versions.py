@@ -39,9 +39,7 @@ def as_a_replay_says(here: Deployment, events: list[AnyEvent]) -> None:
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_a_worker_is_stopped_and_goes_on_with_a_broker_of_this_version(
-    version: str, store: Redis, tmp_path: Path
-) -> None:
+def test_worker_resumes_on_a_broker_of_each_version(version: str, store: Redis, tmp_path: Path) -> None:
     with KafkaOf(tmp_path / "kafka", version, ready_within=120.0) as kafka:
         settings = settings_on(kafka.bootstrap, store.url, WORKER, ENGINE)
         with closing(Deployment(settings, tmp_path / "worker")) as here:
@@ -56,7 +54,7 @@ def test_a_worker_is_stopped_and_goes_on_with_a_broker_of_this_version(
             as_a_replay_says(here, events)
 
 
-def test_brokers_are_upgraded_one_after_the_other_while_events_come_in(store: Redis, tmp_path: Path) -> None:
+def test_rolling_broker_upgrade_loses_no_event(store: Redis, tmp_path: Path) -> None:
     brokers = cluster_of_three(tmp_path, OLDEST)
     try:
         start_all(brokers)
@@ -79,7 +77,7 @@ def test_brokers_are_upgraded_one_after_the_other_while_events_come_in(store: Re
             broker.kill()
 
 
-def test_no_broker_can_be_told_to_refuse_the_protocol_of_groups_that_faust_speaks(tmp_path: Path) -> None:
+def test_broker_cannot_disable_the_classic_group_protocol(tmp_path: Path) -> None:
     kafka = KafkaOf(tmp_path, NEWEST, properties={"group.coordinator.rebalance.protocols": "consumer"})
     with pytest.raises(StackError, match="Disabling the 'classic' protocol is not supported"):
         kafka.start()

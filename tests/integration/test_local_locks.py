@@ -141,7 +141,7 @@ def test_its_files_are_its_owners_alone(up: Up) -> None:
         assert stat.S_IMODE((up.data / server).stat().st_mode) == 0o700, server
 
 
-def test_no_password_is_in_a_command_line_an_environment_a_log_or_what_it_says(up: Up) -> None:
+def test_no_password_is_in_arguments_environment_log_or_output(up: Up) -> None:
     processes = (up.process, *up.children())
     commands = [word for child in processes for word in (*child.cmdline(), *child.environ().values())]
     said = [up.out, up.err, *(log.read_text() for log in up.data.glob("*/server.log"))]

@@ -20,7 +20,7 @@ MOST_CPU = 0.15
 """The most of a core that a client may take that can do nothing."""
 
 
-def test_a_client_waits_for_topics_that_are_gone_and_reads_them_when_they_are_back(local_stack: LocalStack) -> None:
+def test_client_waits_for_deleted_topics_and_reads_them_again(local_stack: LocalStack) -> None:
     given = settings_on(local_stack.kafka.bootstrap, local_stack.redis.url, {}, {})
     topics = Topics(given.kafka.prefix)
     create_topics(given)

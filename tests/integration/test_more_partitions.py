@@ -64,7 +64,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("from_beginning", [False, True])
 @pytest.mark.parametrize("group", [None, "readers"])
-def test_who_follows_goes_on_where_it_was_and_reads_new_partitions_from_their_beginning(
+def test_follower_resumes_and_reads_new_partitions_from_start(
     settings: Settings, group: str | None, from_beginning: bool
 ) -> None:
     send, came = Sender(settings), Counter[str]()

@@ -60,7 +60,7 @@ def count(here: Deployment, events: list[AnyEvent]) -> int:
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_every_line_of_the_log_is_the_workers_own_whatever_events_say(deploy: Deploy, log_format: str) -> None:
+def test_log_lines_cannot_be_forged_by_events(deploy: Deploy, log_format: str) -> None:
     here, names = deploy(worker={"log_format": log_format}), (f"evil\n{FORGED}", "alder", "\x1b[2Jbirch\x9b")
     here.send(Submit(site=site, time=1.0, job="1") for site in names)
     here.worker.start()
@@ -86,7 +86,7 @@ def test_every_line_of_the_log_is_the_workers_own_whatever_events_say(deploy: De
 
 
 @pytest.mark.parametrize(("late_after_seconds", "marked"), [(1.0, True), (600.0, False)])
-def test_predictions_from_a_backlog_are_marked_and_their_values_are_as_ever(
+def test_predictions_from_a_backlog_are_marked_and_unchanged(
     deploy: Deploy, late_after_seconds: float, marked: bool
 ) -> None:
     here, events = deploy(worker={"late_after_seconds": late_after_seconds}), simulated("alder", 60)
@@ -105,7 +105,7 @@ def test_predictions_from_a_backlog_are_marked_and_their_values_are_as_ever(
     assert not any(message.headers for message in here.messages[here.topics.outcomes])
 
 
-def test_of_two_workers_with_one_name_the_first_ends_and_says_why(deploy: Deploy, tmp_path: Path) -> None:
+def test_first_of_two_workers_with_one_name_ends_with_reason(deploy: Deploy, tmp_path: Path) -> None:
     here, events = deploy(), four_sites(40)
     first, second = parts(events, 2)
     here.worker.start()
@@ -177,7 +177,7 @@ def test_while_kafka_is_away_the_log_stays_readable(here: Deployment, stack: Loc
     until(lambda: "like it)" in "".join(here.log.splitlines()[before:]))
 
 
-def test_a_redis_that_hangs_is_noticed_also_by_a_worker_with_nothing_to_do(here: Deployment, stack: LocalStack) -> None:
+def test_idle_worker_detects_a_hanging_redis(here: Deployment, stack: LocalStack) -> None:
     here.worker.start()
     until(lambda: ready(here.worker))
     os.kill(stack.redis.pid, signal.SIGSTOP)

@@ -203,7 +203,7 @@ def test_what_a_page_shows_can_be_saved(browser: Browser, served: Served) -> Non
     assert [row.split(",")[1] for row in rows] == [f'"{hour["queued_jobs"]}"' for hour in reversed(hours)]
 
 
-def test_the_http_interface_is_told_by_what_the_service_says_of_itself(browser: Browser, served: Served) -> None:
+def test_page_shows_the_openapi_document_of_the_service(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}http#Ranking")
     browser.until(lambda: browser.all("#Ranking[open]"))
     assert "GET /v1/rank" in browser.texts("#http-paths h2")

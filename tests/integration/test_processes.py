@@ -18,7 +18,7 @@ def members(worker: WorkerProcess) -> list[psutil.Process]:
 
 
 @pytest.mark.long
-def test_a_process_that_is_killed_comes_back_and_the_records_are_those_of_a_replay(deploy: Deploy) -> None:
+def test_killed_process_restarts_with_records_of_a_replay(deploy: Deploy) -> None:
     here = deploy(partitions=PARTITIONS, worker={"processes": 2}, history=50)
     events = interleaved(*(simulated(site, 40, seed) for seed, site in enumerate(SITES)))
     expected, half = here.expected(events), len(events) // 2

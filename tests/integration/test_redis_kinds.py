@@ -138,7 +138,7 @@ def history(here: Deployment) -> str:
     return f"{here.settings.redis.prefix}:{{{SITES[0]}}}:history"
 
 
-def test_sentinels_name_another_primary_in_the_middle_of_checkpoints(
+def test_sentinel_failover_during_checkpoints_loses_nothing(
     stack: LocalStack, watched: tuple[Redis, list[Sentinel]], tmp_path: Path
 ) -> None:
     primary, sentinels = watched
@@ -162,9 +162,7 @@ def test_sentinels_name_another_primary_in_the_middle_of_checkpoints(
         equal_after(here, [failing_over(), coming_back()])
 
 
-def test_a_cluster_loses_a_node_for_a_while_and_moves_a_site_to_another_in_the_middle_of_checkpoints(
-    stack: LocalStack, nodes: list[Redis], tmp_path: Path
-) -> None:
+def test_cluster_node_loss_and_slot_move_lose_nothing(stack: LocalStack, nodes: list[Redis], tmp_path: Path) -> None:
     url = f"redis+cluster://{','.join(f'127.0.0.1:{node.port}' for node in nodes)}"
     client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in nodes])
     with closing(deployment(stack, url, tmp_path / "worker", client)) as here:

@@ -78,7 +78,7 @@ def nothing_is_lost_or_doubled(there: Deployment, events: list[AnyEvent]) -> Non
         assert there.stored(site) == there.expected_in_redis(events, site)
 
 
-def test_partitions_that_are_added_stop_the_workers_who_say_what_to_do(
+def test_added_partitions_stop_workers_with_instructions(
     here: Deployment, events: list[AnyEvent], capsys: Capture
 ) -> None:
     here.send(events[:100])

@@ -62,9 +62,7 @@ def test_a_stopped_worker_knows_its_sites_at_once_and_goes_on(deploy: Deploy, ev
     assert as_if_nothing_had_happened(here, events) == 0 or not stopped_in_time(here)
 
 
-def test_a_worker_killed_three_times_repeats_itself_to_the_byte_and_loses_nothing(
-    deploy: Deploy, events: list[AnyEvent]
-) -> None:
+def test_worker_killed_three_times_repeats_records_to_the_byte(deploy: Deploy, events: list[AnyEvent]) -> None:
     here = deploy(worker={"checkpoint_events": len(events) // 8, "checkpoint_seconds": 1e9}, history=80)
     sent: list[AnyEvent] = []
     for part in parts(events, 4):
@@ -101,7 +99,7 @@ def test_a_second_worker_takes_its_share_of_the_sites(deploy: Deploy, events: li
 
 
 @pytest.mark.long
-def test_where_redis_has_lost_everything_histories_begin_anew_and_predictions_say_so(deploy: Deploy) -> None:
+def test_empty_redis_resets_histories_and_predictions_say_so(deploy: Deploy) -> None:
     here, events = deploy(), simulated("alder", 250)
     first, second = parts(events, 2)
     here.send(first)
@@ -129,7 +127,7 @@ def test_where_redis_has_lost_everything_histories_begin_anew_and_predictions_sa
 
 
 @pytest.mark.long
-def test_while_redis_is_away_the_worker_waits_and_nothing_is_lost(
+def test_worker_waits_for_unreachable_redis_without_loss(
     deploy: Deploy, events: list[AnyEvent], tmp_path: Path
 ) -> None:
     with Redis(tmp_path / "own-redis") as own:

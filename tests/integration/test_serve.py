@@ -135,7 +135,7 @@ def test_what_is_hardly_http_is_refused_and_harms_nobody(serve: ServeProcess, re
 
 
 @pytest.mark.long
-def test_silent_workers_and_a_kafka_that_is_away_are_said_and_got_over(
+def test_serve_reports_and_survives_silent_workers_and_kafka(
     here: Deployment, stack: LocalStack, tmp_path: Path
 ) -> None:
     with ServeProcess(tmp_path / "serve", served(here.settings, seconds=5.0)) as serve:
@@ -188,9 +188,7 @@ def test_it_ends_in_good_order_and_logs_as_json(here: Deployment, tmp_path: Path
 
 
 @pytest.mark.parametrize("token", [None, "", "change-me"])
-def test_it_does_not_start_where_others_could_ask_without_a_token(
-    here: Deployment, tmp_path: Path, token: str | None
-) -> None:
+def test_serve_without_token_refuses_public_address(here: Deployment, tmp_path: Path, token: str | None) -> None:
     config = tmp_path / "serve.toml"
     config.write_text(as_toml(here.settings))
     environment = {"QUEUECAST_SERVE_WEB_HOST": "0.0.0.0"}
@@ -210,7 +208,7 @@ def test_half_open_requests_of_one_client_keep_nobody_out(serve: ServeProcess) -
         assert [get(serve, path)[0] for path in ("/healthz", "/readyz", "/v1/sites", "/")] == [200] * 4
 
 
-def test_a_token_changes_while_it_runs_and_a_user_sees_the_own_jobs(here: Deployment, tmp_path: Path) -> None:
+def test_serve_reloads_tokens_and_shows_a_user_own_jobs(here: Deployment, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text('[ada]\ntoken = "the first of ada"\nrights = "own"\nuser = "u1"\n')
     serving = msgspec.structs.replace(served(here.settings).serve, tokens_file=str(tokens))

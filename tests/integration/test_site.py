@@ -88,7 +88,7 @@ def test_a_site_is_looked_at_and_mended(
     assert "rebuild by" in said and f"the forests start from {shipped().jobs} jobs of other sites" in said
 
 
-def test_a_young_site_begins_with_what_the_deployment_s_others_taught(
+def test_new_site_begins_with_prior_of_the_deployment(
     deploy: Deploy,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

@@ -80,7 +80,7 @@ def store(local_stack: LocalStack, request: pytest.FixtureRequest) -> Iterator[S
     found.redis.close()
 
 
-def test_a_long_change_is_written_and_deleted_in_several_transactions(store: Store) -> None:
+def test_long_change_is_written_in_several_transactions(store: Store) -> None:
     users = 2 * TRANSACTION_COMMANDS + 10
     runs = [Run(number, ("user", f"u{number}"), 60.0, None, 1) for number in range(users)]
 
@@ -99,7 +99,7 @@ def test_a_long_change_is_written_and_deleted_in_several_transactions(store: Sto
     assert store.dump() == {}
 
 
-def test_what_was_written_before_a_crash_between_two_transactions_is_found_again(store: Store) -> None:
+def test_crash_between_transactions_keeps_written_entries(store: Store) -> None:
     runs = [Run(number, ("user", f"u{number}"), 60.0, None, 1) for number in range(2 * TRANSACTION_COMMANDS)]
 
     async def crash(own: SiteStore) -> None:
@@ -120,7 +120,7 @@ def test_what_was_written_before_a_crash_between_two_transactions_is_found_again
 
 
 @pytest.mark.parametrize("store", ["?protocol=2", "?protocol=3"], indirect=True)
-def test_an_engine_that_is_stored_piece_by_piece_comes_back_as_it_was(store: Store) -> None:
+def test_engine_stored_incrementally_is_restored_identically(store: Store) -> None:
     engine = Engine("alder", SETTINGS)
     for part in parts(simulated("alder", 300), 9):
         for event in part:
@@ -140,7 +140,7 @@ def test_an_engine_that_is_stored_piece_by_piece_comes_back_as_it_was(store: Sto
         engine = again
 
 
-def test_nothing_is_written_by_a_process_that_stood_still_while_it_encoded(store: Store) -> None:
+def test_process_stalled_while_encoding_writes_nothing(store: Store) -> None:
     def stood_still() -> None:
         raise RuntimeError("this process stood still")
 
@@ -221,7 +221,7 @@ def test_no_name_reaches_into_another_site(store: Store) -> None:
     assert store.dump() == {}
 
 
-def test_a_redis_that_cannot_be_used_is_an_error_that_keeps_the_password(require_stack: None, tmp_path: Path) -> None:
+def test_unusable_redis_error_hides_the_password(require_stack: None, tmp_path: Path) -> None:
     def said(url: str) -> str:
         with pytest.raises(UserError) as error:
             asyncio.run(check_redis(RedisSettings(url=url)))
@@ -264,7 +264,7 @@ def test_categories_without_runs_leave_the_set_when_it_is_read(store: Store) -> 
     assert store.redis.smembers(key) == alive
 
 
-def test_entries_of_an_unknown_past_are_left_alone_and_not_taken_for_one_s_own(store: Store) -> None:
+def test_entries_of_unknown_origin_are_kept_and_ignored(store: Store) -> None:
     job = Job(id="1", attempt=0, submit=0.0, user="ada", cpus=2)
     new, _ = RunHistory(Closest.templates).learn(job, 10.0)
     assert store.do(lambda found: found.begin("alder")) == 0
@@ -284,7 +284,7 @@ def test_entries_of_an_unknown_past_are_left_alone_and_not_taken_for_one_s_own(s
 
 
 @pytest.mark.parametrize("name", ["history", "categories", "info", "rows:blend"])
-def test_a_key_that_somebody_made_of_another_type_is_set_aside_and_counts_as_lost(store: Store, name: str) -> None:
+def test_key_of_wrong_type_is_renamed_and_counts_as_lost(store: Store, name: str) -> None:
     changes = Changes(rows={"blend": [Row(0, b"a")]}, oldest={"blend": 0})
     store.write("alder", changes)
     key = f"{store.settings.prefix}:{{alder}}:{name}"
@@ -310,7 +310,7 @@ def test_what_is_read_of_another_type_counts_as_lost(store: Store) -> None:
     assert store.do(lambda own: own.begin("alder")) == 1
 
 
-def test_only_the_latest_owner_of_a_partition_changes_its_crash_mark(store: Store) -> None:
+def test_only_the_latest_owner_changes_the_crash_mark(store: Store) -> None:
     async def marks(own: SiteStore) -> list[bytes | None]:
         found = []
         await own.take_mark(3, "zombie", b"first")
@@ -338,7 +338,7 @@ def test_a_crash_mark_that_redis_lost_is_written_again(store: Store) -> None:
     assert store.do(marks) == b"second"
 
 
-def test_generation_of_a_stored_state_is_not_used_again_where_its_entries_are_lost(store: Store) -> None:
+def test_lost_entries_do_not_free_their_generation(store: Store) -> None:
     async def begun(own: SiteStore) -> list[int]:
         first = await own.begin("alder")
         lost = await own.begin("alder", after=first)

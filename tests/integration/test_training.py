@@ -56,7 +56,7 @@ def swaps(events: list[AnyEvent], settings: EngineSettings) -> list[int]:
     return found
 
 
-def test_the_default_says_what_a_replay_says_whichever_model_counts(deploy: Deploy) -> None:
+def test_default_method_equals_replay_with_any_model(deploy: Deploy) -> None:
     here = deploy(worker={"checkpoint_events": 70, "checkpoint_seconds": 1e9})
     events = simulated(SITE, 260)
     first, second, *_ = swaps(events, here.settings.engine)
@@ -75,7 +75,7 @@ def test_the_default_says_what_a_replay_says_whichever_model_counts(deploy: Depl
     assert here.stored(SITE) == stored
 
 
-def test_a_worker_killed_during_a_training_says_what_a_replay_says(
+def test_worker_killed_during_training_equals_replay(
     deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHODS, "trained", trained.Trained)

@@ -120,7 +120,7 @@ def test_data_survive_a_restart(up: Callable[..., Stack]) -> None:
     assert second.ended(signal.SIGTERM) == 0
 
 
-def test_a_worker_that_dies_is_started_again_and_prometheus_sees_it(up: Callable[..., Stack]) -> None:
+def test_dead_worker_is_restarted_and_seen_by_prometheus(up: Callable[..., Stack]) -> None:
     stack = up()
     stack.until("Ctrl-C stops it.")
     stack.child("queuecast", "worker").kill()

@@ -33,7 +33,7 @@ def three_real_sites() -> list[AnyEvent]:
 @pytest.mark.parametrize(
     "workload", [three_simulated_sites, pytest.param(three_real_sites, marks=[pytest.mark.trace, pytest.mark.long])]
 )
-def test_three_sites_at_once_are_predicted_as_by_a_replay_to_the_byte(
+def test_three_concurrent_sites_equal_replay_to_the_byte(
     deploy: Deploy, workload: Callable[[], list[AnyEvent]]
 ) -> None:
     events, here = workload(), deploy(history=600)
@@ -50,7 +50,7 @@ def test_three_sites_at_once_are_predicted_as_by_a_replay_to_the_byte(
 
 
 @pytest.mark.long
-def test_every_method_says_through_the_stream_and_a_crash_what_it_says_in_a_replay(deploy: Deploy) -> None:
+def test_each_method_in_the_stream_equals_replay_after_a_crash(deploy: Deploy) -> None:
     here = deploy(history=60, publish_shadows=True, shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS))
     events = interleaved(simulated("alder", 120, 1), simulated("birch", 120, 2))
     expected = here.expected(events)
