@@ -41,7 +41,7 @@ def _give_memory_back() -> None:
         libc.mallopt(arena_max, 2)
 
 
-def _collect_seldom() -> None:
+def collect_seldom() -> None:
     """Run Python's garbage collector rarely and in small steps, without permanent objects.
 
     By default it scans all live objects each time their number grows by a quarter. This would block the event loop for
@@ -74,7 +74,7 @@ def run_process(
     if SiteMethods("", settings.engine).trains:
         # With a backlog, the first training is needed sooner than the process can start.
         trainer.begin(warm_up_training, (), bytes, first=True)
-    _collect_seldom()
+    collect_seldom()
     log.info("Compiled kernels in %.1f s", time.perf_counter() - started)
     with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:
         app = build_app(settings, directory, partitions, web_socket)

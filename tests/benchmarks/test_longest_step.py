@@ -24,6 +24,7 @@ from models.records import AnyEvent, Cancel, Capacity, End, Partition, Pool, Sta
 from models.site.history import features_of
 from models.site.job import Estimate, Job
 from models.waits.order.learnt_order import LearntOrder
+from streams.worker.process import collect_seldom
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -130,6 +131,7 @@ def events(turn: int, now: float, share: float, pools: bool) -> dict[str, AnyEve
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_step_of_the_loop_is_long(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
+    collect_seldom()  # as in a worker
     steps, (share, pools) = Steps(), SHAPES[shape]
     engine = filled(share, pools, monkeypatch)
     for turn in range(TURNS):

@@ -51,7 +51,7 @@ def measured(
     settings = settings or EngineSettings()
     process._give_memory_back()
     warm_up(settings)
-    process._collect_seldom()
+    process.collect_seldom()
     empty, kept, found = rss_mb(), list[Any](), list[float]()
     for number in range(1, sites + 1):
         own = msgspec.msgpack.decode(changes, type=Changes, dec_hook=decode_array)

@@ -91,7 +91,7 @@ def test_growing_worker_does_not_repeat_full_collections() -> None:
             full.append(phase)
 
     before = gc.get_threshold()
-    process._collect_seldom()
+    process.collect_seldom()
     gc.callbacks.append(note)
     try:
         grown = [[number] for number in range(1_000_000)]
