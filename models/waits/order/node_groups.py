@@ -40,7 +40,7 @@ class NodeGroups(NamedTuple):
 
     def schedule(self, line: Ints, users: int, limits: Limits, only_job: int, only_now: bool) -> tuple[Floats, bool]:
         """Simulate as `schedule_rooms`; the places of the `line` are among the queued."""
-        first = self.placed.running
+        first = len(self.placed.shares)
         starts_s, cut_short = schedule_rooms(
             self.world, self.jobs, self.placed, first + line, users, limits, self.declared, only_job, only_now
         )
@@ -48,14 +48,14 @@ class NodeGroups(NamedTuple):
 
     def repeated(self, line: Ints) -> tuple["NodeGroups", Ints]:
         """Return a copy with a separate job for each place of the line, and these; a place may occur several times."""
-        first = self.placed.running
+        first = len(self.placed.shares)
         which = np.concatenate((np.arange(first), first + line))
         jobs = Jobs._make(column[which] for column in self.jobs)
         return self._replace(jobs=jobs, tiers=self.tiers[line]), np.arange(len(line))
 
     def contenders(self, started: int) -> Flags:
         """Return the queued jobs of the same partitions that fit, and so could have started instead of this one."""
-        group = self.world.group[self.jobs.kind[self.placed.running :]]
+        group = self.world.group[self.jobs.kind[len(self.placed.shares) :]]
         could = np.asarray(may_start(self.world, self.jobs, self.placed, self.declared))
         return np.asarray(could & (group == group[started]))
 

@@ -230,7 +230,7 @@ def _kinds(sight: SiteView, last: bool = False) -> list[Hashable]:
     if sight.rooms is None:
         return list(queues)
     rooms = sight.rooms
-    numbers: list[int] = rooms.jobs.kind[rooms.placed.running + first :].tolist()
+    numbers: list[int] = rooms.jobs.kind[len(rooms.placed.shares) + first :].tolist()
     requests = [rooms.requests[number] for number in numbers]
     return [(queue, request.qos) for queue, request in zip(queues, requests, strict=True)]
 

@@ -36,7 +36,8 @@ def lie(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], kind: Ints, 
     if nodes is not None:
         down = np.where(holds > 0.0, 0.0, layout.wholly(by_node=True))
         places, begun = np.stack((holds, down)), np.argsort(start, kind="stable")
-    return Placed(occupied(places, demand, parts, kind, begun), kind, len(start), demand, demand)
+    shares = occupied(places, demand, parts, kind, begun)
+    return Placed(shares, np.zeros((0, shares.shape[1])), kind, demand, demand)
 
 
 def stacked(layout: Layout, nodes: Nodes | None, found: Sequence[Floats]) -> Floats:

@@ -136,11 +136,10 @@ def schedule_rooms(
     """
     begins, holds, demand, parts = world.begins, world.holds, world.demand, world.parts
     rooms, resources = holds.shape[1:]
-    first, total = running.running, len(jobs.kind)
+    first, total = len(running.shares), len(jobs.kind)
     held, runs, counted = np.zeros(users, np.int64), np.zeros(users, np.int64), declared.held.copy()
-    shares_of = np.zeros((total, rooms))
-    shares_of[:first] = running.shares
-    placed = Placed(shares_of, jobs.kind, first, running.held, demand)
+    shares_of = np.zeros((total - first, rooms))
+    placed = Placed(running.shares, shares_of, jobs.kind, running.held, demand)
     planned_end = jobs.planned_s.copy()
     used = np.zeros((rooms, resources))
     ahead = np.zeros(holds.shape)  # used by jobs that still run at each of the times, by plan
@@ -207,7 +206,7 @@ def schedule_rooms(
             if place == only_job:
                 return starts, False
             for where in range(rooms):
-                shares_of[job, where] = shares[where]
+                shares_of[job - first, where] = shares[where]
             add_job(used, placed, job, 1.0)
             for time in range(at + 1, len(begins)):
                 if end > begins[time]:
@@ -261,7 +260,7 @@ def schedule_rooms(
 @njit(cache=True)
 def may_start(world: PoolTimeline, jobs: Jobs, running: Placed, declared: Declared) -> Flags:
     """Return the queued jobs that could start now, each alone, (queued,); users have only the declared limits."""
-    first, begins = running.running, world.begins
+    first, begins = len(running.shares), world.begins
     used, room, ahead = np.zeros(world.holds.shape[1:]), np.empty(world.holds.shape[1:]), np.zeros(world.holds.shape)
     for job in range(first):
         add_job(used, running, job, 1.0)

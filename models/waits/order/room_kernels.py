@@ -15,16 +15,16 @@ class Placed(NamedTuple):
     """Jobs in rooms. What a job uses of a room is its share there of its demand.
 
     Attributes:
-        shares: (jobs, rooms).
+        shares: of the jobs that run, the first ones, (running, rooms).
+        started: of the others, (others, rooms); zeros before they start.
         kind: the kinds of the jobs.
-        running: number of jobs that run, the first ones.
         held: what a running job of each kind uses if it is in one room only, (kinds, rooms, resources).
         demand: the same of a queued job, below 0 where it may not run.
     """
 
     shares: Floats
+    started: Floats
     kind: Ints
-    running: int
     held: Floats
     demand: Floats
 
@@ -32,12 +32,12 @@ class Placed(NamedTuple):
 @njit(cache=True)
 def add_job(room: Floats, placed: Placed, job: int, sign: float) -> None:
     """Add `sign` times what a job uses."""
-    kind, shares = placed.kind[job], placed.shares[job]
+    kind, running = placed.kind[job], len(placed.shares)
     for where in range(room.shape[0]):
-        share = shares[where]
+        share = placed.shares[job, where] if job < running else placed.started[job - running, where]
         if share != 0.0:
             for what in range(room.shape[1]):
-                used = placed.held[kind, where, what] if job < placed.running else placed.demand[kind, where, what]
+                used = placed.held[kind, where, what] if job < running else placed.demand[kind, where, what]
                 room[where, what] += sign * (share * max(used, 0.0))
 
 

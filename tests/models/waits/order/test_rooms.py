@@ -38,7 +38,7 @@ def test_single_cpu_group_equals_schedule_without_topology(on: list[Row], queued
     nothing = np.zeros((len(sizes), 0), np.int64)
     jobs = Jobs(kind, sizes, table[1].copy(), table[2].copy(), users, nothing)
     shares = occupied(world.holds[:1], demand, parts, kind, np.arange(first))
-    running = Placed(shares, kind[:first], first, demand, demand)
+    running = Placed(shares, shares[:0], kind[:first], demand, demand)
     declared = Declared(np.zeros((0, 5)), np.zeros((0, 5)), np.zeros((len(kinds), 5)))
     places = np.arange(first, len(sizes))
     found, _ = schedule_rooms(world, jobs, running, places, 10, limits, declared, -1, False)
