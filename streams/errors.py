@@ -31,11 +31,13 @@ class UserError(Exception):
 BROKEN_ZIP = "the zipped file is broken or cut short"
 
 
-def of_file(file: object, error: Exception, done: str = "read") -> UserError:
+def file_error(file: object, error: Exception, done: str = "read") -> UserError:
     """Return the error for a file that cannot be read, or `written`; a compressed file may be corrupt or truncated.
 
-    >>> str(of_file("a.gz", EOFError("Compressed file ended before ..."))), str(of_file("b", OSError(13, "Denied")))
-    ('a.gz: cannot be read: the zipped file is broken or cut short', 'b: cannot be read: Denied')
+    >>> str(file_error("a.gz", EOFError("Compressed file ended before ...")))
+    'a.gz: cannot be read: the zipped file is broken or cut short'
+    >>> str(file_error("b", OSError(13, "Denied")))
+    'b: cannot be read: Denied'
     """
     broken = isinstance(error, EOFError | zlib.error) or type(error).__name__ in ("BadGzipFile", "LZMAError")
     why = BROKEN_ZIP if broken else getattr(error, "strerror", None) or error

@@ -212,7 +212,7 @@ class LiveJobs:
             self._count_unsubmitted(job)
         self.expiry.watch(job, job.key)
 
-    def watch_still(self, job: Job) -> None:
+    def track_suspended(self, job: Job) -> None:
         """Track a suspended job that keeps its CPUs."""
         if job.keeps_still:
             self._still[job.key] = None
@@ -323,7 +323,7 @@ class LiveJobs:
             self._number(key, job, number)
             self._weigh(job)
             self._count_unsubmitted(job)
-            self.watch_still(job)
+            self.track_suspended(job)
             self.expiry.watch(job, key)
             for name, encoded in saved.kept.get(number, {}).items():
                 if name in self._per_job:

@@ -34,9 +34,9 @@ class SavedMethods(msgspec.Struct):
 class SiteMethods:
     """The methods that run at one site.
 
-    `waits` and `runs` predict every job; they are by name, the default method first. `counting` is the default method
-    for waits, and `what_if_method` the one for considered jobs. `rows` are the rows of methods by their storage keys,
-    and `per_job` the values that they keep for each live job.
+    `waits` and `runs` map names to the methods that predict every job, the default first. `counting` is the default
+    method for waits, and `what_if_method` the one for considered jobs. `rows` are the rows of methods by their storage
+    keys, and `per_job` the values that they keep for each live job.
 
     Raises:
         ValueError: a method or parameter does not exist, or a method cannot be loaded.

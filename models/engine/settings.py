@@ -48,7 +48,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((self.method, *self.shadows, *filter(None, [self.bounds]))))
 
     def methods_at(self, site: str) -> tuple[str, ...]:
-        """Every method for waits that runs at a site: what it would have answered is scored like what it predicts."""
+        """Return the wait methods of a site; their what-if answers are scored like their predictions."""
         return tuple(dict.fromkeys((*self.methods, self.what_if_at(site))))
 
     def what_if_at(self, site: str) -> str:

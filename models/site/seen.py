@@ -25,7 +25,7 @@ _GOLDEN: Final = 0x9E3779B1
 _LEVELS: Final = 31
 
 
-class Seen(NamedTuple):
+class VisibleRows(NamedTuple):
     """The visible rows of a table in their order, and the number of jobs that each represents.
 
     The sampled rows represent, all together, exactly the number of jobs between the first and the last ones.
@@ -50,7 +50,7 @@ def level_of(key: JobKey) -> int:
     return min(32 - mixed.bit_length(), _LEVELS)
 
 
-def see(marks: npt.NDArray[np.uint8], waiting: int) -> Seen:
+def see(marks: npt.NDArray[np.uint8], waiting: int) -> VisibleRows:
     """Select the visible rows by their phases and levels. O(rows).
 
     Args:
@@ -59,11 +59,11 @@ def see(marks: npt.NDArray[np.uint8], waiting: int) -> Seen:
     """
     if waiting <= MOST_WAITING:
         rows, stands_for = _all(marks)
-        return Seen(rows, stands_for, whole=True)
+        return VisibleRows(rows, stands_for, whole=True)
     middle = waiting - FIRST - LAST
     level = max((middle - 1).bit_length() - (MIDDLE - 1).bit_length(), 0)
     rows, stands_for = _see(marks, waiting, FIRST, LAST, level)
-    return Seen(rows, stands_for, whole=False)
+    return VisibleRows(rows, stands_for, whole=False)
 
 
 def warm_up() -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from models.arrays import Flags, Floats, Ints, Records
 from models.records import JobKey
-from models.site.seen import PHASE, PHASE_BITS, Seen, level_of, see
+from models.site.seen import PHASE, PHASE_BITS, VisibleRows, level_of, see
 from models.slots import Slots
 
 DEAD: Final = 0  # phase of a row whose job has left, or has ended before its start event
@@ -93,7 +93,7 @@ class LiveTable:
         self._users, self._queues, self._accounts, self._requests = _Codes(), _Codes(), _Codes(), _Codes()
         self._kinds = {"user": self._users, "queue": self._queues, "account": self._accounts}
         self._view: Columns | None = None
-        self._seen: Seen | None = None
+        self._seen: VisibleRows | None = None
         self.version = 0  # number of changes
         self._waiting = 0  # number of pending and held rows
         self._next, self._moved = -1, 0  # of a compaction: the next row to check (-1: none), and the rows moved so far
@@ -115,7 +115,7 @@ class LiveTable:
             self._view = Columns(*(rows[name] for name in Columns._fields))
         return self._view
 
-    def seen(self) -> Seen:
+    def seen(self) -> VisibleRows:
         """Return the visible rows: all live ones, or a sample of a long queue. O(rows), cached until the next event."""
         if self._seen is None:
             self._seen = see(self._marks[: len(self.keys)], self._waiting)

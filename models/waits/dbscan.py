@@ -152,7 +152,7 @@ def _core_near(
     order: Ints,
     first: Ints,
 ) -> int:
-    """A core point within eps of this one, or -1."""
+    """Return a core point within `eps` of this one; -1 if there is none."""
     row, column = divmod(cell, columns)
     for across in range(max(row - 2, 0), min(row + 3, rows)):
         begin = first[across * columns + max(column - 2, 0)]

@@ -17,7 +17,7 @@ import msgspec
 
 from models.records import AnyEvent
 from models.site.pending_reasons import is_known, word_of
-from streams.errors import UserError, of_file
+from streams.errors import UserError, file_error
 from streams.sources.logs.fields import by_name
 
 KEY_BYTES = 32
@@ -111,7 +111,7 @@ def write_anonymous(path: Path, events: Iterable[AnyEvent], anonymiser: Anonymis
             if zipped:
                 file.close()
     except OSError as error:
-        raise of_file(path, error, "written") from None
+        raise file_error(path, error, "written") from None
     return count
 
 
@@ -126,7 +126,7 @@ def key_of(path: Path | None) -> bytes | None:
     try:
         key = path.read_bytes().strip()
     except OSError as error:
-        raise of_file(path, error) from None
+        raise file_error(path, error) from None
     if len(key) < 16:
         raise UserError(f"{path}: a key must have at least 16 bytes; create one with `openssl rand -hex 32`")
     return key

@@ -19,7 +19,7 @@ NO_QUEUE = "no queue"
 _USER_QUEUED = FEATURES.index("user_queued_jobs")
 
 
-class Cell(msgspec.Struct, array_like=True):
+class GroupScores(msgspec.Struct, array_like=True):
     """Sums over jobs of one kind: waits and errors in seconds, and for each bound the jobs that had it and that it
     covered.
     """
@@ -61,11 +61,11 @@ class Breakdown(msgspec.Struct):
     same user were pending at the submission, so that a burst does not count as thousands of independent jobs.
     """
 
-    every: Cell = msgspec.field(default_factory=Cell)
-    by_wait: list[Cell] = msgspec.field(default_factory=lambda: [Cell() for _ in WAIT_NAMES])
-    by_week: dict[int, Cell] = {}
-    by_queue: dict[str, Cell] = {}
-    beside: dict[str, Cell] = {}
+    every: GroupScores = msgspec.field(default_factory=GroupScores)
+    by_wait: list[GroupScores] = msgspec.field(default_factory=lambda: [GroupScores() for _ in WAIT_NAMES])
+    by_week: dict[int, GroupScores] = {}
+    by_queue: dict[str, GroupScores] = {}
+    beside: dict[str, GroupScores] = {}
     bursts: dict[str, tuple[float, float]] = {}
 
     def add(self, outcome: Outcome, week: int, queue: str, weight: float = 1.0) -> None:
@@ -74,14 +74,14 @@ class Breakdown(msgspec.Struct):
             queue = OTHER_QUEUES
         self.every.add(outcome)
         self.by_wait[bisect_right(WAIT_EDGES, outcome.actual_wait_s)].add(outcome)
-        self.by_week.setdefault(week, Cell()).add(outcome)
-        self.by_queue.setdefault(queue, Cell()).add(outcome)
+        self.by_week.setdefault(week, GroupScores()).add(outcome)
+        self.by_queue.setdefault(queue, GroupScores()).add(outcome)
         for q, bound_s in (outcome.bounds or {}).items():
             jobs, held = self.bursts.get(q, (0.0, 0.0))
             self.bursts[q] = (jobs + weight, held + weight * (outcome.actual_wait_s <= bound_s))
 
     def held_by_burst(self, q: str) -> float | None:
-        """Return the coverage as `Cell.held`, weighted by bursts."""
+        """Return the coverage as `GroupScores.held`, weighted by bursts."""
         jobs, held = self.bursts.get(q, (0.0, 0.0))
         return held / jobs if jobs else None
 
@@ -133,7 +133,7 @@ class Breakdowns:
         for other in same:
             if (outcome.method in self._methods) != (other.method in self._methods):
                 rival, method = (outcome, other) if other.method in self._methods else (other, outcome)
-                self.found[method.method].beside.setdefault(rival.method, Cell()).add(method)
+                self.found[method.method].beside.setdefault(rival.method, GroupScores()).add(method)
         same.append(outcome)
 
 

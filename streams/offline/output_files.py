@@ -9,7 +9,7 @@ import msgspec
 import tomli_w
 
 from models.engine.saved_state import decode_array, encode_array
-from streams.errors import UserError, of_file
+from streams.errors import UserError, file_error
 
 S = TypeVar("S")
 
@@ -23,7 +23,7 @@ def save(text: str, file: Path) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise of_file(file, error, "written") from None
+        raise file_error(file, error, "written") from None
 
 
 def as_profile(engine: Mapping[str, object], name: str, parameters: Mapping[str, object]) -> str:
@@ -42,7 +42,7 @@ def read_state(file: Path, kind: type[S], of: str) -> S | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise of_file(file, error) from None
+        raise file_error(file, error) from None
     except msgspec.MsgspecError as error:
         raise UserError(f"{file}: is not the state of {of}: {error}") from None
 
@@ -61,4 +61,4 @@ def save_state(state: Any, file: Path) -> None:
             os.fsync(opened.fileno())
         new.replace(file)
     except OSError as error:
-        raise of_file(file, error, "written") from None
+        raise file_error(file, error, "written") from None

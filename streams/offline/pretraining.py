@@ -13,7 +13,7 @@ from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import lesson
 from models.waits.boosted.prior import Prior, TrainingSet
 from streams.bulk.reading import read_log
-from streams.errors import UserError, of_file
+from streams.errors import UserError, file_error
 
 LEAST_JOBS = 100  # jobs of a log that left its queue, at least
 
@@ -116,7 +116,7 @@ def read_prior(path: Path) -> bytes:
         encoded = path.read_bytes()
         Prior.decode(encoded)
     except OSError as error:
-        raise of_file(path, error) from None
+        raise file_error(path, error) from None
     except ValueError as error:
         raise UserError(f"{path}: {error}; expected what `queuecast prior` has written") from None
     return encoded

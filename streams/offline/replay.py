@@ -15,10 +15,10 @@ from models.engine.settings import EngineSettings
 from models.measures import Accuracy, RunAccuracy
 from models.method_registry import METHODS, RUN_METHODS, TRIVIAL
 from models.records import AnyEvent, Outcome, Prediction
-from streams.errors import NotUnderstood, UserError, of_file
+from streams.errors import NotUnderstood, UserError, file_error
 from streams.training.processes import processes
 
-EVENTS_PER_LET_GO = 64
+EVENTS_PER_DISCARD = 64
 
 _FLOAT = Struct("d")
 
@@ -32,12 +32,12 @@ def replay(events: Iterable[AnyEvent], settings: EngineSettings) -> Iterator[Rec
         if engine is None:
             engine = engines[event.site] = Engine(event.site, settings)
         yield from engine.apply(event)
-        let_go(engine)
+        discard_changes(engine)
 
 
-def let_go(engine: Engine) -> None:
+def discard_changes(engine: Engine) -> None:
     """Periodically discard the changes that a worker would store."""
-    if engine.events % EVENTS_PER_LET_GO == 0:
+    if engine.events % EVENTS_PER_DISCARD == 0:
         engine.take_changes()
 
 
@@ -142,7 +142,7 @@ class RecordFile:
             self._file = path.open("wb" if size is None else "r+b")
             found = self._file.seek(0, os.SEEK_END)
         except OSError as error:
-            raise of_file(path, error, "written") from None
+            raise file_error(path, error, "written") from None
         if size is not None:
             if found < size:
                 raise UserError(f"{path}: has {found} bytes, and had {size} when the replay was interrupted")

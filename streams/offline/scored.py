@@ -20,7 +20,7 @@ from streams.errors import UserError
 from streams.offline.breakdown import Breakdowns, Counted
 from streams.offline.excerpt import Excerpt
 from streams.offline.output_files import read_state, save_state
-from streams.offline.replay import RecordFile, ReplayScores, ScoreCounts, let_go
+from streams.offline.replay import RecordFile, ReplayScores, ScoreCounts, discard_changes
 from streams.offline.waiting_scores import WaitingCounts, WaitingScores
 from streams.settings.sections import cores
 from streams.training.processes import processes
@@ -149,7 +149,7 @@ class ScoredReplay:
                 self.waiting.predicted(item)
             if self._only in (None, item.method):
                 (outcomes if isinstance(item, Outcome) else predictions).write(item)
-        let_go(engine)
+        discard_changes(engine)
 
     def _score(self, outcome: Outcome, job: Job | None, engine: Engine) -> None:
         scored = outcome.job in self._jobs and (self._cancelled or not outcome.censored)

@@ -50,8 +50,8 @@ def plan_of(
             job.
     """
     pairs = _pairs(
-        _named(schedulers, simulation.POLICIES, "scheduler"),
-        _named(runtimes, [*UNPREDICTED, *RUN_METHODS], "run times"),
+        _parse_names(schedulers, simulation.POLICIES, "scheduler"),
+        _parse_names(runtimes, [*UNPREDICTED, *RUN_METHODS], "run times"),
     )
     size = cpus or trace.cpus
     if size < 1:
@@ -103,7 +103,7 @@ def _line(row: SchedulerResult) -> list[str]:
     ]
 
 
-def _named(text: str, there_are: Sequence[str] | Mapping[str, object], what: str) -> list[str]:
+def _parse_names(text: str, there_are: Sequence[str] | Mapping[str, object], what: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in there_are:

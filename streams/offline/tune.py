@@ -7,7 +7,7 @@ import msgspec
 
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy
-from models.papers.search.tuning import PASSES, STATISTICS, Truth, TuningResult, aae_s
+from models.papers.search.tuning import PASSES, STATISTICS, ActualTimes, TuningResult, aae_s
 from models.papers.search.tuning import tune as tuned
 from models.records import AnyEvent, Submit
 from streams.errors import UserError
@@ -26,7 +26,7 @@ class Stretch(msgspec.Struct, frozen=True):
     """
 
     trace: Trace
-    jobs: dict[str, Truth]
+    jobs: dict[str, ActualTimes]
     in_range: int
 
     @property
@@ -54,7 +54,7 @@ def stretch_of(trace: Trace, ids: tuple[int, int] | None, rows: tuple[int, int] 
     if not places:
         raise UserError(f"{trace.path}: {known}")
     predicted = [trace.jobs[place] for place in places[::every]]
-    jobs = {str(job.number): Truth(job.wait, max(job.run, 0.0) if job.started else 0.0) for job in predicted}
+    jobs = {str(job.number): ActualTimes(job.wait, max(job.run, 0.0) if job.started else 0.0) for job in predicted}
     return Stretch(msgspec.structs.replace(trace, jobs=trace.jobs[: places[-1] + 1]), jobs, len(places))
 
 

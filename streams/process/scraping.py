@@ -56,7 +56,7 @@ def bound(host: str, port: int) -> socket.socket:
     """Return a socket bound to a web port.
 
     Raises:
-        UserError: The port is in use, or the host is no address of this machine.
+        UserError: The port is in use, or the host is not an address of this machine.
     """
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from models.plugins import Registry
-from streams.errors import NotUnderstood, UserError, of_file
+from streams.errors import NotUnderstood, UserError, file_error
 from streams.sources.contract import HEAD_BYTES, Source
 from streams.sources.logs.log_files import first_bytes, open_log
 
@@ -149,7 +149,7 @@ def _format_in(folder: Path) -> type[Source]:
     try:
         files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     except OSError as error:
-        raise of_file(folder, error) from None
+        raise file_error(folder, error) from None
     for path in files:
         with suppress(UnknownFormat):
             return format_of(path)
@@ -166,7 +166,7 @@ def head_of(path: Path) -> bytes:
         with closing(open_log(path)) as file:
             return first_bytes(file, HEAD_BYTES)
     except OSError as error:
-        raise of_file(path, error) from None
+        raise file_error(path, error) from None
 
 
 def is_own(path: Path) -> bool:

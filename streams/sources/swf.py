@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
-from streams.errors import NotUnderstood, of_file
+from streams.errors import NotUnderstood, file_error
 from streams.sources.contract import Cursor, OnSkipped, Skipped, Source, Step, counted, refuse
 from streams.sources.logs.fields import MAX_COUNT, by_name
 from streams.sources.logs.log_files import BROKEN, fingerprint, fingerprint_of_all, open_text
@@ -363,7 +363,7 @@ def _lines(path: Path) -> Iterator[str]:
         with open_text(path) as file:
             yield from file
     except BROKEN as error:
-        raise of_file(path, error) from None
+        raise file_error(path, error) from None
 
 
 def _content(path: Path) -> bytes:
@@ -372,7 +372,7 @@ def _content(path: Path) -> bytes:
         with open_text(path) as file:
             return bytes(cast(TextIOWrapper, file).buffer.read())
     except BROKEN as error:
-        raise of_file(path, error) from None
+        raise file_error(path, error) from None
 
 
 def _number(text: str | None) -> float:

@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from streams.errors import NotUnderstood, of_file
+from streams.errors import NotUnderstood, file_error
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -16,6 +16,6 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise of_file(path, error) from None
+        raise file_error(path, error) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise NotUnderstood(f"{path}: is not TOML: {error}") from None

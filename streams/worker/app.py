@@ -80,7 +80,7 @@ def build_app(
         acknowledge=lambda place, offset: app.consumer.acknowledge(place, offset),
     )
     owner = Owner(context, freshness)
-    app.excuse = owner.excuse  # type: ignore[method-assign]
+    app.restore_crash_mark = owner.restore_crash_mark  # type: ignore[method-assign]
     inbox: list[asyncio.Queue[Any]] = []  # Faust's queue of fetched messages; empty until the agent starts
     turns = TimeSlicer(lambda: owner.is_busy or any(not queue.empty() for queue in inbox), doing=owner.doing)
 
@@ -148,7 +148,7 @@ def _add_estimates_and_answers(
         freshness=freshness,
         scores=scores,
         turns=turns,
-        is_unread=owner.is_unread,
+        is_restoring=owner.is_restoring,
     )
     metrics.show(owner.values(), standing, freshness, scores)
     answering = Answering(
@@ -157,7 +157,7 @@ def _add_estimates_and_answers(
         standing,
         intake.unknown_fields.of,
         scores,
-        owner.is_unread,
+        owner.is_restoring,
         worker=lambda: WorkerState(
             name=settings.worker.name,
             undurable_s=owner.age_s,

@@ -179,7 +179,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
 
     failed: BaseException | None = None
 
-    async def excuse(self) -> None:
+    async def restore_crash_mark(self) -> None:
         """Record that no event caused the end of this process; `build_app` replaces this method."""
 
     def __init__(
@@ -250,7 +250,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
             return
         self.failed = error
         if is_own_reason(error):
-            await self.excuse()
+            await self.restore_crash_mark()
         if isinstance(error, UserError):
             log.error("Stopping the worker: %s", error)
         else:

@@ -32,7 +32,7 @@ from streams.worker.supervisor import StartSettings
 log = logging.getLogger(__name__)
 
 
-def _give_memory_back() -> None:
+def _return_freed_memory() -> None:
     """Make glibc return large freed blocks to the system, such as a state that was sent to the changelog."""
     mmap_threshold, arena_max = -3, -8
     with suppress(OSError, AttributeError):
@@ -65,7 +65,7 @@ def run_process(
     Raises:
         UserError: The worker ended for another reason.
     """
-    _give_memory_back()
+    _return_freed_memory()
     with suppress(ImportError):  # not available on every system
         loop.use("uvloop")
     started = time.perf_counter()

@@ -49,7 +49,7 @@ def measured(
 ) -> tuple[float, float, float]:
     """Megabytes of this process: without a site, with a tenth of the sites, and with all; each is decoded anew."""
     settings = settings or EngineSettings()
-    process._give_memory_back()
+    process._return_freed_memory()
     warm_up(settings)
     process.collect_seldom()
     empty, kept, found = rss_mb(), list[Any](), list[float]()

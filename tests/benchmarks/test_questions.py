@@ -61,7 +61,7 @@ async def echoes(here: Deployment) -> list[float]:
     await consumer.seek_to_end(*places)
     back: dict[bytes, asyncio.Event] = {}
 
-    async def hear() -> None:
+    async def note_activity() -> None:
         async for message in consumer:
             back[message.key].set()
 
@@ -71,7 +71,7 @@ async def echoes(here: Deployment) -> list[float]:
         await producer.send(topic, b"", key, number % PARTITIONS)
         await back[key].wait()
 
-    hearing = asyncio.create_task(hear())
+    hearing = asyncio.create_task(note_activity())
     try:
         return await paced(send)
     finally:

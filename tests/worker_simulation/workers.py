@@ -172,7 +172,7 @@ class Worker:
             except Exception as error:
                 self.faults.note(f"end {self.name}: {error!r}"[:120])
                 if is_own_reason(error):
-                    await owner.excuse()
+                    await owner.restore_crash_mark()
                 self.kill()
             await asyncio.sleep(min(turn_s, 1.0))
 

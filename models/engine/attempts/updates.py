@@ -133,7 +133,7 @@ class UpdateHandler(AttemptHandler):
             phase = Phase.SUSPENDED if event.releases else job.phase
             at = max(event.time, job.start)
             self._live.alter(job, phase=phase, progress=job.progress.but(suspended_at=at))
-            self._live.watch_still(job)
+            self._live.track_suspended(job)
             self._observe(job, JobTransition.SUSPENDED, event.time)
 
     def resume(self, event: Resume) -> Iterator[Record]:

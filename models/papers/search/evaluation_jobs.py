@@ -149,7 +149,7 @@ class Workload:
         return TemplateEstimates(template, found[0], found[1])
 
     def _columns(self, template: RunTemplate) -> tuple[Ints, Floats, Ints]:
-        """Each job as a data point, the scale of its estimates, and its place on the axis of a regression."""
+        """Return each job as a data point, the scale of its estimates, and its place on the axis of a regression."""
         if template.relative not in self._points:
             self._points[template.relative] = (
                 np.array([template.point(s, job.walltime) for s, job in zip(self.run_s, self.jobs, strict=True)]),

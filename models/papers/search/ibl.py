@@ -19,7 +19,7 @@ from models.method import SiteContext, WaitMethod
 from models.papers.ibl import distance
 from models.papers.ibl.instance_based import IblParameters, InstanceMemory, Middle, Selection, predict
 from models.papers.search.genetic import Gene, GenePart, Individual, read_gene, write_gene
-from models.papers.search.tuning import Truth
+from models.papers.search.tuning import ActualTimes
 from models.records import AnyEvent, JobKey
 from models.site.job import Estimate, Job
 
@@ -69,7 +69,7 @@ class Recorder(WaitMethod):
 
     name = "recorder"
 
-    def __init__(self, jobs: Mapping[str, Truth]) -> None:
+    def __init__(self, jobs: Mapping[str, ActualTimes]) -> None:
         self.waits, self.runs = Examples("wait"), Examples("run")
         self._jobs = jobs
         self._instances: dict[JobKey, distance.Instance] = {}
@@ -100,7 +100,7 @@ class Recorder(WaitMethod):
 
 
 def collect(
-    events: Iterable[AnyEvent], jobs: Mapping[str, Truth], settings: EngineSettings | None = None
+    events: Iterable[AnyEvent], jobs: Mapping[str, ActualTimes], settings: EngineSettings | None = None
 ) -> tuple[Examples, Examples]:
     """Return the examples of waits and of run times in a site's events, up to the end of the tuning period.
 
@@ -156,7 +156,7 @@ def parts(target: Target) -> list[GenePart]:
 
 
 def decode(gene: Gene, target: Target, base: IblParameters | None = None) -> IblParameters:
-    """The parameters of a chromosome; those of the other target are from `base`.
+    """Return the parameters of a chromosome; those of the other target are from `base`.
 
     >>> decode("01001100111000", "run").run_attributes
     ('user', 'cpus', 'walltime')

@@ -45,7 +45,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
 """The values of each parameter that are tried, within table V. `bins` are of distributions, `history` of the engine."""
 
 
-class Truth(msgspec.Struct, frozen=True):
+class ActualTimes(msgspec.Struct, frozen=True):
     """Outcome of a job: its wait and run time, in seconds; 0 for a job that was cancelled in the queue."""
 
     wait_s: float
@@ -86,7 +86,9 @@ class TuningResult(msgspec.Struct, frozen=True):
 PASSES = 3  # passes of `tune` over the events
 
 
-def tune(events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, Truth], settings: EngineSettings) -> TuningResult:
+def tune(
+    events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, ActualTimes], settings: EngineSettings
+) -> TuningResult:
     """Choose a site's statistic, size of history and parameters.
 
     `events` returns the site's events, from its beginning to the end of the period, at each call. `jobs` are those of
@@ -149,7 +151,7 @@ def vary(settings: EngineSettings, parameter: str, value: Value) -> EngineSettin
 
 
 def evaluate(
-    events: Iterable[AnyEvent], tried: Sequence[EngineSettings], jobs: Mapping[str, Truth]
+    events: Iterable[AnyEvent], tried: Sequence[EngineSettings], jobs: Mapping[str, ActualTimes]
 ) -> tuple[list[Accuracy], float]:
     """Return the accuracy of each of the `tried` settings on the jobs, in one pass, and their non-uniformity."""
     panels: dict[int, Panel] = {}

@@ -9,7 +9,7 @@ import numpy as np
 from models.arrays import Floats
 from models.method import SiteContext
 from models.site.job import Estimate, Job
-from models.site.seen import Seen
+from models.site.seen import VisibleRows
 from models.site.table import QUEUED
 from models.waits.blend.conditional import in_force
 from models.waits.blend.mixture_snapshot import BOUNDS, MEDIAN, PROBABILITIES, QUANTILES
@@ -27,7 +27,7 @@ class Published:
 
     def __init__(self, method: str) -> None:
         self._method = method
-        self._read: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
+        self._read: tuple[VisibleRows | None, Floats] = (None, np.empty((0, QUANTILES)))
 
     def forget(self) -> None:
         """Drop the cached bounds: some are about to change."""

@@ -13,7 +13,7 @@ from models.records import Capacity
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.bulk.survey import Survey
-from streams.offline.breakdown import WAIT_NAMES, Breakdown, Cell
+from streams.offline.breakdown import WAIT_NAMES, Breakdown, GroupScores
 from streams.text.terminal import minute, printable
 
 FEW_JOBS = 2000  # with fewer jobs than this a method has hardly learnt when the log ends
@@ -335,7 +335,7 @@ def _losses(ours: Breakdown, theirs: Breakdown, rule: str) -> list[str]:
     return sentences or [f"{RULES[rule].capitalize()} has no smaller error for any length of wait or queue."]
 
 
-def _lost(cells: Iterable[tuple[str, Cell, Cell]]) -> str:
+def _lost(cells: Iterable[tuple[str, GroupScores, GroupScores]]) -> str:
     """List the parts in which the second has the smaller error, those with the most jobs first."""
     lost = [
         (mine.jobs, f"{name} ({mine.jobs:,} jobs: {_mean(mine.error_s, mine)} against {_mean(rule.error_s, rule)})")
@@ -347,5 +347,5 @@ def _lost(cells: Iterable[tuple[str, Cell, Cell]]) -> str:
     return ", ".join(text for _, text in lost[:MAX_LOSSES]) + more
 
 
-def _mean(seconds: float, cell: Cell) -> str:
+def _mean(seconds: float, cell: GroupScores) -> str:
     return duration(seconds / max(cell.jobs, 1))

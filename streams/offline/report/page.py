@@ -10,7 +10,7 @@ import msgspec
 from models.durations import WEEK_S, duration
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
-from streams.offline.breakdown import WAIT_NAMES, Breakdown, Cell
+from streams.offline.breakdown import WAIT_NAMES, Breakdown, GroupScores
 from streams.offline.output_files import save
 from streams.offline.report.findings import RULES, better_rule, findings, headline, verdict
 from streams.offline.waiting_scores import WaitingCounts, notice_sentences
@@ -215,7 +215,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str) ->
     return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"
 
 
-def _compared(cells: Mapping[str, Cell], shown: Mapping[str, str]) -> str:
+def _compared(cells: Mapping[str, GroupScores], shown: Mapping[str, str]) -> str:
     """Return the mean errors of the shown methods as bars, scaled to the largest."""
     means = {name: mean_s for name in shown if (mean_s := _mean(cells[name])) is not None}
     largest = max(means.values(), default=0.0) or 1.0
@@ -298,9 +298,9 @@ def _by_week(log: EventLog, breakdowns: Mapping[str, Breakdown], shown: Mapping[
     return f'{key}<figure tabindex="0">{lines(names, series, "mean error over time")}{caption}</figure>'
 
 
-def _summed(weeks: Mapping[int, Cell], begin: int, count: int) -> Cell:
+def _summed(weeks: Mapping[int, GroupScores], begin: int, count: int) -> GroupScores:
     found = [weeks[week] for week in range(begin, begin + count) if week in weeks]
-    return Cell(jobs=sum(cell.jobs for cell in found), error_s=sum(cell.error_s for cell in found))
+    return GroupScores(jobs=sum(cell.jobs for cell in found), error_s=sum(cell.error_s for cell in found))
 
 
 def _by_queue(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
@@ -310,7 +310,7 @@ def _by_queue(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> 
         return ""
     rows = []
     for queue in names:
-        cells = {name: breakdowns[name].by_queue.get(queue, Cell()) for name in shown}
+        cells = {name: breakdowns[name].by_queue.get(queue, GroupScores()) for name in shown}
         rows.append((escape(printable(queue)), _compared(cells, shown), f"{first[queue].jobs:,}"))
     return _key(shown) + _table(("queue", "mean error", "jobs"), rows, "Those with the most jobs, drawn row by row.")
 
@@ -332,5 +332,5 @@ def _name(method: str) -> str:
     return RULES.get(method, printable(method))
 
 
-def _mean(cell: Cell) -> float | None:
+def _mean(cell: GroupScores) -> float | None:
     return cell.error_s / cell.jobs if cell.jobs else None

@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from streams.errors import UserError, of_file
+from streams.errors import UserError, file_error
 
 HEAD_BYTES = 1024
 """Number of first bytes that identify a file, or fewer if less was read of it."""
@@ -102,7 +102,7 @@ def fingerprint_of_all(path: Path) -> str:
             for block in iter(lambda: file.read(LOOK_BYTES), b""):
                 content.update(block)
     except BROKEN as error:
-        raise of_file(path, error) from None
+        raise file_error(path, error) from None
     return content.hexdigest()
 
 
@@ -127,7 +127,7 @@ class LogFiles:
             elif not list(self._names()):
                 raise UserError(f"{location}: there is no such file, folder or pattern of files")
         except OSError as error:
-            raise of_file(location, error) from None
+            raise file_error(location, error) from None
 
     def listed(self) -> list[LogFile]:
         """Return the current files, in the order of their first records.

@@ -299,7 +299,7 @@ class HTCondorRecords(Records):
         return self.lifecycles.submit(held) if held is not None else []
 
     def _of_run(self, ad: Ad) -> list[AnyEvent]:
-        """An ad of a history: a job that left, with its last run; of an epoch history: a run that ended."""
+        """Process an ad: of a history, a departed job with its last run; of an epoch history, a run that ended."""
         cluster, status = whole_of(ad, "ClusterId", MAX_SECONDS), whole_of(ad, "JobStatus")
         job = job_of("" if cluster is None else f"{cluster}.{whole_of(ad, 'ProcId') or 0}", "ClusterId")
         submitted, ended = time_of(ad, "QDate"), time_of(ad, "EpochWriteDate")

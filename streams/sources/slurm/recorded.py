@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from streams.errors import BROKEN_ZIP, UserError, of_file
+from streams.errors import BROKEN_ZIP, UserError, file_error
 from streams.sources.contract import LeftOut, OnSkipped, Skipped
 from streams.sources.logs.log_files import BROKEN, is_zipped, open_log
 from streams.sources.slurm.attempt_rows import JobRow
@@ -287,7 +287,7 @@ class OneFile(Poller):
                     if tells:
                         self._skip(BROKEN_ZIP, "a whole one")
         except BROKEN as error:
-            raise of_file(self._path, error) from None
+            raise file_error(self._path, error) from None
 
     def _jobs(self, document: Iterator[bytes], place: int, line: int) -> Iterator[JobRow]:
         """Yield the rows of a document that begins at this byte and line; of a truncated one the complete jobs."""

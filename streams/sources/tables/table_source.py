@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import msgspec
 
 from models.records import AnyEvent, Cancel, End, Start, Submit
-from streams.errors import NotUnderstood, UserError, of_file
+from streams.errors import NotUnderstood, UserError, file_error
 from streams.sources import contract
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, BadRecord, in_turn, job_of, name_of
 from streams.sources.logs.log_files import BROKEN, open_text
@@ -230,11 +230,11 @@ class TableSource(contract.Source):
                     if row:
                         yield rows.line_num, cast("list[Cell]", row)
         except (csv.Error, *BROKEN) as error:
-            raise of_file(self._path, error) from None
+            raise file_error(self._path, error) from None
 
 
 def _shown(row: list[Cell]) -> str:
-    """A row as an example."""
+    """Format a row as an example."""
     return ",".join("" if cell is None else str(cell) for cell in row)
 
 
@@ -243,7 +243,7 @@ def _is_parquet(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError as error:
-        raise of_file(path, error) from None
+        raise file_error(path, error) from None
 
 
 def _header(path: Path, mapping: Mapping | None) -> list[str]:
@@ -257,7 +257,7 @@ def _header(path: Path, mapping: Mapping | None) -> list[str]:
         with open_text(path, newline="") as file:
             first = next(csv.reader(file, delimiter=mapping.separator if mapping else ","), [])
     except (csv.Error, *BROKEN) as error:
-        raise of_file(path, error) from None
+        raise file_error(path, error) from None
     return numbers(len(first)) if numbered else [name.strip() for name in first]
 
 

@@ -69,7 +69,7 @@ class Answering:
         standing: Provides the grid estimates.
         unknown_fields: Returns a site's counts of unknown event fields.
         scores: Records the answers to score them.
-        is_unread: Returns whether a site is stored but not in memory yet, and starts to restore it.
+        is_restoring: Returns whether a site is stored but not in memory yet, and starts to restore it.
         worker: Returns the state of this worker.
         clock: Monotonic clock, seconds.
     """
@@ -79,7 +79,7 @@ class Answering:
     standing: EstimateGrids | None = None
     unknown_fields: Callable[[str], dict[str, int]] = lambda _: {}
     scores: AnswerScores = field(default_factory=AnswerScores)
-    is_unread: Callable[[str], bool] = lambda _: False
+    is_restoring: Callable[[str], bool] = lambda _: False
     worker: Callable[[], WorkerState | msgspec.UnsetType] = lambda: msgspec.UNSET
     clock: Callable[[], float] = time.monotonic
     _answered: OrderedDict[bytes, _Answered] = field(default_factory=OrderedDict, init=False)
@@ -104,7 +104,7 @@ class Answering:
 
     def _answer(self, question: AnyQuestion) -> AnyAnswer:
         handle = self.handles.get(question.site)
-        if handle is None and self.is_unread(question.site):
+        if handle is None and self.is_restoring(question.site):
             detail = "the site is being restored; retry later"
             return NoAnswer(id=question.id, site=question.site, reason=BUSY, detail=detail)
         if handle is None:

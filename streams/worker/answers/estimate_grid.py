@@ -131,7 +131,7 @@ class EstimateGrids:
         freshness: Provides the freshness of sites.
         scores: Records the published estimates to score them.
         turns: Gives events priority.
-        is_unread: Returns whether a site belongs to this worker although it is not in `handles`.
+        is_restoring: Returns whether a site belongs to this worker although it is not in `handles`.
     """
 
     handles: Mapping[str, SiteHandle]
@@ -141,7 +141,7 @@ class EstimateGrids:
     freshness: Freshness = field(default_factory=Freshness)
     scores: AnswerScores = field(default_factory=AnswerScores)
     turns: TimeSlicer = field(default_factory=TimeSlicer)
-    is_unread: Callable[[str], bool] = lambda _: False
+    is_restoring: Callable[[str], bool] = lambda _: False
     estimates: dict[str, PublishedEstimates] = field(default_factory=dict, init=False)
     records: int = field(default=0, init=False)
 
@@ -156,7 +156,7 @@ class EstimateGrids:
 
     def _forget(self) -> None:
         """Drop the estimates of sites that another worker serves now."""
-        for site in [site for site in self.estimates if site not in self.handles and not self.is_unread(site)]:
+        for site in [site for site in self.estimates if site not in self.handles and not self.is_restoring(site)]:
             del self.estimates[site]
             self.scores.forget(site)
 

@@ -79,7 +79,7 @@ class PendingBatch:
         return max(self.events, len(self.messages))
 
 
-class Pending:
+class PendingEvents:
     """The pending batch of a partition: the events since the last checkpoint began.
 
     Args:
@@ -210,9 +210,9 @@ class Histories:
                 return await self._until_done(what, site, work, site, *more)
             except WritesLost as error:
                 log.error("Redis lost acknowledged writes: %s", error, extra={"site": site})
-                await self._make_good(site)
+                await self._recover_entries(site)
 
-    async def _make_good(self, site: str) -> None:
+    async def _recover_entries(self, site: str) -> None:
         """Claim a site again, and restore in Redis all entries that the site's stored state counts.
 
         Raises:

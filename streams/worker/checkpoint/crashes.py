@@ -43,8 +43,8 @@ class CrashMark(msgspec.Struct, array_like=True, frozen=True):
         return CrashMark(self.starts + 1, None, tuple(counts.items())[-MAX_SUSPECTS:])
 
 
-class Solitude:
-    """Run one thing at a time in this process while any of its partitions searches for the cause of crashes.
+class ExclusiveWork:
+    """Run one piece of work at a time in this process while any of its partitions searches for the cause of crashes.
 
     A process crashes as a whole: with concurrent work, each part would be blamed.
     """
@@ -90,12 +90,12 @@ class CrashTracker:
 
     Args:
         most: Maximum number of events of a checkpoint; twice as many can follow that of a crashed worker.
-        solitude: Shared by the partitions of this process.
+        exclusive: Shared by the partitions of this process.
     """
 
-    def __init__(self, partition: int, store: SiteStore, retries: Retries, most: int, solitude: Solitude) -> None:
+    def __init__(self, partition: int, store: SiteStore, retries: Retries, most: int, exclusive: ExclusiveWork) -> None:
         self._partition, self._store, self._until_done = partition, store, retries.until_done
-        self._most, self._solitude = most, solitude
+        self._most, self._exclusive = most, exclusive
         self._found: CrashMark | None = None
         self._mark = CrashMark()
         self._done: Place | None = None
@@ -112,7 +112,7 @@ class CrashTracker:
     @property
     def suspects_nothing(self) -> bool:
         """True if this process searches for no crash cause, and this partition rejects no event."""
-        return not self._solitude.careful and not self._mark.crashes
+        return not self._exclusive.careful and not self._mark.crashes
 
     async def begin(self) -> None:
         """Take over the partition: read the marker, write the next one, and choose the size of checkpoints."""
@@ -129,7 +129,7 @@ class CrashTracker:
             self.checkpoint_events, self._careful_events = few, 2 * self._most
         else:
             self.checkpoint_events, self._careful_events = 1, 2 * (self._most if self._mark.crashes else few)
-            self._solitude.careful.add(self._partition)
+            self._exclusive.careful.add(self._partition)
         where = {"partition": self._partition}
         log.warning(
             "The last worker crashed: checkpoints are made every %d events", self.checkpoint_events, extra=where
@@ -150,7 +150,7 @@ class CrashTracker:
         if dict(self._mark.crashes).get(place, 0) >= MAX_CRASHES:
             yield False
             return
-        async with self._solitude.turn():
+        async with self._exclusive.turn():
             if not self.is_careful:
                 yield True
                 return
@@ -167,7 +167,7 @@ class CrashTracker:
             return
         if not self._careful_events:
             self.checkpoint_events = self._most
-            self._solitude.careful.discard(self._partition)
+            self._exclusive.careful.discard(self._partition)
             await self._write(CrashMark())
         elif self._done is not None and self._done in dict(self._mark.crashes):
             crashes = tuple(one for one in self._mark.crashes if one[0] != self._done)
@@ -177,10 +177,10 @@ class CrashTracker:
 
     async def ended(self) -> None:
         """Delete the marker after a clean release of the partition."""
-        self._solitude.careful.discard(self._partition)
+        self._exclusive.careful.discard(self._partition)
         await self._write(None, released=True)
 
-    async def excuse(self, store: SiteStore) -> None:
+    async def restore_crash_mark(self, store: SiteStore) -> None:
         """Restore the marker that was found: this worker does not end because of its work."""
         self._excused = True
         mark = None if self._found is None else _encode(self._found)

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 
-from streams.worker.checkpoint.checkpoint import Acknowledgements, Checkpoint, Histories, Pending, PendingBatch
+from streams.worker.checkpoint.checkpoint import Acknowledgements, Checkpoint, Histories, PendingBatch, PendingEvents
 from streams.worker.checkpoint.crashes import CrashTracker
 from streams.worker.checkpoint.owned_table import OwnedTable, OwnershipToken
 from streams.worker.ownership.partition_sites import PartitionSites
@@ -30,7 +30,7 @@ class Checkpoints:
         turn: Lock shared by the processing of an event and the beginning of a checkpoint.
     """
 
-    pending: Pending
+    pending: PendingEvents
     sites: PartitionSites
     histories: Histories
     crashes: CrashTracker

@@ -73,7 +73,7 @@ class Owner(Mapping[str, SiteHandle]):
         """End of the last checkpoint, Unix seconds; None before the first."""
         return max(filter(None, (one.checkpoints.ended for one in self._partitions.values())), default=None)
 
-    def is_unread(self, site: str) -> bool:
+    def is_restoring(self, site: str) -> bool:
         """Return whether a site is stored but not in memory, or is being recreated; start to restore it.
 
         Meanwhile its partition continues until `checkpoint_events` events are not durable; then the whole partition
@@ -82,9 +82,9 @@ class Owner(Mapping[str, SiteHandle]):
         served = (partition for partition in self._served if partition.is_served)
         return any(partition.sites.reading(site) is not None for partition in served)
 
-    async def excuse(self) -> None:
+    async def restore_crash_mark(self) -> None:
         """Record that this worker does not end because of its work, so that the next owners blame no event."""
-        await asyncio.gather(*(partition.excuse() for partition in self._partitions.values()))
+        await asyncio.gather(*(partition.restore_crash_mark() for partition in self._partitions.values()))
 
     @asynccontextmanager
     async def doing(self, site: str, what: str, number: int = 0) -> AsyncIterator[bool]:

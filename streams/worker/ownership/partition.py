@@ -15,8 +15,8 @@ from models.durations import DAY_S
 from streams.broker.fetched import Fetched
 from streams.errors import UserError
 from streams.settings import Settings
-from streams.worker.checkpoint.checkpoint import Acknowledgements, Histories, Pending
-from streams.worker.checkpoint.crashes import CrashTracker, Solitude
+from streams.worker.checkpoint.checkpoint import Acknowledgements, Histories, PendingEvents
+from streams.worker.checkpoint.crashes import CrashTracker, ExclusiveWork
 from streams.worker.checkpoint.event_logs import EventLogs, LogGaps, MessageBatch
 from streams.worker.checkpoint.loader import SiteLoader
 from streams.worker.checkpoint.owned_table import OwnedTable, OwnershipToken, Retries, Revoked, StoredSites
@@ -75,7 +75,7 @@ class SharedContext:
     claiming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CLAIMS_AT_A_TIME))
     reading_first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_A_TIME))
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-    solitude: Solitude = field(default_factory=Solitude)
+    exclusive: ExclusiveWork = field(default_factory=ExclusiveWork)
     rebuilding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
 
@@ -101,7 +101,7 @@ class OwnedPartition:
         table = OwnedTable(context.table, self.token)
         self._retries = Retries(self.token.check)
         store = context.store(self.token)
-        self.crashes = CrashTracker(number, store, self._retries, worker.checkpoint_events, context.solitude)
+        self.crashes = CrashTracker(number, store, self._retries, worker.checkpoint_events, context.exclusive)
         loader = SiteLoader(
             store,
             settings.engine,
@@ -112,7 +112,7 @@ class OwnedPartition:
             context.confirm,
             context.is_busy,
         )
-        pending = Pending(worker.checkpoint_events, worker.checkpoint_seconds, context.clock)
+        pending = PendingEvents(worker.checkpoint_events, worker.checkpoint_seconds, context.clock)
         self.sites = PartitionSites(
             number,
             table,
@@ -203,7 +203,7 @@ class OwnedPartition:
             await asyncio.wait([self._life], timeout=HAND_OVER_S)
         if not self._life.done():
             log.warning("Final checkpoint skipped; the next owner will reprocess these events", extra=self._where)
-            await self.excuse()
+            await self.restore_crash_mark()
         self.token.revoke()
         self._life.cancel()
         await asyncio.wait([self._life])
@@ -211,12 +211,12 @@ class OwnedPartition:
         self.checkpoints.forget()
         self.sites.handles.clear()  # engines are large, so free them before the next garbage collection
 
-    async def excuse(self) -> None:
+    async def restore_crash_mark(self) -> None:
         """Record in Redis, if it responds, that this worker does not end because of its work."""
         store = self._context.store(OwnershipToken(self.number, self._context.alive))
         with suppress(TimeoutError, UserError, *AWAY):
             async with asyncio.timeout(EXCUSE_S):
-                await self.crashes.excuse(store)
+                await self.crashes.restore_crash_mark(store)
 
     @property
     def is_served(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from streams.broker.fetched import Fetched
-from streams.worker.checkpoint.checkpoint import EngineInput, EvictedSite, Pending
+from streams.worker.checkpoint.checkpoint import EngineInput, EvictedSite, PendingEvents
 from streams.worker.checkpoint.event_logs import LogGaps, log_of
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
 from streams.worker.checkpoint.owned_table import OwnedTable, StoredSites
@@ -19,7 +19,7 @@ from streams.worker.intake.messages import Unreadable
 log = logging.getLogger(__name__)
 
 
-class Behind(Exception):
+class EvictionPending(Exception):
     """A new site evicts another one, whose earlier messages must be processed first."""
 
     def __init__(self, site: str) -> None:
@@ -48,7 +48,7 @@ class PartitionSites:
     loader: SiteLoader
     restorer: SiteLoader
     gaps: LogGaps
-    pending: Pending
+    pending: PendingEvents
     begin: Callable[[Callable[[], Awaitable[None]]], "asyncio.Task[None]"]
     waiting: Callable[[int], Mapping[str, float]]
     most: int
@@ -165,7 +165,7 @@ class PartitionSites:
 
         Raises:
             Unreadable: The partition has no room for another site.
-            Behind: There is room after the earlier messages of the site to evict.
+            EvictionPending: There is room after the earlier messages of the site to evict.
         """
         if not own and not self.knows(site):
             await self._make_room(raw)
@@ -187,7 +187,7 @@ class PartitionSites:
         if last[silent] >= raw.timestamp - self.forget_s:
             raise Unreadable("too_many_sites", "its partition has `worker.max_sites_per_partition` others already")
         if silent in earlier:
-            raise Behind(silent)
+            raise EvictionPending(silent)
         await self._read(silent)
         where = {"site": silent, "partition": self.partition}
         log.warning("Evicted idle site to make room for a new one", extra=where)
@@ -243,7 +243,7 @@ class PartitionSites:
         handle.jobs = fresh.jobs
         return handle
 
-    async def look_for_gap(self, place: PartitionLog, expected: int, found: int) -> bool:
+    async def has_gap(self, place: PartitionLog, expected: int, found: int) -> bool:
         """Return whether events were deleted between the expected offset and the one that arrived.
 
         Sites without waiting messages are notified immediately; the others when they reach a message behind the gap.
@@ -258,7 +258,7 @@ class PartitionSites:
                 self._miss_events(handle)
         return True
 
-    def hear(self, message: Fetched) -> None:
+    def note_activity(self, message: Fetched) -> None:
         """Record that a site is not idle, whatever the result of its message; a waiting message counts as well."""
         handle = self.handles.get((message.key or b"").decode(errors="replace"))
         if handle is not None and message.timestamp > handle.stamp:

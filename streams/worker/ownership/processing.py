@@ -23,7 +23,7 @@ from streams.worker.intake.intake import Intake, arrived, note, rebuilt_lately
 from streams.worker.intake.messages import EventPart, SiteMessage, Unreadable
 from streams.worker.ownership.checkpoints import Checkpoints
 from streams.worker.ownership.outbox import Outbox
-from streams.worker.ownership.partition_sites import Behind, PartitionSites
+from streams.worker.ownership.partition_sites import EvictionPending, PartitionSites
 from streams.worker.ownership.site_queues import SiteQueues
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,8 @@ class Pause(Enum):
     OTHERS_TURN = "others' turn"
 
 
-Rest = asyncio.Future[Any] | Pause | Behind | None  # what the rest of a message waits for; None if all is processed
+# What the rest of a message waits for; None if all is processed.
+Rest = asyncio.Future[Any] | Pause | EvictionPending | None
 
 
 class RebuildResult(NamedTuple):
@@ -103,7 +104,7 @@ class Processing:
                 is_confirmed = True
             async with self.checkpoints.turn:
                 self.token.check()
-                await self._look_for_gaps()
+                await self._check_gaps()
                 if (awaited := self._awaited(message)) is not None:
                     self.queues.hold(awaited)
                 else:
@@ -116,12 +117,12 @@ class Processing:
         handle = self.sites.handles.get(site)
         return self.sites.reading(site) if handle is None else _pending(handle)
 
-    async def _look_for_gaps(self) -> None:
+    async def _check_gaps(self) -> None:
         """Check skipped offsets, and notify the sites if events were deleted before this worker read them."""
         while self._passed_over:
             topic, expected, found = self._passed_over.pop()
             place = PartitionLog(self.intake.places.owner(topic), self.token.partition)
-            if await self.sites.look_for_gap(place, expected, found):
+            if await self.sites.has_gap(place, expected, found):
                 self._gaps[topic] = [*self._gaps.get(topic, ()), found][-MAX_GAPS:]
 
     def _notice_gaps(self, handle: SiteHandle, raw: Fetched) -> None:
@@ -143,14 +144,14 @@ class Processing:
                 rest = await self._take_in(what, own, message)
             if isinstance(rest, Pause):
                 return self.queues.again()
-            if isinstance(rest, Behind):
+            if isinstance(rest, EvictionPending):
                 return self.queues.follow(rest.site)
             if rest is not None:
                 return self.queues.hold(rest)
         except Unreadable as error:
             self._followed(await self.outbox.reject(error.reason, error.detail, None, message))
         self.outbox.note_read(message)
-        self.sites.hear(message)
+        self.sites.note_activity(message)
         self.checkpoints.pending.batch.messages.append(message)
         self.queues.done()
         if operated:
@@ -181,7 +182,7 @@ class Processing:
         """
         try:
             handle = await self.sites.admit(message.site, own, raw)
-        except Behind as before:
+        except EvictionPending as before:
             return before
         if not handle.is_to_apply(raw.offset):
             return None

@@ -11,7 +11,7 @@ from models.engine.settings import EngineSettings
 from models.records import Capacity, Start, Submit
 from models.site import seen
 from models.site.job import Job, Phase
-from models.site.seen import FIRST, LAST, MIDDLE, MOST_WAITING, Seen, level_of
+from models.site.seen import FIRST, LAST, MIDDLE, MOST_WAITING, VisibleRows, level_of
 from models.site.state import SiteState
 from models.site.table import RUNNING
 from models.waits import simulated
@@ -69,7 +69,7 @@ def test_all_are_looked_at_while_they_are_not_too_many(jobs: int) -> None:
     assert (looked.stands_for == 1.0).all()
 
 
-def waiting_and_running(state: SiteState, looked: Seen) -> tuple[np.ndarray, np.ndarray]:
+def waiting_and_running(state: SiteState, looked: VisibleRows) -> tuple[np.ndarray, np.ndarray]:
     runs = state.table.columns().phase[looked.rows] == RUNNING
     return looked.rows[~runs], looked.rows[runs]
 

@@ -20,7 +20,7 @@ from models.papers.search.ibl import (
     encode,
     settings_of,
 )
-from models.papers.search.tuning import Truth
+from models.papers.search.tuning import ActualTimes
 from models.records import AnyEvent, Prediction
 from tests.support.events import cancel, capacity, end, start, submit
 
@@ -171,7 +171,7 @@ def test_a_chromosome_is_encoded_as_it_is_decoded(target: Target) -> None:
 def test_the_bench_says_what_the_methods_say() -> None:
     random = np.random.default_rng(3)
     events: list[AnyEvent] = [capacity(16)]
-    jobs: dict[str, Truth] = {}
+    jobs: dict[str, ActualTimes] = {}
     for number, time in enumerate(np.cumsum(random.exponential(300.0, 250)).tolist()):
         job, cpus, user = str(number), int(random.integers(1, 9)), f"u{random.integers(5)}"
         wait_s, run_s = random.exponential(600.0, 2).tolist()
@@ -179,7 +179,7 @@ def test_the_bench_says_what_the_methods_say() -> None:
         events.append(start(job, time + wait_s))
         events.append(end(job, time + wait_s + run_s))
         if number >= 50:
-            jobs[job] = Truth(wait_s, run_s)
+            jobs[job] = ActualTimes(wait_s, run_s)
     events.sort(key=lambda event: event.time)
     parameters: dict[str, bool | int | float | str | list[str]]
     parameters = {"history": 1000, "neighbours": 5, "run_history": 1000, "run_neighbours": 7, "policy": ["user"]}
@@ -208,7 +208,7 @@ def test_examples_are_collected_as_they_became_known() -> None:
         end("1", 60.0),
         submit("4", 70.0, **queries),
     ]
-    jobs = {"2": Truth(20.0, 100.0), "3": Truth(15.0, 0.0), "4": Truth(5.0, 30.0)}
+    jobs = {"2": ActualTimes(20.0, 100.0), "3": ActualTimes(15.0, 0.0), "4": ActualTimes(5.0, 30.0)}
     waits, runs = collect(events, jobs)
     assert [value_s for _, value_s in waits.learnt] == [10.0, 20.0]
     assert [(queries.learnt, queries.value_s) for queries in waits.queries] == [(1, 20.0), (1, 15.0), (2, 5.0)]

@@ -12,7 +12,7 @@ from models.papers.distributions import QesperaDistributions
 from models.papers.search.tuning import (
     STATISTICS,
     VALUES,
-    Truth,
+    ActualTimes,
     TuningResult,
     Value,
     aae_s,
@@ -39,12 +39,12 @@ def events() -> list[AnyEvent]:
 
 
 @pytest.fixture(scope="module")
-def jobs(events: list[AnyEvent]) -> dict[str, Truth]:
+def jobs(events: list[AnyEvent]) -> dict[str, ActualTimes]:
     """Every second one of the last ninety jobs."""
     truths = {}
     for outcome in outcomes(events, EngineSettings(method="zero", shadows=())):
         if outcome.censored or outcome.actual_run_s is not None:
-            truths[outcome.job] = Truth(outcome.actual_wait_s, outcome.actual_run_s or 0.0)
+            truths[outcome.job] = ActualTimes(outcome.actual_wait_s, outcome.actual_run_s or 0.0)
     return {name: truths[name] for name in sorted(truths, key=int)[-90::2]}
 
 
@@ -53,7 +53,7 @@ def outcomes(events: list[AnyEvent], settings: EngineSettings) -> Iterator[Outco
     return (record for event in events for record in engine.apply(event) if isinstance(record, Outcome))
 
 
-def replayed(events: list[AnyEvent], settings: EngineSettings, jobs: dict[str, Truth]) -> tuple[float, float]:
+def replayed(events: list[AnyEvent], settings: EngineSettings, jobs: dict[str, ActualTimes]) -> tuple[float, float]:
     """AAE in seconds and PPE of the jobs, by an engine with these settings."""
     found = Accuracy()
     for outcome in outcomes(events, settings):
@@ -70,7 +70,7 @@ def figures(accuracy: Accuracy) -> tuple[float, float]:
 
 
 def test_the_panel_predicts_as_engines_with_each_of_the_settings(
-    events: list[AnyEvent], jobs: dict[str, Truth]
+    events: list[AnyEvent], jobs: dict[str, ActualTimes]
 ) -> None:
     changes: list[tuple[str, Value]] = [("history", 60), ("window", 0.1), ("nearest", 1), ("min_pts", 2)]
     tried = [BASE, STATES, vary(STATES, "bins", 3), vary(vary(STATES, "history", 60), "window", 0.1)]
@@ -82,7 +82,7 @@ def test_the_panel_predicts_as_engines_with_each_of_the_settings(
 
 
 @pytest.fixture(scope="module")
-def tuning(events: list[AnyEvent], jobs: dict[str, Truth]) -> TuningResult:
+def tuning(events: list[AnyEvent], jobs: dict[str, ActualTimes]) -> TuningResult:
     return tune(lambda: events, jobs, BASE)
 
 
@@ -108,12 +108,12 @@ def test_the_statistic_with_the_less_error_is_chosen(tuning: TuningResult) -> No
 
 
 def test_together_is_what_an_engine_with_the_profile_does(
-    tuning: TuningResult, events: list[AnyEvent], jobs: dict[str, Truth]
+    tuning: TuningResult, events: list[AnyEvent], jobs: dict[str, ActualTimes]
 ) -> None:
     assert replayed(events, tuning.profile, jobs) == pytest.approx(figures(tuning.together))
 
 
-def test_tuning_starts_from_what_is_in_force(events: list[AnyEvent], jobs: dict[str, Truth]) -> None:
+def test_tuning_starts_from_what_is_in_force(events: list[AnyEvent], jobs: dict[str, ActualTimes]) -> None:
     in_force = msgspec.structs.replace(BASE, parameters={name: {"window": 0.04} for name in STATISTICS})
     found = tune(lambda: events, jobs, in_force)
     assert [row.value for row in found.rows if row.in_force and row.parameter == "window"] == [0.04]
@@ -151,7 +151,7 @@ def test_every_parameter_of_table_v_is_tried_to_its_ends() -> None:
 
 
 def test_jobs_that_find_an_empty_site_have_no_distributions(events: list[AnyEvent]) -> None:
-    _, non_uniformity = evaluate(events[:2], [BASE], {"1": Truth(0.0, 0.0)})
+    _, non_uniformity = evaluate(events[:2], [BASE], {"1": ActualTimes(0.0, 0.0)})
     assert math.isnan(non_uniformity)
 
 

@@ -208,7 +208,7 @@ def test_failed_grid_refresh_is_retried_without_events() -> None:
 
 def test_grid_removes_shapes_that_a_reset_site_lost() -> None:
     here, standing, topic, too_large = halved()
-    standing.handles, standing.is_unread = {}, lambda site: site == "alder"
+    standing.handles, standing.is_restoring = {}, lambda site: site == "alder"
 
     async def run() -> None:
         looking = asyncio.ensure_future(standing.run())

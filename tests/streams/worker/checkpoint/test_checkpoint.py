@@ -18,7 +18,7 @@ from models.records import End, Start, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import owned_table
-from streams.worker.checkpoint.checkpoint import Pending
+from streams.worker.checkpoint.checkpoint import PendingEvents
 from streams.worker.checkpoint.event_logs import ChangelogRecords
 from streams.worker.checkpoint.owned_table import RETRY_S, OwnershipToken
 from streams.worker.checkpoint.stored_site import LogOffsets, PartitionLog, StoredState, decode_stored
@@ -86,7 +86,7 @@ async def taken_over(world: World, *partitions: int, **fakes: Any) -> Process:
 
 def test_a_checkpoint_is_due_when_pending_events_are_many_or_old() -> None:
     now, message = 1000.0, Mock()
-    pending = Pending(5, 2.0, lambda: now)
+    pending = PendingEvents(5, 2.0, lambda: now)
     assert (pending.due, pending.since, pending.take()) == (False, None, None)
     pending.batch.events += 4
     now += 1.0

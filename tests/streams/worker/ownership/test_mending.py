@@ -114,7 +114,7 @@ def test_repair_lets_others_continue_and_defers_questions(monkeypatch: pytest.Mo
         process = Process(world, settings(1000), store=Slow)
         await process.take_over(0)
         messages = world.delivered(0)
-        asking = Answering(process.owner, process.freshness, is_unread=process.owner.is_unread)
+        asking = Answering(process.owner, process.freshness, is_restoring=process.owner.is_restoring)
         for message in messages[:2]:
             await process.owner.take(message)
         await process.done()
@@ -132,7 +132,7 @@ def test_repair_lets_others_continue_and_defers_questions(monkeypatch: pytest.Mo
         Slow.may.set()
         await process.done()
         told = asking.answer(SiteQuestion(id="2", site="alder"))
-        assert isinstance(told, SiteAnswer) and not process.owner.is_unread("alder")
+        assert isinstance(told, SiteAnswer) and not process.owner.is_restoring("alder")
         assert process.owner["alder"] is not failed, "who is making estimates by the engine that failed stops"
         assert {process.owner[site].engine.degraded for site in ("alder", "birch")} == {"events were lost"}
         await process.hand_over(0)

@@ -221,7 +221,7 @@ def test_sites_restored_by_their_next_event_give_same_records(
     async def scenario() -> None:
         await process.take_over(0)
         assert not list(process.owner)
-        assert all(process.owner.is_unread(key.decode()) for key in world.table)
+        assert all(process.owner.is_restoring(key.decode()) for key in world.table)
         await process.live()
 
     asyncio.run(scenario())

@@ -179,7 +179,7 @@ def test_worker_that_ends_cleanly_restores_the_crash_mark() -> None:
         await process.take_all(0)
         await process.done()
         assert world.marks
-        await process.owner.excuse()
+        await process.owner.restore_crash_mark()
 
     world = world_of_two()
     asyncio.run(ended(world))

@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from streams.worker.checkpoint.checkpoint import Pending
+from streams.worker.checkpoint.checkpoint import PendingEvents
 from streams.worker.checkpoint.event_logs import ChangelogRecords
 from streams.worker.checkpoint.owned_table import StoredSites
 from streams.worker.checkpoint.stored_site import StoredState, encode_stored
@@ -40,7 +40,7 @@ async def with_sites(story: Callable[[Reading, PartitionSites], Awaitable[None]]
     reading, gaps = Reading(), Mock(look=AsyncMock(return_value=set()))
     loader: Any = reading
     async with asyncio.TaskGroup() as scope:
-        pending = Pending(1, 1.0, lambda: 0.0)
+        pending = PendingEvents(1, 1.0, lambda: 0.0)
         sites = PartitionSites(
             0, table, loader, loader, gaps, pending, lambda work: scope.create_task(work()), lambda _: {}, 10, 1.0
         )

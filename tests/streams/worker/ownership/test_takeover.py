@@ -8,7 +8,7 @@ from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import owned_table
-from streams.worker.checkpoint.crashes import Solitude
+from streams.worker.checkpoint.crashes import ExclusiveWork
 from streams.worker.checkpoint.owned_table import Revoked
 from tests.support.fakes import Process
 from tests.support.memory_servers import World
@@ -49,12 +49,12 @@ def test_no_message_is_processed_before_membership_is_confirmed(monkeypatch: pyt
 
 def test_solitude_after_a_revocation_lets_others_work() -> None:
     async def scenario() -> None:
-        solitude = Solitude()
-        solitude.careful.add(0)
+        exclusive = ExclusiveWork()
+        exclusive.careful.add(0)
         with pytest.raises(Revoked):
-            async with solitude.turn():
+            async with exclusive.turn():
                 raise Revoked("the partition is handed over")
-        async with asyncio.timeout(5), solitude.turn():
+        async with asyncio.timeout(5), exclusive.turn():
             pass
 
     asyncio.run(scenario())
@@ -62,13 +62,13 @@ def test_solitude_after_a_revocation_lets_others_work() -> None:
 
 def test_solitude_after_a_crash_lets_nobody_work() -> None:
     async def scenario() -> None:
-        solitude = Solitude()
-        solitude.careful.add(0)
+        exclusive = ExclusiveWork()
+        exclusive.careful.add(0)
         with pytest.raises(ZeroDivisionError):
-            async with solitude.turn():
+            async with exclusive.turn():
                 raise ZeroDivisionError
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05), solitude.turn():
+            async with asyncio.timeout(0.05), exclusive.turn():
                 raise AssertionError("the process ends")
 
     asyncio.run(scenario())
@@ -80,12 +80,12 @@ def test_recovery_of_checkpoint_amid_tracked_work_does_not_wait() -> None:
     async def scenario() -> None:
         process = Process(World(), SETTINGS)
         await process.take_over(0)
-        sites, solitude = process.owner._partitions[0].sites, process.means.solitude
-        solitude.careful.add(0)
-        async with asyncio.timeout(5), solitude.turn(), sites.loader.doing(("recovery alder", 7, 0)) as may:
+        sites, exclusive = process.owner._partitions[0].sites, process.means.exclusive
+        exclusive.careful.add(0)
+        async with asyncio.timeout(5), exclusive.turn(), sites.loader.doing(("recovery alder", 7, 0)) as may:
             assert may
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05), solitude.turn(), sites.restorer.doing(("recovery alder", 7, 0)):
+            async with asyncio.timeout(0.05), exclusive.turn(), sites.restorer.doing(("recovery alder", 7, 0)):
                 raise AssertionError("it is tracked")
         await process.hand_over(0)
 

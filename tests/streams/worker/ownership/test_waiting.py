@@ -250,7 +250,7 @@ def test_an_error_in_what_waited_stops_the_worker(monkeypatch: pytest.MonkeyPatc
         await process.take_over(0)
         await process.take_all()
         await waits(process)
-        monkeypatch.setattr(process.partition()._processing, "_look_for_gaps", lambda: 1 / 0)
+        monkeypatch.setattr(process.partition()._processing, "_check_gaps", lambda: 1 / 0)
         GATE.set()
         with pytest.raises(ZeroDivisionError):
             await process.done()
