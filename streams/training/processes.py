@@ -14,8 +14,8 @@ from typing import TypeVar
 from models import trainer
 from models.trainer import Work
 from streams.training.child import Child, ChildDied, ChildHangs
-from streams.training.slots import TrainingSlots
 from streams.training.training_queue import QueuedTraining, TrainingQueue
+from streams.training.training_slots import TrainingSlots
 
 log = logging.getLogger(__name__)
 

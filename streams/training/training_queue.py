@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from streams.training.slots import Rank
+from streams.training.training_slots import Rank
 
 
 @dataclass(eq=False, slots=True)

@@ -24,7 +24,7 @@ from streams.process import program_log
 from streams.process.first_start import compile_kernels
 from streams.settings import Settings
 from streams.training.processes import processes
-from streams.training.slots import TrainingSlots
+from streams.training.training_slots import TrainingSlots
 from streams.worker.app import build_app
 from streams.worker.faust_compat import run_until_stopped
 from streams.worker.supervisor import StartSettings

@@ -21,7 +21,7 @@ from models.waits.boosted.boosted import warm_up_training
 from streams.training import processes as room
 from streams.training.child import NICENESS, Child, ChildDied, WorkFailed
 from streams.training.processes import Processes
-from streams.training.slots import POLL_S, TrainingSlots
+from streams.training.training_slots import POLL_S, TrainingSlots
 
 TRAINER = Processes()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.training import slots as module
-from streams.training.slots import POLL_S, Rank, TrainingSlots
+from streams.training import training_slots as module
+from streams.training.training_slots import POLL_S, Rank, TrainingSlots
 
 
 def taken(place: TrainingSlots, rank: Rank, order: list[Rank], held: threading.Event) -> threading.Thread:
