@@ -38,7 +38,7 @@ from models.records import (
     Suspend,
 )
 from models.site.clock import SiteClock
-from models.site.history import Started
+from models.site.history import StartedJob
 from models.site.rows import Row
 from models.site.runs import Run
 
@@ -231,7 +231,7 @@ class Engine:
     def load(
         cls,
         saved: bytes | SavedState,
-        started: list[Started] | None,
+        started: list[StartedJob] | None,
         runs: list[Run] | None,
         settings: EngineSettings | None = None,
         rows: Mapping[str, Iterable[Row]] | None = None,

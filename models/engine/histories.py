@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from models.method import SiteContext
-from models.site.history import Started
+from models.site.history import StartedJob
 from models.site.job import Job
 from models.site.rows import Row, Rows
 from models.site.runs import Run
@@ -21,7 +21,7 @@ class Changes(msgspec.Struct):
     `rows` are those of the methods by their key (`SiteMethods.rows`); `oldest` is the first row to keep of each.
     """
 
-    started: list[Started] = msgspec.field(default_factory=list)
+    started: list[StartedJob] = msgspec.field(default_factory=list)
     runs: list[Run] = msgspec.field(default_factory=list)
     forgotten_runs: list[Run] = msgspec.field(default_factory=list)
     rows: dict[str, list[Row]] = msgspec.field(default_factory=dict)
@@ -138,7 +138,7 @@ class SiteHistories:
             rows={name: RowRange(rows.count, rows.oldest) for name, rows in self._rows.items()},
         )
 
-    def restore(self, saved: SavedHistories, started: list[Started], runs: list[Run]) -> None:
+    def restore(self, saved: SavedHistories, started: list[StartedJob], runs: list[Run]) -> None:
         """Restore the started jobs and the run times; runs of categories that no method uses are removed.
 
         Raises:

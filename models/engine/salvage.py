@@ -9,14 +9,14 @@ from models.engine.engine import Engine
 from models.engine.histories import MIN_JOBS_TO_RECOVER, Changes, RowRange
 from models.engine.saved_state import SavedState
 from models.engine.settings import EngineSettings
-from models.site.history import Started
+from models.site.history import StartedJob
 from models.site.rows import Row
 from models.site.runs import Run
 
 
 def salvage(
     state: SavedState,
-    started: list[Started],
+    started: list[StartedJob],
     runs: list[Run],
     rows: Mapping[str, Iterable[Row]],
     settings: EngineSettings | None = None,
@@ -32,7 +32,9 @@ def salvage(
     return engine
 
 
-def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: Mapping[str, Iterable[Row]]) -> Changes:
+def _renumber(
+    state: SavedState, started: list[StartedJob], runs: list[Run], rows: Mapping[str, Iterable[Row]]
+) -> Changes:
     """Renumber the remaining entries of a state, and modify the state to count only these.
 
     The remaining entries get consecutive numbers up to the last number that the state counts. Because of the new

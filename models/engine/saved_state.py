@@ -16,7 +16,7 @@ from models.engine.scores import Scores
 from models.engine.trends import SavedTrends
 from models.records import Capacity
 from models.site.history import COUNT
-from models.site.shared import Shared
+from models.site.shared import ValueInterner
 from models.site.size import SizeSeen
 from models.waiting_accuracy import SavedRemaining
 
@@ -86,7 +86,7 @@ def read_saved(saved: bytes) -> SavedState:
         state = msgspec.msgpack.decode(saved, type=SavedState, dec_hook=decode_array)
     except msgspec.MsgspecError as error:
         raise ValueError(f"invalid saved state: {error}") from error
-    shared = Shared()
+    shared = ValueInterner()
     for job in state.live.jobs:
         shared.settle(job)
     return state
@@ -98,7 +98,7 @@ def read_jobs(encoded: Iterable[bytes]) -> Iterator[StoredJob]:
     Raises:
         ValueError: a job is invalid.
     """
-    shared = Shared()
+    shared = ValueInterner()
     try:
         for one in encoded:
             stored = _decode_stored_job(one)

@@ -59,7 +59,7 @@ class Finding(NamedTuple):
 Category = tuple[str | None, ...]  # user and executable, the executable alone, or nothing
 
 
-class Ran(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class FinishedJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A finished job, as it is stored in a row."""
 
     user: str | None
@@ -116,7 +116,7 @@ class ExecEntry:
     def __init__(self) -> None:
         self.ranges: dict[int, dict[tuple[int, int | None], RunEntry]] = {}
 
-    def add(self, ran: Ran, time: int, sign: int) -> None:
+    def add(self, ran: FinishedJob, time: int, sign: int) -> None:
         """Add one run (`sign` 1) or remove it (-1)."""
         place, kind = _cpus_range(ran.cpus), (_time_range(ran.run_s), _memory_range(ran.memory))
         entries = self.ranges.setdefault(place, {})
@@ -207,7 +207,7 @@ class Gibbons(RunMethod):
         """Section 4.2's updateProfiler, for one job."""
         if len(self.rows.values) == self.rows.depth:
             self._count(_read(self.rows.values[0]), -1)
-        ran = Ran(job.user, job.executable, job.cpus, job.memory, job.limit_s, run_s)
+        ran = FinishedJob(job.user, job.executable, job.cpus, job.memory, job.limit_s, run_s)
         self.rows.append(encode(ran))
         self._count(ran, 1)
 
@@ -217,7 +217,7 @@ class Gibbons(RunMethod):
         for ran in self.rows.read(_read):
             self._count(ran, 1)
 
-    def _count(self, ran: Ran, sign: int) -> None:
+    def _count(self, ran: FinishedJob, sign: int) -> None:
         for relative, unit in self._units(ran.walltime):
             time = micros(min(ran.run_s / unit, 1.0) if relative else ran.run_s)
             for category in _categories(ran):
@@ -281,10 +281,10 @@ def outlived(estimate_s: float, error_s: float, elapsed_s: float) -> float:
     return math.ceil(elapsed_s / step - 0.5) * step
 
 
-_read = reader(Ran, "a job that ran")
+_read = reader(FinishedJob, "a job that ran")
 
 
-def _categories(job: Job | Ran) -> Iterator[Category]:
+def _categories(job: Job | FinishedJob) -> Iterator[Category]:
     """Yield the job's categories, the closest first; the one by user only if the job has a user.
 
     A job without an executable is one of an unnamed executable.

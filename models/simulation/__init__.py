@@ -6,10 +6,10 @@ from a seed; no prediction for a real site is made here: the schedules of those 
     jobs = generate(seed=1, jobs=10_000, cpus=512, load=0.85, start_time=1_700_000_000)
     for event in run(jobs, cpus=512, site="alpha"):
         ...
-    perform(jobs, 512, "lewf-fill", Predicted(run_method_named("closest"))).wait_s
+    perform(jobs, 512, "lewf-fill", PredictedRunTimes(run_method_named("closest"))).wait_s
 """
 
-from models.simulation.assumed_run_times import Actual, Estimates, Predicted
+from models.simulation.assumed_run_times import Actual, Estimates, PredictedRunTimes
 from models.simulation.backfill import Conservative, Easy, EasyKill
 from models.simulation.comparison import Performance, perform
 from models.simulation.multifactor import Multifactor, Priorities

@@ -51,7 +51,7 @@ class Actual(Estimates):
         return job.run
 
 
-class Predicted(Estimates):
+class PredictedRunTimes(Estimates):
     """Estimates by a method for run times, which learns from each job as it ends.
 
     Smith, Taylor and Foster 1999, section 2.1.4.

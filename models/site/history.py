@@ -63,7 +63,7 @@ def _user_features(job: Job, state: SiteState, phase: Phase) -> tuple[float, flo
 LATEST_JOBS = 1000  # number of waits in `History.latest`
 
 
-class Started(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class StartedJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A stored job of the history: its number in the site's history, its wait and its features."""
 
     number: int
@@ -93,14 +93,14 @@ class History:
         """The number of the oldest job in the history."""
         return max(self.count - self.size, self.first)
 
-    def learn(self, job: Job, wait_s: float) -> Started:
+    def learn(self, job: Job, wait_s: float) -> StartedJob:
         """Add a job that has just started, in place of the oldest.
 
         Raises:
             ValueError: its wait or a feature is not finite; the history is unchanged.
         """
         assert job.features is not None
-        row = Started(self.count, wait_s, job.features)
+        row = StartedJob(self.count, wait_s, job.features)
         leaves = None
         if len(self.latest) == min(LATEST_JOBS, self.size):
             leaves = self.waits.item((self.count - len(self.latest) - self.first) % self.size)
@@ -111,19 +111,19 @@ class History:
         self.count += 1
         return row
 
-    def stored(self) -> list[Started]:
+    def stored(self) -> list[StartedJob]:
         """Return the jobs in their stored form, the oldest first."""
         numbers = range(self.oldest, self.count)
         places = [(number - self.first) % self.size for number in numbers]
         values, waits = self.window.values[places], self.waits[places].tolist()
-        return [Started(*row) for row in zip(numbers, waits, values, strict=True)]
+        return [StartedJob(*row) for row in zip(numbers, waits, values, strict=True)]
 
     @property
     def waits(self) -> np.ndarray:
         """Waits in seconds, float64[len], in ring order."""
         return self.window.targets
 
-    def restore(self, rows: list[Started], count: int, first: int = 0, size: int | None = None) -> None:
+    def restore(self, rows: list[StartedJob], count: int, first: int = 0, size: int | None = None) -> None:
         """Restore the last rows, in any order, of a history of `count` jobs.
 
         Args:

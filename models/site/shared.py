@@ -15,7 +15,7 @@ _MAX_SHARED = 10_000
 and freeing them in one step would block all other threads."""
 
 
-class Shared:
+class ValueInterner:
     """Interns common values of restored jobs (names, reasons, bounds), which halves their memory."""
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ MAX_SIMULATED = 500
 _NONE, _NO_TIMES = np.zeros(0, np.int64), np.zeros(0)
 
 
-class Unsimulated(NamedTuple):
+class UnsimulatedJobs(NamedTuple):
     """The queued jobs that are not simulated, in the policy's order, (jobs,).
 
     `work` is the work by which the policy sorts. `done_s` is the time that the site needs for them, up to each, in
@@ -73,7 +73,7 @@ class Site(NamedTuple):
     rows: Ints
     outlived: Outlived
     queued: int
-    rest: Unsimulated | None = None
+    rest: UnsimulatedJobs | None = None
     bound: str = ""
 
 
@@ -185,7 +185,7 @@ class Simulated(WaitMethod):
         jobs = np.diff(np.minimum(ends, MAX_SIMULATED), prepend=0)
         line = np.repeat(order, jobs)
         rest_s = (np.diff(ends, prepend=0) - jobs) * queued.cpus[order] * queued.run_s[order]
-        rest = Unsimulated(work[order], np.cumsum(rest_s) / max(int(running.cpus.sum()), 1))
+        rest = UnsimulatedJobs(work[order], np.cumsum(rest_s) / max(int(running.cpus.sum()), 1))
         first = Jobs._make(column[line] for column in queued)
         return Site(Live(cpus, running, first), rows[line], outlived, int(ends[-1]), rest, seen.bound)
 

@@ -17,7 +17,7 @@ from typing import Self
 import msgspec
 
 from models.records import AnyEvent, Capacity, Event, JobEvent, Start, Submit
-from streams.bulk.live_events import Passed
+from streams.bulk.live_events import LogPrefixState
 from streams.bulk.survey import Survey, Surveyor
 from streams.errors import UserError
 
@@ -306,7 +306,7 @@ def jobs_in(
 
 def _after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
     """Yield the state after the first `skipped` submissions, then the remaining events."""
-    passed = Passed()
+    passed = LogPrefixState()
     for event in events:
         skipped -= isinstance(event, Submit)
         if skipped < 0:

@@ -70,7 +70,7 @@ def _dated(source: SortedSource, file: CursorFile | None) -> Iterator[tuple[floa
         yield outgoing.event.time - begin, outgoing
 
 
-class Paced(Iterator[T]):
+class PacedIterator(Iterator[T]):
     """Yield steps when they are due, at `speed` times the pace of the log; infinity means no pauses.
 
     The first step is due immediately, whether it is the beginning or the point of a resumed run. `seconds` is the time

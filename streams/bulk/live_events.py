@@ -38,7 +38,7 @@ class _JobEvents:
         return (event.time for event in self.events if not isinstance(event, Submit))
 
 
-class Passed(dict[tuple[str, str], _JobEvents]):
+class LogPrefixState(dict[tuple[str, str], _JobEvents]):
     """State after a prefix of a log: the machine, and the events of the jobs that are still live.
 
     Each live job's events are stored under each of its names, so memory grows with the live jobs only.

@@ -25,7 +25,7 @@ from models.method import Memory
 from models.records import AnyEvent, Requeue, Submit
 from streams.bulk.event_log import EventLog, Shown, silent
 from streams.bulk.ingest import SortedSource
-from streams.bulk.live_events import Passed
+from streams.bulk.live_events import LogPrefixState
 from streams.bulk.reading import read_log
 from streams.errors import NotUnderstood, UserError
 from streams.settings import Settings
@@ -83,7 +83,7 @@ def last(steps: Iterable[OutgoingEvent], jobs: int) -> Iterator[OutgoingEvent]:
 
     Memory: 1.8 kB for each buffered job.
     """
-    held, submitted, passed, has_passed = deque[OutgoingEvent](), 0, Passed(), False
+    held, submitted, passed, has_passed = deque[OutgoingEvent](), 0, LogPrefixState(), False
     for step in steps:
         held.append(step)
         submitted += isinstance(step.event, Submit)

@@ -162,7 +162,7 @@ def ingest(
             timed = ingesting.until(ingesting.timeline(sources, files), end_s)
             timed = ingesting.without(timed, [source.guessed for source in sources if source.site in known])
             longest_s = max(source.seconds for source in sources)
-            steps = paced = ingesting.Paced(timed, pace, min(end_s, longest_s), sleep=stop.sleep)
+            steps = paced = ingesting.PacedIterator(timed, pace, min(end_s, longest_s), sleep=stop.sleep)
             remaining = partial(getattr, paced, "remaining_s")
             if math.isfinite(pace):
                 warn(f"ingesting {', '.join(sites)} at {pace:g} times real time; Ctrl-C stops")

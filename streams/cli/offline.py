@@ -180,7 +180,7 @@ def tune(
         write(found.profile, save)
 
 
-class Tuned(NamedTuple):
+class TuningOutput(NamedTuple):
     """Tuning result: the settings as TOML, the mean absolute errors, and a function that prints them."""
 
     profile: str
@@ -216,7 +216,7 @@ def _check_tune(context: typer.Context, kind: str) -> None:
             raise UserError(f"{file}: cannot be written: no such directory")
 
 
-def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> Tuned:
+def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> TuningOutput:
     from models.papers.search.tuning import aae_s
     from streams.offline import tune as tuning
     from streams.offline.tune import stretch_of
@@ -227,7 +227,7 @@ def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> T
     _warn_of_chance(stretch)
     if aae_s(found.together) > aae_s(found.before):
         warn("the values chosen one by one are worse in combination than the current settings")
-    return Tuned(tuning.profile(found.profile), tuning.errors(found), lambda: tuning.show(found, stretch))
+    return TuningOutput(tuning.profile(found.profile), tuning.errors(found), lambda: tuning.show(found, stretch))
 
 
 def _search_ibl(
@@ -238,7 +238,7 @@ def _search_ibl(
     plan: "SearchPlan",
     workers: int,
     resume: Path | None,
-) -> Tuned:
+) -> TuningOutput:
     from streams.offline import ibl_search as searching
     from streams.offline.tune import stretch_of
 
@@ -249,7 +249,7 @@ def _search_ibl(
         found = searching.search(examples, plan, settings, lambda _: advance(), workers, resume)
     _warn_of_chance(stretch)
     profile = searching.profile(found, target, settings)
-    return Tuned(profile, found.errors(), lambda: searching.show(found, target, settings))
+    return TuningOutput(profile, found.errors(), lambda: searching.show(found, target, settings))
 
 
 def _warn_of_chance(stretch: "Stretch") -> None:
@@ -259,10 +259,10 @@ def _warn_of_chance(stretch: "Stretch") -> None:
         warn(f"only {len(stretch.jobs)} jobs were predicted: the choice is not significant")
 
 
-def _search_templates(trace: "Trace", settings: "EngineSettings", options: "TemplateSearchOptions") -> Tuned:
+def _search_templates(trace: "Trace", settings: "EngineSettings", options: "TemplateSearchOptions") -> TuningOutput:
     from streams.offline import template_search as searching
 
     with progress("generations" if options.kind == "genetic" else "steps", options.plan.generations) as advance:
         found = searching.search(trace, options, settings, lambda _: advance())
     profile = searching.profile(found.best.best, options.choice)
-    return Tuned(profile, found.errors(), lambda: searching.show(found))
+    return TuningOutput(profile, found.errors(), lambda: searching.show(found))

@@ -28,7 +28,7 @@ from streams.client.grid import AsyncClient
 from streams.errors import UserError
 from streams.notify.metrics import GONE, OUTDATED, NotifyCounts
 from streams.notify.signing import ID, SIGNATURE, TIMESTAMP, signature
-from streams.notify.watching import NoticeFilter, Reader, Watching
+from streams.notify.watching import NoticeFilter, NoticeTracker, Reader
 from streams.process.scraping import serve_metrics
 from streams.settings import Settings
 
@@ -119,7 +119,7 @@ async def run_notify(settings: Settings, wanted: NoticeFilter, show: Callable[[N
     uses = Topics(settings.kafka.prefix).notifying
     if wanted.users:
         uses = dict.fromkeys(event_topics(settings), "read") | uses
-    watching = Watching(wanted, own.name, own.before_seconds)
+    watching = NoticeTracker(wanted, own.name, own.before_seconds)
     counts = NotifyCounts(watching.jobs)
     async with AsyncExitStack() as stack:
         if own.web_port is not None:
@@ -144,7 +144,7 @@ class Notifier:
     """Scan the jobs and send their due notices; at most one notice per job is in flight."""
 
     settings: Settings
-    watching: Watching
+    watching: NoticeTracker
     counts: NotifyCounts
     grid: AsyncClient
     producer: Any

@@ -39,7 +39,7 @@ class NoticeFilter(msgspec.Struct, frozen=True):
     jobs: frozenset[str] = frozenset()
 
 
-class Watching:
+class NoticeTracker:
     """The pending jobs according to the topics, and the notices sent; for `before_s` see `models.notices.due`."""
 
     def __init__(
@@ -153,7 +153,7 @@ class _NoticeKind(msgspec.Struct):
 class Reader:
     """Read the topics; keep the watched jobs and the consumer lag up to date."""
 
-    def __init__(self, settings: Settings, watching: Watching, counts: NotifyCounts) -> None:
+    def __init__(self, settings: Settings, watching: NoticeTracker, counts: NotifyCounts) -> None:
         self._settings = settings
         self._watching = watching
         self._counts = counts

@@ -86,7 +86,7 @@ class Breakdown(msgspec.Struct):
         return held / jobs if jobs else None
 
 
-class Counted(msgspec.Struct):
+class BreakdownCounts(msgspec.Struct):
     """The counts of `Breakdowns` by method, and the outcomes of the last job."""
 
     found: dict[str, Breakdown] = {}
@@ -101,7 +101,7 @@ class Breakdowns:
     """
 
     def __init__(self, begin: float, settings: EngineSettings) -> None:
-        self.counted = Counted()
+        self.counted = BreakdownCounts()
         self._begin = begin
         self._methods = frozenset(settings.methods)
         self._only_runs = frozenset(settings.run_methods) - self._methods

@@ -17,7 +17,7 @@ from models.records import AnyEvent, JobEvent, Outcome, Submit
 from models.site.job import Job
 from streams.bulk.event_log import JobRange
 from streams.errors import UserError
-from streams.offline.breakdown import Breakdowns, Counted
+from streams.offline.breakdown import BreakdownCounts, Breakdowns
 from streams.offline.excerpt import Excerpt
 from streams.offline.output_files import read_state, save_state
 from streams.offline.replay import RecordFile, ReplayScores, ScoreCounts, discard_changes
@@ -38,7 +38,7 @@ class SavedReplay(msgspec.Struct):
     passed: int
     engines: dict[str, tuple[bytes, Changes]]
     scores: ScoreCounts
-    breakdowns: Counted
+    breakdowns: BreakdownCounts
     anomalies: dict[str, int]
     waiting: WaitingCounts
     sizes: list[int]

@@ -121,7 +121,7 @@ def _pairs(schedulers: Sequence[str], runtimes: Sequence[str]) -> list[tuple[str
 
 def _estimates(name: str) -> simulation.Estimates:
     plain = simulation.Estimates if name == NO_RUN_TIMES else UNPREDICTED.get(name)
-    return plain() if plain else simulation.Predicted(run_method_named(name))
+    return plain() if plain else simulation.PredictedRunTimes(run_method_named(name))
 
 
 def _simulated(job: SwfJob, place: int) -> simulation.SimulatedJob:

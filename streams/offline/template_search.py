@@ -10,7 +10,7 @@ import msgspec
 from models.engine.settings import EngineSettings
 from models.method_registry import run_method_named
 from models.papers.run_template import RunTemplate
-from models.papers.search.evaluation_jobs import Moment, Workload
+from models.papers.search.evaluation_jobs import Workload, WorkloadStep
 from models.papers.search.genetic import SearchPlan
 from models.papers.search.templates import Evaluate, TemplateSets, greedy
 from models.papers.template import DEFAULT, Choice, Templates
@@ -52,7 +52,7 @@ def workload_of(trace: Trace, count: int, running: bool = False) -> Workload:
     first = msgspec.structs.replace(trace, jobs=trace.jobs[:count])
     started = {str(job.number) for job in first.jobs if job.started}
     jobs: list[Job] = []
-    moments: list[Moment] = []
+    moments: list[WorkloadStep] = []
     places: dict[str, int] = {}
     starts: dict[str, float] = {}
     turns: deque[str] = deque()
@@ -61,17 +61,17 @@ def workload_of(trace: Trace, count: int, running: bool = False) -> Workload:
         if isinstance(event, Submit) and event.job in started:
             places[event.job] = len(jobs)
             jobs.append(Job.of(event))
-            moments.append(Moment(places[event.job], 0.0))
+            moments.append(WorkloadStep(places[event.job], 0.0))
             if running and turns:
                 turns.rotate(-1)
-                moments.append(Moment(places[turns[-1]], event.time - starts[turns[-1]]))
+                moments.append(WorkloadStep(places[turns[-1]], event.time - starts[turns[-1]]))
         elif isinstance(event, Start):
             starts[event.job] = event.time
             turns.append(event.job)
         elif isinstance(event, End):
             turns.remove(event.job)
             run_s[places[event.job]] = event.time - starts.pop(event.job)
-            moments.append(Moment(places[event.job], None))
+            moments.append(WorkloadStep(places[event.job], None))
     if not jobs:
         raise UserError(f"{trace.path}: no job started among the first {count}")
     return Workload(jobs, run_s, moments)

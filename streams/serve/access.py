@@ -20,7 +20,7 @@ from litestar.types import Message, Scope
 from streams.client.pending_questions import on_behalf_of
 from streams.errors import NotUnderstood, UserError
 from streams.serve.sessions import SESSION, SESSION_S, OneTimeLinks, name_in, signed
-from streams.serve.sight import Sight, sight
+from streams.serve.sight import VisibleJobs, sight
 from streams.settings.sections import ServeToken
 
 log = logging.getLogger(__name__)
@@ -108,12 +108,12 @@ class Access:
         found = self.who(connection)
         return f"token {found[0]}" if found else f"address {address_of(connection.scope)}"
 
-    def sight_of(self, connection: Connection) -> Sight:
+    def sight_of(self, connection: Connection) -> VisibleJobs:
         """Return the jobs that this request may see."""
         found = self.who(connection)
         if found is None:
-            return Sight(everybody=not self.requires_token)
-        return Sight(everybody=found[1].rights == "all", user=found[1].user)
+            return VisibleJobs(everybody=not self.requires_token)
+        return VisibleJobs(everybody=found[1].rights == "all", user=found[1].user)
 
     async def note_client(self, connection: Connection, _: BaseRouteHandler) -> None:
         """Record the client of this request and its visible jobs; the address is hashed for the workers.

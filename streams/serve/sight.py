@@ -14,7 +14,7 @@ from models.records import AnyAnswer, AnyQuestion, JobAnswer, JobsAnswer, LiveJo
 from streams.client.client import QuestionClient
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class VisibleJobs(msgspec.Struct, frozen=True, kw_only=True):
     """The visible jobs: all, or those of `user`; by default none."""
 
     everybody: bool = False
@@ -25,9 +25,9 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
         return self.everybody or (self.user is not None and job.user == self.user)
 
 
-NOTHING = Sight()
+NOTHING = VisibleJobs()
 
-sight: ContextVar[Sight] = ContextVar("sight", default=NOTHING)
+sight: ContextVar[VisibleJobs] = ContextVar("sight", default=NOTHING)
 """The visibility of the current request; without a request, no job is visible."""
 
 
@@ -46,7 +46,7 @@ class ClientInSight:
         return restricted(await self._client.ask(question), sight.get())
 
 
-def restricted(answer: AnyAnswer, seen: Sight) -> AnyAnswer:
+def restricted(answer: AnyAnswer, seen: VisibleJobs) -> AnyAnswer:
     """Return the answer without hidden jobs."""
     if isinstance(answer, SiteAnswer):
         return msgspec.structs.replace(answer, queued=[job for job in answer.queued if seen.includes(job)])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from models.papers.run_template import RunTemplate
-from models.papers.search.evaluation_jobs import Moment, TemplateEstimates, Workload
+from models.papers.search.evaluation_jobs import TemplateEstimates, Workload, WorkloadStep
 from models.papers.search.genetic import SearchPlan, evolve
 from models.papers.search.templates import TemplateSets
 from models.papers.template import Templates
@@ -24,11 +24,11 @@ def workload() -> Workload:
     """Jobs of a simulated site, each ending when the fortieth after it is submitted."""
     made = [Job.of(job.submission("s")) for job in generate(1, JOBS, cpus=128, load=0.85)]
     run_s = [float(job.run) for job in generate(1, JOBS, cpus=128, load=0.85)]
-    moments = [Moment(0, 0.0)]
+    moments = [WorkloadStep(0, 0.0)]
     for place in range(1, JOBS):
-        moments.append(Moment(place, 0.0))
+        moments.append(WorkloadStep(place, 0.0))
         if place >= 40:
-            moments.append(Moment(place - 40, None))
+            moments.append(WorkloadStep(place - 40, None))
     return Workload(made, run_s, moments)
 
 

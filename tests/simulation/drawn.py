@@ -13,7 +13,7 @@ from zlib import crc32
 import msgspec
 
 from models.method_registry import run_method_named
-from models.simulation.assumed_run_times import Estimates, Predicted
+from models.simulation.assumed_run_times import Estimates, PredictedRunTimes
 from models.simulation.backfill import Conservative
 from models.simulation.multifactor import Holding
 from models.simulation.scheduler import RunningJob
@@ -114,7 +114,7 @@ class Drawn(Conservative):
 
     def __init__(self, site: str, cpus: int, start_time: int, rules: Rules, estimates: Estimates | None = None) -> None:
         if estimates is None and rules.plans == "predicted":
-            estimates = Predicted(run_method_named(LEARNT_BY))
+            estimates = PredictedRunTimes(run_method_named(LEARNT_BY))
         super().__init__(site, cpus, start_time, estimates)
         self.rules = rules
         self._used: dict[str, Holding] = {}  # by user or group

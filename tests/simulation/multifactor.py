@@ -5,7 +5,7 @@ from math import inf
 from typing import Literal
 
 from models.method_registry import run_method_named
-from models.simulation import Estimates, Predicted, SimulatedJob, multifactor
+from models.simulation import Estimates, PredictedRunTimes, SimulatedJob, multifactor
 
 LEARNT_BY = "last-two"
 """The method whose run times are planned with, where it is not the walltimes."""
@@ -40,7 +40,7 @@ class Multifactor(multifactor.Multifactor):
         priorities: Priorities = Priorities(cap=0.4),  # noqa: B008
     ) -> None:
         if estimates is None and priorities.plans == "predicted":
-            estimates = Predicted(run_method_named(LEARNT_BY))
+            estimates = PredictedRunTimes(run_method_named(LEARNT_BY))
         super().__init__(site, cpus, start_time, estimates, enforced, priorities=priorities)
         self.more = priorities
         self._in_queue = Counter[str | None]()  # CPUs that running jobs of a queue hold

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from models.method_registry import DEFAULT_RUN, run_method_named
 from models.records import AnyEvent, End, Start
-from models.simulation.assumed_run_times import Estimates, Predicted
+from models.simulation.assumed_run_times import Estimates, PredictedRunTimes
 from models.simulation.scheduler import NEVER, Scheduler
 from models.simulation.workload import SimulatedJob
 from models.site.job import Job
@@ -36,7 +36,7 @@ class Oracle:
         """Be given the sites' schedulers, by name; they are only read."""
         self._schedulers = schedulers
         if not self._told:
-            self._lasts = {name: Predicted(run_method_named(DEFAULT_RUN)) for name in schedulers}
+            self._lasts = {name: PredictedRunTimes(run_method_named(DEFAULT_RUN)) for name in schedulers}
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
         """Learn how long jobs ran, where that is to be predicted."""

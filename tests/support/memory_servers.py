@@ -9,7 +9,7 @@ from faust.types import TP
 
 from models.engine.histories import Changes
 from models.records import AnyEvent
-from models.site.history import Started
+from models.site.history import StartedJob
 from models.site.rows import Row
 from models.site.runs import Run
 from streams.broker.fetched import Fetched
@@ -45,7 +45,7 @@ class World:
         self.headers: list[list[tuple[str, bytes]]] = []  # of each of them
         self.arrived = 0.0  # when the next message comes to Kafka
         self.table: dict[bytes, bytes] = {}
-        self.started: dict[str, dict[int, Started]] = {}
+        self.started: dict[str, dict[int, StartedJob]] = {}
         self.runs: dict[str, dict[int, Run]] = {}
         self.rows: dict[str, dict[str, dict[int, Row]]] = {}
         self.marks: dict[int, bytes] = {}

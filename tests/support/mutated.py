@@ -20,7 +20,7 @@ import msgspec
 
 from models.engine.engine import Engine
 from models.records import AnyEvent, Capacity, Partition, Pool
-from models.site.history import Started
+from models.site.history import StartedJob
 from models.site.rows import Row
 from models.site.runs import Run
 from tests.support.engines import SMALL, workload
@@ -48,7 +48,7 @@ def stored(pools: bool) -> tuple[bytes, list[AnyEvent]]:
     events, engine = workload(3, 160), Engine("s", SMALL)
     if pools:
         events = [*map(with_pools, events)]
-    started: list[Started] = []
+    started: list[StartedJob] = []
     runs: dict[int, Run] = {}
     rows: dict[str, dict[int, Row]] = {}
     for event in events[:EVENTS_BEFORE]:

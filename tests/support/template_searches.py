@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from models.papers.run_template import RunTemplate
-from models.papers.search.evaluation_jobs import Moment, TemplateEstimates, Workload
+from models.papers.search.evaluation_jobs import TemplateEstimates, Workload, WorkloadStep
 from models.site.job import Job
 
 
@@ -26,9 +26,9 @@ def workload(jobs: int = 300) -> Workload:
             )
         )
         run_s.append(300.0 * (1 + user) * dice.uniform(0.8, 1.2))
-        moments.append(Moment(number, 0.0))
+        moments.append(WorkloadStep(number, 0.0))
         if number >= 5:
-            moments.append(Moment(number - 5, None))
+            moments.append(WorkloadStep(number - 5, None))
     return Workload(listed, run_s, moments)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from models.records import AnyEvent, Capacity, Partition, Pool, Start, Submit
 from models.simulation import generate, run
-from streams.bulk.ingest import Paced
+from streams.bulk.ingest import PacedIterator
 from streams.sources.swf import Trace, events_of
 
 DAY_S = 86_400.0
@@ -166,7 +166,7 @@ def schedule(
     measured = scenario.events[len(filling) :]
     due = ((min(event.time, scenario.last) - scenario.measured_from, event) for event in measured)
     limit: float | None = None
-    for event in chain(filling, Paced(due, scenario.speed(seconds), clock=clock, sleep=sleep)):
+    for event in chain(filling, PacedIterator(due, scenario.speed(seconds), clock=clock, sleep=sleep)):
         limit = clock() + seconds + MAX_DELAY_S if limit is None else limit
         while behind() > MAX_OUTSTANDING and not stop.is_set() and clock() < limit:
             stop.wait(0.01)

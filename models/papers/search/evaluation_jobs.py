@@ -38,7 +38,7 @@ def complete(templates: TemplateSet, choice: Choice) -> TemplateSet:
     return (*templates, RunTemplate.parse(LAST_RESORT))
 
 
-class Moment(NamedTuple):
+class WorkloadStep(NamedTuple):
     """Event of the job at this position in the workload: a prediction, or its end (`elapsed_s` is None).
 
     `elapsed_s` is the time that the job has run at the prediction, 0 at its submission.
@@ -67,7 +67,7 @@ class Workload:
         ValueError: there is no prediction among the moments.
     """
 
-    def __init__(self, jobs: Sequence[Job], run_s: Sequence[float], moments: Iterable[Moment]) -> None:
+    def __init__(self, jobs: Sequence[Job], run_s: Sequence[float], moments: Iterable[WorkloadStep]) -> None:
         listed = list(moments)
         self.jobs = list(jobs)
         self.run_s: Floats = np.array(run_s, np.float64)

@@ -89,7 +89,7 @@ def _request(*values: str | None) -> dict[str, Any]:
     )
 
 
-class Requested:
+class SelectTotals:
     """The sums over the parts of a `select=` or `nodes=`."""
 
     __slots__ = ("cpus", "features", "gpus", "memory", "nodes")
@@ -101,9 +101,9 @@ class Requested:
 
 
 @lru_cache(4096)
-def _chunks(select: str, nodes: str) -> Requested:
+def _chunks(select: str, nodes: str) -> SelectTotals:
     """Parse `5:ncpus=13:mem=4gb+1:ngpus=2`, or Torque's `4:ppn=8:gpus=1:feature` and `node01:ppn=2+node02`."""
-    chunks = Requested()
+    chunks = SelectTotals()
     for chunk in (select or nodes).split("+"):
         first, *parts = chunk.split(":")
         named = dict(part.split("=", 1) for part in parts if "=" in part)

@@ -59,12 +59,12 @@ class CallFailed(Exception):
         return Skipped(self.call, None, None, str(self), "a response of Slurm")
 
 
-class Closed(Exception):
+class SourceClosed(Exception):
     """The source was closed before or during the call, so the call did not fail."""
 
 
 class SlurmCalls(ABC):
-    """Queries to Slurm. Each raises `CallFailed` without a result, and `Closed` after `close`.
+    """Queries to Slurm. Each raises `CallFailed` without a result, and `SourceClosed` after `close`.
 
     `measured` holds the statistics of the calls.
     """
@@ -98,13 +98,13 @@ class SlurmCalls(ABC):
 
     def _measured(self, name: str, call: Callable[[], bytes]) -> bytes:
         if self._closed:
-            raise Closed
+            raise SourceClosed
         made, began = self.measured.setdefault(name, Calls()), time.monotonic()
         try:
             return call()
         except CallFailed:
             if self._closed:
-                raise Closed from None
+                raise SourceClosed from None
             made.failed += 1
             raise
         finally:
@@ -199,7 +199,7 @@ class Commands(SlurmCalls):
         try:
             with self._lock:
                 if self._closed:
-                    raise Closed
+                    raise SourceClosed
                 running = self._running = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
                 )

@@ -31,7 +31,7 @@ NEWLINE = b"\n"
 _NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)(\.gz|\.bz2|\.xz)?$")
 
 
-class Recorded(Poller):
+class RecordedPoller(Poller):
     """A folder of poll results, in name order.
 
     The files are named `0001-squeue.json`, `0002-sacct.txt.gz`, `0003-sacct.json` and so on. Beside `0001-squeue.json`

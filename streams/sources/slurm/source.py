@@ -23,7 +23,7 @@ from streams.sources.slurm.jobcomp import KafkaRecords
 from streams.sources.slurm.machine import capacity_of
 from streams.sources.slurm.overlapping import DumpEnd, events_of
 from streams.sources.slurm.polling import AccountingPolling, Poller, PollResult, QueuePolling, SlurmCursor
-from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
+from streams.sources.slurm.recorded import OneFile, RecordedPoller, kind_of
 from streams.sources.slurm.rest import Rest, SlurmrestdAccess
 from streams.sources.source_registry import head_of
 from streams.text.quantities import seconds_of
@@ -130,7 +130,7 @@ class SlurmSource(contract.Source):
             return KafkaRecords(text.removeprefix("kafka://"), on_skipped, options["kafka_options"])
         path = Path(text)
         if path.is_dir():
-            return Recorded(path, on_skipped)
+            return RecordedPoller(path, on_skipped)
         if (file := self._file(text)) is not None:
             return file
         raise NotUnderstood(f"{text}: there is no such file; expected {HELP}")

@@ -37,7 +37,7 @@ _UNITS = MappingProxyType(
 )
 
 
-class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScaledColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A column of numbers with another unit, or with a factor, such as CPUs per node."""
 
     column: "Column"
@@ -46,7 +46,7 @@ class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 Column = str | Annotated[int, Meta(ge=1, le=10_000)] | list[str]
-Named = Column | Scaled
+Named = Column | ScaledColumn
 
 Field = (
     Literal["job", "submit", "eligible", "start", "end", "wait", "run", "state", "walltime"]
@@ -69,8 +69,8 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return any(isinstance(_scaled(named).column, int) for named in self.columns.values())
 
 
-def _scaled(named: Named) -> Scaled:
-    return named if isinstance(named, Scaled) else Scaled(named)
+def _scaled(named: Named) -> ScaledColumn:
+    return named if isinstance(named, ScaledColumn) else ScaledColumn(named)
 
 
 def numbers(columns: int) -> list[str]:
@@ -112,7 +112,7 @@ def read_mapping(name: str) -> Mapping:
     if not found.columns.keys() & {"start", "wait"}:
         raise NotUnderstood(f"{path}: columns: expected `start` or `wait`")
     for field, named in found.columns.items():
-        if isinstance(named, Scaled) and named.unit not in (None, *_UNITS):
+        if isinstance(named, ScaledColumn) and named.unit not in (None, *_UNITS):
             raise NotUnderstood(f"{path}: columns.{field}: unit {named.unit!r}; expected one of {', '.join(_UNITS)}")
     return found
 

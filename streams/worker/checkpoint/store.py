@@ -36,7 +36,7 @@ from redis.exceptions import ResponseError
 
 from models.engine.histories import Changes
 from models.engine.saved_state import SavedState, decode_array, encode_array
-from models.site.history import Started
+from models.site.history import StartedJob
 from models.site.rows import Row
 from models.site.runs import Run
 from streams.worker.checkpoint.claims import FencingLeases, WritesLost
@@ -51,14 +51,14 @@ RETIRED_S = 30 * 86_400  # expiry of entries that no state counts, seconds
 T = TypeVar("T")
 Command = tuple[Any, ...]  # a Redis command and its arguments
 _encode = msgspec.msgpack.Encoder(enc_hook=encode_array).encode
-_decode_started = msgspec.msgpack.Decoder(Started, dec_hook=decode_array).decode
+_decode_started = msgspec.msgpack.Decoder(StartedJob, dec_hook=decode_array).decode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
 
 
 class HistoryEntries(msgspec.Struct):
     """Entries of a site in Redis, in addition to its state: started jobs, run times, and rows of methods."""
 
-    started: list[Started]
+    started: list[StartedJob]
     runs: list[Run]
     rows: dict[str, list[Row]] = {}
 

@@ -46,7 +46,7 @@ class MemoryBudget:
         return 1 + len(message.value or b"") // PLACE_BYTES
 
 
-class Parked:
+class ParkedMessages:
     """Messages of one site that are not in memory: those from offset `first` to `last` of its topic."""
 
     __slots__ = ("count", "first", "last", "topic")
@@ -72,7 +72,7 @@ class SiteQueue:
         self.messages: deque[Fetched] = deque()
         self.held = 0  # places
         self.blocked = self.queued = self.reading = False
-        self.parked: Parked | None = None
+        self.parked: ParkedMessages | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -195,7 +195,7 @@ class SiteQueues:
             return
         if known and queue.messages and not self._room.admits(queue.held):
             self._parked += 1
-            queue.parked = Parked(message)
+            queue.parked = ParkedMessages(message)
             return
         self._append(queue, message)
         if not known:

@@ -17,7 +17,7 @@ from models.engine.histories import MIN_JOBS_TO_RECOVER, Changes
 from models.engine.saved_state import STATE_VERSION, decode_array, encode_array, read_saved
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent
-from models.site.history import Started
+from models.site.history import StartedJob
 from models.site.job import Job
 from models.site.rows import Row
 from models.site.runs import Run
@@ -127,10 +127,11 @@ class Disk:
             self.own[name] = {number: row for number, row in self.own[name].items() if number >= oldest_row}
         self.trimmed += len(changes.forgotten_runs)
 
-    def rows(self) -> tuple[list[Started], list[Run]]:
+    def rows(self) -> tuple[list[StartedJob], list[Run]]:
         """Everything that is in the store."""
         started = [
-            msgspec.msgpack.decode(row, type=Started, dec_hook=decode_array) for row in reversed(self.started.values())
+            msgspec.msgpack.decode(row, type=StartedJob, dec_hook=decode_array)
+            for row in reversed(self.started.values())
         ]
         return started, [msgspec.msgpack.decode(row, type=Run) for row in reversed(self.runs.values())]
 

@@ -1,5 +1,5 @@
 from models.method import RunMethod
-from models.simulation import Actual, Estimates, Predicted, SimulatedJob, perform
+from models.simulation import Actual, Estimates, PredictedRunTimes, SimulatedJob, perform
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
 from tests.support.simulated_jobs import CPUS, Given, make
@@ -25,7 +25,7 @@ class Diary(RunMethod):
 def test_predictor_learns_at_end_and_repredicts_the_users_jobs() -> None:
     diary = Diary()
     jobs = [make(1, 0, 8, 50, "ada"), make(2, 1, 8, 20, "ada"), make(3, 2, 8, 5, "bob"), make(4, 60, 8, 7, "ada")]
-    perform(jobs, CPUS, "lewf", Predicted(diary))
+    perform(jobs, CPUS, "lewf", PredictedRunTimes(diary))
     assert diary.told == [("1", 50), ("2", 20), ("4", 7), ("3", 5)]
     # At 50, when 1 ends, 2 is of its user and queued; at 70, when 2 ends, so is 4: that is expected to run for 20, as 1
     # did for 50, which 3 was, when it came, for an hour.
@@ -34,12 +34,12 @@ def test_predictor_learns_at_end_and_repredicts_the_users_jobs() -> None:
 
 def test_lerwf_asks_how_long_jobs_run_given_how_long_they_have() -> None:
     diary = Diary()
-    perform([make(1, 0, 4, 50), make(2, 30, 4, 50)], CPUS, "lerwf", Predicted(diary))
+    perform([make(1, 0, 4, 50), make(2, 30, 4, 50)], CPUS, "lerwf", PredictedRunTimes(diary))
     assert ("1", 30.0) in diary.asked and ("2", 20.0) in diary.asked
 
 
 def test_estimates_without_a_prediction() -> None:
-    estimates = Predicted(Diary())
+    estimates = PredictedRunTimes(Diary())
     job = make(1, 0, 1, 1)
     assert estimates.of(job) == 3600
     estimates.learn(make(2, 0, 1, 100), 100)

@@ -13,7 +13,7 @@ from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit, Suspend
 from models.site.expiry import MIN_AGREEING_EVENTS, Expiry, due
-from models.site.history import Started
+from models.site.history import StartedJob
 from models.site.job import Job, Phase
 from models.site.runs import Run
 from models.site.state import SiteState
@@ -315,7 +315,7 @@ def test_totals_stay_exact_and_the_state_small() -> None:
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 5, 64, 311])
 def test_saved_and_loaded_engine_expires_the_same_jobs(every: int) -> None:
     engine = Engine("s", SETTINGS)
-    started: list[Started] = []
+    started: list[StartedJob] = []
     runs: list[Run] = []
     for place, event in enumerate(workload()):
         assert said(engine.apply(event)) == all_said()[place]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from models.engine.saved_state import decode_array, encode_array
-from models.site.history import COUNT, LATEST_JOBS, History, Started
+from models.site.history import COUNT, LATEST_JOBS, History, StartedJob
 from models.site.job import Job
 
 
@@ -18,7 +18,7 @@ def start(number: int, dice: random.Random) -> tuple[Job, float]:
     return job, wait_s
 
 
-def filled(size: int, count: int) -> tuple[History, list[Started]]:
+def filled(size: int, count: int) -> tuple[History, list[StartedJob]]:
     """A history after `count` jobs, and all the rows that it gave."""
     dice = random.Random(count)
     history = History(size)
@@ -53,7 +53,7 @@ def test_job_n_is_at_place_n_modulo_the_size(count: int) -> None:
 def test_a_restored_history_lies_as_it_lay_and_goes_on_alike(count: int) -> None:
     history, rows = filled(7, count)
     stored = msgspec.msgpack.encode(rows, enc_hook=encode_array)
-    rows = msgspec.msgpack.decode(stored, type=list[Started], dec_hook=decode_array)
+    rows = msgspec.msgpack.decode(stored, type=list[StartedJob], dec_hook=decode_array)
     random.Random(0).shuffle(rows)
     restored = History(7)
     restored.restore(rows, count)
@@ -113,7 +113,7 @@ def test_the_latest_waits_are_in_order_and_read_back(size: int, count: int) -> N
 
 @pytest.mark.parametrize(("before", "after"), [(10, 16), (16, 10)])
 def test_history_of_another_size_keeps_common_jobs(before: int, after: int) -> None:
-    old, rows, dice = History(before), list[Started](), random.Random(1)
+    old, rows, dice = History(before), list[StartedJob](), random.Random(1)
     for number in range(25):
         rows.append(old.learn(start(number, dice)[0], float(number)))
     new = History(after)

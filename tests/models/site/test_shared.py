@@ -4,7 +4,7 @@ import gc
 import sys
 
 from models.site.job import Estimate, Job
-from models.site.shared import Shared
+from models.site.shared import ValueInterner
 
 JOBS = 25_000
 
@@ -18,7 +18,7 @@ def read_back(number: int) -> Job:
 
 
 def test_shared_jobs_have_common_names_and_own_values() -> None:
-    shared = Shared()
+    shared = ValueInterner()
     jobs = [shared.settle(read_back(number)) for number in range(JOBS)]
     assert len({id(job.user) for job in jobs}) < 7 * 10
     assert [job.estimates["blend"].reason for job in jobs] == [f"reason {number}" for number in range(JOBS)]
@@ -26,7 +26,7 @@ def test_shared_jobs_have_common_names_and_own_values() -> None:
 
 
 def test_what_no_other_job_has_goes_with_its_job() -> None:
-    shared, seen = Shared(), shared_reason()
+    shared, seen = ValueInterner(), shared_reason()
     before = sys.getrefcount(seen)
     job = shared.settle(Job("0", 0, 0.0, estimates={"blend": Estimate(1.0, seen)}))
     assert sys.getrefcount(seen) > before

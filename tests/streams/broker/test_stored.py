@@ -12,7 +12,7 @@ from streams.broker import topic_messages
 from streams.broker.standstill import batches_to
 from streams.errors import Unreachable
 from streams.notify.metrics import NotifyCounts
-from streams.notify.watching import NoticeFilter, Reader, Watching
+from streams.notify.watching import NoticeFilter, NoticeTracker, Reader
 from streams.settings import Settings
 
 PLACE = TopicPartition("queuecast.predictions", 0)
@@ -99,7 +99,7 @@ class GoneAsync:
 def test_notices_do_not_wait_without_end_for_what_a_topic_held(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = GoneBroker()
     monkeypatch.setattr("time.monotonic", lambda: broker.now)
-    watching = Watching(NoticeFilter(), "n", 600.0)
+    watching = NoticeTracker(NoticeFilter(), "n", 600.0)
     reader = Reader(Settings(), watching, NotifyCounts(watching.jobs))
     with pytest.raises(Unreachable, match="offset 2: nothing came for 30 s"):
         asyncio.run(reader._read_whole(GoneAsync(broker), [PLACE]))

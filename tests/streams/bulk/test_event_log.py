@@ -7,7 +7,7 @@ import pytest
 from models.records import AnyEvent, Cancel, Capacity, End, ExpectedStart, Requeue, Start, Submit
 from streams.bulk import event_log
 from streams.bulk.event_log import EventLog, job_number, jobs_in
-from streams.bulk.live_events import Passed
+from streams.bulk.live_events import LogPrefixState
 from streams.bulk.survey import UsageLevel
 from streams.errors import UserError
 from streams.sources.swf import events_of, read_swf
@@ -180,7 +180,7 @@ def test_log_after_first_jobs_contains_capacity(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_of_jobs_and_arrays_that_are_over() -> None:
-    live = Passed()
+    live = LogPrefixState()
     alone = Submit(site="s", time=11.0, job="7_1", array="7")  # it leaves the row of three, which has two tasks then
     started = [Start(site="s", time=12.0, job=f"7_{task}", array="7") for task in (0, 2)]
     for event in (Submit(site="s", time=10.0, job="7", array_size=3), alone, *started):
@@ -193,7 +193,7 @@ def test_nothing_is_kept_of_jobs_and_arrays_that_are_over() -> None:
 
 
 def test_task_submitted_after_start_keeps_other_tasks_pending() -> None:
-    live = Passed()
+    live = LogPrefixState()
     live.add(Submit(site="s", time=10.0, job="9", array_size=3))
     live.add(Start(site="s", time=11.0, job="9_1", array="9"))
     live.add(End(site="s", time=12.0, job="9_1"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.bulk.ingest import Paced, SortedSource, names_of, timeline, until
+from streams.bulk.ingest import PacedIterator, SortedSource, names_of, timeline, until
 from streams.bulk.reading import read_log
 from streams.errors import UserError
 from tests.support.traces import made_trace, swf_line
@@ -83,21 +83,21 @@ class Clock:
 @pytest.mark.parametrize("speed", [1.0, 60.0])
 def test_events_are_sent_when_they_are_due(two: list[SortedSource], speed: float) -> None:
     clock = Clock()
-    due = [clock.now - 500 for _ in Paced(timeline(two), speed, clock=clock, sleep=clock.sleep)]
+    due = [clock.now - 500 for _ in PacedIterator(timeline(two), speed, clock=clock, sleep=clock.sleep)]
     assert due == pytest.approx([since / speed for since, _ in timeline(two)])
 
 
 def test_what_is_late_is_sent_at_once(two: list[SortedSource]) -> None:
     clock = Clock(look_s=10_000)
-    assert len(list(Paced(timeline(two), 1.0, clock=clock, sleep=clock.sleep))) == two[0].count + two[1].count
-    assert list(Paced(timeline(two), math.inf, clock=Clock(), sleep=lambda _: pytest.fail("slept")))
+    assert len(list(PacedIterator(timeline(two), 1.0, clock=clock, sleep=clock.sleep))) == two[0].count + two[1].count
+    assert list(PacedIterator(timeline(two), math.inf, clock=Clock(), sleep=lambda _: pytest.fail("slept")))
 
 
 @pytest.mark.parametrize(("speed", "left"), [(10.0, [4.0, 3.0, 2.0, 0.5]), (math.inf, [None] * 4)])
 def test_time_left_follows_pace_not_event_count(
     two: list[SortedSource], speed: float, left: list[float | None]
 ) -> None:
-    steps = Paced(timeline(two), speed, max(source.seconds for source in two), Clock(), lambda _: None)
+    steps = PacedIterator(timeline(two), speed, max(source.seconds for source in two), Clock(), lambda _: None)
     found = [steps.remaining_s for _, step in zip(range(9), steps, strict=False) if step]
     assert found[4:8] == left
 

@@ -6,7 +6,7 @@ import pytest
 
 from models.notices import notice
 from models.records import Outcome, Prediction, Submit
-from streams.notify.watching import NoticeFilter, Watching
+from streams.notify.watching import NoticeFilter, NoticeTracker
 from tests.support import events
 
 NOW = 1.8e9
@@ -21,11 +21,11 @@ def outcome(job: str, at: float = NOW) -> Outcome:
     return events.outcome(job, 1.0, made_at=at, site="kth", observed_at=at)
 
 
-def watching(clock: list[float], **wanted: frozenset[str]) -> Watching:
-    return Watching(NoticeFilter(**wanted), "notify", 900.0, lambda: clock[0])
+def watching(clock: list[float], **wanted: frozenset[str]) -> NoticeTracker:
+    return NoticeTracker(NoticeFilter(**wanted), "notify", 900.0, lambda: clock[0])
 
 
-def due(found: Watching) -> list[str]:
+def due(found: NoticeTracker) -> list[str]:
     return [job.place[1] for job in found.due()]
 
 
@@ -66,7 +66,7 @@ def test_what_was_told_before_a_restart_is_not_told_again() -> None:
     again.was_notified(told)
     again.predicted(prediction("1", HOUR_S), NOW)
     assert due(again) == []
-    other = Watching(NoticeFilter(), "other", 900.0, lambda: clock[0])
+    other = NoticeTracker(NoticeFilter(), "other", 900.0, lambda: clock[0])
     other.was_notified(told)
     other.predicted(prediction("1", HOUR_S), NOW)
     assert due(other) == ["1"]

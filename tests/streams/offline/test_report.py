@@ -20,7 +20,7 @@ from models.waiting_accuracy import Landmark
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.cli.app import main
-from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, Breakdowns, Counted
+from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, BreakdownCounts, Breakdowns
 from streams.offline.output_files import read_state, save_state
 from streams.offline.report.findings import findings, headline, text_of, verdict
 from streams.offline.report.page import ReportData, Series, _by_week, lines, page_of
@@ -69,7 +69,7 @@ def test_a_burst_counts_as_few_jobs_however_many_it_has(tmp_path: Path) -> None:
         found.add(outcome(str(number), "blend", 5.0, 5.0, bounds={"0.9": 4.0 if number else 6.0}), job)
     again = Breakdowns(0.0, SETTINGS)
     save_state(found.counted, tmp_path / "state")
-    kept = read_state(tmp_path / "state", Counted, "a breakdown")
+    kept = read_state(tmp_path / "state", BreakdownCounts, "a breakdown")
     assert kept is not None
     again.counted = kept
     ours = again.found["blend"]

@@ -9,7 +9,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.papers.run_template import RunTemplate
-from models.papers.search.evaluation_jobs import Moment
+from models.papers.search.evaluation_jobs import WorkloadStep
 from models.papers.search.genetic import SearchPlan
 from models.papers.template import Templates
 from models.records import End
@@ -54,7 +54,7 @@ def test_the_workload_is_the_events_of_the_jobs_that_started(tmp_path: Path) -> 
     assert ended == [(0, False), (1, False), (1, True), (2, False), (0, True), (3, False), (3, True), (2, True)]
     running = workload_of(trace, 5, running=True)
     asked = [
-        Moment(int(place), float(at))
+        WorkloadStep(int(place), float(at))
         for place, at in zip(running.place, running.elapsed_s, strict=True)
         if not np.isnan(at)
     ]

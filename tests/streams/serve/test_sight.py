@@ -14,7 +14,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Capacity, JobsAnswer, JobsQuestion, SiteAnswer, SiteQuestion, Start, Submit
 from streams.serve.service import Service
-from streams.serve.sight import Sight, restricted
+from streams.serve.sight import VisibleJobs, restricted
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings
 from streams.settings.sections import ServeToken
@@ -124,7 +124,9 @@ def test_a_users_own_jobs_are_listed(client: TestClient[Any]) -> None:
 
 def test_without_a_sight_nothing_is_seen() -> None:
     engine = busy_engine()
-    site = restricted(answer(SiteQuestion(id="1", site="alder"), engine, engine.time), Sight())
-    jobs = restricted(answer(JobsQuestion(id="1", site="alder", user="bob"), engine, engine.time), Sight(user="ada"))
+    site = restricted(answer(SiteQuestion(id="1", site="alder"), engine, engine.time), VisibleJobs())
+    jobs = restricted(
+        answer(JobsQuestion(id="1", site="alder", user="bob"), engine, engine.time), VisibleJobs(user="ada")
+    )
     assert isinstance(site, SiteAnswer) and site.queued == [] and site.live.queued_jobs == 3
     assert isinstance(jobs, JobsAnswer) and (jobs.jobs, jobs.more) == ([], 0)

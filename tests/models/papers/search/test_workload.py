@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.papers.run_template import LAST_RESORT, RunTemplate
-from models.papers.search.evaluation_jobs import Moment, Workload, complete
+from models.papers.search.evaluation_jobs import Workload, WorkloadStep, complete
 from models.papers.template import Choice, Templates
 from models.site.job import Job
 from models.site.runs import RunHistory
@@ -32,12 +32,12 @@ def random_workload(dice: random.Random, jobs: int, running: bool = True) -> Wor
         run_s.append(dice.choice([0.0, 60.0, dice.expovariate(1 / 900), 4000.5]))
     moments, live = [], []
     for place in range(jobs):
-        moments.append(Moment(place, 0.0))
+        moments.append(WorkloadStep(place, 0.0))
         live.append(place)
         if running and dice.random() < 0.4:
-            moments.append(Moment(dice.choice(live), dice.choice([1.0, 90.0, 700.0, 5000.0])))
+            moments.append(WorkloadStep(dice.choice(live), dice.choice([1.0, 90.0, 700.0, 5000.0])))
         while live and dice.random() < 0.5:
-            moments.append(Moment(live.pop(dice.randrange(len(live))), None))
+            moments.append(WorkloadStep(live.pop(dice.randrange(len(live))), None))
     return Workload(listed, run_s, moments)
 
 
@@ -78,7 +78,14 @@ def jobs_of(*requests: tuple[str, float | None]) -> list[Job]:
 
 def test_an_error_worked_by_hand() -> None:
     jobs = jobs_of(("a", None), ("a", None), ("b", None), ("a", 150.0))
-    moments = [Moment(0, 0.0), Moment(0, None), Moment(1, 0.0), Moment(1, None), Moment(2, 0.0), Moment(3, 0.0)]
+    moments = [
+        WorkloadStep(0, 0.0),
+        WorkloadStep(0, None),
+        WorkloadStep(1, 0.0),
+        WorkloadStep(1, None),
+        WorkloadStep(2, 0.0),
+        WorkloadStep(3, 0.0),
+    ]
     workload = Workload(jobs, [100.0, 300.0, 50.0, 120.0], moments)
     told = [workload.estimates(RunTemplate.parse("user mean absolute 64"))]
     assert workload.predictions(told, "surest").tolist() == pytest.approx([math.nan] * 3 + [150.0], nan_ok=True)
@@ -86,14 +93,17 @@ def test_an_error_worked_by_hand() -> None:
 
 
 def test_it_knows_what_its_jobs_differ_in() -> None:
-    alike = Workload(jobs_of(("a", None), ("a", None)), [1.0, 2.0], [Moment(0, 0.0), Moment(1, 0.0)])
+    alike = Workload(jobs_of(("a", None), ("a", None)), [1.0, 2.0], [WorkloadStep(0, 0.0), WorkloadStep(1, 0.0)])
     assert (alike.attributes, alike.has_walltimes, alike.has_running) == ((), False, False)
-    different = Workload(jobs_of(("a", 60.0), ("b", 90.0)), [1.0, 2.0], [Moment(0, 0.0), Moment(0, 5.0)])
+    different = Workload(jobs_of(("a", 60.0), ("b", 90.0)), [1.0, 2.0], [WorkloadStep(0, 0.0), WorkloadStep(0, 5.0)])
     assert (different.attributes, different.has_walltimes, different.has_running) == (("user", "walltime"), True, True)
 
 
 def test_its_fingerprint_tells_it_from_others() -> None:
-    jobs, moments = jobs_of(("a", None), ("b", None)), [Moment(0, 0.0), Moment(0, None), Moment(1, 0.0)]
+    jobs, moments = (
+        jobs_of(("a", None), ("b", None)),
+        [WorkloadStep(0, 0.0), WorkloadStep(0, None), WorkloadStep(1, 0.0)],
+    )
     prints = [
         Workload(jobs, [1.0, 2.0], moments).fingerprint,
         Workload(jobs, [1.0, 3.0], moments).fingerprint,
@@ -106,7 +116,7 @@ def test_its_fingerprint_tells_it_from_others() -> None:
 
 def test_a_workload_without_predictions_is_refused() -> None:
     with pytest.raises(ValueError, match="no job to predict"):
-        Workload(jobs_of(("a", None)), [1.0], [Moment(0, None)])
+        Workload(jobs_of(("a", None)), [1.0], [WorkloadStep(0, None)])
 
 
 def test_a_set_is_completed_where_estimates_are_weighted() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streams.sources.contract import Calls, Skipped
-from streams.sources.slurm.calls import CallFailed, Closed, Commands
+from streams.sources.slurm.calls import CallFailed, Commands, SourceClosed
 from streams.sources.slurm.rest import Rest
 from streams.sources.slurm.source import SlurmSource
 from tests.support.deployment import until
@@ -211,9 +211,9 @@ def test_request_failing_after_close_is_not_counted(served: Served) -> None:
         until(lambda: bool(served.asked))
         calls.close()
         served.answers.set()
-        with pytest.raises(Closed):
+        with pytest.raises(SourceClosed):
             asked.result(30)
-    with pytest.raises(Closed):
+    with pytest.raises(SourceClosed):
         calls.machine("nodes")
     assert (measured["jobs"].count, measured["jobs"].failed) == (1, 0)
     assert len(served.asked) == 1
