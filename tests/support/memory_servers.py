@@ -13,7 +13,7 @@ from models.site.history import StartedJob
 from models.site.rows import Row
 from models.site.runs import Run
 from streams.broker.fetched import Fetched
-from streams.worker.checkpoint.claims import Fenced
+from streams.worker.checkpoint.claims import Fenced, FencingLeases
 from streams.worker.checkpoint.event_logs import ChangelogRecords, EventLogs, MessageBatch
 from streams.worker.checkpoint.owned_table import OwnershipToken
 from streams.worker.checkpoint.store import HistoryEntries, SiteStore
@@ -150,6 +150,7 @@ class MemoryStore(SiteStore):
     def __init__(self, world: World, token: OwnershipToken) -> None:
         self._world = world
         self._token = token
+        self.claims = FencingLeases(None, str)  # type: ignore[arg-type]  # it holds none
 
     async def claim(self, site: str, after: int = 0) -> int:
         await self._world.pause()

@@ -7,9 +7,9 @@ The claim also counts the writes. A Redis that came back without the last writes
 everysec`) is detected in the same way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -33,6 +33,18 @@ class Claim(msgspec.Struct):
     writes: int = 0
 
 
+class Lease(NamedTuple):
+    """A claim as it is in Redis, with its owner."""
+
+    owner: bytes
+    number: int
+    writes: int
+
+    def is_same(self, claims: bytes | None, owner: bytes | None, writes: bytes | None) -> bool:
+        """Compare with the fields of a site's hash in Redis."""
+        return owner == self.owner and (int(claims or 0), int(writes or 0)) == (self.number, self.writes)
+
+
 class FencingLeases:
     """Sites claimed by this process. In Redis each has the hash `key(site)` with `claims`, `owner` and `writes`.
 
@@ -47,6 +59,25 @@ class FencingLeases:
         self._key = key
         self._owner = uuid4().hex.encode()  # unique for each assignment of a partition
         self._held: dict[str, Claim] = {}
+        self._inherited: dict[str, Lease] = {}  # of an earlier assignment, until the first claim
+        self._continued: set[str] = set()
+
+    def inherit(self, leases: Mapping[str, Lease]) -> None:
+        """Set the leases of this process in an earlier assignment of the partition (`is_continued`)."""
+        self._inherited.update(leases)
+
+    def is_continued(self, site: str) -> bool:
+        """Return whether the inherited lease was unchanged in Redis when this process first claimed the site again.
+
+        Then no other process has written the site's entries in between. False in case of doubt: if the first attempt
+        to claim failed, or if Redis has lost writes.
+        """
+        return site in self._continued
+
+    def lease(self, site: str) -> Lease | None:
+        """Return the lease of a site; None if this process has not claimed it."""
+        held = self._held.get(site)
+        return None if held is None else Lease(self._owner, held.number, held.writes)
 
     async def claim(self, site: str, after: int = 0) -> int:
         """Become the only writer of a site's entries; also for a site without earlier claims.
@@ -65,10 +96,10 @@ class FencingLeases:
             Fenced: Another process has claimed the site since this one did.
             redis.WatchError: Another process claims the site at the same time.
         """
-        key, held = self._key(site), self._held.get(site)
+        key, held, inherited = self._key(site), self._held.get(site), self._inherited.pop(site, None)
         async with transaction(self._client, key) as pipe:
             await pipe.watch(key)
-            claims, claimed_by = await pipe.hmget(key, ["claims", "owner"])
+            claims, claimed_by, writes = await pipe.hmget(key, ["claims", "owner", "writes"])
             if held is not None:
                 self._check_fencing(site, held, claims, claimed_by)
             number = max(int(claims or 0), after) + 1
@@ -77,6 +108,9 @@ class FencingLeases:
             pipe.hset(key, mapping={"claims": number, "owner": self._owner, "writes": 0})
             await pipe.execute()
         self._held[site] = Claim(number)
+        self._continued.discard(site)
+        if inherited is not None and inherited.is_same(claims, claimed_by, writes):
+            self._continued.add(site)
         with suppress(ResponseError):  # a Redis user without this permission cannot set an expiry either
             await self._client.persist(key)
         return number

@@ -12,6 +12,7 @@ from streams.errors import UserError
 from streams.worker.answers.freshness import Freshness
 from streams.worker.checkpoint.owned_table import keys_elsewhere, stored_sites
 from streams.worker.checkpoint.stored_site import SiteHandle
+from streams.worker.ownership.kept_sites import KeptSites
 from streams.worker.ownership.partition import OwnedPartition, SharedContext
 
 CHECKPOINT_TURNS = 20  # polls for due checkpoints per `checkpoint_seconds`
@@ -29,6 +30,7 @@ class Owner(Mapping[str, SiteHandle]):
         self._freshness = freshness
         self._partitions: dict[int, OwnedPartition] = {}
         self._served: list[OwnedPartition] = []
+        self._kept: dict[int, KeptSites] = {}  # of revoked partitions, until the next assignment
 
     def __getitem__(self, site: str) -> SiteHandle:
         for partition in self._served:
@@ -119,7 +121,11 @@ class Owner(Mapping[str, SiteHandle]):
         for number, found in stored.items():
             for site in found.heads:
                 self._check_home(site, number)
-        taken = {number: OwnedPartition(number, self._context, found) for number, found in stored.items()}
+        kept, self._kept = self._kept, {}
+        taken = {
+            number: OwnedPartition(number, self._context, found, kept.get(number)) for number, found in stored.items()
+        }
+        del kept  # the sites of other partitions are not needed any more
         self._partitions.update(taken)
         await asyncio.gather(*(partition.until_served() for partition in taken.values()))
         self._served = [partition for partition in self._partitions.values() if partition.is_served]
@@ -140,6 +146,7 @@ class Owner(Mapping[str, SiteHandle]):
         for partition in given:
             if self._partitions.get(partition.number) is partition:
                 del self._partitions[partition.number]
+                self._kept[partition.number], partition.kept = partition.kept, {}
         self._freshness.forget(partitions)
 
     def checkpoint_due(self) -> None:

@@ -25,6 +25,7 @@ from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored_site import Table
 from streams.worker.intake.intake import Intake
 from streams.worker.ownership.checkpoints import Checkpoints, Work
+from streams.worker.ownership.kept_sites import KeptSites, kept_sites
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.partition_sites import PartitionSites
 from streams.worker.ownership.processing import Processing
@@ -91,16 +92,21 @@ class OwnedPartition:
 
     Args:
         stored: Table contents of the partition.
+        kept: Sites in memory of an earlier assignment.
     """
 
-    def __init__(self, number: int, context: SharedContext, stored: StoredSites) -> None:
+    def __init__(self, number: int, context: SharedContext, stored: StoredSites, kept: KeptSites | None = None) -> None:
         self.number = number
         self._stored: StoredSites | None = stored
         settings, worker, self.token = context.settings, context.settings.worker, OwnershipToken(number, context.alive)
         self._context = context
-        table = OwnedTable(context.table, self.token)
+        self._table = table = OwnedTable(context.table, self.token)
         self._retries = Retries(self.token.check)
-        store = context.store(self.token)
+        self._store = store = context.store(self.token)
+        self.kept: KeptSites = kept or {}
+        """Sites of the earlier assignment until they are claimed; after `revoke` those for the next one."""
+        store.claims.inherit({site: one.lease for site, one in self.kept.items()})
+        self._is_stored = False  # the last checkpoint was made
         self.crashes = CrashTracker(number, store, self._retries, worker.checkpoint_events, context.exclusive)
         loader = SiteLoader(
             store,
@@ -161,6 +167,8 @@ class OwnedPartition:
                 assert stored is not None
                 await self.crashes.begin()
                 await self.sites.take_over(stored, self._context.claiming)
+                self.sites.resume(self.kept)
+                self.kept = {}
                 await self.sites.read_back(self._context.reading_first, FIRST_S)
                 self._serving.set()
                 self._begin(partial(self.sites.read_back, self._context.reading))
@@ -170,6 +178,7 @@ class OwnedPartition:
                     await self.checkpoints.make()
                 await self.crashes.ended()
                 self.token.revoke()
+                self._is_stored = True
                 raise Revoked("the partition is handed over")
         except BaseExceptionGroup as failed:
             for error in failed.exceptions:
@@ -207,6 +216,9 @@ class OwnedPartition:
         self.token.revoke()
         self._life.cancel()
         await asyncio.wait([self._life])
+        is_stored = self._is_stored and self.checkpoints.since is None
+        preparing = self._processing.preparing
+        self.kept = kept_sites(self.sites.handles, self._table, self._store, preparing) if is_stored else {}
         self._queues.clear()
         self.checkpoints.forget()
         self.sites.handles.clear()  # engines are large, so free them before the next garbage collection

@@ -15,6 +15,7 @@ from streams.worker.checkpoint.loader import SiteLoader, until_ready
 from streams.worker.checkpoint.owned_table import OwnedTable, StoredSites
 from streams.worker.checkpoint.stored_site import PartitionLog, SiteHandle, decode_stored
 from streams.worker.intake.messages import Unreadable
+from streams.worker.ownership.kept_sites import KeptSites
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,21 @@ class PartitionSites:
         for site, head in heads.items():
             if log_of(site, head) in behind:
                 self._miss_events(await self.get(site, head.own))
+
+    def resume(self, kept: KeptSites) -> None:
+        """Continue with kept sites whose stored data no other process has changed; the others are restored."""
+        for site, (handle, head, _) in kept.items():
+            lease = self.loader.store.claims.lease(site)
+            is_stored = site in self._unread and self._unread[site] is None and self.table.get(site.encode()) == head
+            if is_stored and lease is not None and self.loader.store.claims.is_continued(site):
+                handle.claim = lease.number
+                handle.jobs.free_others(self._segments.pop(site, ()))
+                self.handles[site] = handle
+                del self._unread[site]
+                self._last.pop(site, None)
+        if kept:
+            where = {"partition": self.partition}
+            log.info("Resumed %d of %d sites kept in memory", len(self.handles), len(kept), extra=where)
 
     async def _claim_all(self, stored: StoredSites, claiming: asyncio.Semaphore) -> StoredSites:
         """Claim all sites, including those that are written meanwhile; return their stored data."""

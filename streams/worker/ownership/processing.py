@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -82,6 +82,11 @@ class Processing:
     _gaps: dict[str, list[int]] = field(default_factory=dict, init=False)  # the offset after each gap, by topic
     _rebuild_results: dict[str, RebuildResult] = field(default_factory=dict, init=False)
     _prepared: dict[str, Place] = field(default_factory=dict, init=False)  # the prepared event of each site
+
+    @property
+    def preparing(self) -> Collection[str]:
+        """Sites with an event whose slow part has begun, and which is not applied yet."""
+        return self._prepared.keys()
 
     def arrived(self, message: Fetched) -> None:
         """Record the offset of a new message; skipped offsets may be deleted events."""
