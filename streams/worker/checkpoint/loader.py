@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from models.engine.engine import Engine
@@ -18,6 +17,7 @@ from streams.worker.checkpoint.crashes import Place
 from streams.worker.checkpoint.event_logs import ChangelogRecords, EventLogs, as_os_errors
 from streams.worker.checkpoint.job_log import keys_of, site_of
 from streams.worker.checkpoint.owned_table import Retries
+from streams.worker.checkpoint.pacing import Pacer
 from streams.worker.checkpoint.store import HistoryEntries, SiteStore, included
 from streams.worker.checkpoint.stored_site import IN_BOTH, SiteHandle, StoredState, decode_stored, read_state
 
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 EVENTS_PER_TURN = 16  # replayed events per turn, between which other tasks run
 
 REBUILT_AT_A_TIME = 5000  # messages per read in a rebuild
-PAUSE_S = 0.01  # maximum duration of a turn, seconds
-REBUILD_SHARE = 0.25  # fraction of the event loop for a rebuild while events of other sites wait
 
 STATES_AT_A_TIME = (64, 1024, None)
 """Numbers of messages at the end of the changelog to search for an earlier state, in turn; None for all."""
@@ -66,7 +64,6 @@ class SiteLoader:
     confirm: Callable[[], Awaitable[None]]
     is_busy: Callable[[], bool] = lambda: False
     doing: Callable[[Place], AbstractAsyncContextManager[bool]] = lambda _: nullcontext(True)
-    _since: float = field(default_factory=time.perf_counter, init=False)
 
     async def begin(
         self, site: str, partition: int, own: bool, after: int = 0, after_generation: int = -1
@@ -110,10 +107,11 @@ class SiteLoader:
         site = handle.engine.site
         fresh = await self.begin(site, handle.partition, handle.own, handle.claim, handle.generation)
         fresh.epoch = handle.epoch
+        pacer = Pacer(self.is_busy)
         try:
             for engine in restarted(handle.engine):
                 fresh.engine = engine
-                await self._pause()
+                await pacer.pause()
         except Exception as error:
             log.exception("the engine failed", extra={"site": site})
             raise EngineFailed(site, repr(error)) from None
@@ -128,15 +126,9 @@ class SiteLoader:
 
     async def in_turns(self, steps: Iterator[None]) -> None:
         """Run the steps of slow work in turns with other tasks."""
+        pacer = Pacer(self.is_busy)
         for _ in steps:
-            await self._pause()
-
-    async def _pause(self) -> None:
-        """Yield to other tasks after a turn; while events wait, long enough to use only `REBUILD_SHARE` of the time."""
-        if (turn_s := time.perf_counter() - self._since) < PAUSE_S:
-            return
-        await asyncio.sleep(turn_s * (1 / REBUILD_SHARE - 1) if self.is_busy() else 0)
-        self._since = time.perf_counter()
+            await pacer.pause()
 
     async def load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
         """Restore a site, and return whether it was repaired and must be stored again."""
@@ -348,7 +340,7 @@ class SiteLoader:
         Raises:
             EngineFailed: The engine failed at one of these events.
         """
-        site, count = handle.engine.site, 0
+        site, count, pacer = handle.engine.site, 0, Pacer(self.is_busy)
         for message in messages:
             try:
                 for _ in self.replay(handle, message, last[1] or None if message.offset == last[0] else None):
@@ -356,8 +348,10 @@ class SiteLoader:
                     if count % EVENTS_PER_TURN == 0:
                         await asyncio.sleep(0)
                     if paced:
-                        await self._pause()
-                    await until_ready(handle.engine)
+                        await pacer.pause()
+                    if handle.engine.pending() is not None:
+                        await until_ready(handle.engine)
+                        pacer.begin_turn()
             except Exception as error:
                 log.exception("the engine failed", extra={"site": site, "offset": message.offset})
                 raise EngineFailed(site, f"at the event of offset {message.offset}: {error!r}") from None
