@@ -29,7 +29,7 @@ class Trainer(Protocol):
             work: the function to run; for another process it must be picklable.
             then: converts the result of `work`; another thread may call it.
             first: whether the site has no model yet; sites with a model are trained first.
-            owner: object that the trainings of a site share; the site whose last training ended first goes first.
+            owner: object that the trainings of a method share; the one whose last training ended first goes first.
         """
 
 

@@ -97,6 +97,8 @@ class Engine:
         if self.events % EVENTS_PER_SWEEP == 0 and times:
             records.extend(self._ends.give_up())
             self.scores.begin_week(median(times))  # the median, because some events may be late
+        if isinstance(event, Capacity):
+            self.context.prepared = None  # also if the event was rejected
         for record in records:
             if isinstance(record, Anomaly):
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
@@ -158,7 +160,10 @@ class Engine:
         Only a capacity that changes the areas of a site with many live jobs has one. It changes no record and no state.
         No event may be applied in between.
         """
-        return self.context.prepare(event) if isinstance(event, Capacity) else None
+        known = self.context.capacity
+        if not isinstance(event, Capacity) or (known is not None and event.time < known.time):
+            return None
+        return self.context.prepare(event)
 
     def miss_events(self) -> None:
         """Record that events were lost; predictions are marked as degraded until enough jobs have started."""

@@ -13,7 +13,7 @@ MIN_ENTRIES = 256
 """The heap is rebuilt when it has more than this many entries plus two per live job, as most are then invalid."""
 
 PASSED_PER_EVENT = 1000
-"""Maximum number of landmarks that one event records, some 20 ms; more are due after days without events."""
+"""Maximum number of landmarks that are recorded at once; more are due after days without events."""
 
 _WAITING = (Phase.QUEUED, Phase.HELD)
 
@@ -53,7 +53,7 @@ class Landmarks:
             (job.ready + WAITING_AGES_S[age], job.key, age)
             for phase in _WAITING
             for job in self._state.in_phase(phase)
-            if not job.unscored and (age := _next(job)) < len(WAITING_AGES_S)
+            if _counts(job) and (age := _next(job)) < len(WAITING_AGES_S)
         ]
         heapify(self._heap)
 
@@ -63,7 +63,7 @@ class Landmarks:
         self._rebuild()
 
     def pass_to(self, now: float) -> None:
-        """Record the jobs that reached an age before `now` (Unix seconds), those that reached it first first.
+        """Record the jobs that reached an age before `now` (Unix seconds), in the order of these times.
 
         Of more than `PASSED_PER_EVENT`, the rest is recorded at later events: by then their median may include jobs
         that have left since.
@@ -72,7 +72,7 @@ class Landmarks:
         while self._heap and self._heap[0][0] < now and count < PASSED_PER_EVENT:
             at, key, age = heappop(self._heap)
             job = self._state.jobs.get(key)
-            if job is None or job.phase not in _WAITING or job.unscored or _next(job) != age:
+            if job is None or not _counts(job) or _next(job) != age:
                 continue
             if at == job.ready + WAITING_AGES_S[age]:
                 self._pass(job, age, at)
@@ -81,7 +81,7 @@ class Landmarks:
 
     def catch_up(self, job: Job, now: float) -> None:
         """Record the ages that a pending job reached before `now` (Unix seconds); call this before it changes."""
-        if job.phase not in _WAITING or job.unscored:
+        if not _counts(job):
             return
         before = age = _next(job)
         while age < len(WAITING_AGES_S) and (at := job.ready + WAITING_AGES_S[age]) < now:
@@ -111,6 +111,11 @@ class Landmarks:
         noted, job.landmarks = job.landmarks, ()
         self.latest = job.key, noted
         return noted
+
+
+def _counts(job: Job) -> bool:
+    """Return True if the estimates of a job are scored while it waits."""
+    return job.phase in _WAITING and not job.unscored and not job.progress.old
 
 
 def _next(job: Job) -> int:

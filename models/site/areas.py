@@ -21,7 +21,7 @@ class Areas:
     A pending job belongs to the area of its first partition, a running job to that of its actual partition. There its
     `cpus` and `allocated` are its dominant share of the area (`Topology.size_in`). So code that compares CPUs compares
     the scarce resource. The states follow from the topology and from the order of the jobs in the whole state, so they
-    are not stored. A job that moves to another area costs O(live jobs), but only some 0.2 µs each.
+    are not stored. A job that moves to another area costs O(live jobs), less than 1 µs each.
 
     Its creator calls `fill`, and makes it the follower of the whole state.
     """

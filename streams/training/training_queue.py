@@ -11,6 +11,9 @@ from weakref import WeakKeyDictionary
 
 from streams.training.training_slots import Rank
 
+FIRST_WAITS_S = 30.0
+"""Seconds after which a first model no longer waits for retraining: then the events of its site may wait for it."""
+
 
 @dataclass(eq=False, slots=True)
 class QueuedTraining:
@@ -20,7 +23,7 @@ class QueuedTraining:
         future: Receives its result.
         run: Trains and returns the result.
         first: True if its site has no model yet.
-        owner: Object that the trainings of a site share; None if it has none.
+        owner: Object that the trainings of a method at a site share; None if there is none.
     """
 
     future: Future[Any]
@@ -30,14 +33,16 @@ class QueuedTraining:
 
 
 class TrainingQueue:
-    """Trainings in the order of their ranks: retraining first, then the site whose last training ended first.
+    """Trainings in the order of their ranks: retraining first, then the method whose last training ended first.
 
-    A site without a training in this process counts as never trained. Trainings of equal ranks keep their order.
+    A first model that has waited for `FIRST_WAITS_S` ranks as retraining, since retraining may never end. A method
+    without a training in this process counts as never trained. Trainings of equal ranks keep their order.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._waiting: list[QueuedTraining] = []
+        self._since: dict[int, float] = {}  # the times when the waiting trainings were queued, by id
         self._trained: WeakKeyDictionary[object, float] = WeakKeyDictionary()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -49,6 +54,7 @@ class TrainingQueue:
         """Append a training."""
         with self._changed:
             self._waiting.append(training)
+            self._since[id(training)] = self._clock()
             self._changed.notify_all()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -72,6 +78,7 @@ class TrainingQueue:
                 raise CancelledError
             training = min(self._waiting, key=self._rank_of)
             self._waiting.remove(training)
+            del self._since[id(training)]
             return training
 
     def ended(self, training: QueuedTraining) -> None:
@@ -85,10 +92,12 @@ class TrainingQueue:
         with self._changed:
             self._is_closed = True
             waiting, self._waiting = self._waiting, []
+            self._since.clear()
             self._changed.notify_all()
         for training in waiting:
             training.future.cancel()
 
     def _rank_of(self, training: QueuedTraining) -> Rank:
         last = None if training.owner is None else self._trained.get(training.owner)
-        return training.first, -math.inf if last is None else last
+        first = training.first and self._clock() - self._since[id(training)] < FIRST_WAITS_S
+        return first, -math.inf if last is None else last

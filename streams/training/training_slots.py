@@ -90,6 +90,9 @@ class TrainingSlots:
                 fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(slot)
+            except OSError:
+                os.close(slot)
+                raise
             else:
                 return slot
         return None

@@ -81,6 +81,7 @@ class UpdateHandler(AttemptHandler):
         self._live.alter(job, extras=job.extras.but(dependency=dependency or None))
         if job.depends and not depended:
             job.progress = job.progress.but(held=job.phase is Phase.HELD)
+            self._landmarks.catch_up(job, self._live.clock.now)
             self._live.move(job, Phase.HELD)
         elif not job.depends and job.progress.held:
             job.progress = job.progress.but(held=False)
@@ -103,6 +104,7 @@ class UpdateHandler(AttemptHandler):
         elif overtaken:
             yield stale(event)
         elif job.phase is Phase.QUEUED:
+            self._landmarks.catch_up(job, self._live.clock.now)
             self._live.move(job, Phase.HELD)
             self._reestimates.dequeued_job(job, self._live.clock.now)
         else:

@@ -86,6 +86,7 @@ class PartitionSites:
 
     def resume(self, kept: KeptSites) -> None:
         """Continue with kept sites whose stored data no other process has changed; the others are restored."""
+        before = len(self.handles)
         for site, (handle, head, _) in kept.items():
             lease = self.loader.store.claims.lease(site)
             is_stored = site in self._unread and self._unread[site] is None and self.table.get(site.encode()) == head
@@ -97,7 +98,7 @@ class PartitionSites:
                 self._last.pop(site, None)
         if kept:
             where = {"partition": self.partition}
-            log.info("Resumed %d of %d sites kept in memory", len(self.handles), len(kept), extra=where)
+            log.info("Resumed %d of %d sites kept in memory", len(self.handles) - before, len(kept), extra=where)
 
     async def _claim_all(self, stored: StoredSites, claiming: asyncio.Semaphore) -> StoredSites:
         """Claim all sites, including those that are written meanwhile; return their stored data."""

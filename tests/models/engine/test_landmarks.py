@@ -9,7 +9,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Outcome, Prediction
+from models.records import AnyEvent, Hold, Outcome, Prediction
 from models.waiting_accuracy import MAX_FRESH, WAITING_AGES_S, RecentRemaining, WaitingAccuracy
 from tests.models.waits.test_blend_remaining import BLEND, busy_days
 from tests.support.engines import encoded, engine_after
@@ -138,3 +138,30 @@ def test_many_landmarks_at_once_are_spread_over_events(
         other = spread.context.state.jobs[key].landmarks
         assert len(other) == len(job.landmarks)
         assert [one.in_force_s for one in other] == [one.in_force_s for one in job.landmarks]
+
+
+def test_hold_keeps_the_landmarks_reached_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.engine.landmarks.PASSED_PER_EVENT", 1)
+    settings = EngineSettings(method="median", shadows=(), bounds="")
+    engine, events = Engine("s", settings), list(busy_days(6, jobs=60))
+    begin = events[-1].time + 60.0
+    replayed(engine, [*events, *(submit(f"q{number}", begin + number) for number in range(5))])
+    engine.apply(start("q0", begin + 700.0))
+    held = engine.context.state.jobs["q4", 0]
+    in_force = held.estimates["median"].wait_s
+    assert not held.landmarks and in_force is not None
+    engine.apply(Hold(site="s", time=begin + 701.0, job="q4"))
+    assert [one.in_force_s for one in held.landmarks] == [in_force]
+
+
+def test_old_jobs_have_no_landmarks_after_a_restart() -> None:
+    begin = [submit(f"q{number}", 1e6 + number, historical=True) for number in range(3)]
+    engine = Engine("s", BLEND)
+    for event in begin:
+        engine.apply(event)
+    for job in engine.context.state.jobs.values():
+        job.progress = job.progress.but(old=True)
+    saved, changes = engine.checkpoint()
+    restored = Engine.load(saved, changes.started, changes.runs, BLEND, changes.rows)
+    restored.apply(submit("z", 1e6 + 5000.0))
+    assert {job.landmarks for job in restored.context.state.jobs.values()} == {()}

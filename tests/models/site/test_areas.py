@@ -181,6 +181,17 @@ def test_prepared_areas_are_not_used_after_a_change_of_the_jobs() -> None:
     areas = engine.context.areas
     assert areas is not None and areas is not prepared and sum(map(len, areas.states)) == 299
     assert engine.prepare(site(2, 2001.0)) is None  # only a node is down
+    assert engine.prepare(site(4, 1999.0)) is None  # it is stale
+
+
+def test_prepared_areas_are_dropped_with_a_rejected_event() -> None:
+    engine = Engine("s", EngineSettings(method="median", shadows=(), runtimes="walltime"))
+    for number in range(300):
+        engine.apply(Submit(site="s", time=1000.0 + number, job=str(number), cpus=1, queue="batch"), 1300.0)
+    steps = engine.prepare(site(1, 1e12))
+    assert steps is not None and len(list(steps)) == 1 and engine.context.prepared is not None
+    engine.apply(site(1, 1e12), 1301.0)
+    assert engine.context.areas is None and engine.context.prepared is None
 
 
 @given(events())

@@ -5,7 +5,7 @@ from concurrent.futures import CancelledError, Future
 
 import pytest
 
-from streams.training.training_queue import QueuedTraining, TrainingQueue
+from streams.training.training_queue import FIRST_WAITS_S, QueuedTraining, TrainingQueue
 
 
 class Site:
@@ -55,6 +55,20 @@ def test_first_models_wait_for_retraining() -> None:
     queued(queue, "new", Site(), first=True)
     queued(queue, "renewed", Site())
     assert names(queue) == ["renewed", "new"]
+
+
+def test_first_model_does_not_wait_for_endless_retraining() -> None:
+    now = [0.0]
+    queue, alder = TrainingQueue(lambda: now[0]), Site()
+    queued(queue, "new", Site(), first=True)
+    for number in range(2):
+        queued(queue, f"renewed {number}", alder)
+        now[0] += FIRST_WAITS_S / 2 - 1.0
+        assert queue.rank()[0] is False
+        queue.ended(queue.take())
+    now[0] += 3.0
+    queued(queue, "renewed", alder)
+    assert names(queue) == ["new", "renewed"]
 
 
 def test_site_that_left_is_forgotten() -> None:

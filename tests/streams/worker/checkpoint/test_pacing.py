@@ -1,10 +1,10 @@
 """Slow work gets its share of the event loop, by the time that it used itself."""
 
 import asyncio
+import time
 
 import pytest
 
-from streams.worker.checkpoint import pacing
 from streams.worker.checkpoint.pacing import SHARE, TURN_S, Pacer
 
 
@@ -13,8 +13,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.slept = 1000.0, list[float]()
-        monkeypatch.setattr(pacing.time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(pacing.asyncio, "sleep", self._sleep)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(asyncio, "sleep", self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
