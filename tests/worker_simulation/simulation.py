@@ -14,7 +14,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Submit
 from streams.settings import Settings, WorkerSettings
-from streams.worker.checkpoint import job_log, loader
+from streams.worker.checkpoint import job_log, pacing
 from streams.worker.checkpoint.crashes import CrashMark, CrashTracker
 from streams.worker.checkpoint.loader import EngineFailed, SiteLoader
 from streams.worker.checkpoint.stored_site import SiteHandle
@@ -193,7 +193,7 @@ def _patched(simulation: Simulation) -> Iterator[None]:
     """Have a worker take its time, its names and its events from the simulation."""
     clock = time_module(simulation.loop)
     writers = iter(range(1 << 30))
-    modules = (checkpoints, outbox, processing, partition_sites, loader)
+    modules = (checkpoints, outbox, processing, partition_sites, pacing)
     patches: list[Any] = [patch.object(module, "time", clock) for module in modules]
     patches.append(patch.object(job_log, "new_writer", lambda: f"{next(writers):08x}"))
     patches.append(patch.object(Engine, "apply", _applying(simulation.faulty)))
