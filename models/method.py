@@ -152,7 +152,7 @@ class SiteContext:
     def resize(self, capacity: Capacity | None) -> None:
         """Set the capacity of the site. O(live jobs) if its areas change and are not prepared, else O(pools)."""
         self.capacity = capacity
-        topology, prepared, self.prepared = Topology.of(capacity), self.prepared, None
+        topology, prepared = Topology.of(capacity), self.prepared
         if topology is None:
             self.areas, self.state.follower = None, None
             return
@@ -164,7 +164,7 @@ class SiteContext:
         self.areas.take(topology)
 
     def prepare(self, capacity: Capacity) -> Iterator[None] | None:
-        """Return an iterator that builds the areas of a new capacity in steps of 10 ms; None if one is enough.
+        """Return an iterator that builds the areas of a new capacity in short steps; None if one is enough.
 
         Then `resize` is O(pools). A change of the live jobs in between makes this work useless, but not wrong.
         """

@@ -98,7 +98,7 @@ class Engine:
             records.extend(self._ends.give_up())
             self.scores.begin_week(median(times))  # the median, because some events may be late
         if isinstance(event, Capacity):
-            self.context.prepared = None  # also if the event was rejected
+            self.context.prepared = None  # it is in use, or the event was rejected
         for record in records:
             if isinstance(record, Anomaly):
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1

@@ -12,7 +12,7 @@ from models.site.topology import Area, ResourceRequest, Topology, request_of
 from models.site.topology.layout import Layout
 
 MAX_PLACED = 4096  # size of the cache of requests
-JOBS_PER_STEP = 200  # jobs that enter their areas in one step, some 10 ms
+JOBS_PER_STEP = 200  # jobs that enter their areas in one step
 
 
 class Areas:
@@ -21,7 +21,7 @@ class Areas:
     A pending job belongs to the area of its first partition, a running job to that of its actual partition. There its
     `cpus` and `allocated` are its dominant share of the area (`Topology.size_in`). So code that compares CPUs compares
     the scarce resource. The states follow from the topology and from the order of the jobs in the whole state, so they
-    are not stored. A job that moves to another area costs O(live jobs), less than 1 µs each.
+    are not stored. A job that moves to another area costs O(live jobs).
 
     Its creator calls `fill`, and makes it the follower of the whole state.
     """

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,12 +24,14 @@ class QueuedTraining:
         run: Trains and returns the result.
         first: True if its site has no model yet.
         owner: Object that the trainings of a method at a site share; None if there is none.
+        queued_s: Time when it was queued, by the clock of the queue.
     """
 
     future: Future[Any]
     run: Callable[[], Any]
     first: bool
     owner: object
+    queued_s: float = field(default=0.0, init=False)
 
 
 class TrainingQueue:
@@ -42,7 +44,6 @@ class TrainingQueue:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._waiting: list[QueuedTraining] = []
-        self._since: dict[int, float] = {}  # the times when the waiting trainings were queued, by id
         self._trained: WeakKeyDictionary[object, float] = WeakKeyDictionary()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -53,8 +54,8 @@ class TrainingQueue:
     def put(self, training: QueuedTraining) -> None:
         """Append a training."""
         with self._changed:
+            training.queued_s = self._clock()
             self._waiting.append(training)
-            self._since[id(training)] = self._clock()
             self._changed.notify_all()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -78,7 +79,6 @@ class TrainingQueue:
                 raise CancelledError
             training = min(self._waiting, key=self._rank_of)
             self._waiting.remove(training)
-            del self._since[id(training)]
             return training
 
     def ended(self, training: QueuedTraining) -> None:
@@ -92,12 +92,11 @@ class TrainingQueue:
         with self._changed:
             self._is_closed = True
             waiting, self._waiting = self._waiting, []
-            self._since.clear()
             self._changed.notify_all()
         for training in waiting:
             training.future.cancel()
 
     def _rank_of(self, training: QueuedTraining) -> Rank:
         last = None if training.owner is None else self._trained.get(training.owner)
-        first = training.first and self._clock() - self._since[id(training)] < FIRST_WAITS_S
+        first = training.first and self._clock() - training.queued_s < FIRST_WAITS_S
         return first, -math.inf if last is None else last
