@@ -268,7 +268,7 @@ class WaitMethod(Method):
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """Yield the result of `predict` for considered jobs, each as if only this job were submitted.
 
-        Considered jobs have a key that no submitted job has. The call does not change the state.
+        Hypothetical jobs have a key that no submitted job has. The call does not change the state.
         """
         for job in jobs:
             estimate = self.predict(job, context)

@@ -127,7 +127,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     recent: MethodAccuracy | None = None
 
 
-class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
+class ExcludedSite(msgspec.Struct, kw_only=True, frozen=True):
     """A site that is not ranked, or a partition of a ranked site where the job cannot run, with the reason."""
 
     site: str
@@ -147,7 +147,7 @@ class Ranking(msgspec.Struct, kw_only=True, frozen=True):
     job: JobRequest
     reference_run_s: float | None
     ranking: list[RankedSite]
-    left_out: list[LeftOut]
+    left_out: list[ExcludedSite]
     start_within_s: float | None = None
 
 
@@ -187,7 +187,7 @@ def rank(
         known = sites.get(site, SiteSettings())
         reason = exclusion(job, known) or (reply if isinstance(reply, str) else _never(job, reply))
         if reason or isinstance(reply, str):
-            left_out.append(LeftOut(site=site, reason=reason or ""))
+            left_out.append(ExcludedSite(site=site, reason=reason or ""))
         else:
             found[site] = (reply, known.speed)
             left_out.extend(_partitions_left_out(site, reply))
@@ -212,10 +212,10 @@ def _never(job: JobRequest, answer: WaitAnswer | GridEstimate) -> str | None:
     return f"has {counted(cpus, 'CPU')}" if 0 < cpus < job.cpus else None
 
 
-def _partitions_left_out(site: str, answer: WaitAnswer | GridEstimate) -> Iterable[LeftOut]:
+def _partitions_left_out(site: str, answer: WaitAnswer | GridEstimate) -> Iterable[ExcludedSite]:
     if isinstance(answer, WaitAnswer) and answer.left_out:
         for partition, reason in answer.left_out.items():
-            yield LeftOut(site=site, reason=reason, partition=partition)
+            yield ExcludedSite(site=site, reason=reason, partition=partition)
 
 
 def _reference(found: Iterable[tuple[WaitAnswer | GridEstimate, float]]) -> float | None:

@@ -25,8 +25,15 @@ from streams.client.blocking import Client
 from streams.client.estimates import WithdrawnEstimate
 from streams.client.grid import AsyncClient
 from streams.client.http import HttpClient
-from streams.client.pending_questions import AnswerTimeout, Busy, NotFound, Refused, UnknownJob, UnknownSite
-from streams.errors import NotUnderstood, Unreachable, UserError
+from streams.client.pending_questions import (
+    AnswerTimeout,
+    NotFound,
+    QuestionRejected,
+    UnknownJob,
+    UnknownSite,
+    WorkerOverloaded,
+)
+from streams.errors import InvalidInput, Unreachable, UserError
 from streams.notify.signing import verify_notice
 from streams.running import kafka_options
 from streams.settings import KafkaSettings, Settings, load_settings
@@ -35,23 +42,22 @@ from streams.version import __version__
 __all__ = [
     "AnswerTimeout",
     "AsyncClient",
-    "Busy",
     "Client",
     "GridEstimate",
     "HttpClient",
+    "InvalidInput",
     "JobAnswer",
     "JobRequest",
     "JobsAnswer",
     "KafkaSettings",
     "LiveJob",
     "NotFound",
-    "NotUnderstood",
     "Notice",
     "Outcome",
     "Prediction",
+    "QuestionRejected",
     "RankedSite",
     "Ranking",
-    "Refused",
     "Settings",
     "SiteAnswer",
     "UnknownJob",
@@ -60,6 +66,7 @@ __all__ = [
     "UserError",
     "WaitAnswer",
     "WithdrawnEstimate",
+    "WorkerOverloaded",
     "__version__",
     "kafka_options",
     "load_settings",

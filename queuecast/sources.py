@@ -5,7 +5,7 @@ from streams.errors import UserError
 from streams.sources.contract import (
     Cursor,
     CursorError,
-    Skipped,
+    SkippedPart,
     Source,
     Step,
     decode_cursor,
@@ -19,7 +19,7 @@ __all__ = [
     "Cursor",
     "CursorError",
     "LogSource",
-    "Skipped",
+    "SkippedPart",
     "Source",
     "Step",
     "UserError",

@@ -21,12 +21,12 @@ from models.method_registry import METHODS, RUN_METHODS
 from models.records import AnyEvent, Outcome, Prediction
 from models.simulation import generate, run
 
-__all__ = ["Checked", "check_method", "records_of", "simulated_events"]
+__all__ = ["MethodCheck", "check_method", "records_of", "simulated_events"]
 
 AnyMethod = type[WaitMethod] | type[RunMethod]
 
 
-class Checked(NamedTuple):
+class MethodCheck(NamedTuple):
     """Result of a check.
 
     Attributes:
@@ -64,7 +64,7 @@ def records_of(
         return found
 
 
-def check_method(method: AnyMethod, events: Sequence[AnyEvent] | None = None, restarts: int = 5) -> Checked:
+def check_method(method: AnyMethod, events: Sequence[AnyEvent] | None = None, restarts: int = 5) -> MethodCheck:
     """Check the rules that every method must follow, and measure its error.
 
     It must predict, give the same records for the same events, and go on identically after it was stored and restored.
@@ -85,7 +85,7 @@ def check_method(method: AnyMethod, events: Sequence[AnyEvent] | None = None, re
     for restart in range(1, restarts + 1):
         place = restart * len(events) // (restarts + 1)
         _check_same(method, f"restored after event {place}", records, records_of(method, events, place))
-    return Checked(len(made), estimates, _errors(method, records))
+    return MethodCheck(len(made), estimates, _errors(method, records))
 
 
 def _check_same(method: AnyMethod, how: str, expected: Sequence[object], found: Sequence[object]) -> None:

@@ -25,7 +25,7 @@ import msgspec
 import pytest
 
 from models.records import AnyEvent, Submit
-from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, Skipped, Source, Step, refuse
+from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, SkippedPart, Source, Step, refuse
 from streams.sources.source_registry import format_of, head_of, source_named
 
 __all__ = ["BadPart", "SourceContract", "events_there", "in_time", "steps_there"]
@@ -171,7 +171,7 @@ class SourceContract:
         assert events_there(source) == whole
 
     def test_bad_parts_are_reported_and_skipped(self, location: str) -> None:
-        skipped: list[Skipped] = []
+        skipped: list[SkippedPart] = []
         list(steps_there(self.open(location, skipped.append)))
         assert len(skipped) == len(self.bad) > 0
         for part, bad in zip(skipped, self.bad, strict=True):

@@ -44,7 +44,7 @@ def file_error(file: object, error: Exception, done: str = "read") -> UserError:
     return UserError(f"{file}: cannot be {done}: {why}")
 
 
-class NotUnderstood(UserError):
+class InvalidInput(UserError):
     """The input is not valid: it contains nothing that this program can read."""
 
     exit_code = 2
@@ -54,12 +54,12 @@ def read_as(name: str, read: Callable[[str], T], text: str) -> T:
     """Parse a text with `read`; a parse error then starts with `name`.
 
     Raises:
-        NotUnderstood: `read` raised it.
+        InvalidInput: `read` raised it.
     """
     try:
         return read(text)
-    except NotUnderstood as error:
-        raise NotUnderstood(f"{name}: {error}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from None
 
 
 PACKAGES = {"litestar": "serve", "uvicorn": "serve"}

@@ -246,14 +246,14 @@ def keep_running(
     servers: Sequence[Server], report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> None:
     """Restart each server that ends; never returns."""
-    keepers = [Keeper(server, report) for server in servers]
+    keepers = [ServerRestarter(server, report) for server in servers]
     while True:
         for keeper in keepers:
             keeper.check()
         sleep(0.5)
 
 
-class Keeper:
+class ServerRestarter:
     """Restarts a server that has ended, after pauses that grow with repeated ends."""
 
     def __init__(

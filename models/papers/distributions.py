@@ -37,7 +37,7 @@ BINS = 10  # bins of a histogram
 NO_DEPTH = 1 << 40  # rows that are kept before the size of the history is read
 
 
-class _Found(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class _StoredRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A row: a job that started, with its number in the history, its request, its wait and the site's state."""
 
     number: int
@@ -106,7 +106,7 @@ class QesperaDistributions(Qespera):
         assert self._window is not None and job.features is not None
         place = (history.count - history.first) % history.size
         cpus, run_s = job.features[:2].tolist()
-        found = _Found(history.count, cpus, run_s, wait_s, samples)
+        found = _StoredRow(history.count, cpus, run_s, wait_s, samples)
         self._numbers[place], self._samples[place] = found.number, _samples(samples)[0]
         self._window.push(self._correlated(found), wait_s)
         self.rows.append(encode(found))
@@ -122,7 +122,7 @@ class QesperaDistributions(Qespera):
         self._samples = _samples(b"".join(one.samples for one in found))
         self._window, self._layout = None, (0, 0)
 
-    def _correlated(self, found: _Found) -> Floats:
+    def _correlated(self, found: _StoredRow) -> Floats:
         """Return the values whose correlation with the wait gives the weight of each distance."""
         return np.concatenate(((found.cpus, found.run_s), norms(_samples(found.samples)[0], self.bins)))
 
@@ -144,7 +144,7 @@ class QesperaDistributions(Qespera):
         self._layout = (size, first)
 
 
-_decode = reader(_Found, "a saved state")
+_decode = reader(_StoredRow, "a saved state")
 
 
 def _samples(stored: bytes) -> Samples:

@@ -84,13 +84,13 @@ from models.records.operations import (
     SetCapacity,
 )
 from models.records.predictions import (
-    Considered,
     DeadLetter,
     GridEstimate,
     LiveState,
     Notice,
     Outcome,
     Prediction,
+    WhatIfPrediction,
 )
 from models.records.questions import (
     AnyQuestion,

@@ -39,7 +39,7 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     last_task_wait_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
-class Considered(Prediction, kw_only=True, frozen=True):
+class WhatIfPrediction(Prediction, kw_only=True, frozen=True):
     """The prediction for a job that is not submitted.
 
     `cautious_wait_s` is the wait by which sites are ranked: longer the less certain it is; absent without an estimate.

@@ -15,5 +15,5 @@ from models.simulation.comparison import Performance, perform
 from models.simulation.multifactor import Multifactor, Priorities
 from models.simulation.policies import POLICIES, WITHOUT_RUN_TIMES, run
 from models.simulation.preemptive import EasyPreemptive, Lerwf
-from models.simulation.scheduler import Ordered, Scheduler
+from models.simulation.scheduler import OrderedScheduler, Scheduler
 from models.simulation.workload import SimulatedJob, generate

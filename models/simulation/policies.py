@@ -7,15 +7,15 @@ from models.records import AnyEvent
 from models.simulation.backfill import Conservative, Easy, EasyKill
 from models.simulation.multifactor import Multifactor
 from models.simulation.preemptive import EasyPreemptive, Lerwf
-from models.simulation.scheduler import Ordered, Scheduler, least_work, shortest
+from models.simulation.scheduler import OrderedScheduler, Scheduler, least_work, shortest
 from models.simulation.workload import SimulatedJob
 
 POLICIES: dict[str, Callable[..., Scheduler]] = {
-    "fcfs": Ordered,
-    "fcfs-fill": partial(Ordered, filling=True),
-    "lewf": partial(Ordered, rank=shortest),
-    "lewf-fill": partial(Ordered, rank=shortest, filling=True),
-    "lwf": partial(Ordered, rank=least_work),
+    "fcfs": OrderedScheduler,
+    "fcfs-fill": partial(OrderedScheduler, filling=True),
+    "lewf": partial(OrderedScheduler, rank=shortest),
+    "lewf-fill": partial(OrderedScheduler, rank=shortest, filling=True),
+    "lwf": partial(OrderedScheduler, rank=least_work),
     "lerwf": Lerwf,
     "lerwf-fill": partial(Lerwf, filling=True),
     "easy": Easy,

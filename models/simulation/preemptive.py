@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from models.arrays import Flags, Ints
 from models.simulation.backfill import Conservative
-from models.simulation.scheduler import Ordered, RunningJob, Scheduler, shortest
+from models.simulation.scheduler import OrderedScheduler, RunningJob, Scheduler, shortest
 from models.simulation.workload import SimulatedJob
 
 Numbers = NDArray[np.intp]
@@ -78,7 +78,7 @@ class Preemptive(Scheduler):
         return numbers[np.argsort(reluctance[numbers], kind="stable")[:cpus]]
 
 
-class Lerwf(Preemptive, Ordered):
+class Lerwf(Preemptive, OrderedScheduler):
     """Least estimated remaining work first (Gibbons 1997, sections 5.1 and 5.4; work as in `shortest`).
 
     Whenever a job is submitted or ends, all jobs, running or not, are sorted by their estimated remaining work. They

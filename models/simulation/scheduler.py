@@ -269,7 +269,7 @@ def least_work(job: SimulatedJob, planned_s: int) -> int:
     return job.cpus * planned_s
 
 
-class Ordered(Scheduler):
+class OrderedScheduler(Scheduler):
     """A scheduler that starts jobs in an order: the general algorithm of Gibbons 1997, section 5.1 (figure 5.1).
 
     Without a rank it is first come, first served (section 5.2). Under the published workload that fills no more than

@@ -21,14 +21,14 @@ Finite = Annotated[float, Meta(ge=-1e12, le=1e12)]
 """Range of durations and times in a stored job, which compiled functions use."""
 
 
-class _Rare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class _RareFields(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Fields that mostly have default values. It is stored as a map of the others, in one byte if it is empty."""
 
     def but(self, **changes: Any) -> Self:
         return msgspec.structs.replace(self, **changes)
 
 
-class Extras(_Rare, frozen=True, omit_defaults=True, gc=False):
+class Extras(_RareFields, frozen=True, omit_defaults=True, gc=False):
     """The rare fields of a request, and the scheduler's priority and pending reason; the fields are those of a submit.
 
     >>> EXTRAS.but(qos="high").qos
@@ -57,7 +57,7 @@ class Extras(_Rare, frozen=True, omit_defaults=True, gc=False):
         return EXTRAS if self is EXTRAS else self.but(dependency=None, priority=None, pending_reason=None)
 
 
-class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
+class Progress(_RareFields, frozen=True, omit_defaults=True, gc=False):
     """Rare state of a job. Times are Unix seconds.
 
     Attributes:

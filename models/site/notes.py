@@ -18,7 +18,7 @@ class _Note(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=0):
     value: bytes
 
 
-class _Settled(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
+class _SettledJob(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
     """Contains the key of its job, because row numbers change after a loss of rows (`models.engine.salvage`)."""
 
     id: str
@@ -26,7 +26,7 @@ class _Settled(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
     value: bytes
 
 
-class _Other(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
+class _ExtraRow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
     kind: int
     value: bytes
 
@@ -54,7 +54,7 @@ class JobNotes:
     def __init__(
         self, depth_rows: int, behind_rows: int = 0, check_note: Check | None = None, check_settled: Check | None = None
     ) -> None:
-        self._checks = {_Note: check_note, _Settled: check_settled}
+        self._checks = {_Note: check_note, _SettledJob: check_settled}
         self.behind_rows = behind_rows
         self.rows = Rows(depth_rows + behind_rows)
         self._depth = depth_rows
@@ -76,7 +76,7 @@ class JobNotes:
         """Settle a started job and return its note; None if the note is no longer kept."""
         if key not in self._pending:
             return None
-        self._append(_encode(_Settled(*key, value)))
+        self._append(_encode(_SettledJob(*key, value)))
         self.jobs += 1
         note = self._pending.pop(key, None)  # None if appending this row has dropped it
         return None if note is None else _read(note).value
@@ -108,14 +108,14 @@ class JobNotes:
         """
         if len(self._latest.keys() | {kind}) >= self.rows.depth:
             raise ValueError(f"{self.rows.depth} rows are too few for {kind} and the other kinds")
-        self._append(_encode(_Other(kind, value)))
+        self._append(_encode(_ExtraRow(kind, value)))
         self._is_latest(kind, self.count - 1)
 
     def _is_latest(self, kind: int, number: int) -> None:
         """Mark a row as the latest of its kind, and drop the value of the previous one."""
         before = self._latest.get(kind, -1)
         if before >= self._first:
-            self.rows.values[before - self._first] = _encode(_Other(kind, b""))
+            self.rows.values[before - self._first] = _encode(_ExtraRow(kind, b""))
         self._latest[kind] = number
 
     @property
@@ -143,7 +143,7 @@ class JobNotes:
                 raise ValueError(f"row {number}: not a job's note: {error}") from error
             if isinstance(entry, _Note):
                 self._pending[entry.id, entry.attempt] = row
-            elif isinstance(entry, _Other):
+            elif isinstance(entry, _ExtraRow):
                 self._is_latest(entry.kind, number)
             else:
                 self.jobs += 1
@@ -157,12 +157,12 @@ class JobNotes:
             self._latest[again.kind] = self.count - 1
         self.rows.append(_exact(value))
 
-    def _leave(self, row: bytes) -> _Other | None:
+    def _leave(self, row: bytes) -> _ExtraRow | None:
         """Drop the oldest row; return its value if it must be kept."""
         entry = _read(row)
-        if isinstance(entry, _Other):
+        if isinstance(entry, _ExtraRow):
             return entry if self._latest[entry.kind] == self._first else None
-        if isinstance(entry, _Settled):
+        if isinstance(entry, _SettledJob):
             self.jobs -= 1
         elif self._pending.get((entry.id, entry.attempt)) is row:
             del self._pending[entry.id, entry.attempt]
@@ -170,7 +170,9 @@ class JobNotes:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[_Note | _Settled | _Other] = msgspec.msgpack.Decoder(_Note | _Settled | _Other)
+_decoder: msgspec.msgpack.Decoder[_Note | _SettledJob | _ExtraRow] = msgspec.msgpack.Decoder(
+    _Note | _SettledJob | _ExtraRow
+)
 _read = _decoder.decode
 
 
@@ -186,7 +188,7 @@ def pairs(rows: Iterable[bytes], skipped: int) -> Iterator[Pair]:
         entry = _read(row)
         if isinstance(entry, _Note):
             notes[entry.id, entry.attempt] = place, entry.value
-        elif isinstance(entry, _Settled):
+        elif isinstance(entry, _SettledJob):
             noted, note = notes.pop((entry.id, entry.attempt), (-1, b""))
             if noted >= skipped:
                 yield note, entry.value

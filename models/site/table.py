@@ -255,7 +255,7 @@ class LiveTable:
         self._view = None
 
 
-class ByCode:
+class SlotsByCode:
     """The slots of a table's names, in the order of its codes, cached until either changes.
 
     Args:

@@ -42,7 +42,7 @@ LIVE_JOBS_PER_STEP, MAX_LIVE_JOBS = 100, 3000
 WaitsByPolicy = dict[str, float]  # the predicted waits in seconds by each policy
 
 
-class _Tried(msgspec.Struct, array_like=True):
+class _PolicyTrials(msgspec.Struct, array_like=True):
     """Submissions since the last that was tried, tried jobs that have started, and the errors of the policies."""
 
     since: int
@@ -68,7 +68,7 @@ class Policy(WaitMethod):
         self.every, self._decay = every, decay
         self._policies: dict[str, Simulated] = {kind.name: kind(plans) for kind in POLICIES}
         self._trial = POLICIES[0](plans)
-        self._tried = _Tried(0, 0, dict.fromkeys(self._policies, 0.0))
+        self._tried = _PolicyTrials(0, 0, dict.fromkeys(self._policies, 0.0))
         self.per_job: PerJob[WaitsByPolicy] = PerJob(WaitsByPolicy, self._check_tried)
         """The predicted waits by each policy, of the tried jobs that still queue."""
 
@@ -153,4 +153,4 @@ class Policy(WaitMethod):
             raise ValueError(f"no waits by {', '.join(sorted(missing))}")
 
 
-_read = reader(_Tried, "what the policies saved")
+_read = reader(_PolicyTrials, "what the policies saved")

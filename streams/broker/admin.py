@@ -238,7 +238,7 @@ def admin(settings: KafkaSettings) -> Iterator[KafkaAdminClient]:
 PERMISSIONS = "docs/howto/secure.md, Permissions, lists what each role needs"
 
 
-class _Heard(logging.Handler):
+class _ErrorCollector(logging.Handler):
     """Collect the errors that a logger receives, each type and text once.
 
     kafka-python retries refused requests until its timeout and reports the reason only in its log.
@@ -256,7 +256,7 @@ class _Heard(logging.Handler):
 @contextmanager
 def kafka_errors(settings: KafkaSettings) -> Iterator[None]:
     """Convert Kafka errors in the block to `UserError`, or to `Unreachable` if the broker does not respond."""
-    heard, log = _Heard(), logging.getLogger("kafka")
+    heard, log = _ErrorCollector(), logging.getLogger("kafka")
     log.addHandler(heard)
     try:
         yield

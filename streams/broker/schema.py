@@ -16,7 +16,7 @@ from models.records import (
     Outcome,
     Prediction,
 )
-from streams.errors import NotUnderstood
+from streams.errors import InvalidInput
 
 RECORDS: dict[str, Any] = {
     "event": AnyEvent | Bundle,
@@ -45,7 +45,7 @@ def schema(record: str | None = None) -> dict[str, Any]:
         choice = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in named]}
         return _head("records", "What is on queuecast's topics.") | choice | {"$defs": named | components}
     if record not in RECORDS:
-        raise NotUnderstood(f"no record {record!r}; there are: {', '.join(RECORDS)}")
+        raise InvalidInput(f"no record {record!r}; there are: {', '.join(RECORDS)}")
     (found_one,), components = msgspec.json.schema_components([RECORDS[record]], ref_template="#/$defs/{name}")
     return _head(record, f"The value of a message of queuecast's topic {record}s.") | found_one | {"$defs": components}
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from models.records import AnyEvent, Capacity
 from streams.bulk.event_log import EventLog
-from streams.errors import NotUnderstood
+from streams.errors import InvalidInput
 from streams.settings import Settings
 from streams.sources.contract import Cursor, Source, Step, counted
 from streams.sources.cursors import CursorFile
@@ -135,7 +135,7 @@ def names_of(usual: Sequence[str], sites: Sequence[str]) -> list[str]:
     """
     names = list(sites) or list(usual)
     if len(names) != len(usual):
-        raise NotUnderstood(f"{len(names)} sites for {len(usual)} traces; name one for each, in their order, or none")
+        raise InvalidInput(f"{len(names)} sites for {len(usual)} traces; name one for each, in their order, or none")
     if twice := {name for name in names if names.count(name) > 1}:
-        raise NotUnderstood(f"two traces for site {', '.join(sorted(twice))}; name the sites with --site")
+        raise InvalidInput(f"two traces for site {', '.join(sorted(twice))}; name the sites with --site")
     return names

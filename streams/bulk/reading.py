@@ -12,9 +12,9 @@ import msgspec
 
 from models.records import AnyEvent
 from streams.bulk.event_log import EventLog, Shown, silent
-from streams.errors import NotUnderstood, UserError
+from streams.errors import InvalidInput, UserError
 from streams.process.scratch import scratch
-from streams.sources.contract import Cursor, LeftOut, OnSkipped, Skipped, Source
+from streams.sources.contract import Cursor, IgnoredRecords, OnSkipped, SkippedPart, Source
 from streams.sources.source_registry import format_of, is_own, options_for, source_named
 
 MAX_REASONS = 50  # maximum number of distinct reasons; further ones are counted together
@@ -82,7 +82,7 @@ class Report(msgspec.Struct):
         """Number of records in the files, including those without an event."""
         return max(sum(file.records for file in self.files), sum(self.lost.values()))
 
-    def skip(self, part: Skipped) -> None:
+    def skip(self, part: SkippedPart) -> None:
         """Count a part that was skipped."""
         what = part.expected if part.field is None else f"{part.field} to be {part.expected}"
         reason = what if what in self.skipped or len(self.skipped) < MAX_REASONS else OTHER_REASONS
@@ -154,12 +154,12 @@ def read_log(
         last: number of last jobs that are needed; earlier ones may be skipped. None: all.
 
     Raises:
-        NotUnderstood: no source reads a file, the source has no such option, or the files contain no job.
+        InvalidInput: no source reads a file, the source has no such option, or the files contain no job.
         UserError: a file cannot be read, or the log cannot be stored.
     """
     report = Report()
 
-    def skip(part: Skipped) -> None:
+    def skip(part: SkippedPart) -> None:
         report.skip(part)
         if on_skipped is not None:
             on_skipped(part)
@@ -178,13 +178,13 @@ def read_log(
         if any(source_named(file.format).of_span for file in report.files):
             log.cut_off()
         if not log.jobs:
-            raise NotUnderstood(f"{', '.join(map(str, files))}: no job in it{_why_nothing(report)}")
+            raise InvalidInput(f"{', '.join(map(str, files))}: no job in it{_why_nothing(report)}")
         yield log, report
 
 
-def _invalid(files: Sequence[Path], problem: str) -> Skipped:
+def _invalid(files: Sequence[Path], problem: str) -> SkippedPart:
     """Describe an event with a value that no record can carry; the place of its record is lost by then."""
-    return Skipped(", ".join(map(str, files)), None, None, problem, "a value that an event can carry")
+    return SkippedPart(", ".join(map(str, files)), None, None, problem, "a value that an event can carry")
 
 
 def _share_read(paths: Sequence[Path], read: dict[Path, int]) -> float:
@@ -249,7 +249,7 @@ def _events(
         for source in sources:
             read[id(source)].records = source.records
             report.left_out.update(source.left_out)
-            if isinstance(source.left_out, LeftOut):
+            if isinstance(source.left_out, IgnoredRecords):
                 report.examples = source.left_out.examples | report.examples
 
 

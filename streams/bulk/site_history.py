@@ -27,7 +27,7 @@ from streams.bulk.event_log import EventLog, Shown, silent
 from streams.bulk.ingest import SortedSource
 from streams.bulk.live_events import LogPrefixState
 from streams.bulk.reading import read_log
-from streams.errors import NotUnderstood, UserError
+from streams.errors import InvalidInput, UserError
 from streams.settings import Settings
 from streams.sources.contract import OnSkipped, Source
 from streams.sources.live_source import cursor_file
@@ -49,7 +49,7 @@ def needed(settings: EngineSettings, site: str) -> Memory:
     try:
         known = SiteMethods(site, settings).memory
     except ValueError as error:
-        raise NotUnderstood(f"engine: {error}") from None
+        raise InvalidInput(f"engine: {error}") from None
     return Memory(*(None if jobs is None else round(MARGIN * jobs) for jobs in known))
 
 
@@ -155,7 +155,7 @@ class OpenHistory:
         self.begin: float | None = None
         if directory is not None and kind.live and not kind.of_span:
             if len(files) > 1:
-                raise NotUnderstood(f"{kind.name} follows one log; give the directory, or a pattern in quotes")
+                raise InvalidInput(f"{kind.name} follows one log; give the directory, or a pattern in quotes")
             self._source: Source = kind(str(files[0]), site, on_skipped, **options_for(kind, options))
             self._reached, self.follows = None, True
         else:

@@ -91,7 +91,7 @@ def seconds_until(time: str) -> float:
     """Seconds from now to the time given as --start-before, on this machine's clock.
 
     Raises:
-        NotUnderstood: Not a valid time, or in the past.
+        InvalidInput: Not a valid time, or in the past.
     """
     from datetime import datetime
 

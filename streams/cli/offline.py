@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from models.engine.settings import EngineSettings
     from models.papers.search.genetic import SearchPlan
     from streams.offline.template_search import TemplateSearchOptions
-    from streams.offline.tune import Stretch
+    from streams.offline.tune import TuningInput
     from streams.sources.swf import Trace
 
 commands = typer.Typer()
@@ -252,7 +252,7 @@ def _search_ibl(
     return TuningOutput(profile, found.errors(), lambda: searching.show(found, target, settings))
 
 
-def _warn_of_chance(stretch: "Stretch") -> None:
+def _warn_of_chance(stretch: "TuningInput") -> None:
     from streams.offline.tune import MIN_JOBS
 
     if len(stretch.jobs) < MIN_JOBS:

@@ -18,7 +18,7 @@ from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache, WithdrawnEstimate, change_of
 from streams.client.job_requests import JobFields, RankFields, RankRequest, described, several
 from streams.client.pending_questions import AnswerTimeout, Kind, UnknownSite, likeliest, new_id, of_kind, unknown_site
-from streams.errors import NotUnderstood, Unreachable, needing
+from streams.errors import InvalidInput, Unreachable, needing
 from streams.settings import Settings
 from streams.text.quantities import seconds_of
 
@@ -52,7 +52,7 @@ class AsyncClient:
         questions: "QuestionClient | None" = None,
     ) -> None:
         if not isinstance(settings, Settings | None):
-            raise NotUnderstood(f"settings: expected Settings, not {settings!r}; HttpClient takes a service's address")
+            raise InvalidInput(f"settings: expected Settings, not {settings!r}; HttpClient takes a service's address")
         self.settings = _settings_here() if settings is None else settings
         self._patience_s = patience_s
         self._questions = questions or _questions_of(self.settings)
@@ -105,7 +105,7 @@ class AsyncClient:
             fields: the other arguments are the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` are valid.
 
         Raises:
-            NotUnderstood: there is no such field, or its value is wrong.
+            InvalidInput: there is no such field, or its value is wrong.
         """
         return await query_ranking(self._questions, RankRequest.of(job, fields), self.settings.serve.sites)
 

@@ -20,11 +20,11 @@ from streams.client.pending_questions import (
     AnswerTimeout,
     NotFound,
     Overloaded,
-    Refused,
+    QuestionRejected,
     UnknownJob,
     UnknownSite,
 )
-from streams.errors import NotUnderstood, Unreachable, UserError
+from streams.errors import InvalidInput, Unreachable, UserError
 from streams.text.quantities import seconds_of
 
 T = TypeVar("T")
@@ -64,13 +64,13 @@ class HttpClient:
         timeout_s: timeout of a call in seconds.
 
     Every method may raise a `UserError`: `Unreachable` if the service is unreachable or not ready, `AnswerTimeout` if
-    no worker answers the service, `NotFound` if there is no such site or job, `Refused` if the service denies access or
-    rejects the question.
+    no worker answers the service, `NotFound` if there is no such site or job, `QuestionRejected` if the service denies
+    access or rejects the question.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         if not url.startswith(("http://", "https://")):
-            raise NotUnderstood(f"the service's address is {url!r}; expected http://host:port or https://…")
+            raise InvalidInput(f"the service's address is {url!r}; expected http://host:port or https://…")
         self._url = url.rstrip("/")
         self._token = token
         self._timeout_s = timeout_s
@@ -220,5 +220,5 @@ def _problem(error: urllib.error.HTTPError) -> _Problem:
 def _kind(status: int, problem: _Problem, unknown: type[NotFound]) -> type[UserError]:
     if status == STATUSES[Overloaded]:
         return Overloaded if problem.reason == BUSY else Unreachable
-    found = next((one for one, its in STATUSES.items() if its == status), Refused)
+    found = next((one for one, its in STATUSES.items() if its == status), QuestionRejected)
     return unknown if found is NotFound else found

@@ -9,7 +9,7 @@ from models.preference import Preference
 from models.ranking import JobRequest
 from models.site.node_features import is_readable
 from streams.client.preferred_site import taken_preference
-from streams.errors import NotUnderstood, in_words, place_and_problem, read_as
+from streams.errors import InvalidInput, in_words, place_and_problem, read_as
 from streams.text.quantities import bytes_of, seconds_of
 
 
@@ -62,7 +62,7 @@ class RankRequest(msgspec.Struct, frozen=True):
         """Build the request from a job, or its fields, and the other arguments.
 
         Raises:
-            NotUnderstood: as `described`.
+            InvalidInput: as `described`.
         """
         given: dict[str, Any] = dict(fields)
         within, sites = given.pop("start_within", None), given.pop("sites", ())
@@ -75,10 +75,10 @@ def described(job: JobRequest | None, fields: Mapping[str, Any]) -> JobRequest:
     """Return the job, or build it from its fields.
 
     Raises:
-        NotUnderstood: there is no such field, or its value is wrong.
+        InvalidInput: there is no such field, or its value is wrong.
     """
     if job is not None and not isinstance(job, JobRequest):
-        raise NotUnderstood(f"job: expected a JobRequest, not {job!r}; or pass the fields by name: cpus=64")
+        raise InvalidInput(f"job: expected a JobRequest, not {job!r}; or pass the fields by name: cpus=64")
     return job or job_request(**fields)
 
 
@@ -86,10 +86,10 @@ def constraint_of(text: str) -> str:
     """Return the node constraint if it is valid.
 
     Raises:
-        NotUnderstood: it cannot be parsed.
+        InvalidInput: it cannot be parsed.
     """
     if not is_readable(text):
-        raise NotUnderstood(f"{text[:40]!r} cannot be read; expected features with & and | between: ib&(a100|h100)")
+        raise InvalidInput(f"{text[:40]!r} cannot be read; expected features with & and | between: ib&(a100|h100)")
     return text
 
 
@@ -100,7 +100,7 @@ def job_request(**fields: Any) -> JobRequest:
     """Build a job request; `walltime` and `memory` may be text with a unit, `walltime` also "unlimited".
 
     Raises:
-        NotUnderstood: there is no such field, or its value is wrong.
+        InvalidInput: there is no such field, or its value is wrong.
 
     >>> job_request(cpus=64, walltime="4h").walltime
     14400.0
@@ -110,7 +110,7 @@ def job_request(**fields: Any) -> JobRequest:
     if isinstance(walltime := fields.get("walltime"), str) and walltime.strip().lower() in UNLIMITED:
         fields |= {"walltime": None, "unlimited": True}
     if unknown := fields.keys() - set(JobRequest.__struct_fields__):
-        raise NotUnderstood(f"{min(unknown)!r} is not a field of a job")
+        raise InvalidInput(f"{min(unknown)!r} is not a field of a job")
     for name, read in (("walltime", seconds_of), ("memory", bytes_of), ("constraint", constraint_of)):
         if isinstance(fields.get(name), str):
             fields[name] = read_as(name, read, fields[name])
@@ -118,7 +118,7 @@ def job_request(**fields: Any) -> JobRequest:
         return msgspec.convert(fields, JobRequest)
     except msgspec.ValidationError as error:
         place, problem = place_and_problem(error)
-        raise NotUnderstood(f"{place}: {in_words(problem)}") from None
+        raise InvalidInput(f"{place}: {in_words(problem)}") from None
 
 
 def several(sites: Sequence[str]) -> Sequence[str]:

@@ -24,11 +24,11 @@ class AnswerTimeout(UserError):
     """No worker answered in time."""
 
 
-class Busy(UserError):
+class WorkerOverloaded(UserError):
     """The worker is overloaded, or the client exceeded its quota; retry later."""
 
 
-class Overloaded(Busy):
+class Overloaded(WorkerOverloaded):
     """The worker or the service has more questions than it can answer in time; retry later."""
 
 
@@ -36,11 +36,11 @@ class TooManyQuestions(Overloaded):
     """Too many questions are open."""
 
 
-class Refused(UserError):
+class QuestionRejected(UserError):
     """The question was rejected; the message gives the reason."""
 
 
-class NotFound(Refused):
+class NotFound(QuestionRejected):
     """The site or the job does not exist."""
 
 
@@ -55,7 +55,7 @@ class UnknownJob(NotFound):
 STATUSES: dict[type[UserError], int] = {
     NotFound: 404,
     Overloaded: 503,
-    Busy: 429,
+    WorkerOverloaded: 429,
     Unreachable: 503,
     AnswerTimeout: 504,
 }
@@ -94,15 +94,15 @@ def of_kind(answer: AnyAnswer, kind: type[Kind]) -> Kind:
 
     Raises:
         UnknownSite: the site is not registered.
-        Busy: the worker is overloaded; retry later.
-        Refused: the question was rejected.
+        WorkerOverloaded: the worker is overloaded; retry later.
+        QuestionRejected: the question was rejected.
     """
     if isinstance(answer, kind):
         return answer
     if not isinstance(answer, NoAnswer):
-        raise Refused(f"{answer.site}: the answer is to another question")
-    errors: dict[str, type[UserError]] = {UNKNOWN_SITE: UnknownSite, BUSY: Overloaded, QUOTA: Busy}
-    raise errors.get(answer.reason, Refused)(f"{answer.site}: {answer.detail}")
+        raise QuestionRejected(f"{answer.site}: the answer is to another question")
+    errors: dict[str, type[UserError]] = {UNKNOWN_SITE: UnknownSite, BUSY: Overloaded, QUOTA: WorkerOverloaded}
+    raise errors.get(answer.reason, QuestionRejected)(f"{answer.site}: {answer.detail}")
 
 
 class _AnswerId(msgspec.Struct):

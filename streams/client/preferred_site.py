@@ -3,7 +3,7 @@
 from typing import Any
 
 from models.preference import Preference
-from streams.errors import NotUnderstood, read_as
+from streams.errors import InvalidInput, read_as
 from streams.text.quantities import seconds_of
 
 
@@ -11,7 +11,7 @@ def taken_preference(given: dict[str, Any]) -> Preference | None:
     """Remove the preference from the arguments of `rank` and return it.
 
     Raises:
-        NotUnderstood: it is invalid.
+        InvalidInput: it is invalid.
 
     >>> taken_preference({"prefer": "kth", "unless_sooner": "30m"})
     Preference(site='kth', unless_sooner_s=1800.0)
@@ -20,6 +20,6 @@ def taken_preference(given: dict[str, Any]) -> Preference | None:
     seconds = read_as("unless_sooner", seconds_of, sooner) if isinstance(sooner, str) else sooner
     if site is None:
         if seconds is not None:
-            raise NotUnderstood("unless_sooner: requires prefer, the site that another must beat by this time")
+            raise InvalidInput("unless_sooner: requires prefer, the site that another must beat by this time")
         return None
     return Preference(site, seconds or 0.0)

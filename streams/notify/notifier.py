@@ -37,11 +37,11 @@ MAX_PAUSE_S = 60.0  # the longest pause between two tries
 PASSING = (408, 425, 429)  # statuses below 500 that may pass
 
 
-class NotTaken(Exception):
+class DeliveryFailed(Exception):
     """The receiver did not accept the notice; a retry may succeed."""
 
 
-class RefusedForGood(Exception):
+class NoticeRejected(Exception):
     """The receiver rejected the notice permanently."""
 
 
@@ -63,7 +63,7 @@ class Webhook:
         again = AsyncRetrying(
             stop=stop_after_delay(self.patience_s),
             wait=wait_random_exponential(0.5, MAX_PAUSE_S),
-            retry=retry_if_exception_type(NotTaken),
+            retry=retry_if_exception_type(DeliveryFailed),
             reraise=True,
         )
         body = msgspec.json.encode(notice)
@@ -71,7 +71,7 @@ class Webhook:
             async for attempt in again:
                 with attempt:
                     await self._try(notice.id, body, attempt.retry_state.attempt_number > 1)
-        except (NotTaken, RefusedForGood) as error:
+        except (DeliveryFailed, NoticeRejected) as error:
             return str(error)
         return None
 
@@ -86,9 +86,9 @@ class Webhook:
             async with request as answer:
                 if answer.status >= 300:
                     passing = answer.status >= 500 or answer.status in PASSING
-                    problem = (NotTaken if passing else RefusedForGood)(f"status {answer.status}")
+                    problem = (DeliveryFailed if passing else NoticeRejected)(f"status {answer.status}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            problem = NotTaken(f"{type(error).__name__}: {error}")
+            problem = DeliveryFailed(f"{type(error).__name__}: {error}")
         self.on_try(problem is None, again)
         if problem is not None:
             raise problem

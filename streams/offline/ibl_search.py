@@ -11,14 +11,14 @@ from models.papers.search.ibl import Bench, Chromosomes, Examples, Target, colle
 from streams.errors import UserError
 from streams.offline.output_files import as_profile
 from streams.offline.searching import SearchResult, SearchStep, process_map, show_errors, show_steps, steps
-from streams.offline.tune import Stretch, events_in
+from streams.offline.tune import TuningInput, events_in
 from streams.text.terminal import show_table
 
 TARGET_NAMES: dict[Target, str] = {"wait": "wait", "run": "run time"}
 
 
 def examples_of(
-    stretch: Stretch, settings: EngineSettings, target: Target, advance: Callable[[], None] = lambda: None
+    stretch: TuningInput, settings: EngineSettings, target: Target, advance: Callable[[], None] = lambda: None
 ) -> Examples:
     """Collect the jobs that a search for `ibl` learns from and predicts; `advance` is called at each job of the trace.
 

@@ -15,7 +15,7 @@ from models.engine.settings import EngineSettings
 from models.measures import Accuracy, RunAccuracy
 from models.method_registry import METHODS, RUN_METHODS, TRIVIAL
 from models.records import AnyEvent, Outcome, Prediction
-from streams.errors import NotUnderstood, UserError, file_error
+from streams.errors import InvalidInput, UserError, file_error
 from streams.training.processes import processes
 
 EVENTS_PER_DISCARD = 64
@@ -184,7 +184,7 @@ def settings_for(settings: EngineSettings, methods: Sequence[str], runtimes: Seq
     known = list(dict.fromkeys((*METHODS, *RUN_METHODS)))
     for names, there, what in ((methods, known, ""), (runtimes, [*RUN_METHODS], " for run times")):
         if unknown := [name for name in names if name not in there]:
-            raise NotUnderstood(f"no method {unknown[0]!r}{what}; there are: {', '.join(there)}")
+            raise InvalidInput(f"no method {unknown[0]!r}{what}; there are: {', '.join(there)}")
     waits = [name for name in methods if name in METHODS]
     runs = list(dict.fromkeys((*runtimes, *(name for name in methods if name not in METHODS))))
     try:  # those of other packages
@@ -192,7 +192,7 @@ def settings_for(settings: EngineSettings, methods: Sequence[str], runtimes: Seq
             for name in names:
                 registry.check(name)
     except ValueError as error:
-        raise NotUnderstood(str(error)) from None
+        raise InvalidInput(str(error)) from None
     method, *shadows = waits or settings.methods
     run_method, *run_shadows = runs or settings.run_methods
     beside = tuple(dict.fromkeys(name for name in (*shadows, *TRIVIAL) if name != method))

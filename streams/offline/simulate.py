@@ -6,7 +6,7 @@ import msgspec
 
 from models import simulation
 from models.method_registry import RUN_METHODS, run_method_named
-from streams.errors import NotUnderstood, UserError
+from streams.errors import InvalidInput, UserError
 from streams.sources.swf import SwfJob, Trace
 from streams.text.terminal import show_table
 
@@ -107,7 +107,7 @@ def _parse_names(text: str, there_are: Sequence[str] | Mapping[str, object], wha
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in there_are:
-            raise NotUnderstood(f"no {what} {name!r}; there are: {', '.join(there_are)}")
+            raise InvalidInput(f"no {what} {name!r}; there are: {', '.join(there_are)}")
     return names
 
 

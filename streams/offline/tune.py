@@ -19,7 +19,7 @@ DEFAULT_IDS = (16_000, 20_000)  # the job numbers to tune on by default: the pap
 MIN_JOBS = 500  # with fewer jobs the choice is not significant
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class TuningInput(msgspec.Struct, frozen=True):
     """Input of tuning: the trace from its beginning to the last job of the range, and the jobs to predict.
 
     `in_range` is the number of jobs in the range, of which `jobs` are predicted.
@@ -35,7 +35,7 @@ class Stretch(msgspec.Struct, frozen=True):
         return PASSES * len(self.trace.jobs)
 
 
-def stretch_of(trace: Trace, ids: tuple[int, int] | None, rows: tuple[int, int] | None, every: int) -> Stretch:
+def stretch_of(trace: Trace, ids: tuple[int, int] | None, rows: tuple[int, int] | None, every: int) -> TuningInput:
     """Return the stretch of these job numbers (`ids`) or positions (`rows`, in submission order, from 1).
 
     Every N-th of its jobs (`every`) is predicted.
@@ -55,10 +55,10 @@ def stretch_of(trace: Trace, ids: tuple[int, int] | None, rows: tuple[int, int] 
         raise UserError(f"{trace.path}: {known}")
     predicted = [trace.jobs[place] for place in places[::every]]
     jobs = {str(job.number): ActualTimes(job.wait, max(job.run, 0.0) if job.started else 0.0) for job in predicted}
-    return Stretch(msgspec.structs.replace(trace, jobs=trace.jobs[: places[-1] + 1]), jobs, len(places))
+    return TuningInput(msgspec.structs.replace(trace, jobs=trace.jobs[: places[-1] + 1]), jobs, len(places))
 
 
-def events_in(stretch: Stretch, advance: Callable[[], None]) -> Iterator[AnyEvent]:
+def events_in(stretch: TuningInput, advance: Callable[[], None]) -> Iterator[AnyEvent]:
     """The events of a stretch's trace; `advance` is called at each submit."""
     for event in events_of(stretch.trace, stretch.trace.site):
         yield event
@@ -69,12 +69,12 @@ def events_in(stretch: Stretch, advance: Callable[[], None]) -> Iterator[AnyEven
 STATISTIC_NAMES = dict(zip(STATISTICS, ("summaries", "distributions"), strict=True))  # the methods' names in the tables
 
 
-def tune(stretch: Stretch, settings: EngineSettings, advance: Callable[[], None] = lambda: None) -> TuningResult:
+def tune(stretch: TuningInput, settings: EngineSettings, advance: Callable[[], None] = lambda: None) -> TuningResult:
     """Tune on a stretch; `advance` is called at each of its `steps`."""
     return tuned(lambda: events_in(stretch, advance), stretch.jobs, settings)
 
 
-def show(tuning: TuningResult, stretch: Stretch) -> None:
+def show(tuning: TuningResult, stretch: TuningInput) -> None:
     """Print the statistics as in table VI of the paper, then the parameters."""
     best = tuning.profile.method
     heads = [f"{STATISTIC_NAMES[name]} AAE s" for name in STATISTICS]

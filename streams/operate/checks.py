@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from models.durations import duration
 from models.records import SiteAnswer
 from streams.client.blocking import Client
-from streams.errors import NotUnderstood, UserError
+from streams.errors import InvalidInput, UserError
 from streams.settings import NotifySettings, Settings
 from streams.text.terminal import moment
 
@@ -33,13 +33,13 @@ def url_of(address: str) -> str:
     """Return the URL of the metrics page at `HOST:PORT`; a full URL is returned unchanged.
 
     Raises:
-        NotUnderstood: The address is neither.
+        InvalidInput: The address is neither.
     """
     if "://" in address:
         return address
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
-        raise NotUnderstood(f"{address!r}: expected HOST:PORT")
+        raise InvalidInput(f"{address!r}: expected HOST:PORT")
     return f"http://{address}/metrics"
 
 
@@ -49,7 +49,7 @@ def shown_at(address: str, process: str, prefix: str, advice: str | None = None)
     Missing metrics read as 0. If the page cannot be read, return a failed result with this `advice`.
 
     Raises:
-        NotUnderstood: See `url_of`.
+        InvalidInput: See `url_of`.
     """
     url = url_of(address)
     found: dict[str, float] = defaultdict(float)
@@ -76,7 +76,7 @@ def check_source(address: str) -> CheckResult:
     """Check that the source with this metrics address (see `url_of`) reads all available records.
 
     Raises:
-        NotUnderstood: See `url_of`.
+        InvalidInput: See `url_of`.
     """
     values = shown_at(address, "source", "queuecast_source_")
     if isinstance(values, CheckResult):
@@ -114,7 +114,7 @@ def check_notifier(address: str) -> CheckResult:
     """Check that the `queuecast notify` with this metrics address (see `url_of`) delivers its notifications.
 
     Raises:
-        NotUnderstood: See `url_of`.
+        InvalidInput: See `url_of`.
     """
     values = shown_at(address, "notify", "queuecast_notify_")
     if isinstance(values, CheckResult):
@@ -144,11 +144,11 @@ def page_of(given: str) -> tuple[str, str]:
     """Split `SITE=HOST:PORT` into the site and the URL of its slurmctld metrics.
 
     Raises:
-        NotUnderstood: The text has another form.
+        InvalidInput: The text has another form.
     """
     site, equal, address = given.partition("=")
     if not site or not equal:
-        raise NotUnderstood(f"{given!r}: expected SITE=HOST:PORT")
+        raise InvalidInput(f"{given!r}: expected SITE=HOST:PORT")
     return site, url_of(address).rstrip("/")
 
 
@@ -160,7 +160,7 @@ def check_slurm(settings: Settings, given: str) -> CheckResult:
     all jobs.
 
     Raises:
-        NotUnderstood: See `page_of`.
+        InvalidInput: See `page_of`.
     """
     site, url = page_of(given)
     counted: dict[str, float] = {}

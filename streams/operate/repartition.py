@@ -28,7 +28,7 @@ from streams.broker.topics import (
     events_topic_of,
     partition_of,
 )
-from streams.errors import NotUnderstood, UserError
+from streams.errors import InvalidInput, UserError
 from streams.settings import Settings
 from streams.worker.checkpoint.job_log import SegmentRange, keys_of, new_writer, site_of
 from streams.worker.checkpoint.redis_client import check_redis, remember_partitions
@@ -101,7 +101,7 @@ def _add_partitions(client: KafkaAdminClient, settings: Settings, partitions: in
     most = max(found.values())
     wanted = most if partitions is None else partitions
     if wanted < most:
-        raise NotUnderstood(f"cannot reduce partitions from {most} to {wanted}")
+        raise InvalidInput(f"cannot reduce partitions from {most} to {wanted}")
     if fewer := {name: wanted for name, count in found.items() if count < wanted}:
         client.create_partitions(fewer)
         _await(client, fewer)

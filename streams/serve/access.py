@@ -18,7 +18,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.types import Message, Scope
 
 from streams.client.pending_questions import on_behalf_of
-from streams.errors import NotUnderstood, UserError
+from streams.errors import InvalidInput, UserError
 from streams.serve.sessions import SESSION, SESSION_S, OneTimeLinks, name_in, signed
 from streams.serve.sight import VisibleJobs, sight
 from streams.settings.sections import ServeToken
@@ -151,7 +151,7 @@ def networks(addresses: Sequence[str]) -> list[IPv4Network | IPv6Network]:
     try:
         return [ip_network(address) for address in addresses]
     except ValueError as error:
-        raise NotUnderstood(f"serve.user_header_from: {error}; expected addresses, or networks as 10.0.0.0/8") from None
+        raise InvalidInput(f"serve.user_header_from: {error}; expected addresses, or networks as 10.0.0.0/8") from None
 
 
 def _within(host: str, trusted: Iterable[IPv4Network | IPv6Network]) -> bool:

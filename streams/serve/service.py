@@ -129,7 +129,8 @@ class AccuracyList(msgspec.Struct, kw_only=True, frozen=True):
 class Service:
     """Answers from the cached estimates and from the workers.
 
-    Any method may raise `Unreachable`, `AnswerTimeout`, `TooManyQuestions`, `Busy`, `UnknownSite` or `UnknownJob`.
+    Any method may raise `Unreachable`, `AnswerTimeout`, `TooManyQuestions`, `WorkerOverloaded`, `UnknownSite` or
+    `UnknownJob`.
     `grid` queries the workers through `client`; their answers hold only jobs that the request may see.
     """
 

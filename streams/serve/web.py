@@ -49,7 +49,7 @@ class Problem(msgspec.Struct, kw_only=True, frozen=True):
     reason: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class Me(msgspec.Struct, kw_only=True, frozen=True):
+class ClientIdentity(msgspec.Struct, kw_only=True, frozen=True):
     """The authenticated client; `name` is null if authentication is off. `session` is true for a browser session."""
 
     name: str | None
@@ -191,14 +191,14 @@ async def accuracy(service: Served) -> AccuracyList:
 
 
 @get("/me", responses=_errors(), opt=RANK)
-async def me(request: Request[Any, Any, State]) -> Me:
+async def me(request: Request[Any, Any, State]) -> ClientIdentity:
     """The authenticated client: the name of the token, its rights, and whose jobs it may see."""
     access: Access = request.app.state.access
     found = access.who(request)
     if found is None:
-        return Me(name=None, rights="all", user=None, session=False)
+        return ClientIdentity(name=None, rights="all", user=None, session=False)
     name, token = found
-    return Me(name=name, rights=token.rights, user=token.user, session=SESSION in request.cookies)
+    return ClientIdentity(name=name, rights=token.rights, user=token.user, session=SESSION in request.cookies)
 
 
 @get("/healthz", media_type=MediaType.TEXT)

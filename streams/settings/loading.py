@@ -14,7 +14,7 @@ from msgspec.structs import fields
 from models.engine.settings import EngineSettings, SiteSettings
 from models.method_registry import METHODS, RUN_METHODS, check_parameters
 from models.plugins import Registry
-from streams.errors import NotUnderstood, place_and_problem
+from streams.errors import InvalidInput, place_and_problem
 from streams.settings.sections import SECTIONS, ServeToken, Settings, check_secret, check_tokens, checked_tables
 from streams.text.toml import read_toml
 
@@ -70,11 +70,11 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
     for name, section in values.items():
         known = SECTIONS.get(name)
         if known is None or not isinstance(section, dict):
-            raise NotUnderstood(f"{path}: [{name}] is not a section; there are: {_SECTIONS}")
+            raise InvalidInput(f"{path}: [{name}] is not a section; there are: {_SECTIONS}")
         names = [field.name for field in fields(known)]
         for field in section:
             if field not in names:
-                raise NotUnderstood(f"{path}: [{name}] {field} is not a setting; there are: {', '.join(names)}")
+                raise InvalidInput(f"{path}: [{name}] {field} is not a setting; there are: {', '.join(names)}")
     _check_parameters(path, values.get("engine", {}).get("parameters", {}))
     for name, kind in (("sites", SiteSettings), ("tokens", ServeToken)):
         tables = values.get("serve", {}).get(name)
@@ -85,12 +85,12 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
 
 def _check_parameters(path: Path, parameters: Any) -> None:
     if not (isinstance(parameters, dict) and all(isinstance(values, dict) for values in parameters.values())):
-        raise NotUnderstood(f"{path}: engine.parameters: expected a table for each method, [engine.parameters.METHOD]")
+        raise InvalidInput(f"{path}: engine.parameters: expected a table for each method, [engine.parameters.METHOD]")
     for method, values in parameters.items():
         try:
             check_parameters(method, values)
         except ValueError as error:
-            raise NotUnderstood(f"{path}: engine.parameters: {error}") from None
+            raise InvalidInput(f"{path}: engine.parameters: {error}") from None
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
@@ -102,7 +102,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any
             text = environment.get(variable)
             kind = get_args(field.type)[0] if get_origin(field.type) is Annotated else field.type
             if text is not None and get_origin(kind) is dict:
-                raise NotUnderstood(f"environment: {variable}: can only be set in a file, as [{name}.{field.name}.…]")
+                raise InvalidInput(f"environment: {variable}: can only be set in a file, as [{name}.{field.name}.…]")
             if text is not None:
                 listed = get_origin(kind) is tuple
                 values.setdefault(name, {})[field.name] = _words(text) if listed else text
@@ -116,7 +116,7 @@ def _check_names(environment: Mapping[str, str]) -> None:
     for variable in sorted(set(ours) - NO_SETTINGS - {f"{PREFIX}_{name}" for name in known}):
         nearest = get_close_matches(variable.removeprefix(f"{PREFIX}_"), known, 1)
         meant = f"is {PREFIX}_{nearest[0]} meant?" if nearest else f"they are {PREFIX}_SECTION_FIELD, of {_SECTIONS}"
-        raise NotUnderstood(f"environment: {variable} is not a setting; {meant}")
+        raise InvalidInput(f"environment: {variable} is not a setting; {meant}")
 
 
 def _words(text: str) -> list[str]:
@@ -135,22 +135,20 @@ def _convert(values: dict[str, Any], source: str) -> Settings:
         place, problem = place_and_problem(error)
         if source == "environment":
             place = f"{PREFIX}_{place}".replace(".", "_").upper()
-        raise NotUnderstood(f"{source}: {place}: {problem}") from None
+        raise InvalidInput(f"{source}: {place}: {problem}") from None
 
 
 def _check(settings: Settings) -> None:
     _check_methods(settings.engine)
     if not _ADDRESSES.fullmatch(settings.kafka.bootstrap):
-        raise NotUnderstood(
-            f"kafka: bootstrap is {settings.kafka.bootstrap!r}; expected host:port, several with commas"
-        )
+        raise InvalidInput(f"kafka: bootstrap is {settings.kafka.bootstrap!r}; expected host:port, several with commas")
     if not _REDIS_URL.fullmatch(settings.redis.url):  # which may hold a password, and is not shown
-        raise NotUnderstood(
+        raise InvalidInput(
             "redis: url is not one; expected redis://host:port/database, redis+sentinel://host:port,host:port/service"
             " or redis+cluster://host:port,host:port; with TLS rediss…"
         )
     if settings.kafka.sasl and not (settings.kafka.username and settings.kafka.password):
-        raise NotUnderstood("kafka: SASL needs both username and password")
+        raise InvalidInput("kafka: SASL needs both username and password")
     check_secret("kafka.password", settings.kafka.password)
     check_secret("redis.sentinel_password", settings.redis.sentinel_password)
     check_secret("redis.password", settings.redis.password or urlsplit(settings.redis.url).password)
@@ -171,4 +169,4 @@ def _check_methods(engine: EngineSettings) -> None:
         try:
             registry.check(name)
         except ValueError as error:
-            raise NotUnderstood(f"{field}: {error}") from None
+            raise InvalidInput(f"{field}: {error}") from None

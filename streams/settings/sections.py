@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from models.engine.settings import EngineSettings, SiteSettings
 from models.site.shapes import MOST_QUEUES, WALLTIMES
-from streams.errors import NotUnderstood, UserError, place_and_problem
+from streams.errors import InvalidInput, UserError, place_and_problem
 from streams.text.toml import read_toml
 
 S = TypeVar("S")
@@ -60,7 +60,7 @@ def check_secret(place: str, value: str | None) -> None:
         UserError: it is; the value is not shown.
     """
     if value is not None and PLACEHOLDER.fullmatch(value):
-        raise NotUnderstood(f"{place}: this is a public example value; set one of your own")
+        raise InvalidInput(f"{place}: this is a public example value; set one of your own")
 
 
 def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
@@ -73,9 +73,9 @@ def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
     for name, token in tokens.items():
         check_secret(f"{place}.{name}", token.token)
         if (token.rights == "own") != (token.user is not None):
-            raise NotUnderstood(f'{place}.{name}: rights = "own" needs a user, and other rights take none')
+            raise InvalidInput(f'{place}.{name}: rights = "own" needs a user, and other rights take none')
         if (other := names.setdefault(token.token, name)) != name:
-            raise NotUnderstood(f"{place}: {other} and {name} have the same token; each must be different")
+            raise InvalidInput(f"{place}: {other} and {name} have the same token; each must be different")
 
 
 def read_tokens(path: Path) -> dict[str, ServeToken]:
@@ -86,7 +86,7 @@ def read_tokens(path: Path) -> dict[str, ServeToken]:
     """
     found = checked_tables(path, "", read_toml(path), ServeToken)
     if not found:
-        raise NotUnderstood(f"{path}: the file contains no tokens; expected a table for each, [NAME] token = …")
+        raise InvalidInput(f"{path}: the file contains no tokens; expected a table for each, [NAME] token = …")
     return found
 
 
@@ -102,7 +102,7 @@ def checked_tables(path: Path, place: str, tables: Mapping[str, Any], kind: type
             found[name] = msgspec.convert(values, kind)
         except msgspec.ValidationError as error:
             within, problem = place_and_problem(error)
-            raise NotUnderstood(f"{path}: {'.'.join(filter(None, (place, name, within)))}: {problem}") from None
+            raise InvalidInput(f"{path}: {'.'.join(filter(None, (place, name, within)))}: {problem}") from None
     return found
 
 

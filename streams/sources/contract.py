@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from models.records import AnyEvent
-from streams.errors import NotUnderstood, UserError
+from streams.errors import InvalidInput, UserError
 
 IDLE_S = 1.0  # maximum seconds between two steps of a live source, also without events
 HEAD_BYTES = 1 << 16  # bytes of a file that are read to detect its format
@@ -33,7 +33,7 @@ Step = tuple[AnyEvent | None, Cursor | None]
 """An event (None if there is none now), and the cursor after it (None if the source cannot resume there)."""
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedPart(msgspec.Struct, frozen=True):
     """A part of the input that gave no event, with the reason. As text it is one line for the operator.
 
     Attributes:
@@ -56,7 +56,7 @@ class Skipped(msgspec.Struct, frozen=True):
         return f"{self.file}{line}: {found}; expected {self.expected}"
 
 
-OnSkipped = Callable[[Skipped], None]
+OnSkipped = Callable[[SkippedPart], None]
 """Receives each skipped part of the input; it may raise an error to stop the source."""
 
 
@@ -71,10 +71,10 @@ def check_site(name: str) -> None:
         UserError: the name is too short or too long.
     """
     if not 1 <= len(name) <= 256:
-        raise NotUnderstood(f"site {name[:40]!r}: a name has 1 to 256 characters")
+        raise InvalidInput(f"site {name[:40]!r}: a name has 1 to 256 characters")
 
 
-def refuse(skipped: Skipped) -> None:
+def refuse(skipped: SkippedPart) -> None:
     """Stop at the first part of the input that cannot be read.
 
     Raises:
@@ -83,10 +83,10 @@ def refuse(skipped: Skipped) -> None:
     raise UserError(str(skipped))
 
 
-class LeftOut(Counter[str]):
+class IgnoredRecords(Counter[str]):
     """Count the records that give no event, by kind, with the first of each kind as an example.
 
-    >>> left_out = LeftOut()
+    >>> left_out = IgnoredRecords()
     >>> left_out.add("job steps", "7.batch|COMPLETED")
     >>> dict(left_out), left_out.examples
     ({'job steps': 1}, {'job steps': '7.batch|COMPLETED'})
@@ -159,7 +159,7 @@ class Source(ABC):
         name = location if site is None else site
         check_site(name)
         self.sites, self._location, self._on_skipped = (name,), location, on_skipped
-        self.records, self._left_out = 0, LeftOut()
+        self.records, self._left_out = 0, IgnoredRecords()
         self.left_out = self._left_out
 
     @classmethod

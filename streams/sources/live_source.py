@@ -14,7 +14,7 @@ from streams.broker.admin import topic_id
 from streams.broker.topics import events_topic_of
 from streams.process.scraping import Families
 from streams.settings import Settings
-from streams.sources.contract import Skipped, Source
+from streams.sources.contract import SkippedPart, Source
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish
 
@@ -53,7 +53,7 @@ class Watch(Collector):
         self._read_at = self._warned_at = clock()
         self._warned = 0
 
-    def on_skipped(self, skipped: Skipped) -> None:
+    def on_skipped(self, skipped: SkippedPart) -> None:
         """Count a skipped part, and report it unless many were reported lately."""
         self.skipped[skipped.field or skipped.expected] += 1
         self._warned += 1

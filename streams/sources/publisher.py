@@ -59,7 +59,7 @@ class OutgoingEvent(NamedTuple):
     together: bool = False
 
 
-class _Underway(NamedTuple):
+class _SendInProgress(NamedTuple):
     steps: list[OutgoingEvent]
     sent: Any  # the producer's future; None where there was no event to send
 
@@ -82,7 +82,7 @@ class Publisher:
         self._topic = topic
         self._own_topics = own_topics
         self._max_underway = underway
-        self._underway: deque[_Underway] = deque()
+        self._underway: deque[_SendInProgress] = deque()
         self._steps_underway = 0
         self._bundle: list[tuple[OutgoingEvent, bytes]] = []  # not sent yet
         self._bundle_bytes = 0
@@ -120,7 +120,7 @@ class Publisher:
         if value is not None:
             site = _site(steps[0])
             sent = self._producer.send(self._own_topics.get(site, self._topic), value=value, key=site.encode())
-        self._underway.append(_Underway(steps, sent))
+        self._underway.append(_SendInProgress(steps, sent))
         self._steps_underway += len(steps)
         self._settle(self._max_underway)
 

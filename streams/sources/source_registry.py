@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from models.plugins import Registry
-from streams.errors import NotUnderstood, UserError, file_error
+from streams.errors import InvalidInput, UserError, file_error
 from streams.sources.contract import HEAD_BYTES, Source
 from streams.sources.logs.log_files import first_bytes, open_log
 
@@ -54,7 +54,7 @@ def source_named(name: str) -> type[Source]:
         found.check(name)
         return found[name]
     except ValueError as error:
-        raise NotUnderstood(str(error)) from None
+        raise InvalidInput(str(error)) from None
 
 
 def options_for(kind: type[Source], given: Iterable[str]) -> dict[str, Any]:
@@ -69,11 +69,11 @@ def options_for(kind: type[Source], given: Iterable[str]) -> dict[str, Any]:
         name, equal, value = text.partition("=")
         if not equal or name not in parameters:
             known = ", ".join(sorted(parameters)) or "none"
-            raise NotUnderstood(f"--set {text}: expected NAME=VALUE; the options of {kind.name} are: {known}")
+            raise InvalidInput(f"--set {text}: expected NAME=VALUE; the options of {kind.name} are: {known}")
         try:
             options[name] = msgspec.convert(value, parameters[name].annotation, strict=False)
         except msgspec.ValidationError as error:
-            raise NotUnderstood(f"--set {text}: {error}") from None
+            raise InvalidInput(f"--set {text}: {error}") from None
     return options
 
 
@@ -99,7 +99,7 @@ _WORKBOOK = re.compile(
 """An .xlsx or .ods file, by the name of the first file in it: a zip archive has no use for who wants its jobs."""
 
 
-class UnknownFormat(NotUnderstood):
+class UnknownFormat(InvalidInput):
     """No source, or more than one, recognises a file."""
 
 

@@ -24,8 +24,8 @@ import msgspec
 from msgspec import Meta
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
-from streams.errors import NotUnderstood, file_error
-from streams.sources.contract import Cursor, OnSkipped, Skipped, Source, Step, counted, refuse
+from streams.errors import InvalidInput, file_error
+from streams.sources.contract import Cursor, OnSkipped, SkippedPart, Source, Step, counted, refuse
 from streams.sources.logs.fields import MAX_COUNT, by_name
 from streams.sources.logs.log_files import BROKEN, fingerprint, fingerprint_of_all, open_text
 
@@ -165,7 +165,7 @@ def _jobs(trace: Trace, lines: Iterable[str], on_skipped: OnSkipped) -> Iterator
                 found = True
                 yield job
     if not found:
-        raise NotUnderstood(
+        raise InvalidInput(
             f"{trace.path}: no job with a wait time; expected a trace in the Standard Workload Format{wrong}"
         )
 
@@ -201,15 +201,15 @@ def _whole(fields: list[str]) -> list[str]:
     return [_FRACTION.sub("", text) for text in fields]
 
 
-def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
+def _skipped(file: str, line: int, fields: list[str]) -> SkippedPart:
     if len(fields) < len(FIELDS):
-        return Skipped(file, line, None, f"{len(fields)} fields", f"{len(FIELDS)} or more: {', '.join(FIELDS)}")
+        return SkippedPart(file, line, None, f"{len(fields)} fields", f"{len(FIELDS)} or more: {', '.join(FIELDS)}")
     for position, (text, kind) in enumerate(zip(_whole(fields), _KINDS, strict=False)):
         try:
             msgspec.convert(text, kind, strict=False)
         except msgspec.ValidationError:
             name = f"field {position + 1} ({FIELDS[position]})"
-            return Skipped(file, line, name, repr(text[:40]), _EXPECTED.get(kind, "a number, -1 if missing"))
+            return SkippedPart(file, line, name, repr(text[:40]), _EXPECTED.get(kind, "a number, -1 if missing"))
     raise AssertionError("every field is valid")
 
 

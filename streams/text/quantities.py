@@ -8,7 +8,7 @@ import re
 from datetime import datetime, timedelta
 from math import fsum
 
-from streams.errors import NotUnderstood
+from streams.errors import InvalidInput
 
 PATTERN = (
     r"(?=[^1-9]*[1-9])("  # more than nothing
@@ -40,11 +40,11 @@ def seconds_of(text: str) -> float:
     text = text.strip()
     if _number.fullmatch(text):
         number = text[:20]
-        raise NotUnderstood(
+        raise InvalidInput(
             f"{number!r} is not a valid duration without a unit; expected {number}m, {number}h or {number}s"
         )
     if not _duration.fullmatch(text):
-        raise NotUnderstood(f"{text[:40]!r} is not a valid duration; expected {EXPECTED}")
+        raise InvalidInput(f"{text[:40]!r} is not a valid duration; expected {EXPECTED}")
     if ":" in text or "-" in text:
         days, dash, clock = text.rpartition("-")
         parts = [int(part) for part in clock.split(":")]
@@ -60,7 +60,7 @@ def deadline_of(text: str, now: datetime) -> datetime:
     """Parse a deadline in the time zone of `now`, unless the text has its own; a time of day means its next occurrence.
 
     Raises:
-        NotUnderstood: the text is not a time or a duration, or lies in the past.
+        InvalidInput: the text is not a time or a duration, or lies in the past.
 
     >>> noon = datetime(2026, 5, 3, 12, 0)
     >>> [f"{deadline_of(text, noon):%d %H:%M}" for text in ("17:00", "08:30", "2026-05-04 08:00", "90m")]
@@ -77,10 +77,10 @@ def deadline_of(text: str, now: datetime) -> datetime:
     except ValueError:
         try:
             return now + timedelta(seconds=seconds_of(text))
-        except (NotUnderstood, OverflowError):
-            raise NotUnderstood(f"{text[:40]!r} is not a valid time; {TIMES}") from None
+        except (InvalidInput, OverflowError):
+            raise InvalidInput(f"{text[:40]!r} is not a valid time; {TIMES}") from None
     if found <= now:
-        raise NotUnderstood(f"{text!r} is in the past; {TIMES}")
+        raise InvalidInput(f"{text!r} is in the past; {TIMES}")
     return found
 
 
@@ -115,11 +115,11 @@ def bytes_of(text: str) -> int:
     text = text.strip()
     found = _size.fullmatch(text.upper()) if _pattern.fullmatch(text) else None
     if found is None:
-        raise NotUnderstood(f"{text[:40]!r} is not a valid memory size; expected {EXPECTED_SIZE}")
+        raise InvalidInput(f"{text[:40]!r} is not a valid memory size; expected {EXPECTED_SIZE}")
     unit = found["unit"]
     size = round(float(found["number"]) * 1024.0 ** (1 + _SIZE_UNITS.index(unit) if unit else 0))
     if size > MAX_BYTES:
-        raise NotUnderstood(f"{text[:40]!r} is more than 2^60 bytes")
+        raise InvalidInput(f"{text[:40]!r} is more than 2^60 bytes")
     return size
 
 

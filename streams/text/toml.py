@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from streams.errors import NotUnderstood, file_error
+from streams.errors import InvalidInput, file_error
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -18,4 +18,4 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise file_error(path, error) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise NotUnderstood(f"{path}: is not TOML: {error}") from None
+        raise InvalidInput(f"{path}: is not TOML: {error}") from None

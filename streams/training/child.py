@@ -44,7 +44,7 @@ class ChildDied(Exception):
     """The process ended without a result: it was killed, or memory ran out."""
 
 
-class ChildHangs(Exception):
+class ChildUnresponsive(Exception):
     """The process sends no heartbeat, or no result."""
 
 
@@ -93,7 +93,7 @@ class Child:
         Raises:
             WorkFailed: The work raised an error.
             ChildDied: The process ended without a result.
-            ChildHangs: There was no heartbeat or result in time.
+            ChildUnresponsive: There was no heartbeat or result in time.
             OSError: The items cannot be written to the file.
         """
         file = self._file.fileno()
@@ -117,7 +117,7 @@ class Child:
                 seconds = max(min(patience_s, end - time.monotonic()), 0.0)
                 # Poll twice: this process may have been suspended itself.
                 if not self._pipe.poll(seconds) and not self._pipe.poll():
-                    raise ChildHangs(f"process {self.pid} has not answered for {seconds:.0f} s")
+                    raise ChildUnresponsive(f"process {self.pid} has not answered for {seconds:.0f} s")
                 outcome, self.cpu_s = self._pipe.recv()
         except (EOFError, ConnectionError):
             raise ChildDied(f"it ended with {self._process.wait()}") from None

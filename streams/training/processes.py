@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from models import trainer
 from models.trainer import Work
-from streams.training.child import Child, ChildDied, ChildHangs
+from streams.training.child import Child, ChildDied, ChildUnresponsive
 from streams.training.training_queue import QueuedTraining, TrainingQueue
 from streams.training.training_slots import TrainingSlots
 
@@ -97,7 +97,7 @@ class Processes:
         while True:
             try:
                 return self._call(pickled, kept, patience_s)
-            except ChildHangs as error:
+            except ChildUnresponsive as error:
                 log.error("Training process hangs (%s); retrying in a new one", error)
                 patience_s = min(2 * patience_s, MOST_PATIENCE_S)
             except ChildDied as error:
@@ -123,7 +123,7 @@ class Processes:
             self._child = child = self._child or Child(self.threads)
         try:
             return child.call(work, items, patience_s)
-        except (ChildDied, ChildHangs):
+        except (ChildDied, ChildUnresponsive):
             self._let_go()
             self._go_on()
             self.restarts += 1

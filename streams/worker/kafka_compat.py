@@ -218,7 +218,7 @@ def _explained(error: BaseException, group: str) -> str:
     return f"kafka: this worker has lost its place in the group {group}: {error!r}"
 
 
-class Rest:
+class StartedCoroutine:
     """The rest of a coroutine that has started and waits for something."""
 
     def __init__(self, running: Coroutine[Any, Any, Any], waited_for: Any) -> None:
@@ -297,7 +297,7 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
             if isinstance(error, StopIteration):
                 return WaitResults([message], [error.value], False)
             raise
-        return await super().wait_first(Rest(message, waited_for), *others, **options)
+        return await super().wait_first(StartedCoroutine(message, waited_for), *others, **options)
 
     async def perform_seek(self) -> None:
         """Seek to the first event that is not processed yet.

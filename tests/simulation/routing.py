@@ -16,7 +16,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import RunMethod
 from models.method_registry import DEFAULT
-from models.records import AnyEvent, Cancel, Capacity, Considered, End, Start, Submit
+from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit, WhatIfPrediction
 from models.site.job import Job, Phase, RunEstimate
 from models.site.runs import RunHistory
 from models.site.shapes import MOST_QUEUES, WALLTIMES, covering, grid, sizes
@@ -138,7 +138,7 @@ class ByWhatIf:
         told = self.told(job, site)
         return inf if told is None or told.predicted_wait_s is None else told.predicted_wait_s
 
-    def told(self, job: Job, site: str) -> Considered | None:
+    def told(self, job: Job, site: str) -> WhatIfPrediction | None:
         """What its engine predicts, where it does."""
         (told,) = consider(self._engine(site), [job])
         return told
@@ -152,14 +152,14 @@ class ByWhatIf:
 class Nameless(ByWhatIf):
     """By what-if for the same job without its user, group, account and executable."""
 
-    def told(self, job: Job, site: str) -> Considered | None:
+    def told(self, job: Job, site: str) -> WhatIfPrediction | None:
         """The prediction for such a job that nobody named."""
         asked = Job(job.id, job.attempt, job.submit, queue=job.queue, cpus=job.cpus, nodes=job.nodes)
         asked.walltime, asked.memory = job.walltime, job.memory
         return super().told(asked, site)
 
 
-def _compared_s(told: Considered | None) -> float:
+def _compared_s(told: WhatIfPrediction | None) -> float:
     return inf if told is None or told.cautious_wait_s is UNSET else told.cautious_wait_s
 
 
@@ -180,7 +180,7 @@ class ByEstimates(ByWhatIf):
         for event in events:
             self._unseen[event.site].append(event)
 
-    def told(self, job: Job, site: str) -> Considered | None:
+    def told(self, job: Job, site: str) -> WhatIfPrediction | None:
         """The estimate for the job's shape."""
         self._refresh(site, job.submit)
         engine = self._engine(site)

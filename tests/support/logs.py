@@ -8,7 +8,7 @@ import pytest
 
 from models.records import AnyEvent
 from queuecast.testing_sources import events_there
-from streams.sources.contract import Skipped, Source
+from streams.sources.contract import SkippedPart, Source
 from streams.sources.source_registry import source_named
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "schedlogs"
@@ -18,7 +18,7 @@ class Read:
     """What a source made of a log: its events, followed live and read whole, and what it skipped and left out."""
 
     def __init__(self, name: str, path: Path, **options: Any) -> None:
-        self.skipped: list[Skipped] = []
+        self.skipped: list[SkippedPart] = []
         self.source: Source = source_named(name)(str(path), "s", self.skipped.append, **options)
         self.whole = list(self.source.read_all())
         for event in self.whole:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from models.waits.order.aging import Aging
-from models.waits.order.order_features import People, Queued, Running
+from models.waits.order.order_features import DecayedUsage, QueuedJobs, RunningJobs
 from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.order.schedule import UNLIMITED, Limits
 from models.waits.order.usage import HALVES
@@ -14,11 +14,11 @@ Row = tuple[int, float, float, int]
 """A job: CPUs, run time, planned run time, user."""
 
 
-def queued_of(rows: Sequence[Row], age_s: Sequence[float] = ()) -> Queued:
+def queued_of(rows: Sequence[Row], age_s: Sequence[float] = ()) -> QueuedJobs:
     """Queued jobs of no account and no queue; just submitted, if no ages are given."""
     count = len(rows)
     table = np.array(rows, np.float64).reshape(-1, 4).T
-    return Queued(
+    return QueuedJobs(
         cpus=table[0].astype(np.int64),
         run_s=table[1].copy(),
         planned_s=table[2].copy(),
@@ -32,10 +32,10 @@ def queued_of(rows: Sequence[Row], age_s: Sequence[float] = ()) -> Queued:
     )
 
 
-def running_of(rows: Sequence[Row]) -> Running:
+def running_of(rows: Sequence[Row]) -> RunningJobs:
     """Running jobs of no account and no queue; their times are those that are left."""
     jobs = queued_of(rows)
-    return Running(jobs.cpus, jobs.run_s, jobs.planned_s, jobs.user, jobs.account, jobs.queue, jobs.planned_s)
+    return RunningJobs(jobs.cpus, jobs.run_s, jobs.planned_s, jobs.user, jobs.account, jobs.queue, jobs.planned_s)
 
 
 def limits_of(places: dict[int, float]) -> Limits:
@@ -45,15 +45,15 @@ def limits_of(places: dict[int, float]) -> Limits:
     return Limits(queues=queues)
 
 
-def people_of(users: int, running: Running) -> People:
+def people_of(users: int, running: RunningJobs) -> DecayedUsage:
     """Users with these codes and running jobs, who have used nothing yet."""
     held = np.bincount(running.user, running.cpus, users).astype(np.int64)
     runs = np.bincount(running.user, minlength=users).astype(np.int64)
-    return People(np.zeros((users, len(HALVES))), np.zeros((1, len(HALVES))), held, runs)
+    return DecayedUsage(np.zeros((users, len(HALVES))), np.zeros((1, len(HALVES))), held, runs)
 
 
 def aging_of(
-    queued: Queued, users: int, cpus: int, weights: np.ndarray | None = None, first_s: float = np.inf
+    queued: QueuedJobs, users: int, cpus: int, weights: np.ndarray | None = None, first_s: float = np.inf
 ) -> Aging:
     """How the order of the whole queue changes, if it does, at a site where nobody has used anything yet."""
     people = people_of(users, running_of([]))

@@ -11,7 +11,7 @@ from faust.types import TP
 
 from streams.broker.fetched import Fetched
 from streams.settings import Settings
-from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
+from streams.worker.answers.time_slicer import CrashingWork, TimeSlicer
 from streams.worker.checkpoint.event_logs import ChangelogRecords, MessageBatch
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.owned_table import Revoked
@@ -184,7 +184,7 @@ class Worker:
         turns = TimeSlicer(lambda: owner.is_busy, clock, owner.doing)
         while True:
             for site in list(owner):
-                with suppress(CrashesWorkers, Revoked, ZeroDivisionError):
+                with suppress(CrashingWork, Revoked, ZeroDivisionError):
                     await turns.take(partial(self._slice, site), SHARE, (site, "estimates", 0), always=True)
             await asyncio.sleep(self.faults.random.random())
 

@@ -32,7 +32,7 @@ OVERDUE = "it should have started long ago, and the resources that it requests a
 _Group = tuple[str | None, str | None, str | None]
 
 
-class _Oldest(NamedTuple):
+class _BlockedGroup(NamedTuple):
     """The blocked jobs of a group: their approximate number, the time since when, and the first reason."""
 
     jobs: float
@@ -49,13 +49,13 @@ class BlockedBy:
     def __init__(self, engine: Engine, now: float) -> None:
         self._engine, self._now = engine, now
         self._vacant: dict[int, Vacancy] = {}
-        self._groups: dict[_Group, _Oldest] = {}
+        self._groups: dict[_Group, _BlockedGroup] = {}
         state = engine.context.state
         for job, jobs in _overdue(engine.context, now):
             since = self._overdue_since(job)
             if since is not None and self._has_room(job):
-                first = self._groups.get(group_of(job), _Oldest(0.0, since, because(job)))
-                self._groups[group_of(job)] = _Oldest(first.jobs + jobs, min(first.since, since), first.reason)
+                first = self._groups.get(group_of(job), _BlockedGroup(0.0, since, because(job)))
+                self._groups[group_of(job)] = _BlockedGroup(first.jobs + jobs, min(first.since, since), first.reason)
         if self._groups:
             for job in state.in_phase(Phase.RUNNING):
                 group = group_of(job)

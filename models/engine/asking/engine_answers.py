@@ -20,7 +20,6 @@ from models.engine.outgoing import bounds_of, start_of
 from models.records import (
     AnyAnswer,
     AnyQuestion,
-    Considered,
     GridEstimate,
     JobAnswer,
     JobQuestion,
@@ -33,6 +32,7 @@ from models.records import (
     SiteQuestion,
     WaitAnswer,
     WaitQuestion,
+    WhatIfPrediction,
 )
 from models.site.job import Job, LaterEstimate, Phase
 from models.site.shapes import Shape
@@ -143,7 +143,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     )
 
 
-def _implausible(prediction: Considered, job: Job, engine: Engine, now: float) -> Considered:
+def _implausible(prediction: WhatIfPrediction, job: Job, engine: Engine, now: float) -> WhatIfPrediction:
     """Add a doubt to a prediction of an early start if other jobs of the user are blocked."""
     wait_s = prediction.predicted_wait_s
     if wait_s is None or wait_s > PROMISE_S or (job.user is None and job.account is None):
@@ -153,7 +153,7 @@ def _implausible(prediction: Considered, job: Job, engine: Engine, now: float) -
     return msgspec.structs.replace(prediction, degraded=degraded)
 
 
-def _answered(prediction: Considered) -> dict[str, Any]:
+def _answered(prediction: WhatIfPrediction) -> dict[str, Any]:
     """Return the prediction fields that all answers share."""
     names = ("made_at", "predicted_wait_s", "predicted_run_s", "predicted_start", "bounds", "method", "reason")
     return {name: getattr(prediction, name) for name in (*names, "degraded", "p_immediate_start", "cautious_wait_s")}

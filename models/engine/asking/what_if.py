@@ -14,7 +14,7 @@ from models.engine.engine import Engine
 from models.engine.methods import plan_run
 from models.engine.outgoing import withhold
 from models.method import SiteContext, WaitMethod
-from models.records import Considered
+from models.records import WhatIfPrediction
 from models.site.history import features_of
 from models.site.job import Estimate, Job
 
@@ -28,10 +28,10 @@ MAX_NAMED_QUEUES = 8
 """Maximum number of queue names in an answer about an unknown queue."""
 
 
-def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Considered]:
+def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[WhatIfPrediction]:
     """Yield the predictions for considered jobs, each as if only this job arrived at its `submit` time.
 
-    Considered jobs have a key that no submitted job has. They are processed lazily, one for each prediction. A method
+    Hypothetical jobs have a key that no submitted job has. They are processed lazily, one for each prediction. A method
     that simulates takes one snapshot of the site for all jobs of the same time, so events may be applied in between.
     """
     settings, context, what_if = engine.settings, engine.context, engine.methods.what_if_method
@@ -43,7 +43,7 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Considered]:
         compared_s: float | UnsetType = UNSET
         if prediction.predicted_wait_s is not None:
             compared_s = cautious_s(prediction.predicted_wait_s, prediction.bounds, estimates[what_if.name].schedule_s)
-        yield Considered(**asdict(prediction), cautious_wait_s=compared_s)
+        yield WhatIfPrediction(**asdict(prediction), cautious_wait_s=compared_s)
 
 
 def _considered(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Considered]:
@@ -66,7 +66,7 @@ def _considered(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Considered]:
             yield one.job, where, estimates
 
 
-def _soonest(one: "_Described", methods: Mapping[str, WaitMethod], name: str) -> _Considered:
+def _soonest(one: "_JobViews", methods: Mapping[str, WaitMethod], name: str) -> _Considered:
     """Return the job in the area with the earliest start by the method `name`, with its estimates there."""
     answers = [(one.job, where, next(_estimates(methods, [seen], where))) for seen, where in one.seen]
     waits_s = [
@@ -86,7 +86,7 @@ def _estimates(
         yield {name: no_earlier(estimate, job, where, job.submit) for name, estimate in named}
 
 
-class _Described(NamedTuple):
+class _JobViews(NamedTuple):
     """A job, and its view in each area where it may start."""
 
     job: Job
@@ -97,7 +97,7 @@ class _Described(NamedTuple):
         return tuple(where.layout.area.number for _, where in self.seen if where.layout is not None)
 
 
-def _described(job: Job, engine: Engine) -> _Described:
+def _described(job: Job, engine: Engine) -> _JobViews:
     """Return a considered job with its run time and the features of the current state."""
     runtimes, context = engine.settings.runtimes, engine.context
     job.run_estimates = {runtimes: context.runtimes.predict(job, context.runs)}
@@ -106,7 +106,7 @@ def _described(job: Job, engine: Engine) -> _Described:
     for seen, where in every:
         seen.features = features_of(seen, where.state, job.submit)
     job.features = every[0][0].features
-    return _Described(job, every)
+    return _JobViews(job, every)
 
 
 def too_large(job: Job, context: SiteContext) -> str | None:

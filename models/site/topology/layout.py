@@ -118,7 +118,7 @@ class NodeGroup(NamedTuple):
     reservation: Reservation | None
 
 
-class Kind(NamedTuple):
+class RequestKind(NamedTuple):
     """Properties shared by all jobs with the same request.
 
     Attributes:
@@ -177,7 +177,7 @@ class Layout:
         self.kind = lru_cache(MAX_KNOWN)(self._kind)
         self.limits = lru_cache(MAX_KNOWN)(self._limits)
 
-    def _kind(self, request: ResourceRequest) -> Kind:
+    def _kind(self, request: ResourceRequest) -> RequestKind:
         """Return the properties of jobs with this request; `kind` caches them, as `limits` caches `_limits`."""
         demand, topology = self._demand(request, False), self.topology
         possible = np.flatnonzero(demand[:, 0] >= 0.0)
@@ -190,7 +190,7 @@ class Layout:
         counted = np.array([cpus, gpus, nodes, max(memory, request.memory), 1.0])
         partitions, longest_s = topology.named(request), topology.longest_s(request)
         running, parts = self._demand(request, True), self._parts(request)
-        return Kind(demand, running, parts, partitions, topology.tier(request), longest_s, counted)
+        return RequestKind(demand, running, parts, partitions, topology.tier(request), longest_s, counted)
 
     def _demand(self, request: ResourceRequest, runs: bool) -> Floats:
         """Return the demand in each room: those of its reservation, if known, else those of partitions that are up."""

@@ -32,7 +32,7 @@ from models.waits.blend.mixture_snapshot import (
     MixtureSnapshot,
 )
 from models.waits.blend.note import HEAD, Note, check_note
-from models.waits.blend.published import Published
+from models.waits.blend.published import QueuedEstimates
 from models.waits.blend.quantiles import Quantiles, QuantilesState
 from models.waits.blend.remaining.remaining_wait import RemainingWait
 from models.waits.blend.site_policy import SitePolicy
@@ -84,7 +84,7 @@ def _has(method: WaitMethod, hook: str) -> bool:
     return getattr(type(method), hook) is not getattr(WaitMethod, hook)
 
 
-class _Saved(msgspec.Struct, array_like=True, frozen=True):
+class _SavedBlend(msgspec.Struct, array_like=True, frozen=True):
     experts: dict[str, bytes]
     quantiles: QuantilesState
     at_once: ImmediateStartState
@@ -110,7 +110,7 @@ class Blend(WaitMethod):
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
         self._at_once = ImmediateStartModel(len(names) + QUANTILES)
         self._nothing = np.full((QUANTILES, len(names)), np.nan)  # estimates of experts without one
-        self._published = Published(self.name)
+        self._published = QueuedEstimates(self.name)
         self._learnt = self._what_was_learnt()
         self.per_job = self._notes = PerJob(bytes, lambda value: check_note(value, self._quantiles.experts))
         """The `Note`s of queued jobs."""
@@ -336,7 +336,7 @@ class Blend(WaitMethod):
         """Serialize the learned state and that of the experts; up to 30 KB."""
         experts = {name: expert.save() for name, expert in self.parts.items()}
         learnt = self._quantiles.state, self._at_once.learnt, self._guard.state
-        return encode(_Saved(experts, *learnt, self._deadlines.reached))
+        return encode(_SavedBlend(experts, *learnt, self._deadlines.reached))
 
     def load(self, saved: bytes) -> None:
         """Restore the state from `save`.
@@ -358,7 +358,7 @@ class Blend(WaitMethod):
         self._deadlines.restore(found.reached, ((key, note.deadlines) for key, note in noted))
 
 
-_read = reader(_Saved, "what the blend saved")
+_read = reader(_SavedBlend, "what the blend saved")
 
 
 def evidence(job: Job, context: SiteContext) -> float:

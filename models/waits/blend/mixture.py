@@ -69,7 +69,7 @@ def seconds(value: float) -> float:
     return float(min(UNIT_S * ((1.0 + max(value, 0.0)) ** (1.0 / EXPONENT) - 1.0), LONGEST_S))
 
 
-class Learnt(NamedTuple):
+class MixtureState(NamedTuple):
     """Learned state for each kind of job, quantile and expert. Kind 0 is the whole site.
 
     `total` (kinds, quantiles, experts) is the sum of the regrets less their second order, `squares` the sum of their
@@ -84,14 +84,14 @@ class Learnt(NamedTuple):
     shift: Floats
 
     @classmethod
-    def nothing(cls, kinds: int, quantiles: int, experts: int) -> "Learnt":
+    def nothing(cls, kinds: int, quantiles: int, experts: int) -> "MixtureState":
         """Return the state before any job."""
         each, shape = (kinds, quantiles, experts), (kinds, quantiles)
         shift = np.zeros((2 * kinds - 1, quantiles))
         return cls(np.zeros(each), np.zeros(each), np.full(each, MIN_EXTENT), np.zeros(shape), shift)
 
 
-class Mixed(NamedTuple):
+class MixedEstimate(NamedTuple):
     """A mixture on the scale: by the site's weights, by those of the job's kind, and by both."""
 
     site: float
@@ -125,14 +125,14 @@ def _rate(experts: int, squares: float, extent: float) -> float:
 
 
 @njit(cache=True)
-def mix(estimates: Floats, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixed:
+def mix(estimates: Floats, prior: Floats, learnt: MixtureState, kind: int, q: int) -> MixedEstimate:
     """Mix the experts' estimates, (experts,) on the scale; nan: none. The result is nan if there are none."""
     heard, own = np.zeros(len(estimates)), np.zeros(len(estimates))
     for k in range(len(estimates)):
         if not np.isnan(estimates[k]):
             heard[k] = prior[k]
     if heard.sum() <= 0.0:
-        return Mixed(np.nan, np.nan, np.nan)
+        return MixedEstimate(np.nan, np.nan, np.nan)
     by_site = weights(heard, learnt.total[0, q], learnt.squares[0, q], learnt.extent[0, q])
     for k in range(len(estimates)):
         if heard[k] > 0.0:
@@ -144,12 +144,19 @@ def mix(estimates: Floats, prior: Floats, learnt: Learnt, kind: int, q: int) -> 
             site += by_site[k] * estimates[k]
             own_value += by_kind[k] * estimates[k]
     trust = learnt.seen[kind, q] / (learnt.seen[kind, q] + TRUSTED_JOBS)
-    return Mixed(site, own_value, (1.0 - trust) * site + trust * own_value)
+    return MixedEstimate(site, own_value, (1.0 - trust) * site + trust * own_value)
 
 
 @njit(cache=True)
 def learn(
-    learnt: Learnt, kind: int, q: int, probability: float, estimates: Floats, mixed: Mixed, held: bool, weight: float
+    learnt: MixtureState,
+    kind: int,
+    q: int,
+    probability: float,
+    estimates: Floats,
+    mixed: MixedEstimate,
+    held: bool,
+    weight: float,
 ) -> None:
     """Update the weights with a job: `held` is whether its wait is within the mixture by both. O(experts).
 
@@ -162,7 +169,7 @@ def learn(
 
 @njit(cache=True)
 def _learn(
-    learnt: Learnt, kind: int, q: int, estimates: Floats, mixed: float, slope: float, memory: float, weight: float
+    learnt: MixtureState, kind: int, q: int, estimates: Floats, mixed: float, slope: float, memory: float, weight: float
 ) -> None:
     total, squares, extent = learnt.total[kind, q], learnt.squares[kind, q], learnt.extent[kind, q]
     keep = 1.0 - weight / memory
@@ -177,7 +184,7 @@ def _learn(
 
 
 @njit(cache=True)
-def follow(learnt: Learnt, row: int, q: int, probability: float, step: float, held: bool) -> None:
+def follow(learnt: MixtureState, row: int, q: int, probability: float, step: float, held: bool) -> None:
     """Move the shift: up where a bound was exceeded, by a smaller step down where it held.
 
     A quantile tracker (A. Angelopoulos, E. Candès, R. Tibshirani, "Conformal PID control for time series prediction",

@@ -7,7 +7,7 @@ import numpy as np
 
 from models.arrays import Bytes, Floats
 from models.kernels import njit
-from models.waits.blend.mixture import Mixed, seconds
+from models.waits.blend.mixture import MixedEstimate, seconds
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
 """The published bounds; the median is the point estimate."""
@@ -21,7 +21,7 @@ MEDIAN = PROBABILITIES.index(0.5)
 ALONE_FLAG = 0x80
 """Flag beside the encoded kind: the schedule was the median alone."""
 
-MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
+MIXED, BOTH = len(MixedEstimate._fields), MixedEstimate._fields.index("both")
 
 BOUND, SHIFT = -2, -1
 """The last columns of a `MixtureSnapshot`; before them come those of the mixtures."""

@@ -18,7 +18,7 @@ _PROBABILITIES: Final = np.array(PROBABILITIES)
 _UNKNOWN: Final = (np.nan,) * QUANTILES
 
 
-class Published:
+class QueuedEstimates:
     """Reader of the published estimates of queued jobs.
 
     Args:

@@ -19,7 +19,7 @@ from models.waits.blend.deficits import (
     in_burst,
     wider,
 )
-from models.waits.blend.mixture import Learnt, Mixed, follow, learn, mix, scaled, seconds, weights
+from models.waits.blend.mixture import MixedEstimate, MixtureState, follow, learn, mix, scaled, seconds, weights
 from models.waits.blend.mixture_snapshot import (
     ALONE_FLAG,
     BEHIND,
@@ -67,7 +67,7 @@ class QuantilesState(NamedTuple):
         queues: shifts of the bounds of single queues outside of bursts, (quantiles,).
     """
 
-    learnt: Learnt
+    learnt: MixtureState
     schedule_errors: Floats
     deficits: Floats
     counted: Floats
@@ -93,7 +93,7 @@ class Quantiles:
         self._schedules = np.array([self._names.index(name) for name in schedules], np.int64)
         self._first = np.array([*prior, np.mean(prior)], np.float64)
         self._faded = 0.0, self._first
-        nothing = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
+        nothing = MixtureState.nothing(1 + KINDS, QUANTILES, len(self._names))
         deficits = np.zeros((SUM + 1, QUANTILES))
         deficits[1, MEDIAN + 1 :] = BURST_DEFICIT
         self.state = QuantilesState(nothing, np.zeros(3), deficits, np.zeros((2, QUANTILES)), {}, {})
@@ -248,7 +248,7 @@ def leave(
             that corrects bad experts must not keep the weights from leaving them.
         passed: the marks for which `exceed` was called.
     """
-    learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - BEHIND
+    learnt, experts = MixtureState(total, squares, extent, seen, shift), table.shape[1] - BEHIND
     row = in_burst(weight)
     if known:
         for q in range(MEDIAN + 1, QUANTILES):
@@ -269,7 +269,7 @@ def leave(
                 step = STEPS[q] * min(weight / BURST_WEIGHT, 1.0) if q > MEDIAN else STEPS[q]
                 follow(learnt, _row(kind, weight, q), q, aim(q, deficits[row]), step, held)
         if judged[QUANTILES + q]:
-            whole = Mixed(table[q, experts], table[q, experts + 1], table[q, experts + 2])
+            whole = MixedEstimate(table[q, experts], table[q, experts + 1], table[q, experts + 2])
             held = wait_s <= seconds(whole.both)
             learn(learnt, kind, q, PROBABILITIES[q], table[q, :experts], whole, held, weight)
 
@@ -335,7 +335,7 @@ def _mix_all(
 ) -> int:
     """Fill in the table of a `MixtureSnapshot`; return the job's kind, from 1, with `ALONE_FLAG` where the schedule is
     alone."""
-    learnt, experts = Learnt(total, squares, extent, seen, shift), table.shape[1] - BEHIND
+    learnt, experts = MixtureState(total, squares, extent, seen, shift), table.shape[1] - BEHIND
     table[:] = np.nan
     for q in range(QUANTILES):
         for k in range(waits_s.shape[1]):

@@ -27,7 +27,7 @@ TOO_MANY = Estimate(None, "too many live jobs to try")
 TOPOLOGY = Estimate(None, "policies do not simulate partitions and limits")
 
 
-class _Saved(msgspec.Struct, array_like=True, frozen=True):
+class _SavedPolicy(msgspec.Struct, array_like=True, frozen=True):
     """Serialized state."""
 
     policy: bytes
@@ -98,7 +98,7 @@ class SitePolicy(Policy):
 
     def save(self) -> bytes:
         """Serialize the state of `Policy` and the comparison."""
-        return encode(_Saved(super().save(), self.compared, self._compared))
+        return encode(_SavedPolicy(super().save(), self.compared, self._compared))
 
     def load(self, saved: bytes) -> None:
         """Restore the state from `save`."""
@@ -109,4 +109,4 @@ class SitePolicy(Policy):
         self._compared, self.compared = found.errors, found.jobs
 
 
-_read = reader(_Saved, "what the site's policy saved")
+_read = reader(_SavedPolicy, "what the site's policy saved")

@@ -13,12 +13,12 @@ from models.waits.boosted.forests import MEDIAN, ForestsSnapshot
 from models.waits.order import LearntOrder
 
 
-class _Saved(msgspec.Struct, array_like=True, frozen=True):
+class _SavedAlone(msgspec.Struct, array_like=True, frozen=True):
     forests: bytes
     order: bytes
 
 
-_read = reader(_Saved, "a saved state")
+_read = reader(_SavedAlone, "a saved state")
 
 
 class BoostedAlone(Boosted):
@@ -65,7 +65,7 @@ class BoostedAlone(Boosted):
 
     def save(self) -> bytes:
         """Serialize the state that the rows do not contain; 30 KB."""
-        return encode(_Saved(super().save(), self._order.save()))
+        return encode(_SavedAlone(super().save(), self._order.save()))
 
     def load(self, saved: bytes) -> None:
         """Restore the state from `save`, and lay out the rows.

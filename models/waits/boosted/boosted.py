@@ -66,12 +66,12 @@ class BoostedParameters(NamedTuple):
     quantiles: bool = True
 
 
-class _Saved(msgspec.Struct, array_like=True, frozen=True):
+class _SavedBoosted(msgspec.Struct, array_like=True, frozen=True):
     recent: RecentState
     training: bytes
 
 
-_read = reader(_Saved, "a saved state")
+_read = reader(_SavedBoosted, "a saved state")
 
 
 class Boosted(WaitMethod):
@@ -205,7 +205,7 @@ class Boosted(WaitMethod):
 
     def save(self) -> bytes:
         """Serialize the state that the rows do not contain; 6 KB."""
-        return encode(_Saved(self._recent.save(), self.training.save()))
+        return encode(_SavedBoosted(self._recent.save(), self.training.save()))
 
     def load(self, saved: bytes) -> None:
         """Restore the state from `save`, and lay out the rows. A stored prior of other features is replaced by the

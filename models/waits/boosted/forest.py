@@ -103,13 +103,13 @@ _KINDS: tuple[np.dtype[Any], ...] = tuple(map(np.dtype, ("i2", "i2", "f4", "i2",
 _NODE = np.dtype([("threshold", "f4"), ("left", "i4"), ("right", "i4"), ("feature", "i4")])
 
 
-class _Encoded(msgspec.Struct, array_like=True, frozen=True):
+class _EncodedForest(msgspec.Struct, array_like=True, frozen=True):
     version: int
     names: list[str]
     trees: list[bytes]
 
 
-class Binned:
+class BinnedFeatures:
     """Features cut into bins, for forests that share them, with the edges of the bins and the weights of the rows.
 
     Binning is a fifth of a forest's training.
@@ -128,7 +128,7 @@ class Binned:
         rows, unlabelled = np.ascontiguousarray(features, np.float32), np.zeros(len(features))
         self.data: Any = _lightgbm().Dataset(rows, unlabelled, weight=weights, params=settings).construct()
 
-    def copy(self) -> "Binned":
+    def copy(self) -> "BinnedFeatures":
         """Return a copy for another thread: training writes a forest's targets into it."""
         copied = copy(self)
         copied.data = self.data.subset(range(self.shape[0])).construct()
@@ -159,7 +159,7 @@ class Forest:
     @classmethod
     def fit(
         cls,
-        features: "Rows | Binned",
+        features: "Rows | BinnedFeatures",
         target: Floats,
         quantile: float,
         parameters: Boosting,
@@ -175,14 +175,14 @@ class Forest:
             quantile: between 0 and 1; 0.5 minimises the absolute error.
             parameters: those of the training.
             names: of the features.
-            weights: the weight of each row, of shape [n]; all equal by default. `Binned` contains its weights.
+            weights: the weight of each row, of shape [n]; all equal by default. `BinnedFeatures` contains its weights.
             begin: an estimate for each row, of shape [n], to which the forest's own predictions are to be added. The
                 forest then starts from a constant as well: trees do not grow where all targets lie on the same side.
 
         Raises:
             ValueError: shapes do not fit, or a value is not finite.
         """
-        binned = features if isinstance(features, Binned) else Binned(features, parameters, weights)
+        binned = features if isinstance(features, BinnedFeatures) else BinnedFeatures(features, parameters, weights)
         if binned.shape != (len(target), len(names)):
             raise ValueError(f"features of shape {binned.shape} for {len(target)} targets and {len(names)} names")
         if not np.isfinite(target).all():
@@ -227,7 +227,7 @@ class Forest:
     def encode(self) -> bytes:
         """Serialize the forest, compressed: some 70 kB for 150 trees of 31 leaves."""
         trees = [part.tobytes() for part in self.trees]
-        return zlib.compress(msgspec.msgpack.encode(_Encoded(VERSION, list(self.names), trees)))
+        return zlib.compress(msgspec.msgpack.encode(_EncodedForest(VERSION, list(self.names), trees)))
 
     @classmethod
     def decode(cls, encoded: bytes, names: Sequence[str], max_bytes: int = MAX_DECOMPRESSED_BYTES) -> "Forest":
@@ -242,7 +242,7 @@ class Forest:
             ValueError: it is not a forest, has other features, or is of another version.
         """
         try:
-            read = msgspec.msgpack.decode(decompress(encoded, max_bytes), type=_Encoded)
+            read = msgspec.msgpack.decode(decompress(encoded, max_bytes), type=_EncodedForest)
         except ValueError as error:  # msgspec's errors are ValueErrors too
             raise ValueError(f"not a forest: {error}") from error
         if (read.version, read.names) != (VERSION, list(names)):

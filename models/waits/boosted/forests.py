@@ -13,7 +13,7 @@ from msgspec import Meta
 from models.arrays import Flags, Floats, Ints, Singles
 from models.kernels import njit
 from models.stored_values import encode, reader
-from models.waits.boosted.forest import Binned, Boosting, Forest, ForestBatch
+from models.waits.boosted.forest import BinnedFeatures, Boosting, Forest, ForestBatch
 from models.waits.boosted.prior import MAX_JOBS, Prior, Probability, Scale, Target, TrainingSet
 from models.waits.boosted.training_range import WORDS, TrainingRange
 
@@ -65,14 +65,14 @@ class ForestsSnapshot(NamedTuple):
     elsewhere: bool = False
 
 
-class _Encoded(msgspec.Struct, array_like=True, frozen=True):
+class _EncodedForests(msgspec.Struct, array_like=True, frozen=True):
     jobs: Annotated[int, Meta(ge=0, le=MAX_JOBS)]
     forests: list[tuple[Scale, Probability, bytes]]
     most: dict[str, float]
     prior: int
 
 
-_read = reader(_Encoded, "forests")
+_read = reader(_EncodedForests, "forests")
 
 
 class Forests:
@@ -124,7 +124,7 @@ class Forests:
             trees = min(parameters.trees, max(int(TREES_PER_JOB * len(rows.waits)), LEAST_TREES))
             parameters = msgspec.structs.replace(parameters, trees=trees)
 
-        def train(some: Sequence[Target], binned: Binned) -> dict[Target, Forest]:
+        def train(some: Sequence[Target], binned: BinnedFeatures) -> dict[Target, Forest]:
             found = {}
             for aim in some:
                 target, chosen = _to_scale(aim.scale, rows.waits), parameters if aim in POINT else _smaller(parameters)
@@ -132,7 +132,7 @@ class Forests:
             return found
 
         shares = [aims[first::threads] for first in range(min(threads, len(aims)))]
-        binned = Binned(rows.features, parameters, rows.weights)
+        binned = BinnedFeatures(rows.features, parameters, rows.weights)
         copies = [binned, *(binned.copy() for _ in shares[1:])]
         with ThreadPoolExecutor(len(shares)) as pool:
             each = pool.map if len(shares) > 1 else map  # a single one runs in this thread, whose time is counted
@@ -185,7 +185,7 @@ class Forests:
         """
         parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in self._trained.items()]
         version = 0 if self._prior is None else self._prior.version
-        return encode(_Encoded(self.jobs, parts, self._extent.most, version))
+        return encode(_EncodedForests(self.jobs, parts, self._extent.most, version))
 
     @classmethod
     def decode(

@@ -67,7 +67,7 @@ NEVER_S = 1e7
 _NEW_QUEUE = -2  # of a job whose queue has no live job: different from that of jobs without a queue
 
 
-class _About(NamedTuple):
+class _JobValues(NamedTuple):
     """The job: its CPUs, planned run time and work, the codes of its user and queue, and its submission."""
 
     cpus: float
@@ -107,7 +107,7 @@ def live_features(job: Job, table: LiveTable, now: float, site_cpus: int, out: F
     if queue == NO_NAME and job.queue is not None:
         queue = _NEW_QUEUE
     work, user = cpus * job.planned_run_s, table.code("user", job.user)
-    about = _About(cpus, job.planned_run_s, work, user, queue, float(now))
+    about = _JobValues(cpus, job.planned_run_s, work, user, queue, float(now))
     _submitted_features(seen.rows, seen.stands_for, table.records, about, float(max(site_cpus, 1)), out)
 
 
@@ -122,7 +122,7 @@ def queued_features(rows: Ints, table: LiveTable, now: float, site_cpus: int, ou
 
 @njit(cache=True)
 def _submitted_features(
-    live: Ints, stands_for: Floats, table: Records, job: _About, site_cpus: float, out: Floats
+    live: Ints, stands_for: Floats, table: Records, job: _JobValues, site_cpus: float, out: Floats
 ) -> None:
     others, many = _not_running(live, stands_for, table)
     _live_features(others, many, table, _running_of(live, table, job.now), job, site_cpus, out)
@@ -138,7 +138,7 @@ def _queued_features(
         own = table[rows[number]]
         cpus, planned_s = float(own.cpus), own.planned_s
         user, queue = np.int64(own.user), np.int64(own.queue)  # with the codes of a job that is not in the table
-        job = _About(cpus, planned_s, cpus * planned_s, user, queue, now)  # type: ignore[arg-type]
+        job = _JobValues(cpus, planned_s, cpus * planned_s, user, queue, now)  # type: ignore[arg-type]
         _live_features(others, many, table, running, job, site_cpus, out[number])
 
 
@@ -181,7 +181,7 @@ def _running_of(live: Ints, table: Records, now: float) -> _Running:
 
 @njit(cache=True)
 def _live_features(
-    others: Ints, many: Floats, table: Records, running: _Running, job: _About, site_cpus: float, out: Floats
+    others: Ints, many: Floats, table: Records, running: _Running, job: _JobValues, site_cpus: float, out: Floats
 ) -> None:
     queued = np.zeros((len(GROUPS), len(SUMS)))
     head, head_ready, latest = -1, np.inf, -NEVER_S
@@ -276,7 +276,7 @@ def _remaining(running: Ints, table: Records, now: float) -> tuple[Floats, Float
 
 
 @njit(cache=True)
-def _running_features(out: Floats, place: int, running: _Running, table: Records, job: _About) -> float:
+def _running_features(out: Floats, place: int, running: _Running, table: Records, job: _JobValues) -> float:
     """Fill in the features of the running jobs; return the last submission among those of the job's user."""
     latest, sums = -NEVER_S, place + 2 * len(HORIZONS_S)
     out[place : sums + 3] = running.sums

@@ -21,7 +21,7 @@ from msgspec import Meta
 from models.arrays import Floats
 from models.kernels import njit
 from models.stored_values import encode, reader
-from models.waits.boosted.forest import Binned, Boosting, Forest, ForestBatch, Rows
+from models.waits.boosted.forest import BinnedFeatures, Boosting, Forest, ForestBatch, Rows
 from models.waits.boosted.submit_features import NAMES
 
 FILE: Final = Path(__file__).with_name("prior.bin")
@@ -68,13 +68,13 @@ class TrainingSet(NamedTuple):
     weights: Floats
 
 
-class _Encoded(msgspec.Struct, array_like=True, frozen=True):
+class _EncodedPrior(msgspec.Struct, array_like=True, frozen=True):
     jobs: Annotated[int, Meta(ge=0, le=MAX_JOBS)]
     names: list[str]
     forests: list[tuple[Scale, Probability, bytes]]
 
 
-_read = reader(_Encoded, "a prior")
+_read = reader(_EncodedPrior, "a prior")
 
 
 class Prior:
@@ -96,7 +96,7 @@ class Prior:
         """Train on several sites, each of which has the same weight."""
         rows = np.concatenate([shares(lesson.features) for lesson in lessons])
         weights = np.concatenate([lesson.weights * (len(rows) / len(lesson.weights)) for lesson in lessons])
-        binned, forests = Binned(rows, parameters, weights / len(lessons)), {}
+        binned, forests = BinnedFeatures(rows, parameters, weights / len(lessons)), {}
         for aim in lessons[0].targets:
             target = np.concatenate([lesson.targets[aim] for lesson in lessons])
             forests[aim] = Forest.fit(binned, target, aim.quantile, parameters, NAMES)
@@ -144,7 +144,7 @@ def shipped() -> Prior:
 
 def _encode(forests: Mapping[Target, Forest], jobs: int) -> bytes:
     parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in forests.items()]
-    return encode(_Encoded(jobs, list(NAMES), parts))
+    return encode(_EncodedPrior(jobs, list(NAMES), parts))
 
 
 def shares(rows: Rows) -> Rows:

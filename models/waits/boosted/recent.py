@@ -137,7 +137,7 @@ class RecentState(msgspec.Struct, array_like=True):
     submissions: list[float] = []
 
 
-class _Kept(NamedTuple):
+class _ValueRing(NamedTuple):
     """The last `KEPT` values by slot, in a ring.
 
     `numbers` are those of their jobs, (slots, KEPT). `times` are when the last value of each slot came (Unix seconds),
@@ -163,9 +163,11 @@ class Recent:
     def __init__(self, horizon: int) -> None:
         self._horizon = horizon
         self._slots = Slots[Codes]()
-        self._kept = _Kept(np.zeros((64, KEPT)), np.zeros((64, KEPT), np.int32), np.zeros(64), np.zeros(64, np.int64))
+        self._kept = _ValueRing(
+            np.zeros((64, KEPT)), np.zeros((64, KEPT), np.int32), np.zeros(64), np.zeros(64, np.int64)
+        )
         self._pushed = 0
-        self._site_starts, self._site_waits, self._submissions = _Last(), _Last(), _Last()
+        self._site_starts, self._site_waits, self._submissions = _ValueWindow(), _ValueWindow(), _ValueWindow()
 
     def submitted(self, now: float) -> None:
         """Record a submission at `now`."""
@@ -203,7 +205,7 @@ class Recent:
         if slot is None:
             slot = self._slots.take(key)
             if slot == len(self._kept.counts):
-                self._kept = _Kept(*(np.concatenate([array, np.zeros_like(array)]) for array in self._kept))
+                self._kept = _ValueRing(*(np.concatenate([array, np.zeros_like(array)]) for array in self._kept))
             self._kept.counts[slot] = 0
         return slot
 
@@ -243,7 +245,7 @@ class Recent:
                 last.add(value)
 
 
-class _Last:
+class _ValueWindow:
     """The last `_LONG` values, in their order."""
 
     def __init__(self) -> None:

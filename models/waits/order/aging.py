@@ -10,7 +10,7 @@ import numpy as np
 
 from models.arrays import Floats, Ints
 from models.kernels import njit
-from models.waits.order.order_features import People, Queued, before_each
+from models.waits.order.order_features import DecayedUsage, QueuedJobs, before_each
 from models.waits.order.pair_preference import scores_of
 from models.waits.order.usage import HALVES
 
@@ -34,16 +34,16 @@ class Aging(NamedTuple):
         first_s: seconds until the order is first computed again; infinity for never.
     """
 
-    queued: Queued
+    queued: QueuedJobs
     places: Ints
-    people: People
+    people: DecayedUsage
     cpus: int
     weights: Floats
     limited: bool
     first_s: float
 
 
-class Use(NamedTuple):
+class UsageSinceSort(NamedTuple):
     """CPU-seconds that users and accounts have used since the line was last sorted, by their codes."""
 
     users: Floats
@@ -51,18 +51,18 @@ class Use(NamedTuple):
 
 
 @njit(cache=True)
-def add_use(use: Use, user: int, account: int, cpu_s: float) -> None:
+def add_use(use: UsageSinceSort, user: int, account: int, cpu_s: float) -> None:
     """Add CPU-seconds to the usage of a user and an account."""
     use.users[user] += cpu_s
     use.accounts[account] += cpu_s
 
 
 @njit(cache=True)
-def people_later(people: People, use: Use, passed_s: float, held: Ints, runs: Ints) -> People:
+def people_later(people: DecayedUsage, use: UsageSinceSort, passed_s: float, held: Ints, runs: Ints) -> DecayedUsage:
     """Return the usage after `passed_s` seconds, with the CPUs and jobs that users then hold. Resets `use`."""
     users, accounts = _faded(people.users, use.users, passed_s), _faded(people.accounts, use.accounts, passed_s)
     use.users[:], use.accounts[:] = 0.0, 0.0
-    return People(users, accounts, held, runs)
+    return DecayedUsage(users, accounts, held, runs)
 
 
 @njit(cache=True)
@@ -76,7 +76,7 @@ def _faded(used: Floats, since: Floats, passed_s: float) -> Floats:
 
 
 @njit(cache=True)
-def reordered(aging: Aging, waiting: Ints, now: float, people: People) -> Ints:
+def reordered(aging: Aging, waiting: Ints, now: float, people: DecayedUsage) -> Ints:
     """Return the waiting jobs of the line in their order at `now`, in seconds from the time of the line.
 
     O(queued + waiting · log waiting).
@@ -89,7 +89,7 @@ def reordered(aging: Aging, waiting: Ints, now: float, people: People) -> Ints:
     for place in waiting:
         waits[aging.places[place]] = place
     came = waits[waits >= 0]
-    later = Queued(
+    later = QueuedJobs(
         every.cpus,
         every.run_s,
         every.planned_s,

@@ -25,7 +25,7 @@ from models.waits.order.inferred_limits import (
     count_place,
     limits_of,
 )
-from models.waits.order.order_features import People, Queued, Running, before_each, features_of
+from models.waits.order.order_features import DecayedUsage, QueuedJobs, RunningJobs, before_each, features_of
 from models.waits.order.ordered_queue import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.pair_preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
@@ -56,7 +56,7 @@ class SimulatedStart(NamedTuple):
     cut_short: bool
 
 
-class Learnt(NamedTuple):
+class OrderState(NamedTuple):
     """Learned state of a site's order.
 
     Attributes:
@@ -74,9 +74,9 @@ class Learnt(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def foretell(
-    columns: Columns, learnt: Learnt, new: CandidateJob, whole: bool, trusted: bool, settled: bool
+    columns: Columns, learnt: OrderState, new: CandidateJob, whole: bool, trusted: bool, settled: bool
 ) -> tuple[float, int, int, int, bool, bool]:
-    """Simulate the start of a job that is last in the queue, like `Ordered.ahead`.
+    """Simulate the start of a job that is last in the queue, like `OrderedQueue.ahead`.
 
     Where the site has `settled`, jobs that could have started and have not are counted (`inferred_limits`,
     `queue_limits`). O(queued² + queued·running) at worst.
@@ -137,7 +137,7 @@ def foretell(
 
 
 @njit(cache=True, nogil=True)
-def _sums(queued: Queued, order: Ints, many: Floats) -> tuple[Floats, Ints]:
+def _sums(queued: QueuedJobs, order: Ints, many: Floats) -> tuple[Floats, Ints]:
     """Return the work and the number of the jobs before each place in the order, and one more."""
     work, jobs, whole = np.zeros(len(order) + 1), np.zeros(len(order) + 1, np.int64), 0.0
     for place in range(len(order)):
@@ -149,7 +149,7 @@ def _sums(queued: Queued, order: Ints, many: Floats) -> tuple[Floats, Ints]:
 
 
 @njit(cache=True, nogil=True)
-def _work(queued: Queued, jobs: Ints) -> float:
+def _work(queued: QueuedJobs, jobs: Ints) -> float:
     """Return the work of these jobs, in CPU-seconds."""
     return float((queued.cpus[jobs] * queued.run_s[jobs]).sum())
 
@@ -165,7 +165,13 @@ def _repeated(order: Ints, jobs: Ints, most: int) -> Ints:
 
 @njit(cache=True, nogil=True)
 def _due(
-    free: int, queued: Queued, running: Running, people: People, simulated: Ints, site_cpus: int, weights: Floats
+    free: int,
+    queued: QueuedJobs,
+    running: RunningJobs,
+    people: DecayedUsage,
+    simulated: Ints,
+    site_cpus: int,
+    weights: Floats,
 ) -> Ints:
     """Return the jobs that could have started a while ago without limits, as places in the queue, in their order."""
     if len(simulated) == 0 or queued.cpus.min() > free:
@@ -193,12 +199,12 @@ class BlockedMask(NamedTuple):
 def refuse(
     due: Ints,
     order: Ints,
-    queued: Queued,
-    running: Running,
-    people: People,
+    queued: QueuedJobs,
+    running: RunningJobs,
+    people: DecayedUsage,
     site_cpus: int,
     limits: Limits,
-    learnt: Learnt,
+    learnt: OrderState,
     elsewhere: BlockedMask,
     in_rooms: bool,
     by_score: bool,
@@ -276,7 +282,7 @@ def place_of(its: int, scores: Floats, many: Floats, kept: Flags) -> int:
 
 @njit(cache=True, nogil=True)
 def see_start(
-    columns: Columns, learnt: Learnt, row: int, allocated: int, named: bool, is_task: bool
+    columns: Columns, learnt: OrderState, row: int, allocated: int, named: bool, is_task: bool
 ) -> tuple[int, int]:
     """Learn from a job that started at a site without a topology.
 
@@ -320,7 +326,7 @@ def see_start(
 
 
 @njit(cache=True, nogil=True)
-def before_task(queued: Queued, task: int, stand_for: Floats) -> float:
+def before_task(queued: QueuedJobs, task: int, stand_for: Floats) -> float:
     """Return the number of its user's queued jobs before the array of a task, which has a row only since its start."""
     found = 0.0
     for job in range(len(stand_for)):
@@ -331,8 +337,8 @@ def before_task(queued: Queued, task: int, stand_for: Floats) -> float:
 
 @njit(cache=True, nogil=True)
 def compare(
-    queued: Queued,
-    people: People,
+    queued: QueuedJobs,
+    people: DecayedUsage,
     site_cpus: int,
     its: int,
     others: Ints,

@@ -9,7 +9,7 @@ import numpy as np
 
 from models.arrays import Flags, Floats, Ints
 from models.kernels import njit
-from models.waits.order.order_features import People, Queued, Running
+from models.waits.order.order_features import DecayedUsage, QueuedJobs, RunningJobs
 from models.waits.order.pair_preference import scores_of
 from models.waits.order.schedule import Limits, are_full, are_over
 from models.waits.schedules import reservation
@@ -24,9 +24,9 @@ differ by more are chosen for the gaps that they fill, not for their priority.""
 
 @njit(cache=True, nogil=True)
 def could_start(
-    queued: Queued,
-    running: Running,
-    people: People,
+    queued: QueuedJobs,
+    running: RunningJobs,
+    people: DecayedUsage,
     site_cpus: int,
     free: int,
     started: int,
@@ -65,7 +65,7 @@ def could_start(
 
 
 @njit(cache=True, nogil=True)
-def alike(queued: Queued, started: int) -> Flags:
+def alike(queued: QueuedJobs, started: int) -> Flags:
     """Return the other jobs that are similar to the one that started and have no pending reason of their own."""
     found = np.empty(len(queued.cpus), np.bool_)
     for job in range(len(found)):

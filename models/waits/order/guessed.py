@@ -13,7 +13,7 @@ import numpy as np
 from models.arrays import Floats, Ints
 from models.durations import DAY_S
 from models.linear import dot, gram, moments, products, solve
-from models.waits.order.order_features import MIN_PLANNED_S, Queued
+from models.waits.order.order_features import MIN_PLANNED_S, QueuedJobs
 
 AGES_D = (1.0, 7.0, np.inf)  # days after which age may have no more effect; each has a slope of its own
 
@@ -29,7 +29,7 @@ MIN_USERS, MIN_EXPLAINED = 3, 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Guessed:
+class PriorityModel:
     """The fitted model.
 
     Attributes:
@@ -51,7 +51,7 @@ class Guessed:
     worth: Floats
 
     @classmethod
-    def of(cls, queued: Queued, kinds: Sequence[Hashable], used: Floats, site_cpus: int) -> "Guessed":
+    def of(cls, queued: QueuedJobs, kinds: Sequence[Hashable], used: Floats, site_cpus: int) -> "PriorityModel":
         """Fit the priorities of these jobs, which must all be reported; O(jobs).
 
         Args:
@@ -76,7 +76,7 @@ class Guessed:
         found = cls(site_cpus, numbers, np.asarray(slopes, np.float64), users, 0, *np.empty((2, 0)))
         return found._by_usage(queued.user, used)
 
-    def _by_usage(self, user: Ints, used: Floats) -> "Guessed":
+    def _by_usage(self, user: Ints, used: Floats) -> "PriorityModel":
         """Return a copy with the users' terms by usage, over the half-life that explains them best."""
         codes = np.array(list(dict.fromkeys(user.tolist())))  # in an order that a restart does not change
         best, explained = self, MIN_EXPLAINED
@@ -90,10 +90,10 @@ class Guessed:
             unexplained = float(((worth - fitted[which]) ** 2).sum())
             if whole > 0.0 and 1.0 - unexplained / whole > explained:
                 explained = 1.0 - unexplained / whole
-                best = Guessed(self.site_cpus, self.kinds, self.slopes, self.users, half, steps, fitted)
+                best = PriorityModel(self.site_cpus, self.kinds, self.slopes, self.users, half, steps, fitted)
         return best
 
-    def priority(self, queued: Queued, kind: Hashable, used: Floats) -> float:
+    def priority(self, queued: QueuedJobs, kind: Hashable, used: Floats) -> float:
         """Return the priority of the last of these jobs; NaN if its user has no term.
 
         A user with less usage than all others comes before them.
@@ -103,12 +103,12 @@ class Guessed:
         if np.isnan(worth) and len(self.used):
             its = float(used[user, self.half])
             worth = np.inf if its < self.used[0] else float(np.interp(its, self.used, self.worth))
-        last = Queued._make(column[-1:] for column in queued)
+        last = QueuedJobs._make(column[-1:] for column in queued)
         factors = np.ascontiguousarray(_factors(last, [kind], self.kinds, self.site_cpus)[0])
         return float(worth + dot(factors, np.ascontiguousarray(self.slopes)))
 
 
-def _factors(queued: Queued, kinds: Sequence[Hashable], numbers: dict[Hashable, int], site_cpus: int) -> Floats:
+def _factors(queued: QueuedJobs, kinds: Sequence[Hashable], numbers: dict[Hashable, int], site_cpus: int) -> Floats:
     """Return the regressors of the slopes, (jobs, `SCALES` + kinds)."""
     age_d = np.maximum(queued.age_s, 0.0) / DAY_S
     found = np.zeros((len(age_d), len(SCALES) + len(numbers)))

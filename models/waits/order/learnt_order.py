@@ -16,7 +16,7 @@ from models.stored_values import check_alike, encode, reader
 from models.waits.order.compiled_steps import (
     SETTLED_S,
     BlockedMask,
-    Learnt,
+    OrderState,
     SimulatedStart,
     before_task,
     compare,
@@ -26,7 +26,7 @@ from models.waits.order.compiled_steps import (
 )
 from models.waits.order.contenders import alike, chosen
 from models.waits.order.inferred_limits import FADING, LimitsSeen
-from models.waits.order.ordered_queue import Ordered, QueueAhead, before
+from models.waits.order.ordered_queue import OrderedQueue, QueueAhead, before
 from models.waits.order.pair_preference import Preference, SavedPreference
 from models.waits.order.placement import nodes_of
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
@@ -96,7 +96,7 @@ class PrioritiesSeen(msgspec.Struct, array_like=True):
         return self.agreeing >= MIN_AGREEING * self.pairs
 
 
-class _Saved(msgspec.Struct, array_like=True):
+class _SavedOrder(msgspec.Struct, array_like=True):
     """Serialized state."""
 
     users: SavedUsage
@@ -164,9 +164,11 @@ class LearntOrder(WaitMethod):
         return SimulatedStart(*foretell(columns, self._learnt, new, whole, trusted, settled))
 
     @property
-    def _learnt(self) -> Learnt:
+    def _learnt(self) -> OrderState:
         preference, of_queues = self.preference, self.queue_limits
-        return Learnt(preference.weights, preference.squares, self.limits.counts, of_queues.counts, of_queues.places)
+        return OrderState(
+            preference.weights, preference.squares, self.limits.counts, of_queues.counts, of_queues.places
+        )
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """Count the jobs that could have started and have not, at the submission of an old job."""
@@ -180,15 +182,15 @@ class LearntOrder(WaitMethod):
             for job in same:
                 yield self._estimate(job, context, ordered)
 
-    def ordered(self, context: SiteContext, now: float) -> Ordered:
+    def ordered(self, context: SiteContext, now: float) -> OrderedQueue:
         """Return the site and the order of its queue `now` (Unix seconds), for many calls of `ahead`."""
         sight = look(context, now, self._sums, self.preference, self._runs.known)
-        return Ordered.of(sight, self.preference, self._limits(context.cpus), self._priorities.trusted)
+        return OrderedQueue.of(sight, self.preference, self._limits(context.cpus), self._priorities.trusted)
 
     def _limits(self, cpus: int) -> Limits:
         return self.limits.limits(cpus)._replace(queues=self.queue_limits.limits(cpus))
 
-    def ahead(self, job: Job, context: SiteContext, ordered: Ordered) -> QueueAhead:
+    def ahead(self, job: Job, context: SiteContext, ordered: OrderedQueue) -> QueueAhead:
         """Return the queue ahead of a job that is submitted when the site is `ordered`. Changes nothing."""
         return ordered.ahead(with_job(ordered.sight, job, context, self._sums, self.preference))
 
@@ -200,7 +202,7 @@ class LearntOrder(WaitMethod):
         found[np.searchsorted(seen.rows, rows)] = np.where(np.isfinite(starts_s), now + starts_s, np.nan)
         return found
 
-    def _estimate(self, job: Job, context: SiteContext, ordered: Ordered) -> Estimate:
+    def _estimate(self, job: Job, context: SiteContext, ordered: OrderedQueue) -> Estimate:
         found = QueueAhead(np.inf, 0, 0.0) if job.cpus > context.cpus else self.ahead(job, context, ordered)
         queued, running = int(ordered.jobs[-1]), len(ordered.sight.running.cpus)
         return self._estimate_of(
@@ -226,7 +228,7 @@ class LearntOrder(WaitMethod):
             return ""
         return f"; its {layout.area.nodes:,} nodes are simulated by pool"
 
-    def _see_refused(self, ordered: Ordered, context: SiteContext, looks: int) -> None:
+    def _see_refused(self, ordered: OrderedQueue, context: SiteContext, looks: int) -> None:
         """Count jobs that could have started before now and have not: one of each user, and one of each queue.
 
         A job that a user's limit blocks is no evidence about its queue's limit, and vice versa. A job is no evidence
@@ -319,7 +321,7 @@ class LearntOrder(WaitMethod):
     def save(self) -> bytes:
         """Serialize the learned state; 21 kB at most, for a queue of any length."""
         users, accounts, withdrawals = self._sums
-        saved = _Saved(
+        saved = _SavedOrder(
             users.saved(),
             accounts.saved(),
             self.preference.saved(),
@@ -357,4 +359,4 @@ def _waiting(sight: SiteView, due: Ints, context: SiteContext, but_for: Callable
     return found
 
 
-_read = reader(_Saved, "what the order saved")
+_read = reader(_SavedOrder, "what the order saved")

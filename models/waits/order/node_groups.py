@@ -10,11 +10,11 @@ from models.arrays import Flags, Floats, Ints
 from models.site.job import Job
 from models.site.table import LiveTable
 from models.site.topology import ResourceRequest, request_of
-from models.site.topology.layout import Kind, Layout, Nodes
-from models.waits.order.order_features import Queued, Running
+from models.site.topology.layout import Layout, Nodes, RequestKind
+from models.waits.order.order_features import QueuedJobs, RunningJobs
 from models.waits.order.placement import distinct, in_parts, lie, stacked
-from models.waits.order.pooled import Declared, Jobs, PoolTimeline, may_start, schedule_rooms
-from models.waits.order.room_kernels import Placed
+from models.waits.order.pooled import Jobs, PoolTimeline, ReportedLimits, may_start, schedule_rooms
+from models.waits.order.room_kernels import PlacedJobs
 from models.waits.order.schedule import Limits
 
 Counts = dict[tuple[int, str | None], int]
@@ -33,8 +33,8 @@ class NodeGroups(NamedTuple):
     requests: list[ResourceRequest]
     world: PoolTimeline
     jobs: Jobs
-    placed: Placed
-    declared: Declared
+    placed: PlacedJobs
+    declared: ReportedLimits
     counts: Counts
     tiers: Ints
 
@@ -66,8 +66,8 @@ def see_rooms(
     table: LiveTable,
     on: Ints,
     rows: Ints,
-    running: Running,
-    queued: Queued,
+    running: RunningJobs,
+    queued: QueuedJobs,
     now: float,
 ) -> NodeGroups:
     """Take a snapshot of the jobs in these rows of an area's table, running and queued; O(live jobs).
@@ -109,7 +109,7 @@ def see_rooms(
     return NodeGroups(layout, nodes, requests, world, jobs, taken, declared, counts, tiers)
 
 
-def with_queued(rooms: NodeGroups, job: Job, queued: Queued) -> NodeGroups:
+def with_queued(rooms: NodeGroups, job: Job, queued: QueuedJobs) -> NodeGroups:
     """Return a copy with one more job, the last of these queued ones; O(live jobs)."""
     layout, nodes, request, counts = rooms.layout, rooms.nodes, request_of(job), dict(rooms.counts)
     requests = rooms.requests if request in rooms.requests else [*rooms.requests, request]
@@ -166,7 +166,7 @@ def _group(partitions: Sequence[tuple[str, ...]]) -> int:
     return partitions.index(partitions[-1])
 
 
-def _world(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], now: float) -> PoolTimeline:
+def _world(layout: Layout, nodes: Nodes | None, kinds: Sequence[RequestKind], now: float) -> PoolTimeline:
     groups = [one.partitions for one in kinds]
     numbers = np.array([groups.index(partitions) for partitions in groups], np.int64)
     begins, holds = layout.timeline(now, by_node=nodes is not None)
@@ -184,11 +184,13 @@ def _most(layout: Layout, counts: Counts) -> Floats:
     return found
 
 
-def _declared(layout: Layout, kinds: Sequence[Kind], counts: Counts, counted: Ints, kind: Ints) -> Declared:
+def _declared(
+    layout: Layout, kinds: Sequence[RequestKind], counts: Counts, counted: Ints, kind: Ints
+) -> ReportedLimits:
     """Return the limits, and the running jobs' usage of them."""
     take = np.array([one.counted for one in kinds], np.float64).reshape(-1, 5)
     held = np.zeros((len(counts), 5))
     for column in counted.T:
         counts_here = column >= 0
         np.add.at(held, column[counts_here], take[kind[counts_here]])
-    return Declared(_most(layout, counts), held, take)
+    return ReportedLimits(_most(layout, counts), held, take)

@@ -55,7 +55,7 @@ _USER_SCALES, _ACCOUNT_SCALES = np.array(USER_SCALES), np.array(ACCOUNT_SCALES)
 _HELD_SHARES, _MOST_AGES_S = np.array(HELD_SHARES), np.array(MOST_AGES) * DAY_S
 
 
-class Queued(NamedTuple):
+class QueuedJobs(NamedTuple):
     """Queued jobs as columns, in the order of submission; times are in seconds.
 
     Attributes:
@@ -81,7 +81,7 @@ class Queued(NamedTuple):
     stays_s: Floats
 
 
-class Running(NamedTuple):
+class RunningJobs(NamedTuple):
     """Running jobs as columns; times are in seconds.
 
     Attributes:
@@ -101,7 +101,7 @@ class Running(NamedTuple):
     whole_s: Floats
 
 
-class People(NamedTuple):
+class DecayedUsage(NamedTuple):
     """Usage by the code of a user or account, (codes, half-lives), in decayed CPU-seconds; and users' running CPUs and
     jobs.
     """
@@ -122,7 +122,7 @@ def _fill_in_fair(out: Floats, used: Floats, site_cpus: int, half: int, scales: 
 
 
 @njit(cache=True)
-def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site_cpus: int) -> Floats:
+def features_of(queued: QueuedJobs, jobs: Ints, before: Floats, people: DecayedUsage, site_cpus: int) -> Floats:
     """Return the features of some of the queued jobs, (jobs, COUNT).
 
     Args:

@@ -9,7 +9,7 @@ import numpy as np
 
 from models.arrays import Flags, Floats, Ints
 from models.waits.order.aging import FIRST_S, Aging
-from models.waits.order.guessed import Guessed
+from models.waits.order.guessed import PriorityModel
 from models.waits.order.order_features import before_each
 from models.waits.order.pair_preference import Preference, scores_of
 from models.waits.order.schedule import Limits, line_of, schedule
@@ -40,7 +40,7 @@ class QueueAhead(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Ordered:
+class OrderedQueue:
     """A site and the order of its queue: `order` are places in `sight.queued`.
 
     By place, `tiers` descend. Within each tier the reported `priorities` descend, where they are used (else None), and
@@ -58,7 +58,7 @@ class Ordered:
     jobs: Ints
 
     @classmethod
-    def of(cls, sight: SiteView, preference: Preference, limits: Limits, trusted: bool = False) -> "Ordered":
+    def of(cls, sight: SiteView, preference: Preference, limits: Limits, trusted: bool = False) -> "OrderedQueue":
         """Put the queue in order; O(queued · log queued).
 
         The order is first by the tiers of partitions, where a site reports them. It is then by the scheduler's own
@@ -173,9 +173,9 @@ class Ordered:
         return float((queued.cpus[self.simulated] * queued.run_s[self.simulated]).sum())
 
     @cached_property
-    def _guessed(self) -> Guessed:
+    def _guessed(self) -> PriorityModel:
         sight = self.sight
-        return Guessed.of(sight.queued, _kinds(sight), sight.people.users, sight.cpus)
+        return PriorityModel.of(sight.queued, _kinds(sight), sight.people.users, sight.cpus)
 
     def _priority(self, with_job: SiteView) -> float:
         """Return the priority of the last job, NaN if it is missing; the order is that of priorities."""

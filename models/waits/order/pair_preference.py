@@ -8,10 +8,10 @@ import numpy as np
 
 from models.arrays import Floats, Ints
 from models.kernels import njit
-from models.site.table import ByCode
+from models.site.table import SlotsByCode
 from models.slots import Slots
 from models.stored_values import check_alike
-from models.waits.order.order_features import BEFORE, COUNT, HELD, NAMES, People, Queued, features_of
+from models.waits.order.order_features import BEFORE, COUNT, HELD, NAMES, DecayedUsage, QueuedJobs, features_of
 
 MOST_QUEUES = 32
 """Queues that have a weight of their own; the one longest without a start is evicted."""
@@ -49,7 +49,7 @@ class Preference:
             self.weights[NAMES.index(name)] = weight
         self.squares = np.full(NO_QUEUE + 1, FIRST_SQUARES)
         self._queues = Slots[str](MOST_QUEUES)
-        self.places = ByCode(self._queues, NO_QUEUE, COUNT)
+        self.places = SlotsByCode(self._queues, NO_QUEUE, COUNT)
         """Places of the weights of a table's queues."""
 
     def see(self, queue: str | None) -> None:
@@ -84,7 +84,7 @@ class Preference:
 
 @njit(cache=True)
 def scores_of(
-    queued: Queued, jobs: Ints, before: Floats, people: People, site_cpus: int, weights: Floats, limited: bool
+    queued: QueuedJobs, jobs: Ints, before: Floats, people: DecayedUsage, site_cpus: int, weights: Floats, limited: bool
 ) -> Floats:
     """Return the scores of some of the queued jobs, (jobs,): the higher goes first.
 

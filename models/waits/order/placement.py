@@ -7,10 +7,10 @@ import numpy as np
 from models.arrays import Codes, Floats, Ints
 from models.site.table import RUNNING, LiveTable
 from models.site.topology import ResourceRequest
-from models.site.topology.layout import Kind, Layout, Nodes, fit_parts
+from models.site.topology.layout import Layout, Nodes, RequestKind, fit_parts
 from models.site.topology.topology import RESOURCES
 from models.waits.order.pooled import occupied
-from models.waits.order.room_kernels import Placed, in_use
+from models.waits.order.room_kernels import PlacedJobs, in_use
 
 MAX_PLACES = 40_000  # maximum of an area's nodes times its live jobs for a simulation on single nodes
 
@@ -21,7 +21,9 @@ def nodes_of(layout: Layout, table: LiveTable) -> Nodes | None:
     return None if nodes is None or len(nodes.room) * len(table.seen().rows) > MAX_PLACES else nodes
 
 
-def lie(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], kind: Ints, start: Floats, holds: Floats) -> Placed:
+def lie(
+    layout: Layout, nodes: Nodes | None, kinds: Sequence[RequestKind], kind: Ints, start: Floats, holds: Floats
+) -> PlacedJobs:
     """Place running jobs in the rooms or on the nodes; O(jobs · rooms).
 
     On nodes they are placed in the order of their starts, first on nodes that are up.
@@ -37,7 +39,7 @@ def lie(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], kind: Ints, 
         down = np.where(holds > 0.0, 0.0, layout.wholly(by_node=True))
         places, begun = np.stack((holds, down)), np.argsort(start, kind="stable")
     shares = occupied(places, demand, parts, kind, begun)
-    return Placed(shares, np.zeros((0, shares.shape[1])), kind, demand, demand)
+    return PlacedJobs(shares, np.zeros((0, shares.shape[1])), kind, demand, demand)
 
 
 def stacked(layout: Layout, nodes: Nodes | None, found: Sequence[Floats]) -> Floats:
@@ -46,7 +48,7 @@ def stacked(layout: Layout, nodes: Nodes | None, found: Sequence[Floats]) -> Flo
     return by_room if nodes is None else by_room.take(nodes.room, axis=1)
 
 
-def in_parts(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind]) -> Ints:
+def in_parts(layout: Layout, nodes: Nodes | None, kinds: Sequence[RequestKind]) -> Ints:
     """Return the number of parts of each kind of job on each node, (kinds, nodes); in pools any job is divisible."""
     if nodes is None:
         return np.zeros((len(kinds), len(layout.rooms)), np.int64)

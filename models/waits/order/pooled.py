@@ -13,7 +13,7 @@ import numpy as np
 from models.arrays import Flags, Floats, Ints
 from models.kernels import njit
 from models.site.topology.layout import fit, fit_parts
-from models.waits.order.room_kernels import Placed, add_job, add_to, fill_rest, fill_taken, reduce_ahead, reduce_to
+from models.waits.order.room_kernels import PlacedJobs, add_job, add_to, fill_rest, fill_taken, reduce_ahead, reduce_to
 from models.waits.order.schedule import GRAIN, MAX_WORK, Limits, flow, is_over
 from models.waits.schedules import insert, remove
 
@@ -58,7 +58,7 @@ class Jobs(NamedTuple):
     counts: Ints
 
 
-class Declared(NamedTuple):
+class ReportedLimits(NamedTuple):
     """Limits that the site reports: `most` and the current usage `held`, (counts, 5), and the jobs' usage.
 
     `take` is the usage of each kind of job, (kinds, 5). The five columns are CPUs, GPUs, nodes, memory and jobs.
@@ -112,11 +112,11 @@ def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, running: I
 def schedule_rooms(
     world: PoolTimeline,
     jobs: Jobs,
-    running: Placed,
+    running: PlacedJobs,
     line: Ints,
     users: int,
     limits: Limits,
-    declared: Declared,
+    declared: ReportedLimits,
     only_job: int,
     only_now: bool,
 ) -> tuple[Floats, bool]:
@@ -139,7 +139,7 @@ def schedule_rooms(
     first, total = len(running.shares), len(jobs.kind)
     held, runs, counted = np.zeros(users, np.int64), np.zeros(users, np.int64), declared.held.copy()
     shares_of = np.zeros((total - first, rooms))
-    placed = Placed(running.shares, shares_of, jobs.kind, running.held, demand)
+    placed = PlacedJobs(running.shares, shares_of, jobs.kind, running.held, demand)
     planned_end = jobs.planned_s.copy()
     used = np.zeros((rooms, resources))
     ahead = np.zeros(holds.shape)  # used by jobs that still run at each of the times, by plan
@@ -258,7 +258,7 @@ def schedule_rooms(
 
 
 @njit(cache=True)
-def may_start(world: PoolTimeline, jobs: Jobs, running: Placed, declared: Declared) -> Flags:
+def may_start(world: PoolTimeline, jobs: Jobs, running: PlacedJobs, declared: ReportedLimits) -> Flags:
     """Return the queued jobs that could start now, each alone, (queued,); users have only the declared limits."""
     first, begins = len(running.shares), world.begins
     used, room, ahead = np.zeros(world.holds.shape[1:]), np.empty(world.holds.shape[1:]), np.zeros(world.holds.shape)
@@ -291,7 +291,9 @@ def _never(holds: Floats, demand: Floats, parts: Ints) -> Flags:
 
 
 @njit(cache=True)
-def _is_over(job: int, jobs: Jobs, held: Ints, runs: Ints, limits: Limits, counted: Floats, declared: Declared) -> bool:
+def _is_over(
+    job: int, jobs: Jobs, held: Ints, runs: Ints, limits: Limits, counted: Floats, declared: ReportedLimits
+) -> bool:
     """Return True if a limit keeps a job from starting, a learned one or a reported one."""
     user = jobs.user[job]
     if user > 0 and is_over(jobs.cpus[job], held[user], runs[user], limits):
@@ -338,7 +340,7 @@ def _reserve(
     holds: Floats,
     used: Floats,
     ahead: Floats,
-    placed: Placed,
+    placed: PlacedJobs,
     planned_end: Floats,
     releases: Ints,
     heads: int,

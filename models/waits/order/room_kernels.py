@@ -11,7 +11,7 @@ from models.arrays import Floats, Ints
 from models.kernels import njit
 
 
-class Placed(NamedTuple):
+class PlacedJobs(NamedTuple):
     """Jobs in rooms. What a job uses of a room is its share there of its demand.
 
     Attributes:
@@ -30,7 +30,7 @@ class Placed(NamedTuple):
 
 
 @njit(cache=True)
-def add_job(room: Floats, placed: Placed, job: int, sign: float) -> None:
+def add_job(room: Floats, placed: PlacedJobs, job: int, sign: float) -> None:
     """Add `sign` times what a job uses."""
     kind, running = placed.kind[job], len(placed.shares)
     for where in range(room.shape[0]):
@@ -42,7 +42,7 @@ def add_job(room: Floats, placed: Placed, job: int, sign: float) -> None:
 
 
 @njit(cache=True)
-def in_use(placed: Placed) -> Floats:
+def in_use(placed: PlacedJobs) -> Floats:
     """Return what all jobs together use, (rooms, resources)."""
     used = np.zeros(placed.held.shape[1:])
     for job in range(len(placed.shares)):

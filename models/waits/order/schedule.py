@@ -11,8 +11,8 @@ import numpy as np
 
 from models.arrays import Flags, Floats, Ints
 from models.kernels import njit
-from models.waits.order.aging import GROWTH, Aging, Use, add_use, people_later, reordered
-from models.waits.order.order_features import People, Queued, Running
+from models.waits.order.aging import GROWTH, Aging, UsageSinceSort, add_use, people_later, reordered
+from models.waits.order.order_features import DecayedUsage, QueuedJobs, RunningJobs
 from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.schedules import insert, remove, reservation
 
@@ -75,7 +75,7 @@ class Limits(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def line_of(queued: Queued, places: Ints) -> QueueColumns:
+def line_of(queued: QueuedJobs, places: Ints) -> QueueColumns:
     """The jobs at these places of the queue."""
     return QueueColumns(
         queued.cpus[places],
@@ -90,7 +90,7 @@ def line_of(queued: Queued, places: Ints) -> QueueColumns:
 
 @njit(cache=True)
 def schedule(
-    free: int, running: Running, line: QueueColumns, aging: Aging, limits: Limits, only_job: int, only_now: bool
+    free: int, running: RunningJobs, line: QueueColumns, aging: Aging, limits: Limits, only_job: int, only_now: bool
 ) -> tuple[Floats, bool]:
     """Simulate the schedule.
 
@@ -126,7 +126,7 @@ def schedule(
     fewest, shortest = np.empty(total, np.int64), np.empty(total)
     _least(line, waiting, fewest, shortest)
     now, count, run = 0.0, total, first
-    people, use = aging.people, Use(np.zeros(users), np.zeros(len(aging.people.accounts)))
+    people, use = aging.people, UsageSinceSort(np.zeros(users), np.zeros(len(aging.people.accounts)))
     ordered, reorder_s, every, work = 0.0, aging.first_s, limits.depth == np.inf, 0
     while True:
         kept, place, looked, head, shadow, extra = 0, 0, 0, -1, -1.0, 0
@@ -232,7 +232,7 @@ def is_full(wanted: int, held: int, most: float) -> bool:
 
 
 @njit(cache=True)
-def held_in(running: Running, places: int) -> Ints:
+def held_in(running: RunningJobs, places: int) -> Ints:
     """Return the CPUs that the running jobs of each queue hold, by the place of its weight, (places,)."""
     found = np.zeros(places, np.int64)
     for job in range(len(running.cpus)):
@@ -259,7 +259,7 @@ def long_of(queues: Floats) -> tuple[float, float]:
 
 
 @njit(cache=True, nogil=True)
-def held_by_long(running: Running, long_s: float) -> int:
+def held_by_long(running: RunningJobs, long_s: float) -> int:
     """Return the CPUs of the running jobs that were planned for longer than this."""
     held = 0
     for job in range(len(running.cpus)):
@@ -268,7 +268,7 @@ def held_by_long(running: Running, long_s: float) -> int:
 
 
 @njit(cache=True)
-def are_over(queued: Queued, people: People, limits: Limits) -> Flags:
+def are_over(queued: QueuedJobs, people: DecayedUsage, limits: Limits) -> Flags:
     """Return for each queued job whether a limit of its user blocks it now; jobs without a user have no limit."""
     found = np.empty(len(queued.cpus), np.bool_)
     for job in range(len(found)):
@@ -278,7 +278,7 @@ def are_over(queued: Queued, people: People, limits: Limits) -> Flags:
 
 
 @njit(cache=True)
-def are_full(queued: Queued, running: Running, limits: Limits) -> Flags:
+def are_full(queued: QueuedJobs, running: RunningJobs, limits: Limits) -> Flags:
     """Return for each queued job whether a limit of its queue, or that of long jobs, blocks it now."""
     found, in_queue = np.empty(len(queued.cpus), np.bool_), held_in(running, len(limits.queues))
     most_long, long_s = long_of(limits.queues)

@@ -10,7 +10,7 @@ from models.method import SiteContext
 from models.site.job import Job
 from models.site.table import QUEUED, RUNNING
 from models.waits.order.node_groups import NodeGroups, see_rooms, with_queued
-from models.waits.order.order_features import People, Queued, Running, accrue
+from models.waits.order.order_features import DecayedUsage, QueuedJobs, RunningJobs, accrue
 from models.waits.order.pair_preference import Preference
 from models.waits.order.placement import nodes_of
 from models.waits.order.usage import Usage, used_by
@@ -33,9 +33,9 @@ class SiteView(NamedTuple):
     now: float
     cpus: int
     rows: Ints
-    queued: Queued
-    running: Running
-    people: People
+    queued: QueuedJobs
+    running: RunningJobs
+    people: DecayedUsage
     rooms: NodeGroups | None
     stands_for: Floats
     whole: bool
@@ -121,7 +121,7 @@ def look(
 
 
 @njit(cache=True, nogil=True)
-def seen_by(columns: Columns, as_queued: int) -> tuple[Ints, Floats, Ints, Ints, Queued, Running, People]:
+def seen_by(columns: Columns, as_queued: int) -> tuple[Ints, Floats, Ints, Ints, QueuedJobs, RunningJobs, DecayedUsage]:
     """Collect the queued and the running jobs as columns, with usage; O(rows).
 
     Returns:
@@ -153,7 +153,7 @@ def seen_by(columns: Columns, as_queued: int) -> tuple[Ints, Floats, Ints, Ints,
     for job in range(running):
         held[held_by.user[job]] += held_by.cpus[job]
         runs[held_by.user[job]] += 1
-    people = People(used, used_by_accounts, held, runs)
+    people = DecayedUsage(used, used_by_accounts, held, runs)
     queued = _queued(table, rows, now, places)
     leavers = columns.by_leavers[columns.leavers]
     queued.stays_s[:] = leaves(queued.age_s, queued.user, many * tasks, columns.withdrawn, leavers)
@@ -161,7 +161,7 @@ def seen_by(columns: Columns, as_queued: int) -> tuple[Ints, Floats, Ints, Ints,
 
 
 @njit(cache=True, nogil=True)
-def _queued(table: Records, rows: Ints, now: float, places: Ints) -> Queued:
+def _queued(table: Records, rows: Ints, now: float, places: Ints) -> QueuedJobs:
     size = len(rows)
     cpus, user, account = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     run_s, planned_s, age_s, queue = np.empty(size), np.empty(size), np.empty(size), np.empty(size, np.int64)
@@ -175,11 +175,11 @@ def _queued(table: Records, rows: Ints, now: float, places: Ints) -> Queued:
         user[place], account[place] = table[row].user + 1, table[row].account + 1
         queue[place], priority[place] = places[table[row].queue + 1], table[row].priority
         barred[place] = table[row].barred
-    return Queued(cpus, run_s, planned_s, age_s, user, account, queue, priority, barred, np.full(size, np.inf))
+    return QueuedJobs(cpus, run_s, planned_s, age_s, user, account, queue, priority, barred, np.full(size, np.inf))
 
 
 @njit(cache=True, nogil=True)
-def _running(table: Records, on: Ints, elapsed_s: Floats, now: float, places: Ints) -> Running:
+def _running(table: Records, on: Ints, elapsed_s: Floats, now: float, places: Ints) -> RunningJobs:
     size = len(on)
     cpus, user, account = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     queue = np.empty(size, np.int64)
@@ -195,7 +195,7 @@ def _running(table: Records, on: Ints, elapsed_s: Floats, now: float, places: In
         planned_s[place], lasts_s[place] = max(whole_s - elapsed_s[place], remaining_s[place]), whole_s
         cpus[place], queue[place] = table[row].cpus, places[table[row].queue + 1]
         user[place], account[place] = table[row].user + 1, table[row].account + 1
-    return Running(cpus, remaining_s, planned_s, user, account, queue, lasts_s)
+    return RunningJobs(cpus, remaining_s, planned_s, user, account, queue, lasts_s)
 
 
 class CandidateJob(NamedTuple):
@@ -254,8 +254,8 @@ def looks_of(job: Job) -> int:
 
 @njit(cache=True, nogil=True)
 def with_new(
-    queued: Queued, people: People, new: CandidateJob, by_users: Floats, by_accounts: Floats, now: float
-) -> tuple[Queued, People]:
+    queued: QueuedJobs, people: DecayedUsage, new: CandidateJob, by_users: Floats, by_accounts: Floats, now: float
+) -> tuple[QueuedJobs, DecayedUsage]:
     """Return the queue with one more job, the last, and the usage with its user and account; O(queued)."""
     users, accounts, size = people.users, people.accounts, len(queued.cpus)
     if new.user == len(users) - 1:
@@ -278,8 +278,8 @@ def with_new(
     queue[:size], queue[size] = queued.queue, new.queue
     priority[:size], priority[size] = queued.priority, new.priority
     stays_s[:size], stays_s[size] = queued.stays_s, np.inf
-    every = Queued(cpus, run_s, planned_s, age_s, user, account, queue, priority, barred, stays_s)
-    return every, People(users, accounts, people.held, people.runs)
+    every = QueuedJobs(cpus, run_s, planned_s, age_s, user, account, queue, priority, barred, stays_s)
+    return every, DecayedUsage(users, accounts, people.held, people.runs)
 
 
 def with_job(sight: SiteView, job: Job, context: SiteContext, sums: UsageTotals, preference: Preference) -> SiteView:

@@ -8,7 +8,7 @@ import numpy as np
 from models.arrays import Floats, Ints, Singles
 from models.durations import DAY_S
 from models.kernels import njit
-from models.site.table import ByCode
+from models.site.table import SlotsByCode
 from models.slots import Slots
 from models.stored_values import check_alike
 
@@ -49,7 +49,7 @@ class Usage:
         self._most = most
         self._slots = Slots[str]()
         self.table = np.zeros((most + 1, 1 + len(HALF_LIVES_S)))
-        self.slots = ByCode(self._slots, most)
+        self.slots = SlotsByCode(self._slots, most)
         """The rows of a table's users or accounts."""
 
     def add(self, name: str, cpus: int, start: float, end: float) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from models.arrays import Floats, Ints, Singles
 from models.kernels import njit
-from models.site.table import ByCode
+from models.site.table import SlotsByCode
 from models.slots import Slots
 from models.stored_values import check_alike
 from models.waits.order.usage import MAX_NAME
@@ -59,7 +59,7 @@ class Withdrawals:
         self.users: Singles = np.zeros((MOST_USERS + 1, 2), np.float32)
         """By slot; the last one is for users without data."""
         self._slots = Slots[str](MOST_USERS)  # in the order of their last departures
-        self.slots = ByCode(self._slots, MOST_USERS)
+        self.slots = SlotsByCode(self._slots, MOST_USERS)
         """The rows of a table's users."""
 
     def see(self, user: str | None, queued_s: float, withdrawn: bool, weight: float, tasks: int = 1) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from models.durations import SKEW_S
 from streams.errors import UNDECODABLE
-from streams.sources.contract import Skipped
+from streams.sources.contract import SkippedPart
 
 MAX_COUNT = 1_000_000_000
 MAX_BYTES = 1 << 60
@@ -39,9 +39,9 @@ class BadRecord(Exception):
         self.expected = expected
         super().__init__(field, found, expected)
 
-    def skipped(self, file: str, line: int | None = None) -> Skipped:
+    def skipped(self, file: str, line: int | None = None) -> SkippedPart:
         """The same, of a record that stands there."""
-        return Skipped(file, line, self.field, self.found, self.expected)
+        return SkippedPart(file, line, self.field, self.found, self.expected)
 
 
 def in_turn(time: float, before: float) -> float:

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from streams.errors import BROKEN_ZIP, UserError
-from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.contract import OnSkipped, SkippedPart
 from streams.sources.logs.log_files import (
     BROKEN,
     HEAD_BYTES,
@@ -278,7 +278,7 @@ class LineReader:
             return first_bytes(other, len(head)) == head
 
     def _report_loss(self, line: int, found: str, expected: str) -> None:
-        self._on_skipped(Skipped(str(self.path), line, None, found, expected))
+        self._on_skipped(SkippedPart(str(self.path), line, None, found, expected))
 
     def _close(self) -> None:
         if self._open is not None:

@@ -52,7 +52,7 @@ def open_log(path: Path) -> IO[bytes]:
     first = os.pread(file.fileno(), 6, 0)
     for magic, unzipped in _ZIPPED:
         if first.startswith(magic):
-            return cast(IO[bytes], _Closing(unzipped(file), file))
+            return cast(IO[bytes], _DecompressedFile(unzipped(file), file))
     return file
 
 
@@ -68,7 +68,7 @@ def open_text(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
             yield text
 
 
-class _Closing:
+class _DecompressedFile:
     """A decompressed file that also closes the compressed one; `read` returns at most the requested bytes."""
 
     def __init__(self, unzipped: _Unzipped, file: IO[bytes]) -> None:
@@ -82,7 +82,7 @@ class _Closing:
 
 def is_zipped(file: IO[bytes]) -> bool:
     """Check if a file of `open_log` is decompressed while it is read; no data is appended to such a file."""
-    return isinstance(file, _Closing)
+    return isinstance(file, _DecompressedFile)
 
 
 def fingerprint(head: bytes) -> str:

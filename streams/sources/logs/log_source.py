@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from models.records import AnyEvent, Submit
-from streams.errors import NotUnderstood
+from streams.errors import InvalidInput
 from streams.sources import contract
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.lifecycles import Known, LifecycleTracker, as_late
@@ -64,7 +64,7 @@ class Records(ABC):
     line = ""
     lines_before = 0
 
-    def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: contract.LeftOut) -> None:
+    def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: contract.IgnoredRecords) -> None:
         self.site, self.memory, self.zone, self.left_out = site, memory, zone, left_out
         self.lifecycles = LifecycleTracker(site, memory.known)
         self._lines: list[str] = []
@@ -248,4 +248,4 @@ def zone_of(timezone: str | None) -> ZoneInfo | None:
     try:
         return ZoneInfo(timezone) if timezone else None
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise NotUnderstood(f"there is no time zone {timezone!r}; expected one such as Europe/Paris or UTC") from None
+        raise InvalidInput(f"there is no time zone {timezone!r}; expected one such as Europe/Paris or UTC") from None

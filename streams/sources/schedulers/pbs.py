@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from models.records import AnyEvent, Start, Submit
-from streams.sources.contract import LeftOut
+from streams.sources.contract import IgnoredRecords
 from streams.sources.logs.fields import (
     BadRecord,
     by_name,
@@ -57,7 +57,7 @@ SIGNALLED = 256  # exit statuses from here on: the job was ended by the signal o
 class PbsRecords(Records):
     """Accounting records as events."""
 
-    def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: LeftOut) -> None:
+    def __init__(self, site: str, memory: LinesRead, zone: ZoneInfo | None, left_out: IgnoredRecords) -> None:
         super().__init__(site, memory, zone, left_out)
         self._bare: dict[str, Submit] = {}  # in a bulk read: submissions that have only the queue
 
@@ -249,7 +249,7 @@ class PbsSource(LogSource):
     def offset_of(cls, head: bytes) -> int:
         """Return the site's time minus UTC (seconds), from the first record with both local and Unix times."""
         memory = LinesRead(known={})
-        records = PbsRecords("site", memory, None, LeftOut())
+        records = PbsRecords("site", memory, None, IgnoredRecords())
         for line in head.decode("utf-8", "replace").split("\n")[:-1]:
             with suppress(BadRecord):
                 records.take(line)

@@ -13,7 +13,7 @@ from typing import Any
 
 from models.durations import duration
 from models.records import Limit
-from streams.sources.contract import Calls, OnSkipped, Skipped
+from streams.sources.contract import Calls, OnSkipped, SkippedPart
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
 from streams.sources.slurm.machine import read_text
 from streams.sources.slurm.sacctmgr_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS
@@ -54,9 +54,9 @@ class CallFailed(Exception):
         super().__init__(" ".join(why.split())[:300] or "no output")
         self.call = call
 
-    def skipped(self) -> Skipped:
+    def skipped(self) -> SkippedPart:
         """Return the failure as a skipped part of the input."""
-        return Skipped(self.call, None, None, str(self), "a response of Slurm")
+        return SkippedPart(self.call, None, None, str(self), "a response of Slurm")
 
 
 class SourceClosed(Exception):

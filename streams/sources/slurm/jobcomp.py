@@ -14,8 +14,8 @@ import msgspec
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from streams.errors import UNDECODABLE, NotUnderstood, UserError
-from streams.sources.contract import OnSkipped, Skipped
+from streams.errors import UNDECODABLE, InvalidInput, UserError
+from streams.sources.contract import OnSkipped, SkippedPart
 from streams.sources.logs.fields import by_name, iso_time
 from streams.sources.slurm import attempt_fields
 from streams.sources.slurm.any_release import json_time, words_of
@@ -76,15 +76,17 @@ def read_record(value: bytes, where: str, line: int | None, on_skipped: OnSkippe
     try:
         row = row_of(value)
     except (ValueError, *UNDECODABLE) as error:
-        on_skipped(Skipped(where, line, None, " ".join(str(error).split())[:200], "a record of jobcomp/kafka, as JSON"))
+        on_skipped(
+            SkippedPart(where, line, None, " ".join(str(error).split())[:200], "a record of jobcomp/kafka, as JSON")
+        )
         return PollResult([], 0.0)
     if isinstance(row, str):
-        on_skipped(Skipped(where, line, _NAMES[row], "missing or invalid", EXPECTED[row]))
+        on_skipped(SkippedPart(where, line, _NAMES[row], "missing or invalid", EXPECTED[row]))
         return PollResult([], 0.0)
     return PollResult([row], row.end or row.start or row.submit, late=True)
 
 
-class _Waiting(NamedTuple):
+class _UnpairedRecord(NamedTuple):
     stamp: int
     partition: TopicPartition
     offset: int
@@ -109,7 +111,7 @@ class KafkaRecords(Poller):
         brokers, _, topics = address.partition("/")
         self._topics = [topic for topic in topics.split(",") if topic]
         if not brokers or not self._topics:
-            raise NotUnderstood(f"kafka://{address}: expected kafka://HOST:PORT/TOPIC,TOPIC-job-start")
+            raise InvalidInput(f"kafka://{address}: expected kafka://HOST:PORT/TOPIC,TOPIC-job-start")
         self._on_skipped, self._brokers = on_skipped, brokers
         more = read_toml(Path(options)) if options else {}
         try:
@@ -118,7 +120,7 @@ class KafkaRecords(Poller):
             )
         except KafkaError as error:
             raise UserError(f"kafka at {brokers}: {error}") from None
-        self._waiting: dict[TopicPartition, deque[_Waiting]] = {}
+        self._waiting: dict[TopicPartition, deque[_UnpairedRecord]] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._refreshed = 0.0
 
@@ -128,7 +130,9 @@ class KafkaRecords(Poller):
             self._refresh(place)
             self._fill()
         except KafkaError as error:
-            self._on_skipped(Skipped(f"kafka at {self._brokers}", None, None, str(error), "a response of the broker"))
+            self._on_skipped(
+                SkippedPart(f"kafka at {self._brokers}", None, None, str(error), "a response of the broker")
+            )
             return
         for _ in range(MOST):
             first = self._first()
@@ -161,7 +165,7 @@ class KafkaRecords(Poller):
             wanted = place.offsets.get(_key(partition), begins[partition])
             if wanted < begins[partition]:
                 lost = f"{begins[partition] - wanted} records were deleted before they were read"
-                self._on_skipped(Skipped(_key(partition), None, None, lost, "records from where it stopped"))
+                self._on_skipped(SkippedPart(_key(partition), None, None, lost, "records from where it stopped"))
             place.offsets[_key(partition)] = max(wanted, begins[partition])
             self._consumer.seek(partition, max(wanted, begins[partition]))
             self._waiting[partition] = deque()
@@ -181,12 +185,13 @@ class KafkaRecords(Poller):
             self._ends = dict(self._consumer.end_offsets(list(self._waiting)))
         for partition, messages in self._consumer.poll(timeout_ms=200, max_records=MOST).items():
             self._waiting[partition] += [
-                _Waiting(message.timestamp, partition, message.offset, message.value or b"") for message in messages
+                _UnpairedRecord(message.timestamp, partition, message.offset, message.value or b"")
+                for message in messages
             ]
 
-    def _first(self) -> _Waiting | None:
+    def _first(self) -> _UnpairedRecord | None:
         """The earliest record, once each partition that has more has shown its own; None before."""
-        heads: list[_Waiting] = []
+        heads: list[_UnpairedRecord] = []
         for partition, waiting in self._waiting.items():
             if waiting:
                 heads.append(waiting[0])

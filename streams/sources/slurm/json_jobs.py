@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from streams.errors import UNDECODABLE
-from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.contract import OnSkipped, SkippedPart
 from streams.sources.logs.fields import by_name
 from streams.sources.slurm import any_release, attempt_fields
 from streams.sources.slurm.attempt_rows import JobRow
@@ -115,11 +115,11 @@ def rows_of(jobs: Iterable[bytes], on_skipped: OnSkipped, source: str) -> Iterat
         try:
             row = _row(raw)
         except UNDECODABLE as error:
-            on_skipped(Skipped(source, number, None, " ".join(str(error).split())[:200], "a job as JSON"))
+            on_skipped(SkippedPart(source, number, None, " ".join(str(error).split())[:200], "a job as JSON"))
             continue
         if isinstance(row, str):
             on_skipped(
-                Skipped(
+                SkippedPart(
                     source,
                     number,
                     "state" if row == "job_state" else row,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streams.errors import BROKEN_ZIP, UserError, file_error
-from streams.sources.contract import LeftOut, OnSkipped, Skipped
+from streams.sources.contract import IgnoredRecords, OnSkipped, SkippedPart
 from streams.sources.logs.log_files import BROKEN, is_zipped, open_log
 from streams.sources.slurm.attempt_rows import JobRow
 from streams.sources.slurm.days import NO_ROWS, DayCounts, OldRows, RowDays
@@ -59,7 +59,7 @@ class RecordedPoller(Poller):
             try:
                 document = self._read(path)
             except ValueError as error:
-                self._on_skipped(Skipped(str(path), None, None, str(error)[:200], "a response of Slurm"))
+                self._on_skipped(SkippedPart(str(path), None, None, str(error)[:200], "a response of Slurm"))
                 continue
             self.records += len(document.rows)
             at = document.last_update or max(map(latest, document.rows), default=0.0)
@@ -126,7 +126,7 @@ def _pieces(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     yield number, kept
 
 
-class _Counted:
+class _CountingIterator:
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts, self.bytes, self.lines = parts, 0, 0
 
@@ -153,7 +153,7 @@ def kind_of(head: bytes) -> Kind | None:
     first = set(re.split(r"[^a-z]+", lines[0].lower()))
     if first & {"jobid", "jobidraw"} and first & {"state", "submit", "start", "end"}:
         return "text"
-    skipped: list[Skipped] = []
+    skipped: list[SkippedPart] = []
     rows = read_sacct(islice(lines[:-1], 20), skipped.append, separator="|")
     return "text" if next(rows, None) or any(part.field not in (None, "JobID") for part in skipped) else None
 
@@ -180,7 +180,7 @@ class OneFile(Poller):
         kind: Kind,
         on_skipped: OnSkipped,
         zone: tzinfo,
-        left_out: LeftOut,
+        left_out: IgnoredRecords,
         cluster: str | None = None,
         old: OldRows = NO_ROWS,
     ) -> None:
@@ -243,7 +243,7 @@ class OneFile(Poller):
             return
         place, first = 0, 1
         for document in documents(self._blocks()):
-            counted = _Counted(document)
+            counted = _CountingIterator(document)
             yield from self._jobs(counted, place, first)
             for _ in counted:
                 continue
@@ -313,9 +313,9 @@ class OneFile(Poller):
             where = f"line {line + jobs.lines}, byte {place + jobs.end}"
             self._skip(f"it breaks off in {where}, after {jobs.jobs} whole jobs", "a whole answer, as JSON")
 
-    def _skip_row(self, part: Skipped) -> None:
+    def _skip_row(self, part: SkippedPart) -> None:
         self.records += 1
         self._on_skipped(part)
 
     def _skip(self, found: str, expected: str) -> None:
-        self._on_skipped(Skipped(str(self._path), None, None, found, expected))
+        self._on_skipped(SkippedPart(str(self._path), None, None, found, expected))

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from models.durations import duration
-from streams.errors import NotUnderstood, UserError
+from streams.errors import InvalidInput, UserError
 from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.calls import TIMEOUT_S, CallFailed, SlurmCalls, jobs_of
 from streams.sources.slurm.json_jobs import JobsDocument
@@ -51,9 +51,9 @@ class SlurmrestdAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.token_file and self.token_command:
-            raise NotUnderstood("token_file and token_command are both set; set only one")
+            raise InvalidInput("token_file and token_command are both set; set only one")
         if self.key and not self.certificate:
-            raise NotUnderstood("key is set without certificate; set both")
+            raise InvalidInput("key is set without certificate; set both")
 
 
 class _Claims(msgspec.Struct):
@@ -177,7 +177,7 @@ VERSIONS = (42, 41, 43, 44, 40, 45, 46, 39, 38, 37)
 """The versions of the REST service's data that are tried where none is given, the best known first."""
 
 
-class Rest(SlurmCalls):
+class SlurmRest(SlurmCalls):
     """slurmrestd.
 
     Parameters:
@@ -200,7 +200,7 @@ class Rest(SlurmCalls):
         else:
             self._base, path, missing = f"{parts.scheme}://{parts.netloc}", parts.path, not parts.netloc
         if missing:
-            raise NotUnderstood(
+            raise InvalidInput(
                 f"{address}: expected http://HOST:PORT, unix:///SOCKET or http://HOST:PORT/slurm/v0.0.42"
             )
         if parts.scheme == "https":

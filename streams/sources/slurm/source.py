@@ -12,7 +12,7 @@ import msgspec
 
 from models.records import AnyEvent, Capacity
 from models.stored_values import decompress
-from streams.errors import NotUnderstood
+from streams.errors import InvalidInput
 from streams.sources import contract
 from streams.sources.logs.log_source import zone_of
 from streams.sources.slurm.attempt_events import Entry
@@ -24,7 +24,7 @@ from streams.sources.slurm.machine import capacity_of
 from streams.sources.slurm.overlapping import DumpEnd, events_of
 from streams.sources.slurm.polling import AccountingPolling, Poller, PollResult, QueuePolling, SlurmCursor
 from streams.sources.slurm.recorded import OneFile, RecordedPoller, kind_of
-from streams.sources.slurm.rest import Rest, SlurmrestdAccess
+from streams.sources.slurm.rest import SlurmRest, SlurmrestdAccess
 from streams.sources.source_registry import head_of
 from streams.text.quantities import seconds_of
 
@@ -90,7 +90,7 @@ class SlurmSource(contract.Source):
         path, zone = Path(location), zone_of(timezone) or UTC
         if site is None:
             if not path.is_file():
-                raise NotUnderstood(f"{location}: name the site with --site")
+                raise InvalidInput(f"{location}: name the site with --site")
             site = path.name.partition(".")[0] or "site"
         super().__init__(location, site, on_skipped)
         self.calls: dict[str, contract.Calls] = {}
@@ -121,10 +121,10 @@ class SlurmSource(contract.Source):
     def _poller(self, text: str, rest: str) -> Poller:
         options, on_skipped = self._options, self._on_skipped
         if text == "squeue" or text.startswith(REST):
-            calls = Commands(self.calls) if text == "squeue" else Rest(text, self.calls, options["access"])
+            calls = Commands(self.calls) if text == "squeue" else SlurmRest(text, self.calls, options["access"])
             return QueuePolling(calls, on_skipped, options["poll"], options["machine"])
         if text == "sacct" or (text == "slurmdb" and rest):
-            calls = Commands(self.calls) if text == "sacct" else Rest(rest, self.calls, options["access"])
+            calls = Commands(self.calls) if text == "sacct" else SlurmRest(rest, self.calls, options["access"])
             return AccountingPolling(calls, on_skipped, options["accounting"], options["since"])
         if text.startswith("kafka://"):
             return KafkaRecords(text.removeprefix("kafka://"), on_skipped, options["kafka_options"])
@@ -133,7 +133,7 @@ class SlurmSource(contract.Source):
             return RecordedPoller(path, on_skipped)
         if (file := self._file(text)) is not None:
             return file
-        raise NotUnderstood(f"{text}: there is no such file; expected {HELP}")
+        raise InvalidInput(f"{text}: there is no such file; expected {HELP}")
 
     @classmethod
     def limit_to_last(cls, sources: Sequence[Self], jobs: int) -> int:

@@ -9,7 +9,7 @@ from datetime import UTC, tzinfo
 from functools import lru_cache
 from operator import itemgetter
 
-from streams.sources.contract import LeftOut, OnSkipped, Skipped
+from streams.sources.contract import IgnoredRecords, OnSkipped, SkippedPart
 from streams.sources.logs.fields import by_name
 from streams.sources.slurm.attempt_fields import EXPECTED, AttemptFields, RequestFields, request_fields_of, row_of
 from streams.sources.slurm.attempt_rows import JobRow, walltime_of
@@ -37,7 +37,7 @@ def read_sacct(
     file: str = "sacct",
     zone: tzinfo = UTC,
     separator: str | None = None,
-    left_out: LeftOut | None = None,
+    left_out: IgnoredRecords | None = None,
 ) -> Iterator[JobRow]:
     """Yield the rows of jobs, in their order; job steps are skipped.
 
@@ -57,7 +57,7 @@ def read_sacct(
             header = layout.read_header(text)
             if missing := [name for name in NEEDED if name.lower() not in layout.columns]:
                 on_skipped(
-                    Skipped(file, number, None, f"no column {', '.join(missing)}", f"columns {', '.join(NEEDED)}")
+                    SkippedPart(file, number, None, f"no column {', '.join(missing)}", f"columns {', '.join(NEEDED)}")
                 )
                 return
             reader = _reader(layout.columns, zone)
@@ -65,7 +65,7 @@ def read_sacct(
                 head = text
                 continue
             if unlike := _unlike(text):
-                on_skipped(Skipped(file, number, None, unlike, f"the output of `{COMMAND}`, including its header"))
+                on_skipped(SkippedPart(file, number, None, unlike, f"the output of `{COMMAND}`, including its header"))
                 return
         elif text == head:  # of files that were put together
             continue
@@ -74,18 +74,18 @@ def read_sacct(
             cells = put_together(fields, layout.columns, layout.separator, plain)
             if isinstance(cells, str):
                 ambiguous = f"{len(fields)} columns, {cells}"
-                on_skipped(Skipped(file, number, None, ambiguous, f"{width} columns; use {DELIMITER} of sacct"))
+                on_skipped(SkippedPart(file, number, None, ambiguous, f"{width} columns; use {DELIMITER} of sacct"))
                 continue
             fields = cells
         elif len(fields) == width and len(plain) < MAX_PLAIN:
             plain.append(fields)
         if len(fields) != width:
-            on_skipped(Skipped(file, number, None, f"{len(fields)} columns", f"{width} columns"))
+            on_skipped(SkippedPart(file, number, None, f"{len(fields)} columns", f"{width} columns"))
             continue
         found = reader(fields)
         if isinstance(found, str):
             column = _WRONG[found]
-            on_skipped(Skipped(file, number, column, repr(layout.value(fields, column)[:40]), EXPECTED[found]))
+            on_skipped(SkippedPart(file, number, column, repr(layout.value(fields, column)[:40]), EXPECTED[found]))
         elif found is not None:
             yield found
         elif left_out is not None:

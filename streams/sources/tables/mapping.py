@@ -26,7 +26,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from streams.errors import NotUnderstood, place_and_problem
+from streams.errors import InvalidInput, place_and_problem
 from streams.text.toml import read_toml
 
 MAPS = Path(__file__).parent / "maps"  # the mappings of public data sets, by their names
@@ -99,21 +99,21 @@ def read_mapping(name: str) -> Mapping:
     """
     path = MAPS / f"{name}.toml" if name in ready() else Path(name)
     if not path.exists():
-        raise NotUnderstood(f"{name}: there is no such column mapping or file; there are: {', '.join(ready())}")
+        raise InvalidInput(f"{name}: there is no such column mapping or file; there are: {', '.join(ready())}")
     try:
         found = msgspec.convert(read_toml(path), Mapping)
     except msgspec.ValidationError as error:
         place, problem = place_and_problem(error)
-        raise NotUnderstood(f"{path}: {f'{place}: ' if place else ''}{problem}") from None
+        raise InvalidInput(f"{path}: {f'{place}: ' if place else ''}{problem}") from None
     if found.numbered and not all(isinstance(_scaled(named).column, int) for named in found.columns.values()):
-        raise NotUnderstood(f"{path}: columns: some by name and some by number; expected all by one of these")
+        raise InvalidInput(f"{path}: columns: some by name and some by number; expected all by one of these")
     if missing := {"job", "submit"} - found.columns.keys():
-        raise NotUnderstood(f"{path}: columns: missing required field `{min(missing)}`")
+        raise InvalidInput(f"{path}: columns: missing required field `{min(missing)}`")
     if not found.columns.keys() & {"start", "wait"}:
-        raise NotUnderstood(f"{path}: columns: expected `start` or `wait`")
+        raise InvalidInput(f"{path}: columns: expected `start` or `wait`")
     for field, named in found.columns.items():
         if isinstance(named, ScaledColumn) and named.unit not in (None, *_UNITS):
-            raise NotUnderstood(f"{path}: columns.{field}: unit {named.unit!r}; expected one of {', '.join(_UNITS)}")
+            raise InvalidInput(f"{path}: columns.{field}: unit {named.unit!r}; expected one of {', '.join(_UNITS)}")
     return found
 
 
@@ -133,10 +133,10 @@ def places_of(mapping: Mapping, header: list[str], where: str) -> dict[str, Mapp
             places[field] = MappedColumn(header.index(column), column, times)
         elif not isinstance(scale.column, list):
             there = ", ".join(header[:40])
-            raise NotUnderstood(f"{where}: no column {scale.column!r}, the {field}; there are: {there}")
+            raise InvalidInput(f"{where}: no column {scale.column!r}, the {field}; there are: {there}")
     missing = {"job", "submit"} - places.keys() or ({"start or wait"} if not {"start", "wait"} & places.keys() else ())
     if missing:
-        raise NotUnderstood(f"{where}: no column for {', '.join(sorted(missing))}; there are: {', '.join(header[:40])}")
+        raise InvalidInput(f"{where}: no column for {', '.join(sorted(missing))}; there are: {', '.join(header[:40])}")
     return places
 
 
@@ -146,7 +146,7 @@ def mapping_for(header: Iterable[str]) -> str | None:
     for name in ready():
         try:
             known = len(places_of(read_mapping(name), there, name))
-        except NotUnderstood:
+        except InvalidInput:
             continue
         if known > most:
             best, most = name, known

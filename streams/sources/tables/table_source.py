@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import msgspec
 
 from models.records import AnyEvent, Cancel, End, Start, Submit
-from streams.errors import NotUnderstood, UserError, file_error
+from streams.errors import InvalidInput, UserError, file_error
 from streams.sources import contract
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, BadRecord, in_turn, job_of, name_of
 from streams.sources.logs.log_files import BROKEN, open_text
@@ -73,7 +73,7 @@ class TableSource(contract.Source):
         known = map or mapping_for(self._header)
         if known is None:
             names, there = ", ".join(ready()), ", ".join(self._header[:40])
-            raise NotUnderstood(f"{path}: use --map FILE to define the columns, or {names}; there are: {there}")
+            raise InvalidInput(f"{path}: use --map FILE to define the columns, or {names}; there are: {there}")
         self._mapping = given or read_mapping(known)
         self._places = places_of(self._mapping, self._header, str(path))
         self._zone: tzinfo = zone_of(timezone or self._mapping.timezone) or UTC
@@ -136,7 +136,7 @@ class TableSource(contract.Source):
             self._on_skipped(bad.skipped(str(self._path), line))
         except IndexError:
             found, expected = f"{len(row)} cells", f"{len(self._header)}, as the first row has"
-            self._on_skipped(contract.Skipped(str(self._path), line, None, found, expected))
+            self._on_skipped(contract.SkippedPart(str(self._path), line, None, found, expected))
         return []
 
     def _events(self, row: list[Cell], times: Times, place: Place) -> list[AnyEvent]:
@@ -251,7 +251,7 @@ def _header(path: Path, mapping: Mapping | None) -> list[str]:
     numbered = mapping is not None and mapping.numbered
     if _is_parquet(path):
         if numbered:
-            raise NotUnderstood(f"{path}: columns are given by number; Parquet columns have names")
+            raise InvalidInput(f"{path}: columns are given by number; Parquet columns have names")
         return [str(name) for name in _parquet(path).schema_arrow.names]
     try:
         with open_text(path, newline="") as file:

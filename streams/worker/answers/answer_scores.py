@@ -60,7 +60,7 @@ class KindScores:
         return self.regret_s / self.regrets if self.regrets else None
 
 
-class _Standing:
+class _GridEstimates:
     """A site's grid estimates, with a cache of the estimate for each request."""
 
     def __init__(self, estimates: Mapping[Shape, PublishedWait]) -> None:
@@ -82,13 +82,13 @@ class AnswerScores:
 
     def __init__(self) -> None:
         self.sites: dict[str, dict[str, KindScores]] = {}
-        self._standing: dict[str, _Standing] = {}
+        self._standing: dict[str, _GridEstimates] = {}
         self._answers: OrderedDict[tuple[object, ...], tuple[float, PublishedWait]] = OrderedDict()
         self._noted: OrderedDict[tuple[str, str, int], dict[str, PublishedWait]] = OrderedDict()
 
     def published(self, site: str, estimates: Mapping[Shape, PublishedWait]) -> None:
         """Set a site's current grid estimates; empty if they are stale."""
-        self._standing[site] = _Standing(estimates)
+        self._standing[site] = _GridEstimates(estimates)
 
     def forget(self, site: str) -> None:
         """Drop the estimates of a site that another worker serves now."""

@@ -43,7 +43,7 @@ LATER_DETAILS = {
 }
 
 
-class _Answered(NamedTuple):
+class _CachedAnswer(NamedTuple):
     """A cached answer with its engine (a weak reference), the engine's event count and the time of the answer (s)."""
 
     answer: AnyAnswer
@@ -82,7 +82,7 @@ class Answering:
     is_restoring: Callable[[str], bool] = lambda _: False
     worker: Callable[[], WorkerState | msgspec.UnsetType] = lambda: msgspec.UNSET
     clock: Callable[[], float] = time.monotonic
-    _answered: OrderedDict[bytes, _Answered] = field(default_factory=OrderedDict, init=False)
+    _answered: OrderedDict[bytes, _CachedAnswer] = field(default_factory=OrderedDict, init=False)
 
     def answer(self, question: AnyQuestion) -> AnyAnswer:
         """Answer with the current state of the site's engine."""
@@ -127,7 +127,7 @@ class Answering:
         kept, now = self._answered.get(same), self.clock()
         if kept is None or not kept.serves(engine, now):
             reply = answer(question, engine, site_time(engine))
-            self._answered[same] = kept = _Answered(reply, ref(engine), engine.events, now)
+            self._answered[same] = kept = _CachedAnswer(reply, ref(engine), engine.events, now)
             self._answered.move_to_end(same)
             if len(self._answered) > MOST_ANSWERED:
                 self._answered.popitem(last=False)

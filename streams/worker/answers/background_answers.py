@@ -39,7 +39,7 @@ from streams.errors import UNDECODABLE
 from streams.settings import KafkaSettings, QuestionSettings
 from streams.worker.answers.answering import Answering
 from streams.worker.answers.question_queue import DroppedQuestion, MessageAge, WaitingQuestion, WaitingQuestions
-from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
+from streams.worker.answers.time_slicer import CrashingWork, TimeSlicer
 from streams.worker.intake.messages import Unreadable, dead_letter, read_question
 
 MAX_ANSWER_BYTES = EVENT_MESSAGE_BYTES - (32 << 10)
@@ -226,7 +226,7 @@ class Questions:
         digest = crc32(msgspec.json.encode(msgspec.structs.replace(question, id="-", client_id=None)))
         try:
             answer = await self.turns.take(work, self.settings.cpu_share, (question.site, "question", digest))
-        except CrashesWorkers:
+        except CrashingWork:
             detail = "workers have crashed on this question"
             answer = NoAnswer(id=question.id, site=question.site, reason="failed", detail=detail)
         await self._send_answer(waiting.message, answer)

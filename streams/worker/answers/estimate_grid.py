@@ -27,7 +27,7 @@ from models.site.topology import Topology
 from streams.settings import EstimateSettings
 from streams.worker.answers.answer_scores import BOUND, AnswerScores, PublishedWait
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
+from streams.worker.answers.time_slicer import CrashingWork, TimeSlicer
 from streams.worker.checkpoint.owned_table import Revoked
 from streams.worker.checkpoint.stored_site import SiteHandle
 
@@ -187,7 +187,7 @@ class EstimateGrids:
             await self.refresh(handle)
         except Revoked:
             pass  # another worker serves the site now
-        except CrashesWorkers:
+        except CrashingWork:
             log.warning("No grid estimates: workers have crashed on them", extra={"site": handle.engine.site})
         except (KafkaError, NotReady) as error:  # not ready: this worker is stopping, and its producer has stopped
             log.warning("Cannot send grid estimates: %r", error, extra={"site": handle.engine.site})

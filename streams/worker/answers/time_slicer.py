@@ -15,7 +15,7 @@ Doing = Callable[[str, str, int], AbstractAsyncContextManager[bool]]
 """Track work; yield whether it may be done."""
 
 
-class CrashesWorkers(Exception):
+class CrashingWork(Exception):
     """Work was not done, because workers have crashed on it."""
 
 
@@ -64,13 +64,13 @@ class TimeSlicer:
             always: Apply the share also while no event waits; the call then returns later.
 
         Raises:
-            CrashesWorkers: Workers have crashed on this work.
+            CrashingWork: Workers have crashed on this work.
         """
         async with self._one_at_a_time:
             await self._turn(share)
             async with self._doing(*tracked) as may:
                 if not may:
-                    raise CrashesWorkers(*tracked)
+                    raise CrashingWork(*tracked)
                 result = self._run(work)
             spent_s = self._spent_s
         if always:

@@ -80,7 +80,7 @@ class SiteQueue:
         return not self.messages and self.parked is None
 
 
-class _First(NamedTuple):
+class _ParkedRange(NamedTuple):
     """A site's messages before an offset of a topic, which must be processed first."""
 
     topic: str
@@ -134,7 +134,7 @@ class SiteQueues:
         self._taken: tuple[SiteQueue, float] | None = None  # the queue being served, and the start of its turn
         self._parked = self._blocked = 0
         self._some, self._closed = asyncio.Event(), False
-        self._first: _First | None = None
+        self._first: _ParkedRange | None = None
         self._behind: list[SiteQueue] = []  # queues whose next message came after `_first`
 
     def __len__(self) -> int:
@@ -272,7 +272,7 @@ class SiteQueues:
         """Put the current message back, until a site's earlier messages are processed; later messages wait too."""
         if (queue := self._charge()) is not None:
             message, key = queue.messages[0], site.encode()
-            before, first = self._queues.get((message.topic, key)), _First(message.topic, message.offset, key)
+            before, first = self._queues.get((message.topic, key)), _ParkedRange(message.topic, message.offset, key)
             if before is not None and before.messages and first.comes_before(before.messages[0]):
                 self._first = first
             self._make_ready(queue)

@@ -13,7 +13,7 @@ from deploy.local.up import (
     MIN_STEADY_S,
     RESTART_PAUSES_S,
     USUAL_PORTS,
-    Keeper,
+    ServerRestarter,
     WorkerProcess,
     as_toml,
     data_home,
@@ -159,7 +159,7 @@ class Watch:
         self.server = Failing(directory)
         self.said: list[str] = []
         self.now = 0.0
-        self.keeper = Keeper(self.server, self.said.append, lambda: self.now)
+        self.keeper = ServerRestarter(self.server, self.said.append, lambda: self.now)
 
     def started_after(self) -> float:
         """Seconds until it is started again."""

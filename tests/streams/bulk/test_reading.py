@@ -13,8 +13,8 @@ import pytest
 
 from streams.bulk.event_log import Share
 from streams.bulk.reading import read_log
-from streams.errors import NotUnderstood, UserError
-from streams.sources.contract import Skipped
+from streams.errors import InvalidInput, UserError
+from streams.sources.contract import SkippedPart
 from streams.sources.slurm import overlapping, recorded
 from tests.streams.sources.schedulers import test_gridengine as gridengine
 from tests.streams.sources.schedulers import test_htcondor as htcondor
@@ -26,7 +26,7 @@ from tests.support.traces import HEADER, made_trace, swf_line
 def test_what_was_read_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.swf"
     path.write_text(HEADER + swf_line(1) + "oops\n" + swf_line(2, wait=-1) + swf_line(3, 5))
-    told: list[Skipped] = []
+    told: list[SkippedPart] = []
     with read_log([path], on_skipped=told.append) as (log, report):
         assert log.jobs == 2 and log.site == "a" and log.path.exists()
         assert [(file.format, file.records, file.events) for file in report.files] == [("swf", 3, log.count)]
@@ -55,7 +55,7 @@ def test_standard_input_is_a_file_too(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_file_without_a_job_says_what_is_there_instead(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"type":"capacity","site":"s","time":1,"cpus":4}\n\n{"type":"end"}\n')
     words = r"no job in it; 1 empty lines; a\.json:3: found .*, expected an event"
-    with pytest.raises(NotUnderstood, match=words), read_log([tmp_path / "a.json"]):
+    with pytest.raises(InvalidInput, match=words), read_log([tmp_path / "a.json"]):
         pass
     with pytest.raises(UserError, match="'crystal' is not a source"), read_log([tmp_path / "a.json"], None, "crystal"):
         pass
@@ -137,7 +137,7 @@ def test_a_source_has_options(tmp_path: Path) -> None:
         with read_log([tmp_path / "20231114"], options=options) as (log, _):
             assert log.begin == 1_700_000_000 - 3600 + 3600 * hour_later
     with (
-        pytest.raises(NotUnderstood, match="the options of pbs are: pause_s, timezone"),
+        pytest.raises(InvalidInput, match="the options of pbs are: pause_s, timezone"),
         read_log([tmp_path / "20231114"], options=["zone=UTC"]),
     ):
         pass
@@ -153,7 +153,7 @@ def test_a_source_has_options(tmp_path: Path) -> None:
 def test_what_sacct_printed_otherwise_is_told_with_the_command(text: str, found: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(text)
     with (
-        pytest.raises(NotUnderstood, match=f"found {found}, expected the output of `TZ=UTC sacct -XDP"),
+        pytest.raises(InvalidInput, match=f"found {found}, expected the output of `TZ=UTC sacct -XDP"),
         read_log([tmp_path / "a.txt"], format_name="slurm"),
     ):
         pass
@@ -161,7 +161,7 @@ def test_what_sacct_printed_otherwise_is_told_with_the_command(text: str, found:
 
 def test_standard_input_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"hello\n")))
-    unknown = pytest.raises(NotUnderstood, match=r"^standard input: the format is not recognised")
+    unknown = pytest.raises(InvalidInput, match=r"^standard input: the format is not recognised")
     with unknown, read_log([Path("-")]):
         pass
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(swf_line(1).encode())))

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
+from models.ranking import ExcludedSite, JobRequest, RankedSite, Ranking
 from models.records import Alternative, LiveState, Why
 from streams.cli.app import main
 from streams.client import listing
@@ -38,7 +38,7 @@ def site(name: str, wait_s: float | None = 5400.0, **fields: Any) -> RankedSite:
 
 
 def ranking(*sites: RankedSite, left_out: tuple[tuple[str, str], ...] = ()) -> Ranking:
-    out = [LeftOut(site=name, reason=reason) for name, reason in left_out]
+    out = [ExcludedSite(site=name, reason=reason) for name, reason in left_out]
     return Ranking(job=JOB, reference_run_s=3600.0, ranking=list(sites), left_out=out)
 
 

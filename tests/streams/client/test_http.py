@@ -4,14 +4,31 @@ import asyncio
 
 import pytest
 
-from queuecast import AnswerTimeout, Busy, Client, HttpClient, NotFound, Refused, UnknownJob, UnknownSite, Unreachable
+from queuecast import (
+    AnswerTimeout,
+    Client,
+    HttpClient,
+    NotFound,
+    QuestionRejected,
+    UnknownJob,
+    UnknownSite,
+    Unreachable,
+    WorkerOverloaded,
+)
 from tests.streams.client.test_ask import service
 from tests.support.asked import FakeClient, engine
 
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(400, Refused), (401, Refused), (404, UnknownSite), (429, Busy), (503, Unreachable), (504, AnswerTimeout)],
+    [
+        (400, QuestionRejected),
+        (401, QuestionRejected),
+        (404, UnknownSite),
+        (429, WorkerOverloaded),
+        (503, Unreachable),
+        (504, AnswerTimeout),
+    ],
 )
 def test_what_a_service_says_is_an_error_of_its_kind(status: int, kind: type[Exception]) -> None:
     with service(status, b'{"detail":"why"}') as (url, _), pytest.raises(kind, match=f"^{url}: why$"):
@@ -19,7 +36,10 @@ def test_what_a_service_says_is_an_error_of_its_kind(status: int, kind: type[Exc
 
 
 def test_busy_service_raises_busy() -> None:
-    with service(503, b'{"detail":"why","reason":"busy"}') as (url, _), pytest.raises(Busy, match=f"^{url}: why$"):
+    with (
+        service(503, b'{"detail":"why","reason":"busy"}') as (url, _),
+        pytest.raises(WorkerOverloaded, match=f"^{url}: why$"),
+    ):
         HttpClient(url).wait("alder", cpus=4)
 
 

@@ -25,7 +25,7 @@ from streams.offline.output_files import read_state, save_state
 from streams.offline.report.findings import findings, headline, text_of, verdict
 from streams.offline.report.page import ReportData, Series, _by_week, lines, page_of
 from streams.offline.waiting_scores import WaitingCounts
-from streams.sources.contract import Skipped
+from streams.sources.contract import SkippedPart
 from streams.text.terminal import minute
 from tests.support import events
 from tests.support.browser import browsing
@@ -167,7 +167,7 @@ def log(tmp_path: Path) -> Iterator[EventLog]:
 def test_what_was_read_fits_eighty_columns(log: EventLog) -> None:
     report = Report()
     for line in range(200):
-        report.skip(Skipped(f"/a/{HOSTILE}\x1b[2J", line, "time", "x" * 300 + HOSTILE, f"seconds {line % 70}"))
+        report.skip(SkippedPart(f"/a/{HOSTILE}\x1b[2J", line, "time", "x" * 300 + HOSTILE, f"seconds {line % 70}"))
     assert len(report.skipped) == 51 and report.skipped["other reasons"].count == 200 - sum(
         parts.count for reason, parts in report.skipped.items() if reason != "other reasons"
     )
@@ -217,7 +217,7 @@ def test_the_page_stands_alone_and_escapes_every_name(log: EventLog) -> None:
                 bounds = {"0.9": wait} if method == "blend" else None
                 found.add(outcome(event.job, method, said, wait, bounds=bounds), job)
     report = Report()
-    report.skip(Skipped(HOSTILE, 1, None, HOSTILE, HOSTILE))
+    report.skip(SkippedPart(HOSTILE, 1, None, HOSTILE, HOSTILE))
     page = page_of(ReportData(log, report, found.found, "blend", found.rivals, waiting()))
     assert "<script" not in page and "<br>" not in page and "&lt;script&gt;" in page
     tags = Tags()

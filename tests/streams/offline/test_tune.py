@@ -14,7 +14,7 @@ from streams.errors import UserError
 from streams.offline import tune
 from streams.offline.output_files import save
 from streams.offline.replay import ReplayScores, replay
-from streams.offline.tune import Stretch, stretch_of
+from streams.offline.tune import TuningInput, stretch_of
 from streams.settings import load_settings
 from streams.sources.swf import SwfJob, Trace, events_of
 
@@ -24,7 +24,7 @@ ROWS = (120, 180)
 ENGINE = EngineSettings(method="qespera", history=120)
 
 
-def tuned(trace: Trace, every: int = 2) -> tuple[Stretch, TuningResult]:
+def tuned(trace: Trace, every: int = 2) -> tuple[TuningInput, TuningResult]:
     stretch = stretch_of(trace, None, ROWS, every)
     return stretch, tune.tune(stretch, ENGINE)
 

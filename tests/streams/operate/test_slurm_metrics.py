@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.local.stack import free_port
-from streams.errors import NotUnderstood
+from streams.errors import InvalidInput
 from streams.operate import checks
 from streams.operate.checks import CheckResult, check_notifier, check_slurm, check_source, page_of
 from streams.settings import Settings
@@ -71,7 +71,7 @@ def test_a_site_is_compared_with_what_slurm_counts(
 def test_a_slurmctld_that_shows_no_metrics_is_told() -> None:
     found = check_slurm(Settings(), f"alder=127.0.0.1:{free_port()}")
     assert found.state == "fail" and "MetricsType=metrics/openmetrics" in str(found)
-    with pytest.raises(NotUnderstood, match="expected SITE=HOST:PORT"):
+    with pytest.raises(InvalidInput, match="expected SITE=HOST:PORT"):
         page_of("ctl:6817")
 
 

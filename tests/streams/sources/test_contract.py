@@ -14,7 +14,7 @@ import pytest
 
 from queuecast.testing_sources import BadPart, SourceContract, steps_there
 from streams.errors import UserError
-from streams.sources.contract import CursorError, Skipped, Source, decode_cursor, refuse
+from streams.sources.contract import CursorError, SkippedPart, Source, decode_cursor, refuse
 from streams.sources.logs.lines import LinePosition
 from streams.sources.source_registry import SOURCES, source_named, sources
 from tests.support.packages import install
@@ -60,7 +60,7 @@ PACKAGE = '''
     import msgspec
 
     from models.records import End, Start, Submit
-    from streams.sources.contract import Skipped, Source, decode_cursor, encode_cursor, refuse
+    from streams.sources.contract import SkippedPart, Source, decode_cursor, encode_cursor, refuse
 
 
     class Place(msgspec.Struct):
@@ -98,10 +98,10 @@ PACKAGE = '''
                 at, job, what = fields
             except ValueError:
                 found = f"{len(fields)} fields"
-                self.on_skipped(Skipped(str(self.path), number, None, found, "3 fields: time, job, what"))
+                self.on_skipped(SkippedPart(str(self.path), number, None, found, "3 fields: time, job, what"))
                 return
             if not at.isdigit():
-                self.on_skipped(Skipped(str(self.path), number, "time", repr(at), "Unix seconds"))
+                self.on_skipped(SkippedPart(str(self.path), number, "time", repr(at), "Unix seconds"))
                 return
             common = {"site": self.sites[0], "time": float(at), "job": job}
             if what == "run":  # submitted and started at once
@@ -189,10 +189,10 @@ def test_a_cursor_that_is_no_utf8_is_refused() -> None:
 
 
 def test_what_is_skipped_is_told_in_one_line() -> None:
-    assert str(Skipped("a.log", 7, "time", "'x'", "seconds")) == "a.log, line 7: time is 'x'; expected seconds"
-    assert str(Skipped("http://a", None, None, "no JSON", "JSON")) == "http://a: no JSON; expected JSON"
+    assert str(SkippedPart("a.log", 7, "time", "'x'", "seconds")) == "a.log, line 7: time is 'x'; expected seconds"
+    assert str(SkippedPart("http://a", None, None, "no JSON", "JSON")) == "http://a: no JSON; expected JSON"
     with pytest.raises(UserError, match=r"a\.log, line 7: 3 fields; expected 4"):
-        refuse(Skipped("a.log", 7, None, "3 fields", "4"))
+        refuse(SkippedPart("a.log", 7, None, "3 fields", "4"))
     assert issubclass(CursorError, UserError)
     with pytest.raises(TypeError, match="abstract"):
         Source("x")  # type: ignore[abstract]

@@ -12,7 +12,7 @@ from streams.operate.checks import check_source
 from streams.process.scraping import serve_metrics
 from streams.settings import Settings
 from streams.sources import live_source as running
-from streams.sources.contract import Calls, Cursor, OnSkipped, Skipped, Source, Step, refuse
+from streams.sources.contract import Calls, Cursor, OnSkipped, SkippedPart, Source, Step, refuse
 from streams.sources.live_source import MAX_WARNED, REPORT_S, Watch, run_source
 from streams.sources.publisher import OutgoingEvent, Stop
 from streams.sources.source_registry import options_for
@@ -66,7 +66,7 @@ def test_what_is_read_sent_and_skipped_is_counted_and_told(monkeypatch: pytest.M
     now[0] = 45.0
     assert watch.since_read_s == 45.0
     for number in range(MAX_WARNED + 5):
-        watch.on_skipped(Skipped("log", number, "field 1 (time)", "'soon'", "Unix seconds"))
+        watch.on_skipped(SkippedPart("log", number, "field 1 (time)", "'soon'", "Unix seconds"))
     assert len(told) == MAX_WARNED
     now[0] += REPORT_S
     watch.look()

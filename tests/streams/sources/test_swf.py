@@ -9,8 +9,8 @@ import pytest
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.bulk.event_log import in_order
 from streams.bulk.reading import read_log
-from streams.errors import NotUnderstood, UserError
-from streams.sources.contract import CursorError, Skipped
+from streams.errors import InvalidInput, UserError
+from streams.sources.contract import CursorError, SkippedPart
 from streams.sources.swf import FIELDS, WIDER, SwfJob, SwfSource, Trace, events_of, read_swf
 from tests.support.traces import HEADER, made_trace, swf_line, trace_path
 
@@ -131,7 +131,7 @@ def test_an_error_says_where_it_is_and_what_was_expected(tmp_path: Path, text: s
 def test_swf_without_valid_line_reports_first_error(tmp_path: Path) -> None:
     path = tmp_path / "site.swf"
     path.write_text("".join(LINE.rpartition(" ")[0] + "\n" for _ in range(3)))
-    with pytest.raises(NotUnderstood, match=r"no job with a wait time; .*line 1: 17 fields; expected 18"):
+    with pytest.raises(InvalidInput, match=r"no job with a wait time; .*line 1: 17 fields; expected 18"):
         read_swf(path, lambda part: None)
 
 
@@ -149,7 +149,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, name: str) -> No
 
 def test_broken_lines_are_reported_and_left_out_where_wanted(tmp_path: Path) -> None:
     path = tmp_path / "t.swf"
-    skipped: list[Skipped] = []
+    skipped: list[SkippedPart] = []
     path.write_text(LINE + "what\n" + LINE.replace("60", "x") + swf_line(5, 900))
     trace = read_swf(path, skipped.append)
     assert [job.number for job in trace.jobs] == [17, 5]

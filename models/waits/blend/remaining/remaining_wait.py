@@ -80,13 +80,13 @@ _AGE_CLASS = 8  # the place of the age class in a landmark
 _DEPARTURE = Struct("<d?")  # when the job left the queue (Unix seconds), and whether it was cancelled
 
 
-class _Saved(msgspec.Struct, array_like=True, frozen=True):
+class _SavedRemainingWait(msgspec.Struct, array_like=True, frozen=True):
     experts: ExpertsState
     calibration: CalibrationState
     training: bytes
 
 
-_read = reader(_Saved, "a model of remaining waits")
+_read = reader(_SavedRemainingWait, "a model of remaining waits")
 
 
 class RemainingWait(Method):
@@ -247,7 +247,7 @@ class RemainingWait(Method):
 
     def save(self) -> bytes:
         """Return what was learned beside the rows; 20 KB."""
-        return encode(_Saved(self._experts.state, self._calibration.state, self._training.save()))
+        return encode(_SavedRemainingWait(self._experts.state, self._calibration.state, self._training.save()))
 
     def load(self, saved: bytes) -> None:
         """Restore the state from `save`, and lay out the rows.

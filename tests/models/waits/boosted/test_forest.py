@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.arrays import Floats
-from models.waits.boosted.forest import Binned, Boosting, Forest, Rows
+from models.waits.boosted.forest import BinnedFeatures, Boosting, Forest, Rows
 
 SMALL = Boosting(trees=12, leaves=7, leaf_rows=3)
 
@@ -70,7 +70,7 @@ def test_forests_that_share_their_bins_are_the_same() -> None:
     features, target = data(1, 300)
     weights = np.linspace(0.5, 1.0, 300)
     for weight in (None, weights):
-        binned = Binned(features, SMALL, weight)
+        binned = BinnedFeatures(features, SMALL, weight)
         for label, quantile in ((target, 0.5), (np.sqrt(target), 0.9), (target, 0.1)):
             shared = Forest.fit(binned, label, quantile, SMALL, names(features))
             alone = Forest.fit(features, label, quantile, SMALL, names(features), weight)

@@ -7,8 +7,8 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from models.waits.order import LearntOrder
-from models.waits.order.aging import FIRST_S, Aging, Use, add_use, people_later, reordered
-from models.waits.order.order_features import NAMES, People, accrue
+from models.waits.order.aging import FIRST_S, Aging, UsageSinceSort, add_use, people_later, reordered
+from models.waits.order.order_features import NAMES, DecayedUsage, accrue
 from models.waits.order.pair_preference import NO_QUEUE
 from models.waits.order.schedule import Limits, line_of, schedule
 from models.waits.order.usage import HALVES
@@ -67,8 +67,8 @@ def test_it_is_put_in_order_anew_many_times() -> None:
 @pytest.mark.parametrize("passed_s", [HOUR_S, 12 * HOUR_S])
 def test_what_is_used_meanwhile_is_reckoned_as_used_halfway(passed_s: float) -> None:
     before = np.array([[0.0] * len(HALVES), [5e4] * len(HALVES), [0.0] * len(HALVES)])
-    people = People(before, before[:1], np.zeros(3, np.int64), np.zeros(3, np.int64))
-    use = Use(np.zeros(3), np.zeros(1))
+    people = DecayedUsage(before, before[:1], np.zeros(3, np.int64), np.zeros(3, np.int64))
+    use = UsageSinceSort(np.zeros(3), np.zeros(1))
     for user in (1, 2):
         add_use(use, user, 0, 4 * passed_s)
     found = people_later(people, use, passed_s, people.held, people.runs)

@@ -9,8 +9,8 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Capacity, End, Start, Submit
 from models.site.job import Job
-from models.waits.order.guessed import Guessed, _descending
-from models.waits.order.order_features import Queued
+from models.waits.order.guessed import PriorityModel, _descending
+from models.waits.order.order_features import QueuedJobs
 from tests.support.queues import queued_of
 
 SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if_method="order", history=200)
@@ -67,7 +67,7 @@ def test_unexplained_priorities_fall_back_to_learned_order() -> None:
     assert place(queue_of(told, {"ada": 1.0, "bob": 16.0, "cy": 4.0, "dan": 8.0}), "new") == "5"
 
 
-def columns(rng: np.random.Generator, jobs: int, user: NDArray[np.int64]) -> Queued:
+def columns(rng: np.random.Generator, jobs: int, user: NDArray[np.int64]) -> QueuedJobs:
     cpus, planned_s = rng.integers(1, 64, jobs), rng.uniform(60.0, DAY_S, jobs)
     rows = zip(cpus, np.full(jobs, HOUR_S), planned_s, user, strict=True)
     return queued_of(list(rows), rng.uniform(0.0, 3 * DAY_S, jobs).tolist())
@@ -79,8 +79,8 @@ def test_age_size_length_and_the_kind_of_job_are_told_apart() -> None:
     queued = columns(rng, 60, user)
     level = 300.0 * (np.array([qos for _, qos in kinds]) == "high")
     told = 1000.0 * user + 100.0 * queued.age_s / DAY_S + 200.0 * queued.cpus / 64 + level
-    known = Queued(*(column[:-1] for column in queued._replace(priority=told)))
-    guessed = Guessed.of(known, kinds[:-1], np.zeros((7, 2)), 64)
+    known = QueuedJobs(*(column[:-1] for column in queued._replace(priority=told)))
+    guessed = PriorityModel.of(known, kinds[:-1], np.zeros((7, 2)), 64)
     assert guessed.priority(queued, kinds[-1], np.zeros((7, 2))) == pytest.approx(told[-1], abs=10.0)
 
 
@@ -90,8 +90,8 @@ def test_codes_that_are_others_after_a_restart_change_no_bit() -> None:
     queued = columns(rng, 50, user)._replace(priority=rng.random(50))
     other_used = used.copy()
     other_used[code] = used[1:]
-    found = Guessed.of(queued, [None] * 50, used, 64)
-    other = Guessed.of(queued._replace(user=code[user - 1]), [None] * 50, other_used, 64)
+    found = PriorityModel.of(queued, [None] * 50, used, 64)
+    other = PriorityModel.of(queued._replace(user=code[user - 1]), [None] * 50, other_used, 64)
     assert np.array_equal(found.slopes, other.slopes)
     for asked in range(1, 11):
         last = queued._replace(user=np.append(user[:-1], asked))

@@ -12,8 +12,8 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Capacity, End, Limit, Partition, Pool, Prediction, Reservation, Start, Submit
 from models.site.job import EXTRAS, Job
-from models.waits.order.pooled import Declared, Jobs, PoolTimeline, occupied, schedule_rooms
-from models.waits.order.room_kernels import Placed
+from models.waits.order.pooled import Jobs, PoolTimeline, ReportedLimits, occupied, schedule_rooms
+from models.waits.order.room_kernels import PlacedJobs
 from models.waits.order.schedule import Limits, line_of, schedule
 from tests.support.queues import Row, aging_of, queued_of, running_of
 
@@ -38,8 +38,8 @@ def test_single_cpu_group_equals_schedule_without_topology(on: list[Row], queued
     nothing = np.zeros((len(sizes), 0), np.int64)
     jobs = Jobs(kind, sizes, table[1].copy(), table[2].copy(), users, nothing)
     shares = occupied(world.holds[:1], demand, parts, kind, np.arange(first))
-    running = Placed(shares, shares[:0], kind[:first], demand, demand)
-    declared = Declared(np.zeros((0, 5)), np.zeros((0, 5)), np.zeros((len(kinds), 5)))
+    running = PlacedJobs(shares, shares[:0], kind[:first], demand, demand)
+    declared = ReportedLimits(np.zeros((0, 5)), np.zeros((0, 5)), np.zeros((len(kinds), 5)))
     places = np.arange(first, len(sizes))
     found, _ = schedule_rooms(world, jobs, running, places, 10, limits, declared, -1, False)
     assert found.tolist() == schedule(8, running_of(on), line, aging, limits, -1, False)[0].tolist()

@@ -13,7 +13,7 @@ from models.records import Requeue
 from models.site.job import Job
 from models.stored_values import encode, reader
 from models.waits.order import LearntOrder, ordered_queue
-from models.waits.order.ordered_queue import Ordered
+from models.waits.order.ordered_queue import OrderedQueue
 from models.waits.order.withdrawals import MOST_USERS, SavedWithdrawals, Withdrawals, _see, leaves
 from tests.support.events import cancel, capacity, end, start, submit
 
@@ -201,7 +201,7 @@ def after_storms(engine: Engine) -> float:
     return now + 10.0
 
 
-def with_stays(ordered: Ordered, places: Any, stays_s: float) -> Ordered:
+def with_stays(ordered: OrderedQueue, places: Any, stays_s: float) -> OrderedQueue:
     """The same, where some jobs of the queue stay for so long."""
     queued = ordered.sight.queued._replace(stays_s=ordered.sight.queued.stays_s.copy())
     queued.stays_s[places] = stays_s

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import UserError
-from streams.sources.contract import Skipped
+from streams.sources.contract import SkippedPart
 from streams.sources.logs import lines as lines_module
 from streams.sources.logs.lines import LinePosition, LineReader
 from streams.sources.logs.log_files import LogFiles
@@ -34,7 +34,7 @@ class Reader:
     def __init__(self, location: Path) -> None:
         self.location = location
         self.place: LinePosition | None = None
-        self.skipped: list[Skipped] = []
+        self.skipped: list[SkippedPart] = []
         self.there: list[str] = []
         self.restart()
 

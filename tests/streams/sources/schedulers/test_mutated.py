@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.records import AnyEvent
-from streams.sources.contract import MAX_CURSOR_BYTES, Skipped
+from streams.sources.contract import MAX_CURSOR_BYTES, SkippedPart
 from streams.sources.source_registry import source_named
 from tests.streams.sources.schedulers import test_flux as flux
 from tests.streams.sources.schedulers import test_gridengine as gridengine
@@ -167,7 +167,7 @@ def written(path: Path, seed: int, corpus: list[str]) -> int:
     return lines
 
 
-def checked(events: list[AnyEvent], skipped: list[Skipped]) -> None:
+def checked(events: list[AnyEvent], skipped: list[SkippedPart]) -> None:
     for event in events:
         assert msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent) == event
     for part in skipped:
@@ -185,7 +185,7 @@ def test_changed_records_do_no_harm(name: str, tmp_path: Path) -> None:
     def search(seed: int) -> None:
         nonlocal read, told, bad
         lines = written(path, seed, CORPUS[name])
-        skipped: list[Skipped] = []
+        skipped: list[SkippedPart] = []
         began = time.process_time()
         kind = source_named(name.partition(" ")[0])
         source = kind(str(path), "s", skipped.append)
@@ -212,6 +212,6 @@ def test_brackets_one_in_another_are_one_bad_record(name: str, inside: str, tmp_
     """A source that fails at a record fails there again after each start."""
     good = htcondor.as_json(0, "2024-09-15T10:23:20Z", None) if name == "htcondor" else CORPUS[name][0]
     (tmp_path / "log").write_text('{"a":' + inside * 50_000 + "}\n" + good)
-    skipped: list[Skipped] = []
+    skipped: list[SkippedPart] = []
     assert list(source_named(name)(str(tmp_path / "log"), "s", skipped.append).read_all())
     assert [part.line for part in skipped] == [1]

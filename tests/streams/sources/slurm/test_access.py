@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from streams.errors import UserError
-from streams.sources.contract import Skipped
+from streams.sources.contract import SkippedPart
 from streams.sources.slurm.calls import CallFailed
-from streams.sources.slurm.rest import Rest, SlurmrestdAccess
+from streams.sources.slurm.rest import SlurmRest, SlurmrestdAccess
 from tests.support.certificates import Authority
 
 Refused = list[str]
@@ -58,7 +58,7 @@ def served(server: Any, refused: Refused, asked: list[str] | None = None) -> Ite
         server.server_close()
 
 
-def no_skips(skipped: Skipped) -> None:
+def no_skips(skipped: SkippedPart) -> None:
     pytest.fail(str(skipped))
 
 
@@ -66,7 +66,9 @@ def test_token_file_is_reread_and_expired_token_reported(tmp_path: Path) -> None
     file, old, new = tmp_path / "token", token("ada", -120), token("bob", 3600)
     file.write_text(f"SLURM_JWT={old}\n")
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    calls = Rest(f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}, SlurmrestdAccess(token_file=str(file)))
+    calls = SlurmRest(
+        f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}, SlurmrestdAccess(token_file=str(file))
+    )
     with served(server, [old]) as sent:
         with pytest.raises(CallFailed, match=rf"500 .*; the token of {file} expired 2m ago"):
             calls.queue(no_skips)
@@ -85,7 +87,9 @@ def test_token_command_renews_before_expiry_and_after_refusal(tmp_path: Path) ->
     (tmp_path / "next").write_text("0")
     command = f"cd {tmp_path}; n=$(cat next); echo $((n + 1)) > next; echo SLURM_JWT=$(cat $n)"
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    calls = Rest(f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}, SlurmrestdAccess(token_command=command))
+    calls = SlurmRest(
+        f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}, SlurmrestdAccess(token_command=command)
+    )
     with served(server, refused := Refused()) as sent:
         for _ in range(3):
             calls.queue(no_skips)
@@ -95,16 +99,16 @@ def test_token_command_renews_before_expiry_and_after_refusal(tmp_path: Path) ->
         calls.queue(no_skips)
         assert [told for _, told in sent] == [tokens[0], tokens[1], tokens[1], tokens[1], tokens[2]]
         with pytest.raises(CallFailed, match="printed no token"):
-            Rest(f"http://127.0.0.1:{server.server_port}/slurm/v1", {}, SlurmrestdAccess(token_command="exit 3")).queue(
-                no_skips
-            )
+            SlurmRest(
+                f"http://127.0.0.1:{server.server_port}/slurm/v1", {}, SlurmrestdAccess(token_command="exit 3")
+            ).queue(no_skips)
 
 
 def test_a_token_of_the_environment_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JWT", raising=False)
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     with served(server, [""]), pytest.raises(CallFailed, match="no token: SLURM_JWT is not set"):
-        Rest(f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}).queue(no_skips)
+        SlurmRest(f"http://127.0.0.1:{server.server_port}/slurm/v0.0.40", {}).queue(no_skips)
 
 
 def test_a_socket(tmp_path: Path) -> None:
@@ -113,13 +117,13 @@ def test_a_socket(tmp_path: Path) -> None:
     server = SocketServer(str(tmp_path / "rest.sock"), BaseHTTPRequestHandler)
     asked = list[str]()
     with served(server, [], asked) as sent:
-        assert Rest(f"unix://{tmp_path}/rest.sock", {}).queue(no_skips).rows == []
+        assert SlurmRest(f"unix://{tmp_path}/rest.sock", {}).queue(no_skips).rows == []
         assert len(sent) == 1
         for pinned in ("/slurm/v0.0.39", "/v0.0.39/"):
-            Rest(f"unix://{tmp_path}/rest.sock{pinned}", {}).queue(no_skips)
+            SlurmRest(f"unix://{tmp_path}/rest.sock{pinned}", {}).queue(no_skips)
     assert asked == [f"/slurm/v0.0.{version}/jobs" for version in (42, 39, 39)]
     with pytest.raises(CallFailed, match="No such file"):
-        Rest(f"unix://{tmp_path}/none", {}).queue(no_skips)
+        SlurmRest(f"unix://{tmp_path}/none", {}).queue(no_skips)
 
 
 def test_certificates_of_ones_own(tmp_path: Path) -> None:
@@ -133,13 +137,13 @@ def test_certificates_of_ones_own(tmp_path: Path) -> None:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     address = f"https://localhost:{server.server_port}/slurm/v0.0.40"
     with served(server, []):
-        assert Rest(address, {}, SlurmrestdAccess(ca=str(ca), certificate=str(pair))).queue(no_skips).rows == []
+        assert SlurmRest(address, {}, SlurmrestdAccess(ca=str(ca), certificate=str(pair))).queue(no_skips).rows == []
         with pytest.raises(CallFailed, match="certificate verify failed"):
-            Rest(address, {}).queue(no_skips)
+            SlurmRest(address, {}).queue(no_skips)
         with pytest.raises(CallFailed):
-            Rest(address, {}, SlurmrestdAccess(ca=str(ca))).queue(no_skips)
+            SlurmRest(address, {}, SlurmrestdAccess(ca=str(ca))).queue(no_skips)
     with pytest.raises(UserError, match="no usable certificate or key"):
-        Rest(address, {}, SlurmrestdAccess(ca=str(tmp_path / "none")))
+        SlurmRest(address, {}, SlurmrestdAccess(ca=str(tmp_path / "none")))
 
 
 def test_what_cannot_be_both_is_refused() -> None:
@@ -148,4 +152,4 @@ def test_what_cannot_be_both_is_refused() -> None:
     with pytest.raises(UserError, match="key is set without certificate"):
         SlurmrestdAccess(key="a")
     with pytest.raises(UserError, match="expected http://HOST:PORT"):
-        Rest("http:///slurm", {})
+        SlurmRest("http:///slurm", {})

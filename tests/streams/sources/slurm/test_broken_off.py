@@ -12,7 +12,7 @@ import pytest
 
 from models.records import AnyEvent
 from streams.bulk.reading import read_log
-from streams.sources.contract import Skipped
+from streams.sources.contract import SkippedPart
 from streams.sources.slurm import recorded
 from streams.sources.slurm.calls import CallFailed, jobs_of
 from streams.sources.slurm.source import SlurmSource
@@ -22,8 +22,8 @@ JOBS = [MadeJob(number=n, submit=n, start=n + 5, end=n + 9, user=f'a\u00e9{{"[{n
 PLACE = re.compile(r"it breaks off in line (\d+), byte (\d+), after (\d+) whole jobs")
 
 
-def submitted(path: Path) -> tuple[list[str], list[Skipped]]:
-    told: list[Skipped] = []
+def submitted(path: Path) -> tuple[list[str], list[SkippedPart]]:
+    told: list[SkippedPart] = []
     events = SlurmSource(str(path), "s", told.append).read_all()
     return [event.job for event in events if event.kind == "submit"], told
 
@@ -142,7 +142,7 @@ def test_a_recorded_look_that_breaks_off_is_passed_over(tmp_path: Path) -> None:
     looks.mkdir()
     (looks / "1-squeue.json").write_bytes(squeue(JOBS, 8))
     (looks / "2-squeue.json").write_bytes(squeue(JOBS, 8)[:-300])
-    told: list[Skipped] = []
+    told: list[SkippedPart] = []
     events: list[AnyEvent] = list(SlurmSource(str(looks), "s", told.append).read_all())
     assert not any(event.kind in ("end", "cancel") for event in events)
     assert [Path(part.file).name for part in told] == ["2-squeue.json"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from streams.sources.contract import Calls, Skipped
+from streams.sources.contract import Calls, SkippedPart
 from streams.sources.slurm.calls import CallFailed, Commands, SourceClosed
-from streams.sources.slurm.rest import Rest
+from streams.sources.slurm.rest import SlurmRest
 from streams.sources.slurm.source import SlurmSource
 from tests.support.deployment import until
 from tests.support.made_slurm import MadeJob, sacct, squeue
@@ -33,7 +33,7 @@ def program(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def no_skips(skipped: Skipped) -> None:
+def no_skips(skipped: SkippedPart) -> None:
     pytest.fail(str(skipped))
 
 
@@ -82,7 +82,7 @@ def test_a_program_that_fails_is_told(programs: Path, script: str, why: str) -> 
 
 def test_a_source_goes_on_when_calls_fail(programs: Path) -> None:
     """A queue that cannot be asked says nothing, neither that it is empty."""
-    skipped: list[Skipped] = []
+    skipped: list[SkippedPart] = []
     source = SlurmSource("squeue", "alder", skipped.append, poll="1s", machine="1s")
     steps: Any = source.events()
     began = time.monotonic()
@@ -102,7 +102,7 @@ def test_a_call_that_is_ended_with_the_source_did_not_fail(programs: Path, slow:
     program(programs, "scontrol", "true")
     program(programs, "squeue", f"cat {programs}/jobs.json")
     program(programs, slow, f"touch {programs}/underway; exec sleep 60")
-    before, skipped = threading.enumerate(), list[Skipped]()
+    before, skipped = threading.enumerate(), list[SkippedPart]()
     source = SlurmSource("squeue", "alder", skipped.append, poll="1s", machine="1s")
     steps: Any = source.events()
     until(lambda: next(steps) is not None and (programs / "underway").exists())
@@ -170,7 +170,7 @@ def served() -> Iterator[Served]:
 def test_the_version_is_found_and_the_token_sent(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JWT", "secret")
     measured: dict[str, Calls] = {}
-    calls = Rest(served.address, measured)
+    calls = SlurmRest(served.address, measured)
     assert [row.job for row in calls.queue(no_skips).rows] == ["1", "2"]
     tried = len(served.asked)
     assert tried > 1 and (measured["jobs"].count, measured["jobs"].failed) == (1, 0)  # the others were no calls
@@ -185,26 +185,26 @@ def test_the_version_is_found_and_the_token_sent(served: Served, monkeypatch: py
 
 
 def test_a_version_may_be_pinned(served: Served) -> None:
-    assert len(Rest(f"{served.address}/slurm/v0.0.40", {}).queue(no_skips).rows) == 2
+    assert len(SlurmRest(f"{served.address}/slurm/v0.0.40", {}).queue(no_skips).rows) == 2
     with pytest.raises(CallFailed, match="not found"):
-        Rest(f"{served.address}/slurm/v0.0.44/", {}).queue(no_skips)
+        SlurmRest(f"{served.address}/slurm/v0.0.44/", {}).queue(no_skips)
     with pytest.raises(CallFailed, match="500"):
-        Rest(f"{served.address}/slurm/broken", {}).queue(no_skips)
+        SlurmRest(f"{served.address}/slurm/broken", {}).queue(no_skips)
     with pytest.raises(CallFailed, match="refused"):
-        Rest("http://127.0.0.1:1/slurm/v0.0.40", {}).queue(no_skips)
+        SlurmRest("http://127.0.0.1:1/slurm/v0.0.40", {}).queue(no_skips)
 
 
 @pytest.mark.parametrize("version", DYING)
 def test_a_server_that_dies_in_mid_answer_is_a_failed_call(served: Served, version: str) -> None:
     measured: dict[str, Calls] = {}
     with pytest.raises(CallFailed, match=f"{version}/jobs: "):
-        Rest(f"{served.address}/slurm/{version}", measured).queue(no_skips)
+        SlurmRest(f"{served.address}/slurm/{version}", measured).queue(no_skips)
     assert measured["jobs"].failed == 1
 
 
 def test_request_failing_after_close_is_not_counted(served: Served) -> None:
     measured: dict[str, Calls] = {}
-    calls = Rest(f"{served.address}/slurm/broken", measured)
+    calls = SlurmRest(f"{served.address}/slurm/broken", measured)
     served.answers.clear()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(calls.queue, no_skips)
@@ -221,7 +221,7 @@ def test_request_failing_after_close_is_not_counted(served: Served) -> None:
 
 def test_releases_before_23_02_are_asked_in_their_own_way(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PAGES, "/slurmdb/v0.0.38/jobs", squeue(JOBS, 30))
-    calls = Rest(f"{served.address}/slurm/v0.0.38", {})
+    calls = SlurmRest(f"{served.address}/slurm/v0.0.38", {})
     assert len(calls.accounting(100.0, no_skips).rows) == 2
     assert served.asked[-1][0] == "/slurmdb/v0.0.38/jobs?start_time=uts100&skip_steps=true"
     monkeypatch.setitem(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka import TopicPartition
 
 from streams.errors import UserError
-from streams.sources.contract import Skipped
+from streams.sources.contract import SkippedPart
 from streams.sources.slurm.attempt_rows import JobRow
 from streams.sources.slurm.jobcomp import KafkaRecords, read_record, row_of
 from streams.sources.slurm.polling import SlurmCursor
@@ -65,14 +65,14 @@ def test_tasks_and_heterogeneous_jobs() -> None:
 
 @given(st.binary(max_size=50) | st.dictionaries(st.sampled_from(sorted(FINISH)), st.none() | st.text() | st.integers()))
 def test_no_record_makes_it_crash(value: bytes | dict[str, Any]) -> None:
-    skipped: list[Skipped] = []
+    skipped: list[SkippedPart] = []
     data = value if isinstance(value, bytes) else json.dumps(FINISH | value).encode()
     assert len(read_record(data, "here", 1, skipped.append).rows) + len(skipped) == 1
 
 
 def test_a_record_of_brackets_is_told() -> None:
     """The reader of a topic that fails at a record fails there again after each start."""
-    skipped: list[Skipped] = []
+    skipped: list[SkippedPart] = []
     assert read_record(b'{"jobid":5,"x":' + b"[" * 100_000, "here", 1, skipped.append).rows == []
     assert [part.expected for part in skipped] == ["a record of jobcomp/kafka, as JSON"]
 
@@ -138,7 +138,7 @@ def jobs(way: KafkaRecords, place: SlurmCursor) -> list[str]:
 
 def test_partitions_are_merged_by_the_brokers_time() -> None:
     broker = Broker([(1, value(1)), (4, value(4)), (5, value(5))], [(2, value(2)), (3, value(3))])
-    place, skipped = SlurmCursor(slurm=1), list[Skipped]()
+    place, skipped = SlurmCursor(slurm=1), list[SkippedPart]()
     way = KafkaRecords("broker:9092/alder", skipped.append, consumer=broker)
     assert jobs(way, place) == ["1", "2", "3", "4", "5"]
     assert place.offsets == {"alder/0": 3, "alder/1": 2}
@@ -149,7 +149,7 @@ def test_partitions_are_merged_by_the_brokers_time() -> None:
 
 
 def test_records_that_were_deleted_are_told() -> None:
-    skipped: list[Skipped] = []
+    skipped: list[SkippedPart] = []
     way = KafkaRecords("broker:9092/alder", skipped.append, consumer=Broker([(1, value(1))], begin=7))
     assert jobs(way, SlurmCursor(slurm=1, offsets={"alder/0": 2})) == ["1"]
     assert [part.found for part in skipped] == ["5 records were deleted before they were read"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.sources.contract import Skipped
+from streams.sources.contract import SkippedPart
 from streams.sources.slurm.attempt_rows import JobRow
 from streams.sources.slurm.json_jobs import read_jobs
 
@@ -90,8 +90,8 @@ DONE: dict[str, Any] = {
 """A job of sacct's, submitted at noon; it waited for a minute and ran for two."""
 
 
-def read(*jobs: dict[str, Any]) -> tuple[list[JobRow], list[Skipped]]:
-    skipped: list[Skipped] = []
+def read(*jobs: dict[str, Any]) -> tuple[list[JobRow], list[SkippedPart]]:
+    skipped: list[SkippedPart] = []
     document = json.dumps({"jobs": jobs, "last_update": number(NOON + 5), "meta": {}, "errors": []}).encode()
     found = read_jobs(document, skipped.append, "squeue")
     assert found.last_update == NOON + 5
@@ -206,7 +206,7 @@ def test_names_that_are_no_utf8() -> None:
 @pytest.mark.parametrize("field", ["job_id", "submit_time"])
 def test_a_job_with_such_a_name_and_a_wrong_field_is_told(field: str) -> None:
     document = json.dumps({"jobs": [{"name": "namd"} | NEW | {field: []}, NEW]}).encode().replace(b"namd", b"na\xffmd")
-    skipped: list[Skipped] = []
+    skipped: list[SkippedPart] = []
     assert len(read_jobs(document, skipped.append, "squeue").rows) == 1
     assert [(part.line, part.field) for part in skipped] == [(1, None)]
 

@@ -15,7 +15,7 @@ from models.records import AnyEvent
 from queuecast.testing_sources import BadPart, SourceContract, events_there
 from streams.bulk.reading import read_log
 from streams.errors import UserError
-from streams.sources.contract import MAX_CURSOR_BYTES, CursorError, Skipped, encode_cursor
+from streams.sources.contract import MAX_CURSOR_BYTES, CursorError, SkippedPart, encode_cursor
 from streams.sources.slurm.attempt_events import BY
 from streams.sources.slurm.source import SlurmSource, _unpacked
 from streams.sources.source_registry import format_of
@@ -200,7 +200,7 @@ def test_answers_may_be_appended_to_one_file(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(
         b"\n".join([days[0], b'{"jobs": [', json.dumps(json.loads(days[1]), indent=1).encode()])
     )
-    told: list[Skipped] = []
+    told: list[SkippedPart] = []
     source = SlurmSource(str(tmp_path / "a.json"), "s", told.append)
     assert {event.job for event in source.read_all() if event.kind == "submit"} == {"1", "2", "4", "5"}
     assert [part.expected for part in told] == ["a whole answer, as JSON"]
@@ -212,7 +212,7 @@ def test_what_cannot_be_read_of_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\ufeff" + text)
     (tmp_path / "b.txt").write_text(text.replace("|Submit|", "|Sent|"))
     (tmp_path / "c.txt").write_bytes(b"\x00\xff\n" * 3)
-    told: list[Skipped] = []
+    told: list[SkippedPart] = []
     for name, events, skipped in (("a.txt", EVENTS, 0), ("b.txt", 0, 1), ("c.txt", 0, 2)):
         if name != "c.txt":
             assert format_of(tmp_path / name) is SlurmSource

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.sources.contract import Skipped
+from streams.sources.contract import SkippedPart
 from streams.sources.slurm.attempt_rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
@@ -39,8 +39,8 @@ def line(**other: str) -> str:
     return "|".join((columns | other).values())
 
 
-def read(*lines: str, zone: tzinfo = UTC) -> tuple[list[JobRow], list[Skipped]]:
-    skipped: list[Skipped] = []
+def read(*lines: str, zone: tzinfo = UTC) -> tuple[list[JobRow], list[SkippedPart]]:
+    skipped: list[SkippedPart] = []
     return list(read_sacct("\n".join(lines).split("\n"), skipped.append, zone=zone)), skipped
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from streams.worker.answers.time_slicer import CrashesWorkers, TimeSlicer
+from streams.worker.answers.time_slicer import CrashingWork, TimeSlicer
 
 SLICE_S = 0.01
 TRACKED = ("alder", "question", 1)
@@ -119,7 +119,7 @@ def test_take_refuses_what_crashes_workers() -> None:
         yield False
 
     async def scenario() -> None:
-        with pytest.raises(CrashesWorkers):
+        with pytest.raises(CrashingWork):
             await TimeSlicer(doing=doing).take(slice_of_work, 0.5, TRACKED)
 
     asyncio.run(scenario())
